@@ -1,0 +1,82 @@
+"""Ring-K/V prefill on an open line: K and V travel east and west at once, every rank folds every chunk once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernbench.benches._attention_tiles import Tiling, make_tiling
+from kernbench.benches._ring_kv import QuerySet, plan
+from kernbench.benches._waves import exchange, travel
+
+
+def attention_mesh_kv_kernel(
+    q_ptr: int,
+    k_ptr: int,
+    v_ptr: int,
+    o_ptr: int,
+    S_q: int,
+    S_kv_per_rank: int,
+    h_q: int,
+    h_kv: int,
+    d_head: int,
+    n_ranks: int,
+    rank_axis: int = 0,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    batch: int = 1,
+    total_q: int | None = None,
+    total_kv: int | Sequence[int] | None = None,
+    block_q: int | None = None,
+    block_kv: int | None = None,
+    tl: Any,
+) -> None:
+    """Attention of this rank's S_q queries over the keys of all ranks; Q, K and V are split along the sequence.
+
+    Q and O are [S_q, h_q * d_head] on a rank, K and V [S_kv_per_rank, h_kv, d_head]; with `batch` users, that many of
+    them one after another. `total_q` and `total_kv` (one for each user, or one for all) give true lengths where the
+    last shards are shorter. Causal: the last query sees the last key. `block_q` query rows (heads of a group times tokens)
+    meet `block_kv` keys at a time; a block of K must fit half of the slots of a queue.
+    """
+    tiling = make_tiling(
+        tl,
+        (S_q, S_kv_per_rank, h_q, h_kv, d_head, n_ranks),
+        rank_axis,
+        q_split=True,
+        causal=causal,
+        scale=scale,
+        batch=batch,
+        total_q=total_q,
+        total_kv=total_kv,
+        block_q=block_q,
+        block_kv=block_kv,
+    )
+    if tiling is None:
+        return
+    for user in range(batch):
+        _attend(tl, tiling, user, (q_ptr, k_ptr, v_ptr, o_ptr))
+
+
+def _attend(tl: Any, tiling: Tiling, user: int, pointers: tuple[int, int, int, int]) -> None:
+    q_ptr, k_ptr, v_ptr, o_ptr = pointers
+    store, query_sets = plan(tl, tiling, user)
+    chunks = store(tl, tiling, user, k_ptr, v_ptr)
+    rank, n_ranks = tiling.rank, tiling.n_ranks
+
+    queries = QuerySet(tl, tiling, q_ptr, query_sets[0])
+    queries.fold_chunk(chunks, rank)
+    for step in range(1, n_ranks):
+        east, west, from_west, from_east = travel(rank, n_ranks, step)
+        exchange(tl, chunks, [("E", east), ("W", west)], [("W", from_west), ("E", from_east)])
+        chunks.keep({from_west, from_east})
+        for owner in (from_west, from_east):
+            if owner is not None:
+                queries.fold_chunk(chunks, owner)
+    queries.store(o_ptr)
+
+    for tiles in query_sets[1:]:
+        queries = QuerySet(tl, tiling, q_ptr, tiles)
+        for distance in range(n_ranks):
+            for owner in sorted({rank - distance, rank + distance}):
+                if 0 <= owner < n_ranks:
+                    queries.fold_chunk(chunks, owner)
+        queries.store(o_ptr)

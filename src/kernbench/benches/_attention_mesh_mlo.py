@@ -1,0 +1,125 @@
+"""(m, l, o)-merge decode on an open line: partial results travel east and west, K and V stay where they are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernbench.benches._attention_tiles import Queries, Tiling, make_tiling
+from kernbench.benches._online_softmax import State, finish, fold, merge, start
+from kernbench.benches._waves import Pair, PairShapes, exchange, travel
+
+
+def attention_mesh_mlo_kernel(
+    q_ptr: int,
+    k_ptr: int,
+    v_ptr: int,
+    o_ptr: int,
+    S_q: int,
+    S_kv_per_rank: int,
+    h_q: int,
+    h_kv: int,
+    d_head: int,
+    n_ranks: int,
+    rank_axis: int = 0,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    batch: int = 1,
+    total_kv: int | Sequence[int] | None = None,
+    block_q: int | None = None,
+    block_kv: int | None = None,
+    tl: Any,
+) -> None:
+    """Attention of S_q queries, the same on every rank, over keys split along the sequence; every rank stores all of O.
+
+    Shapes and options as in `attention_mesh_kv_kernel`; Q is replicated, so it has no `total_q`.
+    """
+    tiling = make_tiling(
+        tl,
+        (S_q, S_kv_per_rank, h_q, h_kv, d_head, n_ranks),
+        rank_axis,
+        q_split=False,
+        causal=causal,
+        scale=scale,
+        batch=batch,
+        total_q=S_q,
+        total_kv=total_kv,
+        block_q=block_q,
+        block_kv=block_kv,
+    )
+    if tiling is None:
+        return
+    tiles = [tile for user in range(batch) for tile in tiling.query_tiles(user)]
+    together = _tiles_at_once(tl, tiling)
+    for first in range(0, len(tiles), together):
+        _decode(tl, tiling, tiles[first : first + together], (q_ptr, k_ptr, v_ptr, o_ptr))
+
+
+def _tiles_at_once(tl: Any, tiling: Tiling) -> int:
+    """As many tiles as leave half of the scratch free while six states of each are alive: own, merged, four passing."""
+    rows = tiling.group * min(tiling.tokens_per_tile, max(1, tiling.S_q))
+    return max(1, int(tl.scratch_size // 2 // (6 * rows * (tiling.d_head + 2) * 4)))
+
+
+class Partials:
+    """The packed partials on their way, by owner: one pair for each query tile."""
+
+    def __init__(self, tiling: Tiling, tiles: list[Queries]):
+        self._shapes: list[PairShapes] = [
+            ((tiling.group * t.tokens, 2), "f32", (tiling.group * t.tokens, tiling.d_head), "f32") for t in tiles
+        ]
+        self.held: dict[int, list[Pair]] = {}
+
+    def count(self, owner: int) -> int:
+        """Every rank has a partial of every tile."""
+        return len(self._shapes)
+
+    def shapes(self, owner: int, number: int) -> PairShapes:
+        """(m, l) and o of a tile."""
+        return self._shapes[number]
+
+    def get(self, owner: int, number: int) -> Pair:
+        """One that arrived, or the own."""
+        return self.held[owner][number]
+
+    def put(self, owner: int, number: int, pair: Pair) -> None:
+        """Keep it to be merged and passed on."""
+        self.held.setdefault(owner, []).append(pair)
+
+
+def _decode(tl: Any, tiling: Tiling, tiles: list[Queries], pointers: tuple[int, int, int, int]) -> None:
+    q_ptr, k_ptr, v_ptr, o_ptr = pointers
+    rank, n_ranks = tiling.rank, tiling.n_ranks
+    merged = [_partial(tl, tiling, tile, q_ptr, k_ptr, v_ptr) for tile in tiles]
+    partials = Partials(tiling, tiles)
+    if n_ranks > 1:
+        partials.held[rank] = [_pack(tl, state) for state in merged]
+    for step in range(1, n_ranks):
+        east, west, from_west, from_east = travel(rank, n_ranks, step)
+        exchange(tl, partials, [("E", east), ("W", west)], [("W", from_west), ("E", from_east)])
+        partials.held = {o: pairs for o, pairs in partials.held.items() if o in (from_west, from_east)}
+        for pairs in partials.held.values():
+            merged = [merge(tl, state, _unpack(pair)) for state, pair in zip(merged, pairs, strict=True)]
+    for tile, state in zip(tiles, merged, strict=True):
+        tiling.store_output(tl, o_ptr, tile, finish(tl, state))
+
+
+def _partial(tl: Any, tiling: Tiling, tile: Queries, q_ptr: int, k_ptr: int, v_ptr: int) -> State:
+    """The unnormalised result over this rank's own keys."""
+    q = tiling.load_queries(tl, q_ptr, tile)
+    state = start(tl, tiling.group * tile.tokens, tiling.d_head)
+    for block in tiling.key_blocks(tiling.rank, tile.user):
+        if block.head == tile.head and not tiling.hides_all(tile, tiling.rank, block):
+            k, v = (tiling.load_keys(tl, p, tile.user, block) for p in (k_ptr, v_ptr))
+            mask = tiling.mask(tl, tile, tiling.rank, block)
+            state = fold(tl, state, q, k, v, tiling.scale, mask)
+    return state
+
+
+def _pack(tl: Any, state: State) -> Pair:
+    """m and l side by side, and o: two messages."""
+    return tl.cat(state.m, state.l, axis=1), state.o
+
+
+def _unpack(pair: Pair) -> State:
+    ml, o = pair
+    return State(ml[:, 0:1], ml[:, 1:2], o)

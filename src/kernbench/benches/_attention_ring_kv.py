@@ -1,0 +1,72 @@
+"""The older K/V ring: chunks travel one way round a closed ring. Needs the wrap link; kept for comparison."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernbench.benches._attention_tiles import Tiling, make_tiling
+from kernbench.benches._ring_kv import QuerySet, plan
+from kernbench.benches._waves import exchange
+
+
+def attention_ring_kv_kernel(
+    q_ptr: int,
+    k_ptr: int,
+    v_ptr: int,
+    o_ptr: int,
+    S_q: int,
+    S_kv_per_rank: int,
+    h_q: int,
+    h_kv: int,
+    d_head: int,
+    n_ranks: int,
+    rank_axis: int = 0,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    batch: int = 1,
+    total_q: int | None = None,
+    total_kv: int | Sequence[int] | None = None,
+    block_q: int | None = None,
+    block_kv: int | None = None,
+    tl: Any,
+) -> None:
+    """The same attention and the same arguments as `attention_mesh_kv_kernel`, on ranks installed as a ring."""
+    tiling = make_tiling(
+        tl,
+        (S_q, S_kv_per_rank, h_q, h_kv, d_head, n_ranks),
+        rank_axis,
+        q_split=True,
+        causal=causal,
+        scale=scale,
+        batch=batch,
+        total_q=total_q,
+        total_kv=total_kv,
+        block_q=block_q,
+        block_kv=block_kv,
+    )
+    if tiling is None:
+        return
+    for user in range(batch):
+        _attend(tl, tiling, user, (q_ptr, k_ptr, v_ptr, o_ptr))
+
+
+def _attend(tl: Any, tiling: Tiling, user: int, pointers: tuple[int, int, int, int]) -> None:
+    q_ptr, k_ptr, v_ptr, o_ptr = pointers
+    store, query_sets = plan(tl, tiling, user)
+    chunks = store(tl, tiling, user, k_ptr, v_ptr)
+    rank, n_ranks = tiling.rank, tiling.n_ranks
+
+    queries = QuerySet(tl, tiling, q_ptr, query_sets[0])
+    queries.fold_chunk(chunks, rank)
+    for step in range(1, n_ranks):
+        outgoing, incoming = (rank - step + 1) % n_ranks, (rank - step) % n_ranks
+        exchange(tl, chunks, [("E", outgoing)], [("W", incoming)])
+        chunks.keep({incoming})
+        queries.fold_chunk(chunks, incoming)
+    queries.store(o_ptr)
+
+    for tiles in query_sets[1:]:
+        queries = QuerySet(tl, tiling, q_ptr, tiles)
+        for step in range(n_ranks):
+            queries.fold_chunk(chunks, (rank - step) % n_ranks)
+        queries.store(o_ptr)

@@ -1,0 +1,59 @@
+"""The online softmax on handles: a running (m, l, o) per query row, kept unnormalised until the end.
+
+m is the largest score seen, l the sum of exp(score - m), o the sum of exp(score - m) * value. Two of them merge by
+rescaling both to the larger m; dividing o by l happens once, at the very end. m starts at a large negative *finite*
+number while hidden scores are -inf, so exp(score - m) is 0 for them and never exp(-inf + inf).
+"""
+
+from typing import Any, NamedTuple
+
+from kernbench.common.pe_commands import TensorHandle
+
+LOWEST = -1e30
+HIDDEN = float("-inf")
+
+
+class State(NamedTuple):
+    """Running maximum and denominator, [rows, 1] each, and unnormalised output, [rows, d]; all f32."""
+
+    m: TensorHandle
+    l: TensorHandle
+    o: TensorHandle
+
+
+def start(tl: Any, rows: int, d_head: int) -> State:
+    """The state before any key."""
+    return State(tl.full((rows, 1), LOWEST), tl.zeros((rows, 1)), tl.zeros((rows, d_head)))
+
+
+def fold(tl: Any, state: State, q: TensorHandle, k: TensorHandle, v: TensorHandle, scale: float, mask: Any) -> State:
+    """`state` after the keys `k` and values `v`; takes over the memory of `state`.
+
+    `mask` is None where every query sees every key, else [tokens, keys], repeated over the heads of the query rows.
+    """
+    s = tl.dot(q, tl.trans(k))
+    s = tl.mul(s, scale, out=s)
+    if mask is not None:
+        tokens, keys = mask.shape
+        by_head = tl.reshape(s, (-1, tokens, keys))
+        s = tl.reshape(tl.where(mask, by_head, HIDDEN, out=by_head), s.shape)
+    m = tl.maximum(state.m, tl.max(s, axis=1))
+    p = tl.exp(tl.sub(s, m, out=s), out=s)
+    shrink = tl.exp(state.m - m)
+    l = state.l * shrink + tl.sum(p, axis=1)
+    o = tl.mul(state.o, shrink, out=state.o)
+    return State(m, l, tl.dot(tl.cast(p, v.dtype, out=p), v, acc=o, out=o))
+
+
+def merge(tl: Any, left: State, right: State) -> State:
+    """The state of both key sets together; neither is touched."""
+    m = tl.maximum(left.m, right.m)
+    left_share, right_share = tl.exp(left.m - m), tl.exp(right.m - m)
+    l = left.l * left_share + right.l * right_share
+    return State(m, l, left.o * left_share + right.o * right_share)
+
+
+def finish(tl: Any, state: State) -> TensorHandle:
+    """The softmax-weighted values; rows that saw no key give zeros."""
+    rows: TensorHandle = tl.div(state.o, tl.where(state.l > 0, state.l, 1.0), out=state.o)
+    return rows

@@ -1,0 +1,165 @@
+"""Attention while K and V travel past every rank: what the open-line and the closed-ring kernel share.
+
+Each rank keeps running states for its query tiles and folds every chunk (one rank's K and V) exactly once. Where
+everything fits, chunks stay in scratch from hop to hop. Where it does not, a chunk lands in HBM as it arrives, is
+passed on from there, and queries are done in turns: the first set rides along with the waves, later sets read what landed.
+"""
+
+from typing import Any
+
+from kernbench.benches._attention_tiles import Keys, Queries, Tiling
+from kernbench.benches._online_softmax import State, finish, fold, start
+from kernbench.benches._waves import Pair, PairShapes
+from kernbench.common.dtypes import ITEMSIZE
+from kernbench.common.pe_commands import TensorHandle
+
+# of the scratch memory; the rest is for what alignment and small values take
+USABLE = 0.9
+# f32, the widest
+WIDEST = 4
+
+
+class ChunkStore:
+    """K and V blocks of all ranks that this rank has met, by owner and block number; subclasses say where they lie."""
+
+    def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
+        self._tl = tl
+        self._tiling = tiling
+        self._user = user
+        self._pointers = (k_ptr, v_ptr)
+        self._types = (tl.element_type(k_ptr), tl.element_type(v_ptr))
+        self._blocks: dict[int, list[Keys]] = {}
+
+    def blocks(self, owner: int) -> list[Keys]:
+        """The blocks of a rank's chunk."""
+        if owner not in self._blocks:
+            self._blocks[owner] = self._tiling.key_blocks(owner, self._user)
+        return self._blocks[owner]
+
+    def count(self, owner: int) -> int:
+        """How many blocks a rank's chunk has."""
+        return len(self.blocks(owner))
+
+    def shapes(self, owner: int, number: int) -> PairShapes:
+        """Shape and element type of a block's K and V."""
+        shape = self._tiling.key_shape(self.blocks(owner)[number])
+        return shape, self._types[0], shape, self._types[1]
+
+    def own(self, number: int) -> Pair:
+        """A block of this rank's own chunk, loaded."""
+        block = self.blocks(self._tiling.rank)[number]
+        k, v = (self._tiling.load_keys(self._tl, p, self._user, block) for p in self._pointers)
+        return k, v
+
+    def get(self, owner: int, number: int) -> Pair:
+        """A block as handles in scratch."""
+        raise NotImplementedError
+
+    def put(self, owner: int, number: int, pair: Pair) -> None:
+        """Keep a block that arrived."""
+        raise NotImplementedError
+
+    def keep(self, owners: set[int | None]) -> None:
+        """Only these chunks will still be folded or passed on."""
+
+
+class ScratchChunks(ChunkStore):
+    """Chunks stay in scratch until they are dropped."""
+
+    def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
+        super().__init__(tl, tiling, user, k_ptr, v_ptr)
+        self._held: dict[int, dict[int, Pair]] = {}
+
+    def get(self, owner: int, number: int) -> Pair:
+        """The handles it arrived as; the own chunk is loaded when first asked for."""
+        blocks = self._held.setdefault(owner, {})
+        if number not in blocks:
+            blocks[number] = self.own(number)
+        return blocks[number]
+
+    def put(self, owner: int, number: int, pair: Pair) -> None:
+        """Keep the handles."""
+        self._held.setdefault(owner, {})[number] = pair
+
+    def keep(self, owners: set[int | None]) -> None:
+        """Give the space of the others back."""
+        self._held = {owner: blocks for owner, blocks in self._held.items() if owner in owners}
+
+
+class HbmChunks(ChunkStore):
+    """Chunks land in a workspace in HBM, [rank, K or V, block], and are loaded whenever they are needed."""
+
+    def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
+        super().__init__(tl, tiling, user, k_ptr, v_ptr)
+        rows = tiling.n_ranks * tiling.h_kv * tiling.S_kv_per_rank
+        self._landing = [tl.workspace((rows, tiling.d_head), t, "landed chunks") for t in self._types]
+
+    def _address(self, which: int, owner: int, number: int) -> int:
+        tiling = self._tiling
+        block = self.blocks(owner)[number]
+        row = (owner * tiling.h_kv + block.head) * tiling.S_kv_per_rank + block.first
+        return int(self._landing[which] + row * tiling.d_head * ITEMSIZE[self._types[which]])
+
+    def get(self, owner: int, number: int) -> Pair:
+        """Load it from the tensor, or from where it landed."""
+        if owner == self._tiling.rank:
+            return self.own(number)
+        shape = self.shapes(owner, number)[0]
+        k, v = (self._tl.load(self._address(i, owner, number), shape=shape) for i in (0, 1))
+        return k, v
+
+    def put(self, owner: int, number: int, pair: Pair) -> None:
+        """Store it."""
+        for i, handle in enumerate(pair):
+            self._tl.store(self._address(i, owner, number), handle)
+
+
+class QuerySet:
+    """Some query tiles of one user and their running states."""
+
+    def __init__(self, tl: Any, tiling: Tiling, q_ptr: int, tiles: list[Queries]):
+        self._tl = tl
+        self._tiling = tiling
+        self._tiles = tiles
+        self._queries: list[TensorHandle] = [tiling.load_queries(tl, q_ptr, t) for t in tiles]
+        self._states: list[State] = [start(tl, tiling.group * t.tokens, tiling.d_head) for t in tiles]
+
+    def fold_chunk(self, chunks: ChunkStore, owner: int) -> None:
+        """Fold `owner`'s chunk into every tile that sees some of it."""
+        tiling = self._tiling
+        for number, block in enumerate(chunks.blocks(owner)):
+            seen = [
+                i
+                for i, tile in enumerate(self._tiles)
+                if tile.head == block.head and not tiling.hides_all(tile, owner, block)
+            ]
+            if not seen:
+                continue
+            k, v = chunks.get(owner, number)
+            for i in seen:
+                mask = tiling.mask(self._tl, self._tiles[i], owner, block)
+                self._states[i] = fold(self._tl, self._states[i], self._queries[i], k, v, tiling.scale, mask)
+
+    def store(self, o_ptr: int) -> None:
+        """Normalise and store every tile."""
+        while self._tiles:
+            self._tiling.store_output(self._tl, o_ptr, self._tiles.pop(), finish(self._tl, self._states.pop()))
+            self._queries.pop()
+
+
+def plan(tl: Any, tiling: Tiling, user: int) -> tuple[type[ChunkStore], list[list[Queries]]]:
+    """Where chunks are kept, and the query tiles in sets that fit the scratch memory one at a time."""
+    tiles = tiling.query_tiles(user)
+    tile_rows = tiling.group * min(tiling.tokens_per_tile, max(1, tiling.query_rows()))
+    keys = min(tiling.block_kv, tiling.S_kv_per_rank)
+    block_bytes = 2 * keys * tiling.d_head * WIDEST
+    passing = 3 * tile_rows * keys * WIDEST + 2 * tile_rows * tiling.d_head * WIDEST
+    resident = tile_rows * (2 * tiling.d_head + 4) * WIDEST
+    usable = int(tl.scratch_size * USABLE)
+    # two waves, each with the chunk it is passing on and the one arriving
+    chunks = 4 * 2 * tiling.S_kv_per_rank * tiling.h_kv * tiling.d_head * WIDEST
+    if chunks + passing + len(tiles) * resident <= usable:
+        return ScratchChunks, [tiles]
+    room = max(1, (usable - passing - 4 * block_bytes) // resident)
+    sets = [tiles[i : i + room] for i in range(0, len(tiles), room)]
+    return HbmChunks, sets or [[]]

@@ -1,0 +1,47 @@
+"""The errors people meet: one root, and one class for each question "whose mistake is it"."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+
+class KernbenchError(Exception):
+    """Root of everything kernbench raises on purpose."""
+
+
+class MisuseError(KernbenchError):
+    """The caller asked for something that cannot be: a bad argument, file, name or value."""
+
+
+class MachineError(MisuseError):
+    """A machine description that cannot be used; says the key, the value and what is allowed."""
+
+
+class BenchError(MisuseError):
+    """A bench that cannot be found, loaded or run with these parameters."""
+
+
+class KernelError(KernbenchError):
+    """A kernel did something that has no meaning; `kind` is the finding it becomes inside a launch.
+
+    `where` is the kernel's own place (a `result.Place`), None while it is not known.
+    """
+
+    def __init__(self, kind: str, message: str, hint: str = "", where: Any = None):
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.hint = hint
+        self.where = where
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where is not None else ""
+        return f"{place}{self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+def unknown(what: str, name: object, known: Iterable[object]) -> str:
+    """The message for a name nobody knows: it lists the known ones and the likely meant one."""
+    names = [str(k) for k in known]
+    close = get_close_matches(str(name), names, n=1)
+    guess = f" Did you mean {close[0]!r}?" if close else ""
+    return f"unknown {what} {name!r}; known: {', '.join(names)}.{guess}"

@@ -1,0 +1,44 @@
+"""The vocabulary of the inter-PE queues (IPCQ): directions and the two commands that use them."""
+
+from dataclasses import dataclass
+
+from kernbench.common.errors import KernelError, unknown
+from kernbench.common.pe_commands import PeCommand, TensorHandle
+
+DIRECTIONS: tuple[str, ...] = ("N", "S", "E", "W")
+OPPOSITE: dict[str, str] = {"N": "S", "S": "N", "E": "W", "W": "E"}
+
+
+def check_direction(direction: object) -> str:
+    """`direction` itself if it is one of N, S, E, W."""
+    if direction not in OPPOSITE:
+        raise KernelError("misuse", unknown("direction", direction, DIRECTIONS))
+    return str(direction)
+
+
+@dataclass(frozen=True, eq=False)
+class IpcqSendCmd(PeCommand):
+    """`src` goes to the neighbour in `direction`; `blocking` tells a plain send from an asynchronous one."""
+
+    direction: str
+    src: TensorHandle
+    blocking: bool = True
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that travel."""
+        return self.src.nbytes
+
+
+@dataclass(frozen=True, eq=False)
+class IpcqRecvCmd(PeCommand):
+    """The next message from the neighbour in `direction` becomes `out`."""
+
+    direction: str
+    out: TensorHandle
+    blocking: bool = True
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that travel."""
+        return self.out.nbytes

@@ -1,0 +1,353 @@
+"""What a processing element (PE) works on and is told to do: tensor handles, the table of operations, the commands.
+
+A handle names a value in scratch or HBM; it is not an array. Operators on handles go to the context of the kernel that
+is running, found through `running_context`: the one context variable of the project, so that handles which a kernel
+builds itself work like those `tl` made.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from kernbench.common.dtypes import ITEMSIZE, dtype_name
+from kernbench.common.errors import KernelError
+
+# frames of this module are never the kernel's own line
+__kernbench_internal__ = True
+
+running_context: ContextVar[Any] = ContextVar("kernbench_running_context", default=None)
+
+SCRATCH = "scratch"
+HBM = "hbm"
+
+
+def _context() -> Any:
+    context = running_context.get()
+    if context is None:
+        raise KernelError(
+            "misuse",
+            "an operator was used on a TensorHandle while no kernel is running",
+            "start the kernel with run_kernel(kernel, tl, ...) or a launch, or call the method on `tl` itself",
+        )
+    return context
+
+
+@dataclass(init=False, eq=False, repr=False)
+class TensorHandle:
+    """A value of `shape` and `dtype` at byte address `addr` of `space`; `data` is its array where the run carries data.
+
+    Kernels may build their own, as views of memory another handle occupies: the view sees the bytes at `addr`, keeps
+    that memory alive, and costs no command. `pinned` memory is never given back before the kernel returns.
+    """
+
+    id: Any
+    addr: int
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    data: Any
+    space: str
+    pinned: bool
+
+    # block: the scratch allocation behind the handle; number: its row in the recorder's table of handles;
+    # strides: in elements, None when row-major without gaps
+    __slots__ = (
+        "addr", "block", "data", "dtype", "id", "nbytes", "number", "pinned", "shape", "space", "strides",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        id: Any = None,
+        addr: int = 0,
+        shape: Any = (),
+        dtype: Any = "f16",
+        nbytes: int | None = None,
+        data: Any = None,
+        space: str = SCRATCH,
+        pinned: bool = False,
+    ):
+        self.block: Any = None
+        self.number = -1
+        self.strides: tuple[int, ...] | None = None
+        self.id = id
+        self.addr = int(addr)
+        self.shape = tuple(int(n) for n in ((shape,) if isinstance(shape, int) else shape))
+        self.dtype = dtype_name(dtype)
+        self.nbytes = prod(self.shape) * ITEMSIZE[self.dtype] if nbytes is None else int(nbytes)
+        self.data = data
+        self.space = space
+        self.pinned = pinned
+        context = running_context.get()
+        if context is not None:
+            context.adopt(self)
+
+    def __del__(self) -> None:
+        block = self.block
+        if block is not None:
+            block.users -= 1
+            if not block.users:
+                block.pool.release(block)
+
+    def __repr__(self) -> str:
+        return f"TensorHandle(id={self.id!r}, addr={self.addr:#x}, shape={self.shape}, dtype={self.dtype!r})"
+
+    @property
+    def where(self) -> Any:
+        """The kernel line whose command made this value (a `Place`), None for a handle nobody computed."""
+        return None if self.block is None else self.block.pool.place_of(self)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    # Operators: each is one row of OPERATIONS, carried out by the running context.
+    def __add__(self, other: Any) -> TensorHandle:
+        return _context()._binary("add", self, other)  # type: ignore[no-any-return]
+
+    def __radd__(self, other: Any) -> TensorHandle:
+        return _context()._binary("add", other, self)  # type: ignore[no-any-return]
+
+    def __sub__(self, other: Any) -> TensorHandle:
+        return _context()._binary("sub", self, other)  # type: ignore[no-any-return]
+
+    def __rsub__(self, other: Any) -> TensorHandle:
+        return _context()._binary("sub", other, self)  # type: ignore[no-any-return]
+
+    def __mul__(self, other: Any) -> TensorHandle:
+        return _context()._binary("mul", self, other)  # type: ignore[no-any-return]
+
+    def __rmul__(self, other: Any) -> TensorHandle:
+        return _context()._binary("mul", other, self)  # type: ignore[no-any-return]
+
+    def __truediv__(self, other: Any) -> TensorHandle:
+        return _context()._binary("div", self, other)  # type: ignore[no-any-return]
+
+    def __rtruediv__(self, other: Any) -> TensorHandle:
+        return _context()._binary("div", other, self)  # type: ignore[no-any-return]
+
+    def __floordiv__(self, other: Any) -> TensorHandle:
+        return _context()._binary("floordiv", self, other)  # type: ignore[no-any-return]
+
+    def __rfloordiv__(self, other: Any) -> TensorHandle:
+        return _context()._binary("floordiv", other, self)  # type: ignore[no-any-return]
+
+    def __mod__(self, other: Any) -> TensorHandle:
+        return _context()._binary("mod", self, other)  # type: ignore[no-any-return]
+
+    def __rmod__(self, other: Any) -> TensorHandle:
+        return _context()._binary("mod", other, self)  # type: ignore[no-any-return]
+
+    def __and__(self, other: Any) -> TensorHandle:
+        return _context()._binary("and", self, other)  # type: ignore[no-any-return]
+
+    def __rand__(self, other: Any) -> TensorHandle:
+        return _context()._binary("and", other, self)  # type: ignore[no-any-return]
+
+    def __or__(self, other: Any) -> TensorHandle:
+        return _context()._binary("or", self, other)  # type: ignore[no-any-return]
+
+    def __ror__(self, other: Any) -> TensorHandle:
+        return _context()._binary("or", other, self)  # type: ignore[no-any-return]
+
+    def __xor__(self, other: Any) -> TensorHandle:
+        return _context()._binary("xor", self, other)  # type: ignore[no-any-return]
+
+    def __rxor__(self, other: Any) -> TensorHandle:
+        return _context()._binary("xor", other, self)  # type: ignore[no-any-return]
+
+    def __lt__(self, other: Any) -> TensorHandle:
+        return _context()._binary("lt", self, other)  # type: ignore[no-any-return]
+
+    def __le__(self, other: Any) -> TensorHandle:
+        return _context()._binary("le", self, other)  # type: ignore[no-any-return]
+
+    def __gt__(self, other: Any) -> TensorHandle:
+        return _context()._binary("gt", self, other)  # type: ignore[no-any-return]
+
+    def __ge__(self, other: Any) -> TensorHandle:
+        return _context()._binary("ge", self, other)  # type: ignore[no-any-return]
+
+    def __eq__(self, other: Any) -> Any:
+        return _context()._binary("eq", self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return _context()._binary("ne", self, other)
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def __neg__(self) -> TensorHandle:
+        return _context()._unary("neg", self)  # type: ignore[no-any-return]
+
+    def __abs__(self) -> TensorHandle:
+        return _context()._unary("abs", self)  # type: ignore[no-any-return]
+
+    def __invert__(self) -> TensorHandle:
+        return _context()._unary("not", self)  # type: ignore[no-any-return]
+
+    def __getitem__(self, index: Any) -> TensorHandle:
+        return _context().index(self, index)  # type: ignore[no-any-return]
+
+    def __bool__(self) -> bool:
+        return bool(_context().value_of(self))
+
+    def __int__(self) -> int:
+        return int(_context().value_of(self))
+
+    def __index__(self) -> int:
+        return int(_context().value_of(self))
+
+    def __float__(self) -> float:
+        return float(_context().value_of(self))
+
+    def item(self) -> float | int | bool:
+        """The value of a one-element handle, read back by the PE's CPU."""
+        return _context().value_of(self)  # type: ignore[no-any-return]
+
+    def to(self, dtype: Any) -> TensorHandle:
+        """Rounded to `dtype`."""
+        return _context().cast(self, dtype)  # type: ignore[no-any-return]
+
+    def reshape(self, *shape: Any) -> TensorHandle:
+        """The same elements under another shape; no command."""
+        return _context().reshape(self, *shape)  # type: ignore[no-any-return]
+
+    def trans(self, *dims: Any) -> TensorHandle:
+        """The last two axes swapped, or the axes in the order of `dims`; no command."""
+        return _context().trans(self, *dims)  # type: ignore[no-any-return]
+
+    @property
+    def T(self) -> TensorHandle:  # noqa: N802 - the name NumPy and Triton use
+        """The last two axes swapped; no command."""
+        return _context().trans(self)  # type: ignore[no-any-return]
+
+    # numpy scalars on the left must leave the operator to __radd__ and friends
+    __array_ufunc__ = None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One row of the operation table: which engine carries it out and what its work is counted in."""
+
+    name: str
+    engine: str
+    cost: str
+    code: int = field(compare=False)
+
+
+def _table() -> dict[str, Operation]:
+    rows = {
+        ("dma", "bytes"): ("load", "store"),
+        ("gemm", "macs"): ("dot",),
+        ("ipcq", "bytes"): ("send", "recv", "send_async", "recv_async", "wait"),
+        ("cpu", "none"): ("read_value",),
+        ("math", "simple"): (
+            "add", "sub", "mul", "floordiv", "mod", "and", "or", "xor", "not", "lt", "le", "gt", "ge", "eq", "ne",
+            "neg", "abs", "maximum", "minimum", "floor", "ceil", "where", "fma", "cast", "copy", "full", "arange",
+            "broadcast", "cat",
+        ),
+        ("math", "reduce"): ("max", "min", "sum", "argmax", "argmin"),
+        ("math", "exp"): ("exp", "exp2", "sigmoid", "tanh"),
+        ("math", "log"): ("log", "log2"),
+        ("math", "sqrt"): ("sqrt", "rsqrt"),
+        ("math", "div"): ("div",),
+        ("math", "softmax"): ("softmax",),
+    }  # fmt: skip
+    flat = [(name, engine, cost) for (engine, cost), names in rows.items() for name in names]
+    return {name: Operation(name, engine, cost, code) for code, (name, engine, cost) in enumerate(flat)}
+
+
+OPERATIONS: dict[str, Operation] = _table()
+OPERATION_NAMES: tuple[str, ...] = tuple(OPERATIONS)
+
+
+@dataclass(frozen=True, eq=False)
+class PeCommand:
+    """One command a PE dispatched; `where` is the kernel line that made it."""
+
+    op: str
+    where: Any
+
+    @property
+    def engine(self) -> str:
+        """The engine that carries it out."""
+        return OPERATIONS[self.op].engine
+
+
+@dataclass(frozen=True, eq=False)
+class DmaReadCmd(PeCommand):
+    """HBM to scratch: `nbytes` from `addr` become `out`."""
+
+    addr: int
+    nbytes: int
+    out: TensorHandle
+
+
+@dataclass(frozen=True, eq=False)
+class DmaWriteCmd(PeCommand):
+    """Scratch to HBM: `src` goes to `addr`, `nbytes` in the tensor's own type."""
+
+    addr: int
+    nbytes: int
+    src: TensorHandle
+
+
+@dataclass(frozen=True, eq=False)
+class GemmCmd(PeCommand):
+    """out[.., m, n] = a[.., m, k] @ b[.., k, n] (+ acc), accumulated in f32 (i32 for integers)."""
+
+    a: TensorHandle
+    b: TensorHandle
+    out: TensorHandle
+    acc: TensorHandle | None = None
+
+    @property
+    def m(self) -> int:
+        """Rows of the result."""
+        return self.a.shape[-2]
+
+    @property
+    def k(self) -> int:
+        """Length of the sum."""
+        return self.a.shape[-1]
+
+    @property
+    def n(self) -> int:
+        """Columns of the result."""
+        return self.b.shape[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class MathCmd(PeCommand):
+    """One pass of the MATH engine over `operands`; scalars are not listed. `axis` is the reduced one, if any."""
+
+    operands: tuple[TensorHandle, ...]
+    out: TensorHandle
+    axis: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ReadValueCmd(PeCommand):
+    """The CPU reads a one-element value back, to branch on it or use it as a number."""
+
+    src: TensorHandle
+
+
+@dataclass(frozen=True, eq=False)
+class WaitCmd(PeCommand):
+    """Wait for the asynchronous send or receive with number `request` of this PE."""
+
+    request: int

@@ -1,0 +1,83 @@
+"""Attention the slow, obvious way: scores, mask, softmax with the maximum subtracted, weighted sum, all in float64."""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.golden.problem import Block, Lengths, Problem, make_problem
+from kernbench.golden.reference import Float64, Reference
+from kernbench.golden.softmax import exponentials
+
+_FULL = ("expected", "magnitude", "deviation", "flat_magnitude")
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    key_lengths: Lengths = None,
+    query_offset: Lengths = None,
+) -> Reference:
+    """softmax(scale q k^T) v for q [..., S_q, h_q, d], k [..., S_kv, h_kv, d] and v [..., S_kv, h_kv, d_v].
+
+    The batch axes in front agree; query head i uses key head i // (h_q // h_kv). Elements of any type count exactly.
+
+    - `scale`: 1 / sqrt(d) by default
+    - `key_lengths`: how many keys of each sequence are real, an int or an array over the batch axes; all by default
+    - `causal`: query i sees the keys at positions up to `query_offset` + i. The offset is an int or an array over the
+      batch axes; by default key length - S_q, so that the last query sees every key. Without `causal` it is not used
+
+    Rows that see no key give zeros. What a key or value holds that a row does not see has no influence on that row.
+    """
+    problem = make_problem(q, k, v, causal=causal, scale=scale, key_lengths=key_lengths, query_offset=query_offset)
+    full = {name: np.zeros(problem.output_shape) for name in _FULL}
+    row_shape = (*problem.output_shape[:3], 1)
+    terms = np.zeros(row_shape, dtype=np.int64)
+    rows = {name: np.zeros(row_shape) for name in ("denominator", "score_magnitude")}
+    for block in problem.blocks():
+        terms[block.where] = block.visible.reshape(terms[block.where].shape)
+        for name, part in _solve(block, problem.scale).items():
+            target = (full | rows)[name]
+            target[block.where] = part.reshape(target[block.where].shape)
+    return _reference(problem, full | rows | {"terms": terms})
+
+
+def _solve(block: Block, scale: float) -> dict[str, Float64]:
+    """The arrays of a `Reference` for the rows of one block."""
+    _, weights = exponentials(block.scores)
+    with np.errstate(invalid="ignore", over="ignore"):
+        denominator = weights.sum(axis=1, keepdims=True)
+        safe = np.where(denominator == 0.0, 1.0, denominator)
+        weights /= safe
+        expected = weights @ block.values
+        variance = weights @ np.square(block.values) - np.square(expected)
+        return {
+            "expected": expected,
+            "magnitude": weights @ np.abs(block.values),
+            "deviation": np.sqrt(np.maximum(variance, 0.0)),
+            "flat_magnitude": _prefix_sums(np.abs(block.values))[block.visible] / safe,
+            "denominator": denominator,
+            "score_magnitude": _score_magnitude(block, scale),
+        }
+
+
+def _prefix_sums(values: Float64) -> Float64:
+    """Row n is the sum of the first n rows of `values`."""
+    return np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])
+
+
+def _score_magnitude(block: Block, scale: float) -> Float64:
+    largest = np.maximum.accumulate(np.append(0.0, np.linalg.norm(block.keys, axis=1)))
+    magnitude: Float64 = abs(scale) * np.linalg.norm(block.queries, axis=1) * largest[block.visible]
+    return magnitude
+
+
+def _reference(problem: Problem, arrays: dict[str, Any]) -> Reference:
+    return Reference(
+        **{name: problem.unflatten(array) for name, array in arrays.items()},
+        head_size=problem.q.shape[3],
+        operand_digits=problem.operand_digits,
+    )

@@ -1,0 +1,155 @@
+"""The verdict on one output: right or wrong against its reference, how far off, where, on which rank and why."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.dtypes import DTYPES, Array, DType, dtype_name
+from kernbench.common.errors import MisuseError
+from kernbench.golden.arrays import element_name, read
+from kernbench.golden.diagnosis import explain, misshapen
+from kernbench.golden.measure import Measurement, measure
+from kernbench.golden.reference import Float64, Reference, plain_reference
+from kernbench.golden.shards import Bounds, Shards, make_shards
+from kernbench.result.comparison import Comparison, RankError
+
+
+def compare(
+    actual: Any,
+    reference: Any,
+    *,
+    name: str = "output",
+    dtype: Any = None,
+    compute_dtype: Any = None,
+    reduction: int | None = None,
+    rank_axis: int | None = None,
+    ranks: int | None = None,
+    rank_bounds: Bounds | None = None,
+) -> Comparison:
+    """Compare what a kernel computed with a `Reference`, or with an array of which only the values are known.
+
+    - `dtype`: the output's element type; that of `actual` by default, f32 if `actual` is float64
+    - `compute_dtype`: the type the kernel rounds the operands of its products to; `dtype` by default. A kernel with an
+      f32 output that rounds P to f16 needs `compute_dtype="f16"`
+    - `reduction`: for an array, the number of terms behind each element; 1 by default
+    - `rank_axis` with `ranks` (equal shares, the last ragged) or `rank_bounds` (ranges): who owns which part
+
+    An element is right if it is within the tolerance that `golden.tolerance` derives. The output, and each rank's part,
+    must also have a relative L2 error below 0.5, but for what rounding alone does to it, so that no output of zeros, of
+    a constant or of unrelated numbers passes; if a part has not, all its elements count as wrong. NaN and inf are
+    wrong. A wrong shape is a failed comparison. A reference that is not finite, or beyond the range of `dtype`, is a
+    `MisuseError`.
+    """
+    array = read(name, actual)
+    output = DTYPES[_output_name(name, array) if dtype is None else dtype_name(dtype)]
+    compute = output if compute_dtype is None else DTYPES[dtype_name(compute_dtype)]
+    known = _as_reference(reference, reduction)
+    _check_expected(name, known, output)
+    shards = make_shards(known.shape, rank_axis, ranks, rank_bounds)
+    if array.shape != known.shape:
+        return _misshapen(name, output, array.shape, known)
+    return _verdict(name, measure(array, known, output, compute), shards)
+
+
+def _output_name(name: str, array: Array) -> str:
+    element = element_name(name, array)
+    return "f32" if element == "f64" else element
+
+
+def _as_reference(reference: Any, reduction: int | None) -> Reference:
+    if not isinstance(reference, Reference):
+        return plain_reference(read("reference", reference), 1 if reduction is None else reduction)
+    if reduction is not None:
+        raise MisuseError("reduction is for plain arrays; a Reference knows its own")
+    return reference
+
+
+def _check_expected(name: str, reference: Reference, output: DType) -> None:
+    expected = reference.expected
+    wrong = expected[~np.isfinite(expected)]
+    if wrong.size:
+        raise MisuseError(
+            f"the reference of {name} holds {wrong.size} values that are not finite ({wrong[0]}): nothing can be "
+            "compared with them; look for NaN or inf in the visible inputs"
+        )
+    beyond = expected[~_in_range(expected, output)]
+    if beyond.size:
+        raise MisuseError(
+            f"the reference of {name} holds {beyond[0]:.6g}, beyond the range of {output.name}: "
+            "use smaller inputs or a wider output type"
+        )
+
+
+def _in_range(expected: Float64, output: DType) -> NDArray[np.bool_]:
+    if output.kind == "float":
+        with np.errstate(over="ignore"):
+            return np.isfinite(expected.astype(output.numpy).astype(np.float64))
+    limits = np.iinfo(np.uint8 if output.kind == "bool" else output.numpy)
+    return (expected >= limits.min) & (expected <= limits.max)
+
+
+def _verdict(name: str, measured: Measurement, shards: Shards | None) -> Comparison:
+    parts = _rank_errors(measured, shards)
+    worst = measured.worst()
+    rank, row = (shards and worst and shards.locate(worst)) or (None, None)
+    wrong = max(measured.wrong(), sum(part.wrong for part in parts))
+    return Comparison(
+        name=name,
+        dtype=measured.output.name,
+        passed=wrong == 0,
+        max_abs=measured.max_abs(),
+        max_rel=measured.max_rel(),
+        max_ulps=measured.max_ulps(),
+        relative_l2=measured.relative_l2(),
+        worst_index=worst,
+        worst_rank=rank,
+        worst_row=row,
+        actual=float(measured.actual[worst]) if measured.error.size else math.nan,
+        expected=float(measured.expected[worst]) if measured.error.size else math.nan,
+        tolerance=float(measured.tolerance[worst]) if measured.error.size else 0.0,
+        wrong=wrong,
+        elements=measured.error.size,
+        ranks=parts,
+        reason=explain(name, measured, shards) if wrong else "",
+    )
+
+
+def _rank_errors(measured: Measurement, shards: Shards | None) -> tuple[RankError, ...]:
+    if shards is None:
+        return ()
+    parts = [shards.part(rank) for rank in range(len(shards.bounds))]
+    return tuple(
+        RankError(
+            rank=rank,
+            max_abs=measured.max_abs(part),
+            relative_l2=measured.relative_l2(part),
+            worst_index=measured.worst(part),
+            wrong=measured.wrong(part),
+            elements=measured.error[part].size,
+        )
+        for rank, part in enumerate(parts)
+    )
+
+
+def _misshapen(name: str, output: DType, found: tuple[int, ...], reference: Reference) -> Comparison:
+    """Nothing can be measured: every error is unbounded and every element wrong."""
+    return Comparison(
+        name=name,
+        dtype=output.name,
+        passed=False,
+        max_abs=math.inf,
+        max_rel=math.inf,
+        max_ulps=math.inf,
+        relative_l2=math.inf,
+        worst_index=(),
+        worst_rank=None,
+        worst_row=None,
+        actual=math.nan,
+        expected=math.nan,
+        tolerance=0.0,
+        wrong=reference.expected.size,
+        elements=reference.expected.size,
+        reason=misshapen(name, found, reference.shape),
+    )

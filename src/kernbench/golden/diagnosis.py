@@ -1,0 +1,150 @@
+"""Why an output is wrong, in a sentence, and what the pattern of its errors says for certain."""
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from kernbench.golden.measure import EVERYTHING, LARGEST_RELATIVE_L2, Measurement
+from kernbench.golden.reference import Float64
+from kernbench.golden.shards import Shards
+from kernbench.golden.tolerance import tiny
+from kernbench.result.finding import rank_ranges
+
+# shorter rows are multiples of one another by chance
+_SHORTEST_ROW = 4
+# a factor closer to 1 is rounding
+_SMALLEST_DEPARTURE = 1e-3
+
+
+def explain(name: str, measured: Measurement, shards: Shards | None) -> str:
+    """Why the output `name` failed: how many elements, the worst of them, and the pattern if it is a known one."""
+    patterns = (find(measured) for find in _PATTERNS)
+    first = next((pattern for pattern in patterns if pattern), "")
+    return "; ".join(filter(None, [_what(name, measured, shards), first, _which_ranks(measured, shards)]))
+
+
+def misshapen(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    """Why the output `name` failed whose shape is wrong."""
+    hint = "; the number of elements agrees: reshape it first" if prod(found) == prod(expected) else ""
+    return f"{name} has shape {found}, expected {expected}{hint}"
+
+
+def _what(name: str, measured: Measurement, shards: Shards | None) -> str:
+    if not np.isfinite(measured.actual).all():
+        return _not_finite(name, measured, shards)
+    wrong = int(measured.out_of_tolerance.sum())
+    if not wrong:
+        return _only_noise(name, measured, shards)
+    worst = measured.worst()
+    return (
+        f"{wrong} of {measured.error.size} elements of {name} are out of tolerance; worst at {_place(worst, shards)}: "
+        f"got {measured.actual[worst]:.6g}, expected {measured.expected[worst]:.6g}, "
+        f"error {measured.error[worst]:.3g}, tolerance {measured.tolerance[worst]:.3g}"
+    )
+
+
+def _not_finite(name: str, measured: Measurement, shards: Shards | None) -> str:
+    nan, infinite = np.isnan(measured.actual), np.isinf(measured.actual)
+    counts = {"NaN": int(nan.sum()), "inf": int(infinite.sum())}
+    kinds = " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    first = tuple(int(i) for i in np.argwhere(nan | infinite)[0])
+    others = int(measured.out_of_tolerance.sum()) - sum(counts.values())
+    return (
+        f"{kinds} among {measured.error.size} elements of {name}; first at {_place(first, shards)}: "
+        f"got {measured.actual[first]}, expected {measured.expected[first]:.6g}"
+        + (f"; {others} others are out of tolerance" if others else "")
+    )
+
+
+def _only_noise(name: str, measured: Measurement, shards: Shards | None) -> str:
+    ranks = range(len(shards.bounds)) if shards else ()
+    parts = [EVERYTHING, *(shards.part(rank) for rank in ranks if shards)]
+    largest = max(measured.relative_l2(part) for part in parts if measured.is_noise(part))
+    return (
+        f"{name} is within the tolerance of each element, but its relative L2 error is {largest:.3g} (at most "
+        f"{LARGEST_RELATIVE_L2} is allowed, zeros give 1): rounding does not explain it"
+    )
+
+
+def _place(index: tuple[int, ...], shards: Shards | None) -> str:
+    owner = shards.locate(index) if shards else None
+    if shards is None or owner is None:
+        return str(index)
+    return f"{index}, rank {owner[0]}, row {owner[1]} (global row {index[shards.axis]})"
+
+
+def _which_ranks(measured: Measurement, shards: Shards | None) -> str:
+    if shards is None:
+        return ""
+    parts = {rank: shards.part(rank) for rank in range(len(shards.bounds))}
+    owners = {rank: part for rank, part in parts.items() if measured.error[part].size}
+    bad = [rank for rank, part in owners.items() if measured.wrong(part)]
+    good = [rank for rank in owners if rank not in bad]
+    if not bad or not good:
+        return ""
+    return f"{rank_ranges(bad)} wrong, {rank_ranges(good).split(' ', 1)[1]} right"
+
+
+def _all_the_same(measured: Measurement) -> str:
+    values = measured.actual
+    if values.size < 2 or not (values == values.flat[0]).all():
+        return ""
+    return f"every element is {values.flat[0]:.6g}"
+
+
+def _nan_in_empty_rows(measured: Measurement) -> str:
+    empty = np.broadcast_to(measured.reference.terms == 0, measured.actual.shape)
+    nan = np.isnan(measured.actual)
+    if not nan.any() or (nan & ~empty).any():
+        return ""
+    return "every NaN is in a row that sees no key: such rows must give zeros, not 0/0"
+
+
+def _all_nan(measured: Measurement) -> str:
+    return "every element is NaN, which is what fresh memory holds" if np.isnan(measured.actual).all() else ""
+
+
+def _one_factor(measured: Measurement) -> str:
+    factor = _fit(measured.actual.reshape(-1), measured.expected.reshape(-1))
+    if not _fits(measured, factor):
+        return ""
+    return f"every element is {factor.item():.4g} x the expected one: divided twice, or a factor missing?"
+
+
+def _factor_for_each_row(measured: Measurement) -> str:
+    if not measured.actual.ndim or measured.actual.shape[-1] < _SHORTEST_ROW:
+        return ""
+    factors = _fit(measured.actual, measured.expected)
+    if not _fits(measured, factors):
+        return ""
+    return (
+        f"every row is the expected one times a factor of its own, {factors.min():.4g} to {factors.max():.4g}: "
+        "not divided by the softmax denominator, or divided twice?"
+    )
+
+
+def _fit(actual: Float64, expected: Float64) -> Float64:
+    """The factor by which `actual` is closest to `expected`, along the last axis; 1 where nothing is expected."""
+    above = (actual * expected).sum(axis=-1, keepdims=True)
+    below = np.square(expected).sum(axis=-1, keepdims=True)
+    factor: Float64 = np.divide(above, below, out=np.ones_like(above), where=below > 0.0)
+    return factor
+
+
+def _fits(measured: Measurement, factor: Float64) -> bool:
+    """Whether `factor` explains every element, and explains an error at all."""
+    if not np.isfinite(factor).all() or np.abs(factor - 1.0).max(initial=0.0) < _SMALLEST_DEPARTURE:
+        return False
+    left = np.abs(measured.actual - factor * measured.expected)
+    close = left <= np.abs(factor) * measured.tolerance + tiny(measured.output)
+    return bool(close.all()) and float(np.square(left).sum()) < 0.01 * float(np.square(measured.actual).sum())
+
+
+_PATTERNS: tuple[Callable[[Measurement], str], ...] = (
+    _all_the_same,
+    _all_nan,
+    _nan_in_empty_rows,
+    _one_factor,
+    _factor_for_each_row,
+)

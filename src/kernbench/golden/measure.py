@@ -1,0 +1,114 @@
+"""The errors of an output: of each element against its tolerance, and of whole parts against the size of the signal."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.dtypes import Array, DType
+from kernbench.golden.reference import Float64, Reference
+from kernbench.golden.shards import Selection
+from kernbench.golden.tolerance import elementwise, noise, spacing
+
+# an output of zeros has 1, of unrelated numbers more; correct kernels stay below 0.01 in bf16 and 0.1 in f8
+LARGEST_RELATIVE_L2 = 0.5
+EVERYTHING: Selection = ()
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """An output beside its reference: `actual` and `error` in float64; an element that is not finite is off by inf."""
+
+    actual: Float64
+    error: Float64
+    reference: Reference
+    output: DType
+    compute: DType
+
+    @property
+    def expected(self) -> Float64:
+        """What the elements should be."""
+        return self.reference.expected
+
+    @cached_property
+    def tolerance(self) -> Float64:
+        """The largest error allowed in each element."""
+        return elementwise(self.reference, self.output, self.compute)
+
+    @cached_property
+    def out_of_tolerance(self) -> NDArray[np.bool_]:
+        """Which elements are off by more than their tolerance."""
+        return ~(self.error <= self.tolerance)
+
+    @cached_property
+    def _noise(self) -> Float64:
+        return noise(self.reference, self.output, self.compute)
+
+    @cached_property
+    def _excess(self) -> Float64:
+        """Error in units of the tolerance."""
+        return _ratio(self.error, self.tolerance)
+
+    def worst(self, part: Selection = EVERYTHING) -> tuple[int, ...]:
+        """Index of the element of `part` furthest out of its tolerance; empty if the part is."""
+        excess = self._excess[part]
+        if not excess.size:
+            return ()
+        index = np.unravel_index(int(excess.argmax()), excess.shape)
+        starts = [selected.start or 0 for selected in part] + [0] * (excess.ndim - len(part))
+        return tuple(int(i) + start for i, start in zip(index, starts, strict=True))
+
+    def wrong(self, part: Selection = EVERYTHING) -> int:
+        """How many elements of `part` are wrong: those out of tolerance, or all if the part as a whole is noise."""
+        return self.error[part].size if self.is_noise(part) else int(self.out_of_tolerance[part].sum())
+
+    def is_noise(self, part: Selection = EVERYTHING) -> bool:
+        """Whether the error of `part` is as large as its signal, where rounding cannot explain that.
+
+        Zeros, a constant and unrelated numbers are noise even where each element is within a wide tolerance.
+        """
+        signal, noise = _norm(self.expected[part]), _norm(self._noise[part])
+        # the fewer elements, the less their errors average out: with one, five times the typical error is no surprise
+        chance = 1.0 + 4.0 / math.sqrt(max(1, self.error[part].size))
+        return signal > 0.0 and _norm(self.error[part]) > LARGEST_RELATIVE_L2 * signal + chance * noise
+
+    def relative_l2(self, part: Selection = EVERYTHING) -> float:
+        """Norm of the error over norm of the expected values."""
+        return float(_ratio(np.array(_norm(self.error[part])), np.array(_norm(self.expected[part]))))
+
+    def max_abs(self, part: Selection = EVERYTHING) -> float:
+        """Largest error."""
+        return float(self.error[part].max(initial=0.0))
+
+    def max_rel(self) -> float:
+        """Largest error relative to the expected value, where that is not 0."""
+        relative = _ratio(self.error, np.abs(self.expected))
+        return float(relative[self.expected != 0.0].max(initial=0.0))
+
+    def max_ulps(self) -> float:
+        """Largest error in units of the output type's spacing at the expected value."""
+        return float((self.error / spacing(self.expected, self.output)).max(initial=0.0))
+
+
+def measure(actual: Array, reference: Reference, output: DType, compute: DType) -> Measurement:
+    """`actual` of the reference's shape, measured."""
+    values = actual.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(values - reference.expected)
+    return Measurement(values, np.where(np.isfinite(values), error, np.inf), reference, output, compute)
+
+
+def _ratio(above: Float64, below: Float64) -> Float64:
+    """above / below, where 0 / 0 is 0 and anything else over 0 is inf."""
+    result = np.where(above > 0.0, np.inf, 0.0)
+    with np.errstate(over="ignore"):
+        np.divide(above, below, out=result, where=below > 0.0)
+    return result
+
+
+def _norm(values: Any) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(np.square(values).sum()))

@@ -1,0 +1,46 @@
+"""Machine descriptions: what a mesh machine consists of and how fast each part is, read from TOML files."""
+
+from kernbench.machine.grid import OPPOSITE, STEPS, Grid
+from kernbench.machine.loader import bundled, load
+from kernbench.machine.model import (
+    MOST_PES,
+    Channel,
+    Cube,
+    CubeLink,
+    Dma,
+    Gemm,
+    Hbm,
+    Ipcq,
+    Link,
+    Machine,
+    MacRates,
+    Math,
+    Package,
+    Pe,
+    SpecialRates,
+)
+from kernbench.machine.schema import KeyInfo
+
+__all__ = [
+    "MOST_PES",
+    "OPPOSITE",
+    "STEPS",
+    "Channel",
+    "Cube",
+    "CubeLink",
+    "Dma",
+    "Gemm",
+    "Grid",
+    "Hbm",
+    "Ipcq",
+    "KeyInfo",
+    "Link",
+    "MacRates",
+    "Machine",
+    "Math",
+    "Package",
+    "Pe",
+    "SpecialRates",
+    "bundled",
+    "load",
+]

@@ -1,0 +1,149 @@
+"""Tables of keys: a frozen dataclass whose annotations are the one place that says what each key is.
+
+A field is either `Annotated[type, Key]` or another `Table`. From these annotations come the checks when a table is
+made, the reading of a file or an override, the list of keys, and the text of a machine file.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, get_type_hints
+
+from kernbench.common.errors import MachineError, unknown
+from kernbench.machine.keys import Key, Role, clipped, described, printable
+
+Entry = Key | type["Table"]
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class KeyInfo:
+    """One key of a machine with its value: what `show` prints. `value` counts in `unit`; `shown` is for people."""
+
+    name: str
+    unit: str
+    value: Any
+    shown: str
+    allowed: str
+    help: str
+    role: Role
+
+
+class Table:
+    """Base of the tables of a machine: checks and normalises its fields when it is made."""
+
+    schema: ClassVar[dict[str, Entry]]
+    """The fields in order: name -> its key, or the type of the table inside."""
+
+    def __init_subclass__(cls) -> None:
+        hints = get_type_hints(cls, include_extras=True)
+        cls.schema = {name: _entry(hint) for name, hint in hints.items() if name != "schema"}
+
+    def __post_init__(self) -> None:
+        reading = _Reading()
+        values = reading.table(type(self), vars(self))
+        _refuse(reading.problems, type(self).__name__)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def build(cls, tree: Mapping[str, Any], source: str, also: Sequence[str] = ()) -> Self:
+        """The table that `tree` describes. All that is wrong comes in one error, each line beginning with `source`.
+
+        `also` are problems found before. Keys may then be missing without a word: what they stand for is broken.
+        """
+        reading = _Reading(complete=not also, problems=list(also))
+        values = reading.table(cls, tree)
+        _refuse(reading.problems, source)
+        return cls(**values)
+
+    @classmethod
+    def conflicts(cls, values: Mapping[str, Any]) -> list[str]:
+        """What is wrong between keys that are each right; `values` holds only those that could be read."""
+        return []
+
+    def entries(self, prefix: str = "") -> Iterator[tuple[str, Key, Any]]:
+        """Every key below this table: dotted name, key, stored value."""
+        for name, entry in self.schema.items():
+            value = getattr(self, name)
+            if isinstance(entry, Key):
+                yield prefix + name, entry, value
+            else:
+                yield from value.entries(f"{prefix}{name}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, numbers in the unit of their key; `build` takes it back."""
+        return {
+            name: entry.data(getattr(self, name)) if isinstance(entry, Key) else getattr(self, name).to_dict()
+            for name, entry in self.schema.items()
+        }
+
+
+def _entry(hint: Any) -> Entry:
+    """The key in `Annotated[type, key]`, or the table itself."""
+    entry: Entry = hint.__metadata__[0] if hasattr(hint, "__metadata__") else hint
+    return entry
+
+
+def _refuse(problems: list[str], source: str) -> None:
+    """Raise one `MachineError` with a line for each problem; do nothing when there is none."""
+    if problems:
+        raise MachineError("\n".join(f"{source}: {problem}" for problem in problems))
+
+
+@dataclass
+class _Reading:
+    """One pass over a tree: collects what is wrong; with `complete`, a missing key is wrong too."""
+
+    complete: bool = True
+    problems: list[str] = field(default_factory=list)
+
+    def table(self, table: type[Table], tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+        """The fields of `table` that can be read from `tree`."""
+        known = table.schema
+        for name in tree:
+            if name not in known:
+                what = "table" if isinstance(tree[name], Mapping) else "key"
+                self._note(prefix + printable(name), tree[name], unknown(what, name, known))
+        read = {name: self._entry(entry, tree.get(name, _ABSENT), prefix + name) for name, entry in known.items()}
+        values = {name: value for name, value in read.items() if value is not _ABSENT}
+        self.problems += table.conflicts(values)
+        return values
+
+    def _entry(self, entry: Entry, raw: Any, name: str) -> Any:
+        """What `raw` says, or `_ABSENT` where it says nothing that can be used."""
+        if isinstance(entry, Key):
+            return self._missing(entry, name) if raw is _ABSENT else self._key(entry, raw, name)
+        return self._inner(entry, {} if raw is _ABSENT else raw, name)
+
+    def _key(self, key: Key, raw: object, name: str) -> Any:
+        try:
+            return key.read(raw)
+        except MachineError as error:
+            return self._note(name, raw, f"{_sentence(str(error))} Allowed: {key.allowed}")
+
+    def _missing(self, key: Key, name: str) -> object:
+        unit = f", in {key.unit}" if key.unit else ""
+        if self.complete:
+            self.problems.append(
+                f"missing key {name}{unit} ({key.help}); give it, "
+                f'or begin the file with extends = "reference". Allowed: {key.allowed}'
+            )
+        return _ABSENT
+
+    def _inner(self, table: type[Table], raw: object, name: str) -> Any:
+        if isinstance(raw, table):
+            return raw
+        if not isinstance(raw, Mapping):
+            return self._note(name, raw, f"must be a table with {', '.join(table.schema)}, not {described(raw)}")
+        before = len(self.problems)
+        values = self.table(table, raw, f"{name}.")
+        usable = len(self.problems) == before and len(values) == len(table.schema)
+        return table(**values) if usable else _ABSENT
+
+    def _note(self, name: str, raw: object, what: str) -> object:
+        self.problems.append(f"{name} = {clipped(raw)}: {what}")
+        return _ABSENT
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?")) else f"{text}."

@@ -1,0 +1,263 @@
+"""The host: gives tensors to ranks, launches kernels on them, and takes results back."""
+
+import inspect
+import platform
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench import __version__
+from kernbench.common.dtypes import ITEMSIZE, Array, as_array, dtype_name
+from kernbench.common.errors import MisuseError
+from kernbench.common.pe_commands import OPERATIONS
+from kernbench.machine import Machine, load
+from kernbench.machine.grid import Grid
+from kernbench.mesh.launch import Launch, Setting
+from kernbench.mesh.outputs import disagreeing, unwritten
+from kernbench.mesh.placement import Placement
+from kernbench.mesh.tensors import DisagreementError, Tensor, disagreement, make_source
+from kernbench.mesh.wiring import install as install_wiring
+from kernbench.result.finding import KINDS, Place
+from kernbench.result.recording import Recording
+from kernbench.result.run import Run, Status
+from kernbench.safety.budget import Budget
+from kernbench.safety.memory import WINDOW
+
+_ALWAYS_CHECKED = tuple(k for k in KINDS if k not in ("uninitialised-read", "output-unwritten", "output-disagreement"))
+
+
+class Host:
+    """`ranks` ranks of `machine` along `rank_axis` (0: the PEs of one cube, 1: the cubes), wired by `install`.
+
+    `machine` is a bundled machine's name, a TOML path or a `Machine`. With `rank_axis=1` every PE of each cube runs the
+    kernel; only PE 0 has neighbours, and its memory is the rank's. With `shapes_only` launches carry no data.
+    """
+
+    def __init__(
+        self,
+        machine: str | Machine = "reference",
+        ranks: int | None = None,
+        rank_axis: int = 0,
+        install: str | Mapping[int, Mapping[str, int]] = "line",
+        shapes_only: bool = False,
+    ):
+        self.machine = load(machine)
+        if rank_axis not in (0, 1):
+            raise MisuseError(f"rank_axis {rank_axis!r}: 0 runs over the PEs of a cube, 1 over the cubes")
+        self.rank_axis = rank_axis
+        self.shapes_only = shapes_only
+        rows, columns = self.machine.cube.pes if rank_axis == 0 else self.machine.package.cubes
+        self.ranks = self._check_ranks(rows * columns if ranks is None else ranks, rows * columns)
+        self._wiring = install_wiring(install, self.ranks, Grid(rows, columns))
+        self._placements = self._place()
+        self._leaders = [p for p in self._placements if p.leads]
+        self._tensors: list[Tensor] = []
+
+    def _check_ranks(self, ranks: Any, available: int) -> int:
+        if isinstance(ranks, bool) or not isinstance(ranks, (int, np.integer)) or not 1 <= ranks <= available:
+            what = "PEs in a cube" if self.rank_axis == 0 else "cubes"
+            raise MisuseError(
+                f"{ranks!r} ranks on machine '{self.machine.name}' along rank_axis {self.rank_axis}: it has "
+                f"{available} {what}; choose 1 to {available}, or a larger machine"
+            )
+        return int(ranks)
+
+    def _place(self) -> list[Placement]:
+        if self.rank_axis == 0:
+            return [Placement(r, r, r, 0, True) for r in range(self.ranks)]
+        pes = self.machine.pes_per_cube
+        return [Placement(c * pes + p, c, p, c, p == 0) for c in range(self.ranks) for p in range(pes)]
+
+    # Tensors
+
+    def shard(self, array: Any, axis: int = 0, dtype: str | None = None, name: str = "") -> Tensor:
+        """Split `array` along `axis`: every rank sees its own slice, all at the same address."""
+        return self._input(array, axis, dtype, name)
+
+    def replicate(self, array: Any, dtype: str | None = None, name: str = "") -> Tensor:
+        """Every rank sees all of `array`."""
+        return self._input(array, None, dtype, name)
+
+    def empty(self, shape: Any, dtype: Any = "f32", axis: int | None = None, name: str = "") -> Tensor:
+        """Unwritten memory for an output, split along `axis`; None gives every rank its own copy of all of it."""
+        return self._fresh(shape, dtype, axis, name, True)
+
+    def workspace(self, shape: Any, dtype: Any = "f32", axis: int | None = None, name: str = "") -> Tensor:
+        """Like `empty`, for values nobody looks at after the launch."""
+        return self._fresh(shape, dtype, axis, name, False)
+
+    def gather(self, tensor: Tensor) -> Array:
+        """The tensor as NumPy again. Copies must agree within rounding; one of them is returned."""
+        self._check_own(tensor)
+        parts = [tensor.part(p.number, p.rank) for p in self._leaders]
+        if tensor.axis is not None:
+            return np.concatenate(parts, axis=tensor.axis)
+        for placement, part in zip(self._leaders[1:], parts[1:], strict=True):
+            gap = disagreement(parts[0], part, tensor.dtype)
+            if gap is not None:
+                raise DisagreementError(
+                    f"copies of '{tensor.name}' differ between rank 0 and rank {placement.rank}: {gap[2]} elements, by "
+                    f"up to {gap[0]:.3g} at {list(gap[1])}; the launch's findings say more"
+                )
+        return parts[0].copy()
+
+    def _input(self, array: Any, axis: int | None, dtype: str | None, name: str) -> Tensor:
+        source = make_source(as_array(array), dtype)
+        return self._add(name, source.shape, dtype_name(source.dtype), axis, source, False)
+
+    def _fresh(self, shape: Any, dtype: Any, axis: int | None, name: str, is_output: bool) -> Tensor:
+        sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+        if any(n < 0 for n in sizes):
+            raise MisuseError(f"a shape has no negative sizes; got {sizes}")
+        return self._add(name, sizes, dtype_name(dtype), axis, None, is_output)
+
+    def _add(
+        self, name: str, shape: tuple[int, ...], dtype: str, axis: int | None, source: Array | None, is_output: bool
+    ) -> Tensor:
+        if axis is not None and not -len(shape) <= axis < len(shape):
+            raise MisuseError(f"axis {axis} of a tensor of shape {shape}")
+        number = len(self._tensors) + 1
+        tensor = Tensor(
+            name or f"tensor {number}",
+            number * WINDOW,
+            shape,
+            dtype,
+            None if axis is None else axis % len(shape),
+            self.ranks,
+            source,
+            is_output,
+            not self.shapes_only,
+        )
+        self._tensors.append(tensor)
+        return tensor
+
+    def _check_own(self, tensor: Any) -> None:
+        if not any(t is tensor for t in self._tensors):
+            raise MisuseError(f"{tensor!r} is no tensor of this host; make it with host.shard, replicate or empty")
+
+    # Launching
+
+    def launch(
+        self,
+        kernel: Callable[..., Any],
+        *args: Any,
+        schedule: str | int = "canonical",
+        budget: Budget | None = None,
+        **kwargs: Any,
+    ) -> Run:
+        """Run `kernel(*args, tl=..., **kwargs)` on every PE; tensors among the arguments pass as addresses.
+
+        A kernel with a parameter `rank_axis` gets the host's unless it is given one. `schedule` changes only the order
+        in which programs take turns: "canonical", "reversed" or a seed.
+        """
+        arguments = self._bind(kernel, args, kwargs)
+        used = [t for t in arguments.values() if isinstance(t, Tensor)]
+        setting = Setting(
+            self.machine,
+            self._placements,
+            (self.ranks, 1) if self.rank_axis == 0 else (self.machine.pes_per_cube, self.ranks),
+            self._wiring,
+            self._tensors,
+            not self.shapes_only,
+            schedule,
+            budget or Budget(),
+        )
+        launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
+        recording = launch.run()
+        outputs = [t for t in used if t.is_output]
+        if launch.status is Status.FINISHED and not self.shapes_only:
+            self._check_outputs(outputs, launch, _place(kernel))
+        return Run(
+            {} if self.shapes_only else {t.name: self._merged(t) for t in outputs},
+            launch.log.findings(),
+            _ALWAYS_CHECKED if self.shapes_only else tuple(KINDS),
+            launch.status,
+            recording,
+            metrics={**_metrics(recording), "scratch_peak_bytes": launch.scratch_peak},
+            views={"placement": {p.rank: (p.cube, p.pe) for p in self._leaders}},
+            origin=self._origin(kernel, arguments, schedule),
+        )
+
+    def _bind(self, kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The kernel's arguments by name; names the tensors after them, and fills in rank_axis."""
+        signature = inspect.signature(kernel)
+        parameters = signature.parameters
+        if "rank_axis" in parameters and "rank_axis" not in signature.bind_partial(*args).arguments:
+            kwargs.setdefault("rank_axis", self.rank_axis)
+        try:
+            bound = signature.bind(*args, tl=None, **kwargs)
+        except TypeError as error:
+            name = getattr(kernel, "__name__", "kernel")
+            raise MisuseError(f"arguments do not fit {name}{signature}: {error}") from None
+        arguments = {n: v for n, v in bound.arguments.items() if n != "tl"}
+        for name, value in arguments.items():
+            if isinstance(value, Tensor):
+                self._check_own(value)
+                if value.name.startswith("tensor "):
+                    value.name = name.removesuffix("_ptr")
+                    for region in value.regions.values():
+                        region.name = value.name
+        return arguments
+
+    def _check_outputs(self, outputs: list[Tensor], launch: Launch, where: Place) -> None:
+        for tensor in outputs:
+            before = len(launch.log)
+            unwritten(tensor, self._leaders, launch.log, where)
+            if tensor.axis is None and len(launch.log) == before:
+                disagreeing(tensor, self._leaders, launch.log, where)
+
+    def _merged(self, tensor: Tensor) -> Array:
+        parts = [tensor.part(p.number, p.rank) for p in self._leaders]
+        return parts[0].copy() if tensor.axis is None else np.concatenate(parts, axis=tensor.axis)
+
+    def _origin(self, kernel: Callable[..., Any], arguments: dict[str, Any], schedule: str | int) -> dict[str, Any]:
+        return {
+            "target": "mesh",
+            "kernel": getattr(kernel, "__qualname__", repr(kernel)),
+            "arguments": {n: _describe(v) for n, v in arguments.items()},
+            "machine": self.machine.name,
+            "machine_hash": self.machine.hash,
+            "ranks": self.ranks,
+            "rank_axis": self.rank_axis,
+            "schedule": schedule,
+            "versions": {"kernbench": __version__, "numpy": np.__version__, "python": platform.python_version()},
+        }
+
+
+def _address(value: Any) -> Any:
+    return value.address if isinstance(value, Tensor) else value
+
+
+def _describe(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return f"{'x'.join(map(str, value.shape))} {value.dtype}"
+    return value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
+
+
+def _place(kernel: Callable[..., Any]) -> Place:
+    code = getattr(inspect.unwrap(kernel), "__code__", None)
+    return Place(code.co_filename, code.co_firstlineno, code.co_name) if code else Place("<kernel>", 0)
+
+
+def _metrics(recording: Recording) -> dict[str, Any]:
+    """Counts of the functional pass: commands by engine, flops, bytes by kind."""
+    engines: dict[str, int] = {}
+    totals = {"flops": 0, "load_bytes": 0, "store_bytes": 0, "send_bytes": 0}
+    codes = {name: row.code for name, row in OPERATIONS.items()}
+    elements = [int(np.prod(shape, dtype=np.int64)) for shape, _, _ in recording.tables.types]
+    nbytes = np.array([n * ITEMSIZE[t[1]] for n, t in zip(elements, recording.tables.types, strict=True)] or [0])
+    inner = np.array([t[0][-1] if t[0] else 1 for t in recording.tables.types] or [0])
+    counts = np.array(elements or [0])
+    for stream in recording.streams:
+        rows, types = stream.columns(), stream.handle_columns()[:, 1]
+        op = rows[:, 0]
+        for row in OPERATIONS.values():
+            engines[row.engine] = engines.get(row.engine, 0) + int((op == row.code).sum())
+        dots = rows[op == codes["dot"]]
+        totals["flops"] += int((2 * counts[types[dots[:, 2]]] * inner[types[dots[:, 3]]]).sum())
+        totals["load_bytes"] += int(rows[op == codes["load"], 7].sum())
+        totals["store_bytes"] += int(rows[op == codes["store"], 7].sum())
+        sends = rows[(op == codes["send"]) | (op == codes["send_async"])]
+        totals["send_bytes"] += int(nbytes[types[sends[:, 3]]].sum())
+    return {"commands": recording.commands, "commands_by_engine": engines, **totals}

@@ -1,0 +1,248 @@
+"""One launch: sets up a program for each PE, runs them all, and turns how it ended into findings and a Run."""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.errors import KernbenchError, KernelError
+from kernbench.common.ipcq_types import OPPOSITE
+from kernbench.machine import Machine
+from kernbench.mesh.placement import Placement
+from kernbench.mesh.port import MeshPort, waiting
+from kernbench.mesh.queues import Message, Queue
+from kernbench.mesh.scheduler import Program, Scheduler, State
+from kernbench.mesh.tensors import Tensor
+from kernbench.mesh.wiring import Wiring
+from kernbench.result.finding import Finding, FindingLog, Place
+from kernbench.result.recording import Recording, Stream, Tables
+from kernbench.result.run import Status
+from kernbench.safety.budget import Budget, OverBudgetError
+from kernbench.safety.memory import AddressSpace, Region
+from kernbench.safety.places import SiteTable
+from kernbench.safety.waits import Waiter, deadlock
+from kernbench.triton_emu.tl_context import TLContext, run_kernel
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything a launch is made of besides the kernel and its arguments."""
+
+    machine: Machine
+    placements: list[Placement]
+    counts: tuple[int, int]
+    wiring: Wiring
+    tensors: list[Tensor]
+    carries_data: bool
+    schedule: str | int
+    budget: Budget
+
+
+class Launch:
+    """Runs `kernel` on every PE of the setting."""
+
+    def __init__(self, setting: Setting, kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
+        self._setting = setting
+        self._kernel = kernel
+        self._args = args
+        self._kwargs = kwargs
+        self._tables = Tables()
+        self._sites = SiteTable(self._tables.sites)
+        self._scheduler = Scheduler(setting.schedule)
+        self._programs: list[Program] = []
+        self._ports: list[MeshPort] = []
+        self._contexts: list[TLContext] = []
+        self._queues: list[Queue] = []
+        self.log = FindingLog()
+        self.status = Status.FINISHED
+
+    def run(self) -> Recording:
+        """Run to the end; findings are in `log`, how it ended in `status`."""
+        for placement in self._setting.placements:
+            self._add_program(placement)
+        self._connect()
+        self._scheduler.run(self._programs, self._setting.budget.seconds, self._steps)
+        self._conclude()
+        streams = [c.stream for c in self._contexts if len(c.stream)]
+        return Recording(self._tables, streams)
+
+    @property
+    def scratch_peak(self) -> int:
+        """The most scratch bytes any PE had in use at once."""
+        return max((c.scratch_peak for c in self._contexts), default=0)
+
+    def _steps(self) -> int:
+        return sum(len(c.stream.rows) for c in self._contexts)
+
+    def _add_program(self, placement: Placement) -> None:
+        setting = self._setting
+        memory = AddressSpace(setting.carries_data, lambda window: self._region(window, placement))
+        port = MeshPort(placement.rank, memory, self.log, self._scheduler, setting.carries_data)
+        stream = Stream(placement.pe, placement.cube, placement.rank, self._tables)
+        context = TLContext(
+            placement.pe,
+            setting.counts[0],
+            placement.cube,
+            setting.counts[1],
+            setting.machine.pe.dispatch_cycles,
+            scratch_size=setting.machine.pe.scratch,
+            port=port,
+            stream=stream,
+            sites=self._sites,
+            max_steps=setting.budget.steps,
+        )
+        program = Program(placement.number, lambda: self._body(port, context), lambda: self._abandoned(port, context))
+        port.program = program
+        self._programs.append(program)
+        self._ports.append(port)
+        self._contexts.append(context)
+
+    def _region(self, window: int, placement: Placement) -> Region | None:
+        tensors = self._setting.tensors
+        if not 1 <= window <= len(tensors):
+            return None
+        return tensors[window - 1].region(placement.number, placement.rank)
+
+    def _connect(self) -> None:
+        ipcq = self._setting.machine.ipcq
+        leaders = {p.rank: self._ports[i] for i, p in enumerate(self._setting.placements) if p.leads}
+        for rank, around in self._setting.wiring.items():
+            for direction, other in around.items():
+                queue = Queue(rank, other, direction, ipcq.depth, ipcq.slot)
+                leaders[rank].outgoing[direction] = queue
+                leaders[other].incoming[OPPOSITE[direction]] = queue
+                self._queues.append(queue)
+
+    def _body(self, port: MeshPort, context: TLContext) -> State:
+        """What one program does, and how it ended."""
+        try:
+            # NumPy keeps its error state per coroutine; NaN and infinity are values here, not accidents
+            with np.errstate(all="ignore"):
+                run_kernel(self._kernel, context, *self._args, **self._kwargs)
+        except OverBudgetError as error:
+            self._over_budget(port, context, error)
+            return State.STOPPED
+        except KernelError as error:
+            port.report(error.kind, error.message, error.hint, error.where or self._kernel_place())
+            return State.FAILED
+        except KernbenchError as error:
+            port.report("misuse", str(error), "", self._raised_at(error))
+            return State.FAILED
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+            port.report("kernel-error", message, "the kernel's own code raised this", self._raised_at(error))
+            return State.FAILED
+        return State.RETURNED
+
+    def _kernel_place(self) -> Place:
+        code = getattr(self._kernel, "__code__", None)
+        if code is None:
+            return Place("<kernel>", 0, getattr(self._kernel, "__name__", "kernel"))
+        return Place(code.co_filename, code.co_firstlineno, code.co_name)
+
+    def _raised_at(self, error: BaseException) -> Place:
+        """The innermost line of the traceback that is not ours."""
+        place = self._kernel_place()
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            ours = "__kernbench_internal__" in frame.f_globals or frame.f_globals is globals()
+            if not ours:
+                place = Place(frame.f_code.co_filename, line, frame.f_code.co_name)
+        return place
+
+    def _over_budget(self, port: MeshPort, context: TLContext, error: OverBudgetError) -> None:
+        budget = self._setting.budget
+        if error.args:
+            spent, where = error.args
+            limit = f"its budget is {budget.steps}"
+        else:
+            spent = f"went {budget.seconds:g} s without a command and had not returned"
+            limit = f"{len(context.stream)} commands so far"
+            where = self._raised_at(error)
+        port.report(
+            "over-budget",
+            f"the program {spent} ({limit})",
+            "look for a loop whose condition never changes; a kernel that really is this long gets more with "
+            "budget=Budget(steps=..., seconds=...)",
+            where,
+        )
+        self._scheduler.stop()
+
+    def _abandoned(self, port: MeshPort, context: TLContext) -> None:
+        self._over_budget(port, context, OverBudgetError())
+
+    def _conclude(self) -> None:
+        """Findings that only the end of a launch can show."""
+        states = {p.state for p in self._programs}
+        if State.STOPPED in states:
+            self.status = Status.OVER_BUDGET
+        elif State.FAILED in states:
+            self.status = Status.FAILED
+        elif State.WAITING in states:
+            self.status = Status.DEADLOCKED
+            self.log.add(self._deadlock())
+        else:
+            self._unreceived()
+            self._unwaited()
+
+    def _deadlock(self) -> Finding:
+        waiters = []
+        for placement, program in zip(self._setting.placements, self._programs, strict=True):
+            if program.state is State.WAITING:
+                waiters.append(self._waiter(placement.rank, program))
+        fates = zip(self._setting.placements, self._programs, strict=True)
+        ended = {p.rank: str(g.state) for p, g in fates if p.leads and g.state is not State.WAITING}
+        return deadlock(waiters, ended, self._deadlock_hint())
+
+    def _waiter(self, rank: int, program: Program) -> Waiter:
+        request, where = waiting(program.waits)
+        queue = request.queue
+        assert queue is not None
+        side = OPPOSITE[queue.direction]
+        if isinstance(request, Message):
+            action = f"send {queue.direction} waits for a free slot in the neighbour's queue (depth {queue.depth})"
+            return Waiter(rank, action, where, queue.receiver, f"received from {side}")
+        return Waiter(rank, f"receive from {side} waits for a message", where, queue.sender, f"sent {queue.direction}")
+
+    def _deadlock_hint(self) -> str:
+        blocked = [q for q in self._queues if q.outbox]
+        if not blocked:
+            return "every receive needs a matching send: check which rank sends in which step, and in which direction"
+        depth = max(q.wanted_depth for q in blocked)
+        return (
+            f"receive before sending more, or send with send_async; or give the queues depth {depth} "
+            f"(now {blocked[0].depth}, machine key ipcq.depth)"
+        )
+
+    def _unreceived(self) -> None:
+        for queue in self._queues:
+            for message in queue.unreceived:
+                self.log.add(
+                    Finding(
+                        "message-unreceived",
+                        f"a message of {message.describe()}, sent {queue.direction} by rank {queue.sender}, was never "
+                        f"received by rank {queue.receiver}",
+                        message.where,
+                        (),
+                        "add the missing receive, or do not send what nobody expects (the last step of a ring)",
+                        1,
+                        (queue.sender,),
+                    )
+                )
+
+    def _unwaited(self) -> None:
+        for placement, context in zip(self._setting.placements, self._contexts, strict=True):
+            for pending in context.pending:
+                self.log.add(
+                    Finding(
+                        "missing-wait",
+                        f"an asynchronous {pending.verb} {pending.direction} was started and never waited for",
+                        pending.where,
+                        (),
+                        "call wait() on what it returned, before the kernel returns",
+                        1,
+                        (placement.rank,),
+                    ),
+                    pending.direction,
+                )

@@ -1,0 +1,59 @@
+"""What the end of a launch shows about its outputs: elements nobody wrote, and copies that do not agree."""
+
+import numpy as np
+
+from kernbench.mesh.placement import Placement
+from kernbench.mesh.tensors import Tensor, disagreement
+from kernbench.result.finding import Finding, FindingLog, Place, rank_ranges
+
+
+def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, where: Place) -> None:
+    """Findings for output elements no store reached."""
+    missing: dict[int, tuple[int, tuple[int, ...]]] = {}
+    for placement in placements:
+        region = tensor.region(placement.number, placement.rank)
+        if region.written is not None and not region.written.all():
+            marks = region.written.reshape(region.shape)
+            first = np.unravel_index(int(np.argmin(region.written)), region.shape)
+            missing[placement.rank] = (int((~marks).sum()), tuple(int(i) for i in first))
+    if not missing:
+        return
+    rank, (count, index) = next(iter(missing.items()))
+    total = sum(n for n, _ in missing.values())
+    log.add(
+        Finding(
+            "output-unwritten",
+            f"{total} elements of output '{tensor.name}' were never written: on rank {rank} {count}, the first at "
+            f"{list(index)} of its part",
+            where,
+            (),
+            "check the loops that store it: the last block, the last shard, ranks that return early",
+            1,
+            tuple(missing),
+        ),
+        tensor.name,
+    )
+
+
+def disagreeing(tensor: Tensor, placements: list[Placement], log: FindingLog, where: Place) -> None:
+    """A finding for copies of one output that differ beyond rounding."""
+    parts = [(p.rank, tensor.part(p.number, p.rank)) for p in placements]
+    rank0, first = parts[0]
+    off = {rank: gap for rank, part in parts[1:] if (gap := disagreement(first, part, tensor.dtype)) is not None}
+    if not off:
+        return
+    worst = max(off, key=lambda r: off[r][0])
+    distance, index, count = off[worst]
+    log.add(
+        Finding(
+            "output-disagreement",
+            f"copies of output '{tensor.name}' differ: {count} elements between rank {rank0} and rank {worst}, by up "
+            f"to {distance:.3g} at {list(index)} ({rank_ranges(off)} differ from rank {rank0})",
+            where,
+            (),
+            "every rank must merge every partial exactly once; look for a rank that misses or repeats one",
+            1,
+            tuple(off),
+        ),
+        tensor.name,
+    )

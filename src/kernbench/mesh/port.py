@@ -1,0 +1,162 @@
+"""A PE's outside in a launch: its address space, its queues, and the launch's log of findings."""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array, poisoned
+from kernbench.common.ipcq_types import OPPOSITE
+from kernbench.mesh.queues import Message, Queue, Receive
+from kernbench.mesh.scheduler import Program, Scheduler
+from kernbench.result.finding import Finding, FindingLog, Other, Place
+from kernbench.safety.budget import OverBudgetError
+from kernbench.safety.memory import AddressSpace, Problem
+from kernbench.triton_emu.port import Port, Shape
+
+
+class MeshPort(Port):
+    """Memory and queues of one program. `outgoing` and `incoming` map a direction to the queue of that link."""
+
+    def __init__(self, rank: int, memory: AddressSpace, log: FindingLog, scheduler: Scheduler, carries_data: bool):
+        super().__init__()
+        self.rank = rank
+        self.memory = memory
+        self.carries_data = carries_data
+        self.outgoing: dict[str, Queue] = {}
+        self.incoming: dict[str, Queue] = {}
+        self.program: Program | None = None
+        self._log = log
+        self._scheduler = scheduler
+
+    def load(
+        self, address: int, shape: Shape, strides: Shape | None, dtype: str | None, where: Place
+    ) -> tuple[Array | None, str]:
+        """The elements at `address`; poison where the access is not allowed."""
+        data, kind, problem = self.memory.load(address, shape, strides, dtype)
+        if problem is not None:
+            self._problem(problem, where)
+        return data, kind
+
+    def store(
+        self, address: int, data: Array | None, shape: Shape, strides: Shape | None, dtype: str, where: Place
+    ) -> int:
+        """Put `data` at `address`; dropped where the access is not allowed."""
+        nbytes, problem = self.memory.store(address, data, shape, strides)
+        if problem is not None:
+            self._problem(problem, where)
+        return nbytes
+
+    def workspace(self, shape: Shape, dtype: str, name: str, where: Place) -> int:
+        """Fresh, poisoned HBM memory of this PE alone."""
+        return self.memory.allocate(f"{name} of {where}", shape, dtype).base
+
+    def element_type(self, address: int) -> str:
+        """The element type of the tensor at `address`; f16 where there is none."""
+        region = self.memory.region_at(address)
+        return "f16" if region is None else region.dtype
+
+    def tensor_name(self, address: int) -> str | None:
+        """The name of the tensor at `address`."""
+        region = self.memory.region_at(address)
+        return None if region is None else region.name
+
+    def send(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> Message:
+        """Put a copy of `data` on its way."""
+        queue = self.outgoing.get(direction)
+        if queue is None:
+            self._no_neighbour("send", direction, where)
+            return Message(self.program, None, shape, dtype, 0, where, None)
+        copy = None if data is None else np.array(data, order="C")
+        message = Message(self.program, copy, shape, dtype, queue.pieces(shape, dtype), where, queue)
+        queue.outbox.append(message)
+        queue.pump(self._scheduler.wake)
+        return message
+
+    def recv(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> Receive:
+        """Post a receive."""
+        queue = self.incoming.get(direction)
+        receive = Receive(self.program, shape, dtype, where, queue)
+        if queue is None:
+            self._no_neighbour("receive", direction, where)
+        else:
+            queue.posted.append(receive)
+            queue.pump(self._scheduler.wake)
+        return receive
+
+    def wait_send(self, request: Message, where: Place) -> None:
+        """Give way until the message has left."""
+        self._wait(request, where)
+
+    def wait_recv(self, request: Receive, where: Place) -> tuple[Array | None, str]:
+        """Give way until the message is there; poison if it is not what was asked for."""
+        if request.queue is None:
+            return self._poison(request.shape, request.dtype or "f16")
+        self._wait(request, where)
+        message = request.message
+        assert message is not None
+        dtype = request.dtype or message.dtype
+        if message.shape != request.shape or message.dtype != dtype:
+            self._mismatch(request, message)
+            return self._poison(request.shape, dtype)
+        return message.data, dtype
+
+    def _poison(self, shape: Shape, dtype: str) -> tuple[Array | None, str]:
+        return (poisoned(shape, dtype) if self.carries_data else None), dtype
+
+    def _wait(self, request: Message | Receive, where: Place) -> None:
+        program = self.program
+        assert program is not None
+        self._scheduler.maybe_yield(program)
+        while not request.done:
+            self._scheduler.wait(program, (request, where))
+
+    def _problem(self, problem: Problem, where: Place) -> None:
+        self.report(problem.kind, problem.message, problem.hint, where, (), problem.subject)
+
+    def _no_neighbour(self, verb: str, direction: str, where: Place) -> None:
+        installed = ", ".join(sorted(self.outgoing)) or "none"
+        self.report(
+            "no-neighbour",
+            f"{verb} {direction}: rank {self.rank} has no neighbour there; installed directions: {installed}",
+            "guard it with the rank (edge ranks have no outer neighbour), or install another wiring "
+            '(install="ring" or "grid")',
+            where,
+            (),
+            direction,
+        )
+
+    def _mismatch(self, request: Receive, message: Message) -> None:
+        assert request.queue is not None
+        wanted = f"{'x'.join(map(str, request.shape))} {request.dtype or message.dtype}"
+        side = OPPOSITE[request.queue.direction]
+        self.report(
+            "message-mismatch",
+            f"receive from {side} expects {wanted}, but the message from rank {request.queue.sender} is "
+            f"{message.describe()}",
+            "messages of one link arrive in the order they were sent: compare both sides' order, shape and dtype",
+            request.where,
+            (Other("the send", message.where),),
+            side,
+        )
+
+    def report(
+        self,
+        kind: str,
+        message: str,
+        hint: str,
+        where: Place,
+        others: tuple[Other, ...] = (),
+        subject: object = None,
+    ) -> None:
+        """Take a finding for this rank."""
+        self._log.add(Finding(kind, message, where, others, hint, 1, (self.rank,)), subject)
+
+    def over_budget(self, steps: int, where: Place) -> None:
+        """End this program."""
+        raise OverBudgetError(f"dispatched {steps} commands and had not returned", where)
+
+
+def waiting(what: Any) -> tuple[Message | Receive, Place]:
+    """What a blocked program waits on, and at which line."""
+    request, where = what
+    return request, where

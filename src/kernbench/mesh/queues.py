@@ -1,0 +1,127 @@
+"""IPCQ: the bounded queue of one link. A message takes as many slots as it needs and moves in slot-sized pieces.
+
+Sends wait in the outbox until the receiver's slots take their pieces; receives are posted and take pieces as they
+come. Both are in order. `pump` moves everything that can move.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernbench.common.dtypes import ITEMSIZE, Array
+from kernbench.result.finding import Place
+
+
+@dataclass(slots=True)
+class Message:
+    """A send: `arrived` of its `pieces` lie in the receiver's slots or have passed through them."""
+
+    sender: Any
+    data: Array | None
+    shape: tuple[int, ...]
+    dtype: str
+    pieces: int
+    where: Place
+    queue: "Queue | None"
+    arrived: int = 0
+    taken: int = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether the sender may go on."""
+        return self.arrived == self.pieces
+
+    def describe(self) -> str:
+        """Shape and type, as messages show them."""
+        return f"{'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype}"
+
+
+@dataclass(slots=True)
+class Receive:
+    """A posted receive; `message` is set when it is complete."""
+
+    receiver: Any
+    shape: tuple[int, ...]
+    dtype: str | None
+    where: Place
+    queue: "Queue | None"
+    message: Message | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the receiver may go on."""
+        return self.message is not None
+
+
+@dataclass(slots=True)
+class Queue:
+    """The link from `sender`, which sends in `direction`, to `receiver`."""
+
+    sender: int
+    receiver: int
+    direction: str
+    depth: int
+    slot: int
+    free: int = field(init=False)
+    outbox: deque[Message] = field(default_factory=deque)
+    arriving: deque[Message] = field(default_factory=deque)
+    posted: deque[Receive] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.free = self.depth
+
+    def pieces(self, shape: tuple[int, ...], dtype: str) -> int:
+        """Slots a message needs; an empty one still takes one."""
+        nbytes = ITEMSIZE[dtype]
+        for n in shape:
+            nbytes *= n
+        return -(-nbytes // self.slot) or 1
+
+    def pump(self, wake: Any) -> None:
+        """Move pieces until nothing moves; `wake(program)` for each program whose request is done by it."""
+        while self._push(wake) or self._take(wake):
+            pass
+
+    def _push(self, wake: Any) -> bool:
+        """Outbox to slots."""
+        moved = False
+        while self.free and self.outbox:
+            message = self.outbox[0]
+            if message.arrived == 0:
+                self.arriving.append(message)
+            count = min(self.free, message.pieces - message.arrived)
+            message.arrived += count
+            self.free -= count
+            moved = True
+            if message.arrived == message.pieces:
+                self.outbox.popleft()
+                wake(message.sender)
+        return moved
+
+    def _take(self, wake: Any) -> bool:
+        """Slots to posted receives."""
+        moved = False
+        while self.posted and self.arriving:
+            message = self.arriving[0]
+            count = message.arrived - message.taken
+            if count:
+                message.taken += count
+                self.free += count
+                moved = True
+            if message.taken < message.pieces:
+                break
+            self.arriving.popleft()
+            receive = self.posted.popleft()
+            receive.message = message
+            wake(receive.receiver)
+        return moved
+
+    @property
+    def unreceived(self) -> list[Message]:
+        """Messages that nobody took."""
+        return [*self.arriving, *(m for m in self.outbox if m.arrived == 0)]
+
+    @property
+    def wanted_depth(self) -> int:
+        """Slots that would let every waiting send go through."""
+        return self.depth - self.free + sum(m.pieces - m.arrived for m in self.outbox)

@@ -1,0 +1,123 @@
+"""Runs the programs of a launch as coroutines, one at a time, in an order the schedule fixes, until all have returned
+or none can go on. What programs compute does not depend on the order; the schedule exists to show that.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from enum import StrEnum
+from typing import Any
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from kernbench.common.errors import MisuseError
+from kernbench.safety.budget import OverBudgetError, Watchdog
+
+# programs that could not be stopped; dropping the last reference to one would resume it
+_abandoned: list[Any] = []
+
+
+class State(StrEnum):
+    """Where a program stands; the words complete the sentence "rank 3 ..."."""
+
+    READY = "is ready"
+    WAITING = "waits"
+    RETURNED = "has returned"
+    FAILED = "stopped with an error"
+    STOPPED = "was stopped"
+
+
+class Program:
+    """One coroutine. `body` is called once, in it; `waits` says what it is blocked on.
+
+    `on_abandon` is called instead of an end when the program cannot be made to stop.
+    """
+
+    def __init__(self, number: int, body: Callable[[], State], on_abandon: Callable[[], None]):
+        self.number = number
+        self.state = State.READY
+        self.waits: Any = None
+        self._body = body
+        self.on_abandon = on_abandon
+        self.coroutine = greenlet(self._run)
+
+    def _run(self) -> None:
+        self.state = self._body()
+
+
+class Scheduler:
+    """`schedule` is "canonical" (oldest ready first), "reversed" (highest, newest first) or a seed."""
+
+    def __init__(self, schedule: str | int):
+        self._random = random.Random(schedule) if isinstance(schedule, int) else None
+        if self._random is None and schedule not in ("canonical", "reversed"):
+            raise MisuseError(f"schedule {schedule!r}: it is 'canonical', 'reversed' or a whole number (a seed)")
+        self._newest_first = schedule == "reversed"
+        self._ready: deque[Program] = deque()
+        self._hub = getcurrent()
+        self._running: Program | None = None
+        self.switches = 0
+
+    def run(self, programs: list[Program], seconds: float, steps: Callable[[], int]) -> None:
+        """Run `programs` until none is ready, then end those that still wait."""
+        self._ready.extend(programs)
+        with Watchdog(seconds, lambda: (self.switches, steps()), self._abandon):
+            while self._ready:
+                self._switch_to(self._pick())
+            self._end(programs)
+
+    def stop(self) -> None:
+        """Let no further program run."""
+        self._ready.clear()
+
+    def wait(self, program: Program, what: Any) -> None:
+        """Called in a program: give way until somebody wakes it."""
+        program.state = State.WAITING
+        program.waits = what
+        self._hub.switch()
+        program.waits = None
+
+    def wake(self, program: Program) -> None:
+        """Make a waiting program ready."""
+        if program.state is State.WAITING:
+            program.state = State.READY
+            self._ready.append(program)
+
+    def maybe_yield(self, program: Program) -> None:
+        """Called in a program where another order is possible: a random schedule gives way half of the time."""
+        if self._random is not None and self._ready and self._random.random() < 0.5:
+            self._ready.append(program)
+            self._hub.switch()
+
+    def _pick(self) -> Program:
+        if self._random is not None:
+            self._ready.rotate(self._random.randrange(len(self._ready)))
+        return self._ready.pop() if self._newest_first else self._ready.popleft()
+
+    def _switch_to(self, program: Program) -> None:
+        self.switches += 1
+        self._running = program
+        # the watchdog may speak just as the program gives way: it has ended then, or will be met again
+        with suppress(OverBudgetError):
+            program.coroutine.switch()
+        self.switches += 1
+
+    def _abandon(self) -> None:
+        """Called in a program that will not stop: leave it where it is, for good."""
+        _abandoned.append(getcurrent())
+        if self._running is not None:
+            self._running.state = State.STOPPED
+            self._running.on_abandon()
+        self._hub.switch()
+
+    def _end(self, programs: list[Program]) -> None:
+        for program in programs:
+            coroutine = program.coroutine
+            if coroutine and coroutine not in _abandoned:
+                state, waits = program.state, program.waits
+                self.switches += 1
+                coroutine.throw(GreenletExit)
+                program.state, program.waits = state, waits
+                if coroutine:
+                    _abandoned.append(coroutine)

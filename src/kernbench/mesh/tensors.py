@@ -1,0 +1,115 @@
+"""Host tensors: one address on every rank, and at that address the rank's own memory."""
+
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from kernbench.common.dtypes import DTYPES, Array, cast, dtype_name, poisoned
+from kernbench.common.errors import KernbenchError, MisuseError
+from kernbench.safety.memory import Region
+
+
+class DisagreementError(KernbenchError):
+    """Copies of one output that should be equal are not."""
+
+
+@dataclass
+class Tensor:
+    """A tensor of `shape` over all ranks, split along `axis` (None: every rank has all of it) in equal parts, the last
+    ones shorter. `fresh` ones hold nothing yet; `is_output` ones are looked at when a launch ends.
+    """
+
+    name: str
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+    axis: int | None
+    ranks: int
+    source: Array | None
+    is_output: bool
+    carries_data: bool
+    regions: dict[int, Region] = field(default_factory=dict)
+
+    @property
+    def share(self) -> int:
+        """Rows of a full part along the split axis."""
+        assert self.axis is not None
+        return -(-self.shape[self.axis] // self.ranks)
+
+    def bounds(self, rank: int) -> tuple[int, int]:
+        """Which rows along the split axis are the rank's."""
+        if self.axis is None:
+            raise MisuseError(f"tensor '{self.name}' is not split")
+        size = self.shape[self.axis]
+        return min(rank * self.share, size), min((rank + 1) * self.share, size)
+
+    def part_shape(self, rank: int) -> tuple[int, ...]:
+        """Shape of the rank's part."""
+        if self.axis is None:
+            return self.shape
+        start, stop = self.bounds(rank)
+        return tuple(stop - start if i == self.axis else n for i, n in enumerate(self.shape))
+
+    def region(self, program: int, rank: int) -> Region:
+        """The memory of `program`, which works for `rank`, made when it is first reached."""
+        if program not in self.regions:
+            self.regions[program] = self._make_region(rank)
+        return self.regions[program]
+
+    def _make_region(self, rank: int) -> Region:
+        shape = self.part_shape(rank)
+        if self.source is not None:
+            return Region(self.name, self.address, shape, self.dtype, self._part(rank), None, shared=True)
+        if not self.carries_data:
+            return Region(self.name, self.address, shape, self.dtype, None, None)
+        written = np.zeros(prod(shape), np.bool_)
+        return Region(self.name, self.address, shape, self.dtype, poisoned((prod(shape),), self.dtype), written)
+
+    def _part(self, rank: int) -> Array | None:
+        assert self.source is not None
+        if not self.carries_data and DTYPES[self.dtype].kind == "float":
+            return None
+        part = self.source
+        if self.axis is not None:
+            part = np.take(part, range(*self.bounds(rank)), axis=self.axis)
+        flat = np.ascontiguousarray(part).reshape(-1)
+        flat.flags.writeable = False
+        return flat
+
+    def part(self, program: int, rank: int) -> Array:
+        """What the rank's memory holds now."""
+        region = self.region(program, rank)
+        if region.array is None:
+            raise MisuseError(f"tensor '{self.name}' has no data: the launch was shapes-only")
+        return region.array.reshape(region.shape)
+
+
+def make_source(value: Array, dtype: str | None) -> Array:
+    """A copy of an input array, in the element type it will have on the machine."""
+    if dtype is None:
+        return np.array(value, dtype=DTYPES[dtype_name(value.dtype)].numpy)
+    return np.array(cast(value, dtype_name(dtype)))
+
+
+def disagreement(first: Array, second: Array, dtype: str) -> tuple[float, tuple[int, ...], int] | None:
+    """How far two copies are apart beyond rounding: (difference, index, elements); None if they agree.
+
+    Ranks sum the same terms in different orders, so results differ by a few roundings of f32 relative to the largest
+    value of the row (cancellation keeps absolute errors), and by at most one step of the output's own type.
+    """
+    a, b = first.astype(np.float64), second.astype(np.float64)
+    row = DTYPES[dtype]
+    if row.kind != "float":
+        off = a != b
+    else:
+        scale = np.maximum(np.abs(a), np.abs(b))
+        wide = scale.max(axis=-1, keepdims=True) if scale.ndim and scale.size else scale
+        allowed = 1.5 * row.epsilon * scale + 64 * 2.0**-24 * wide + row.smallest_normal * row.epsilon
+        with np.errstate(invalid="ignore"):
+            off = ~((np.abs(a - b) <= allowed) | (np.isnan(a) & np.isnan(b)) | (a == b))
+    if not off.any():
+        return None
+    gaps = np.where(off, np.nan_to_num(np.abs(a - b), nan=np.inf), -1.0)
+    index = np.unravel_index(int(np.argmax(gaps)), gaps.shape)
+    return float(gaps[index]), tuple(int(i) for i in index), int(off.sum())

@@ -1,0 +1,64 @@
+"""Neighbour installation: which rank lies in which direction. In hardware these are special function registers.
+
+A wiring is {rank: {direction: rank}}. A send in a direction arrives at the neighbour from the opposite one, so a
+wiring must agree with itself: if b lies E of a, then a lies W of b.
+"""
+
+from collections.abc import Callable, Mapping
+
+from kernbench.common.errors import MisuseError, unknown
+from kernbench.common.ipcq_types import DIRECTIONS, OPPOSITE
+from kernbench.machine.grid import Grid
+
+Wiring = dict[int, dict[str, int]]
+
+
+def line(ranks: int, grid: Grid) -> Wiring:
+    """An open line by rank: E is the next, W the one before; the ends have no neighbour outward."""
+    wiring: Wiring = {r: {} for r in range(ranks)}
+    for r in range(ranks - 1):
+        wiring[r]["E"] = r + 1
+        wiring[r + 1]["W"] = r
+    return wiring
+
+
+def ring(ranks: int, grid: Grid) -> Wiring:
+    """A line closed by the wrap link from the last rank to the first."""
+    wiring = line(ranks, grid)
+    if ranks > 1:
+        wiring[ranks - 1]["E"] = 0
+        wiring[0]["W"] = ranks - 1
+    return wiring
+
+
+def grid(ranks: int, grid: Grid) -> Wiring:
+    """N, S, E and W as the ranks lie on the machine's grid; ranks that are not launched are nobody's neighbour."""
+    wiring: Wiring = {}
+    for r in range(ranks):
+        around = {d: grid.neighbour(r, d) for d in DIRECTIONS}
+        wiring[r] = {d: n for d, n in around.items() if n is not None and n < ranks}
+    return wiring
+
+
+INSTALLS: dict[str, Callable[[int, Grid], Wiring]] = {"line": line, "ring": ring, "grid": grid}
+
+
+def install(kind: str | Mapping[int, Mapping[str, int]], ranks: int, machine_grid: Grid) -> Wiring:
+    """The wiring called `kind`, or the one given, checked."""
+    if isinstance(kind, str):
+        if kind not in INSTALLS:
+            raise MisuseError(unknown("install", kind, INSTALLS))
+        return INSTALLS[kind](ranks, machine_grid)
+    wiring = {r: dict(kind.get(r, {})) for r in range(ranks)}
+    for rank, around in wiring.items():
+        for direction, other in around.items():
+            if direction not in OPPOSITE or other not in wiring:
+                raise MisuseError(
+                    f"wiring: rank {rank} has {direction!r}: {other!r}; directions: {DIRECTIONS}, ranks: 0-{ranks - 1}"
+                )
+            if wiring[other].get(OPPOSITE[direction]) != rank:
+                raise MisuseError(
+                    f"wiring: rank {other} lies {direction} of rank {rank}, so rank {rank} must lie "
+                    f"{OPPOSITE[direction]} of rank {other}"
+                )
+    return wiring

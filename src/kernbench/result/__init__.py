@@ -1,0 +1,21 @@
+"""The waist: what a launch gives back, whatever the target. Tables, traces, the CLI and tests see only this."""
+
+from kernbench.result.comparison import Comparison, RankError
+from kernbench.result.finding import KINDS, Finding, FindingLog, Kind, Other, Place
+from kernbench.result.recording import Recording, Stream
+from kernbench.result.run import Run, Status
+
+__all__ = [
+    "KINDS",
+    "Comparison",
+    "Finding",
+    "FindingLog",
+    "Kind",
+    "Other",
+    "Place",
+    "RankError",
+    "Recording",
+    "Run",
+    "Status",
+    "Stream",
+]

@@ -1,0 +1,159 @@
+"""Findings: what is unsafe about a kernel, where, and what to try next. They fold by kind and place."""
+
+import linecache
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kernbench.common.errors import unknown
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of somebody's kernel."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.short_file}:{self.line}"
+
+    @property
+    def short_file(self) -> str:
+        """The file relative to the working directory where it lies below it, else as it is."""
+        try:
+            return str(Path(self.file).relative_to(Path.cwd()))
+        except ValueError:
+            return self.file
+
+    @property
+    def text(self) -> str:
+        """The source line itself, stripped; empty if the source cannot be read."""
+        return linecache.getline(self.file, self.line).strip()
+
+    def context(self, around: int = 2) -> list[tuple[int, str]]:
+        """Numbered source lines around the place; empty if the source cannot be read."""
+        numbers = range(max(1, self.line - around), self.line + around + 1)
+        lines = ((n, linecache.getline(self.file, n)) for n in numbers)
+        return [(n, text.rstrip()) for n, text in lines if text]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of finding: its name and what it means in one sentence."""
+
+    name: str
+    meaning: str
+
+
+KINDS: dict[str, Kind] = {
+    name: Kind(name, meaning)
+    for name, meaning in {
+        "deadlock": "every program that has not returned waits for another",
+        "no-neighbour": "a send or receive in a direction where no neighbour is installed",
+        "message-mismatch": "a receive whose shape or element type differs from the message it got",
+        "message-unreceived": "a message was sent and nobody ever received it",
+        "missing-wait": "an asynchronous send or receive was never waited for",
+        "race": "two accesses to one place, at least one a write, with nothing that orders them",
+        "out-of-bounds": "an access outside every tensor",
+        "misaligned": "an access whose address is not a multiple of the element size",
+        "type-confusion": "memory read as an element type it does not hold",
+        "uninitialised-read": "a read of memory nobody wrote",
+        "output-unwritten": "elements of an output that no store reached",
+        "output-disagreement": "copies of one output that differ between ranks beyond rounding",
+        "scratch-overflow": "live values that do not fit the scratch memory together",
+        "over-budget": "a program that did not stop within its budget of steps or time",
+        "shape": "operands whose shapes do not fit together",
+        "dtype": "operands whose element types do not fit together",
+        "value-needed": "control flow that needs a value this run does not carry",
+        "misuse": "a call with arguments that have no meaning",
+        "kernel-error": "the kernel's own Python code raised an error",
+    }.items()
+}
+
+
+@dataclass(frozen=True)
+class Other:
+    """A second place that matters to a finding (the other access, a waiter, an allocation) and its part in it."""
+
+    role: str
+    where: Place | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is unsafe. `ranks` met it, `count` times together; `others` are further places involved."""
+
+    kind: str
+    message: str
+    where: Place | None = None
+    others: tuple[Other, ...] = ()
+    hint: str = ""
+    count: int = 1
+    ranks: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(unknown("finding kind", self.kind, KINDS))
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        ranks = f" [{rank_ranges(self.ranks)}]" if self.ranks else ""
+        times = f" (x{self.count})" if self.count > 1 else ""
+        return f"{place}{self.kind}: {self.message}{ranks}{times}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "kind": self.kind,
+            "message": self.message,
+            "where": place_dict(self.where),
+            "others": [{"role": o.role, "where": place_dict(o.where)} for o in self.others],
+            "hint": self.hint,
+            "count": self.count,
+            "ranks": list(self.ranks),
+        }
+
+
+def place_dict(place: Place | None) -> dict[str, Any] | None:
+    """Plain data for JSON."""
+    if place is None:
+        return None
+    return {"file": place.file, "line": place.line, "function": place.function, "text": place.text}
+
+
+def rank_ranges(ranks: Iterable[int]) -> str:
+    """Ranks as people write them: 'rank 3', 'ranks 0-2, 5'."""
+    ordered = sorted(set(ranks))
+    parts: list[str] = []
+    for before, rank in zip([None, *ordered], ordered, strict=False):
+        if before is not None and rank == before + 1:
+            parts[-1] = f"{parts[-1].split('-')[0]}-{rank}"
+        else:
+            parts.append(str(rank))
+    return ("rank " if len(ordered) == 1 else "ranks ") + ", ".join(parts)
+
+
+@dataclass
+class FindingLog:
+    """Collects findings, folding those of the same kind at the same place: the first speaks, the rest are counted."""
+
+    _folded: dict[tuple[Any, ...], Finding] = field(default_factory=dict)
+
+    def add(self, finding: Finding, subject: object = None) -> None:
+        """Take `finding`; `subject` (a tensor's name, a direction) keeps two apart that share a place."""
+        key = (finding.kind, finding.where, subject)
+        first = self._folded.get(key)
+        if first is not None:
+            ranks = tuple(sorted({*first.ranks, *finding.ranks}))
+            finding = replace(first, count=first.count + finding.count, ranks=ranks)
+        self._folded[key] = finding
+
+    def findings(self) -> list[Finding]:
+        """All findings in the order they were first met."""
+        return list(self._folded.values())
+
+    def __len__(self) -> int:
+        return len(self._folded)

@@ -1,0 +1,101 @@
+"""Run: the one object every launch gives back. It answers right, safe and fast with yes, no or not asked."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from kernbench.common.dtypes import Array
+from kernbench.result.comparison import Comparison
+from kernbench.result.finding import Finding
+from kernbench.result.recording import Recording
+
+SCHEMA = 1
+
+
+class Status(StrEnum):
+    """How a launch ended."""
+
+    FINISHED = "finished"
+    DEADLOCKED = "deadlocked"
+    OVER_BUDGET = "over budget"
+    FAILED = "failed"
+
+
+@dataclass
+class Run:
+    """What a launch computed, found and recorded.
+
+    `checked` names the checks that ran; no findings means safe for those. `comparison` is None until asked for.
+    `recording` is what the functional pass recorded, for timing; `views` holds further data that reports draw.
+    """
+
+    outputs: dict[str, Array]
+    findings: list[Finding]
+    checked: tuple[str, ...]
+    status: Status
+    recording: Recording | None = None
+    comparison: list[Comparison] | None = None
+    timeline: Any = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    views: dict[str, Any] = field(default_factory=dict)
+    origin: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def right(self) -> bool | None:
+        """Whether the outputs match the golden; None if it was not asked."""
+        return None if self.comparison is None else all(c.passed for c in self.comparison)
+
+    @property
+    def safe(self) -> bool | None:
+        """Whether every check stayed silent and every program returned; None if nothing was checked."""
+        if not self.checked:
+            return None
+        return not self.findings and self.status is Status.FINISHED
+
+    @property
+    def ok(self) -> bool:
+        """Safe, and not known to be wrong."""
+        return self.safe is not False and self.right is not False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: verdicts, findings, comparisons, metrics and origin, without the arrays."""
+        return {
+            "schema": SCHEMA,
+            "right": self.right,
+            "safe": self.safe,
+            "status": str(self.status),
+            "checked": list(self.checked),
+            "findings": [f.to_dict() for f in self.findings],
+            "comparison": None if self.comparison is None else [c.to_dict() for c in self.comparison],
+            "metrics": _plain(self.metrics),
+            "outputs": {n: {"shape": list(a.shape), "dtype": a.dtype.name} for n, a in self.outputs.items()},
+            "origin": _plain(self.origin),
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write `to_dict()` as JSON, whole or not at all."""
+        write_json(path, self.to_dict())
+
+
+def write_json(path: str | Path, data: Any) -> None:
+    """Write `data` as JSON beside `path`, then move it into place, so that no half file is ever seen."""
+    target = Path(path)
+    partial = target.with_name(target.name + ".partial")
+    partial.write_text(json.dumps(_plain(data), indent=2, allow_nan=False) + "\n")
+    partial.replace(target)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

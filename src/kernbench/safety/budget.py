@@ -1,0 +1,83 @@
+"""Budgets: a launch ends, whatever its kernel does. Steps are counted; a watchdog stops a kernel that only computes.
+
+The watchdog raises `OverBudgetError` inside the running program from outside. A program that swallows even that is left
+where it stands: the exception's own construction runs in the program, and hands control back to the scheduler.
+"""
+
+import ctypes
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernbench.common.errors import MisuseError
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a launch may use: commands of one program, and seconds one program may go without a command."""
+
+    steps: int = 1_000_000
+    seconds: float = 20.0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or not self.seconds > 0:
+            raise MisuseError(f"a budget must be positive; got {self.steps} steps and {self.seconds} s")
+
+
+class OverBudgetError(BaseException):
+    """Raised inside a program that used up its budget; no `Exception`, so that kernels do not catch it by accident."""
+
+
+class Watchdog:
+    """While entered, checks every `Budget.seconds` that `progress()` changed; if not, stops the thread's program.
+
+    `abandon` is called in the program when it has swallowed the exception twice; it must not return.
+    """
+
+    PATIENCE = 2
+
+    def __init__(self, seconds: float, progress: Callable[[], object], abandon: Callable[[], None]):
+        self._seconds = seconds
+        self._progress = progress
+        self._abandon = abandon
+        self._target = threading.get_ident()
+        self._done = threading.Event()
+        self._raised = 0
+        self._thread = threading.Thread(target=self._watch, name="kernbench-watchdog", daemon=True)
+        self._error = self._exception_type()
+
+    def __enter__(self) -> "Watchdog":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _exception_type(self) -> type[OverBudgetError]:
+        watchdog = self
+
+        class StoppedByWatchdogError(OverBudgetError):
+            def __init__(self, *args: object):
+                super().__init__(*args)
+                watchdog._on_raise()
+
+        return StoppedByWatchdogError
+
+    def _on_raise(self) -> None:
+        self._raised += 1
+        if self._raised > self.PATIENCE:
+            self._raised = 0
+            self._abandon()
+
+    def _watch(self) -> None:
+        last = self._progress()
+        wait = self._seconds
+        while not self._done.wait(wait):
+            now = self._progress()
+            if now != last:
+                last, wait = now, self._seconds
+                continue
+            # until the program has really stopped, try again at short intervals
+            wait = 0.05
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._target), ctypes.py_object(self._error))

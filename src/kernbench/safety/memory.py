@@ -1,0 +1,284 @@
+"""Memory with bounds, poison and a shadow: named regions in one address space, each in a window of its own.
+
+A window is far larger than any region, so an address that strays off a region's end still tells which one was meant.
+Regions that hold data from the start are lent out without copying; the first store into one makes it copy from then on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, cast, poisoned
+
+WINDOW_BITS = 40
+WINDOW = 1 << WINDOW_BITS
+# windows below this one belong to the host, those from here on to the program itself
+FIRST_WORKSPACE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why an access is not allowed; becomes a finding. `subject` is the region's name."""
+
+    kind: str
+    message: str
+    hint: str
+    subject: str = ""
+
+
+@dataclass
+class Region:
+    """`shape` elements of `dtype` from address `base`. `array` is flat; None in a run without data.
+
+    `written` marks the elements that hold something, None once all do.
+    """
+
+    name: str
+    base: int
+    shape: tuple[int, ...]
+    dtype: str
+    array: Array | None
+    written: NDArray[np.bool_] | None
+    shared: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from base to end."""
+        return prod(self.shape) * ITEMSIZE[self.dtype]
+
+    @property
+    def span(self) -> str:
+        """The valid byte range, as messages show it."""
+        return f"[{self.base:#x}, {self.base + self.nbytes:#x})"
+
+    def describe(self) -> str:
+        """Name, shape and type."""
+        return f"'{self.name}' ({'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype})"
+
+
+class AddressSpace:
+    """The regions one program can reach, and the rules of reaching them.
+
+    `load` and `store` return what is wrong with the access, None if nothing; the caller turns that into a finding. A
+    bad read gives poison, a bad write is dropped.
+    """
+
+    def __init__(self, carries_data: bool = True, find: Callable[[int], Region | None] = lambda window: None):
+        """`find` gives the region of a window when it is first reached for; None if there is none."""
+        self._regions: dict[int, Region | None] = {}
+        self._carries_data = carries_data
+        self._find = find
+        self._next_window = FIRST_WORKSPACE
+
+    def add(self, region: Region) -> None:
+        """Make `region` reachable at its base, which must be the start of a window."""
+        assert region.base % WINDOW == 0
+        self._regions[region.base >> WINDOW_BITS] = region
+
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Region:
+        """A fresh, poisoned region in the next free window."""
+        base = self._next_window << WINDOW_BITS
+        self._next_window += 1
+        count = prod(shape)
+        array = poisoned((count,), dtype) if self._carries_data else None
+        written = np.zeros(count, np.bool_) if self._carries_data else None
+        region = Region(name, base, shape, dtype, array, written)
+        self.add(region)
+        return region
+
+    def region_at(self, address: int) -> Region | None:
+        """The region whose window holds `address`."""
+        return self._in_window(address >> WINDOW_BITS)
+
+    def _in_window(self, window: int) -> Region | None:
+        if window not in self._regions:
+            self._regions[window] = self._find(window)
+        return self._regions[window]
+
+    def load(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: str | None
+    ) -> tuple[Array | None, str, Problem | None]:
+        """The elements at `address`, their type (the region's, unless `dtype` is given), and what is wrong."""
+        region = self._in_window(address >> WINDOW_BITS)
+        kind = dtype or (region.dtype if region is not None else "f16")
+        problem = self._check(region, address, shape, strides, kind, "load")
+        if problem is None and region is not None:
+            problem = _type_problem(region, kind)
+        if region is None or problem is not None:
+            return (poisoned(shape, kind) if self._carries_data else None), kind, problem
+        if region.array is None:
+            return None, kind, None
+        window = _window(region.array, address - region.base, shape, strides, DTYPES[kind].numpy)
+        if region.written is not None:
+            problem = _unwritten(region, address, shape, strides)
+            window = window.copy()
+        return window, kind, problem
+
+    def store(
+        self, address: int, data: Array | None, shape: tuple[int, ...], strides: tuple[int, ...] | None
+    ) -> tuple[int, Problem | None]:
+        """Put `data`, rounded to the region's type, at `address`; the bytes it covers, and what is wrong."""
+        region = self._in_window(address >> WINDOW_BITS)
+        dtype = region.dtype if region is not None else "f16"
+        nbytes = prod(shape) * ITEMSIZE[dtype]
+        problem = self._check(region, address, shape, strides, dtype, "store")
+        if problem is None and strides is not None:
+            problem = _self_overlap(region, shape, strides)
+        if problem is not None or region is None or region.array is None or data is None:
+            return nbytes, problem
+        array = self._own(region)
+        target = _window(array, address - region.base, shape, strides, array.dtype)
+        target[...] = cast(data, dtype)
+        if region.written is not None:
+            _window(region.written, _item_offset(region, address), shape, strides, region.written.dtype)[...] = True
+        return nbytes, None
+
+    def _own(self, region: Region) -> Array:
+        """The region's array, made private on the first store so that values lent out before stay what they were."""
+        assert region.array is not None
+        if region.shared:
+            region.array = region.array.copy()
+            region.written = np.ones(region.array.size, np.bool_)
+            region.shared = False
+        return region.array
+
+    def _check(
+        self,
+        region: Region | None,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None,
+        dtype: str,
+        verb: str,
+    ) -> Problem | None:
+        itemsize = ITEMSIZE[dtype]
+        low, high = _extent(shape, strides)
+        first, last = address + low * itemsize, address + high * itemsize
+        if region is None or first < region.base or last > region.base + region.nbytes:
+            return self._out_of_bounds(address, first, last, shape, dtype, verb)
+        if (address - region.base) % itemsize:
+            return Problem(
+                "misaligned",
+                f"{verb} of {_tile(shape, dtype)} at {address:#x}, which is byte {address - region.base} of "
+                f"{region.describe()}: not a multiple of {itemsize}",
+                f"addresses count bytes: step by elements * {itemsize}",
+                region.name,
+            )
+        return None
+
+    def _out_of_bounds(
+        self, address: int, first: int, last: int, shape: tuple[int, ...], dtype: str, verb: str
+    ) -> Problem:
+        region = self._nearest(address)
+        tile = _tile(shape, dtype)
+        if region is None:
+            return Problem(
+                "out-of-bounds",
+                f"{verb} of {tile} at {address:#x}: no tensor lies there",
+                "pass the tensor to the launch and use the address the kernel is handed",
+            )
+        over, under = last - (region.base + region.nbytes), region.base - first
+        side = f"{over} bytes past its end" if over > 0 else f"{under} bytes before its start"
+        return Problem(
+            "out-of-bounds",
+            f"{verb} of {tile} touches [{first:#x}, {last:#x}), {side}; {region.describe()} is valid in {region.span}",
+            "check the offset and the shape against this rank's share of the tensor (a ragged last shard is shorter)",
+            region.name,
+        )
+
+    def _nearest(self, address: int) -> Region | None:
+        """The region an address was probably meant for: below it, or above if it lies just under the next one."""
+        window = address >> WINDOW_BITS
+        following = self._in_window(window + 1) if address & (WINDOW - 1) > WINDOW // 2 else None
+        return following or self._in_window(window)
+
+
+def _extent(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int, int]:
+    """First and one past the last element touched, relative to the start address."""
+    if strides is None:
+        return 0, prod(shape)
+    if 0 in shape:
+        return 0, 0
+    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + 1
+
+
+def _window(
+    array: NDArray[Any], byte_offset: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any
+) -> NDArray[Any]:
+    """The tile of a flat array; shares its memory."""
+    if strides is None and array.dtype == dtype:
+        start = byte_offset // array.itemsize
+        return array[start : start + prod(shape)].reshape(shape)
+    steps = None if strides is None else tuple(s * dtype.itemsize for s in strides)
+    return np.ndarray(shape, dtype, array, byte_offset, steps)
+
+
+def _item_offset(region: Region, address: int) -> int:
+    """Offset of `address` in the region's shadow, which has one byte an element."""
+    return (address - region.base) // ITEMSIZE[region.dtype]
+
+
+def _unwritten(region: Region, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> Problem | None:
+    assert region.written is not None
+    marks = _window(region.written, _item_offset(region, address), shape, strides, region.written.dtype)
+    if marks.all():
+        return None
+    missing = int(marks.size - np.count_nonzero(marks))
+    first = np.unravel_index(int(np.argmin(marks)), shape)
+    return Problem(
+        "uninitialised-read",
+        f"load of {_tile(shape, region.dtype)} from {region.describe()} reads {missing} of {marks.size} elements "
+        f"nobody wrote, the first at {_index(first)} of the tile",
+        "store to it before the load, or hand it over filled (host.shard, host.replicate)",
+        region.name,
+    )
+
+
+def _type_problem(region: Region, dtype: str) -> Problem | None:
+    """Bytes may be reinterpreted only through integers; a float read as another float is a mistake."""
+    if dtype == region.dtype or DTYPES[region.dtype].kind != "float" or DTYPES[dtype].kind != "float":
+        return None if _reinterpretable(region.dtype, dtype) else _confusion(region, dtype)
+    return _confusion(region, dtype)
+
+
+def _reinterpretable(held: str, wanted: str) -> bool:
+    return held == wanted or ITEMSIZE[held] == ITEMSIZE[wanted] or held == "i8"
+
+
+def _confusion(region: Region, dtype: str) -> Problem:
+    return Problem(
+        "type-confusion",
+        f"load reads {region.describe()} as {dtype}",
+        f"load it with dtype='{region.dtype}' (or leave dtype out) and cast with .to('{dtype}')",
+        region.name,
+    )
+
+
+def _self_overlap(region: Region | None, shape: tuple[int, ...], strides: tuple[int, ...]) -> Problem | None:
+    """A strided store whose elements fall on each other has no defined result."""
+    steps = sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1)
+    reach = 1
+    for step, count in steps:
+        if step < reach:
+            name = region.name if region is not None else ""
+            return Problem(
+                "race",
+                f"strided store of shape {shape} with strides {strides} writes some elements more than once",
+                "strides count elements of the destination; check their order",
+                name,
+            )
+        reach = step * (count - 1) + reach
+    return None
+
+
+def _tile(shape: tuple[int, ...], dtype: str) -> str:
+    return f"a {'x'.join(map(str, shape)) or 'scalar'} {dtype} tile"
+
+
+def _index(index: Any) -> str:
+    return "[" + ", ".join(str(int(i)) for i in index) + "]"

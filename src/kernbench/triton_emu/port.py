@@ -1,0 +1,84 @@
+"""What lies behind a context: nothing, while a kernel is only recorded; a machine, inside a launch.
+
+`Port` is the recording one: no data, no blocking. A machine subclasses it.
+"""
+
+from typing import Any, NoReturn
+
+from kernbench.common.dtypes import ITEMSIZE, Array
+from kernbench.common.errors import KernelError
+from kernbench.result.finding import Other, Place
+
+Shape = tuple[int, ...]
+
+
+class Port:
+    """The outside of a PE: memory, queues, and somebody who takes findings."""
+
+    carries_data = False
+
+    def __init__(self) -> None:
+        self._workspace = 1 << 46
+
+    def load(
+        self, address: int, shape: Shape, strides: Shape | None, dtype: str | None, where: Place
+    ) -> tuple[Array | None, str]:
+        """The elements at `address` and their type; f16 where neither the kernel nor the memory says."""
+        return None, dtype or "f16"
+
+    def store(
+        self, address: int, data: Array | None, shape: Shape, strides: Shape | None, dtype: str, where: Place
+    ) -> int:
+        """Put `data` at `address`; gives the bytes it covers in the tensor's own type."""
+        count = 1
+        for n in shape:
+            count *= n
+        return count * ITEMSIZE[dtype]
+
+    def workspace(self, shape: Shape, dtype: str, name: str, where: Place) -> int:
+        """The address of fresh HBM memory for this PE alone."""
+        address = self._workspace
+        self._workspace += 1 << 40
+        return address
+
+    def send(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> Any:
+        """Start a send; gives a request for `wait_send`."""
+        return None
+
+    def wait_send(self, request: Any, where: Place) -> None:
+        """Block until the send has left."""
+
+    def recv(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> Any:
+        """Post a receive; gives a request for `wait_recv`."""
+        return dtype or "f16"
+
+    def wait_recv(self, request: Any, where: Place) -> tuple[Array | None, str]:
+        """Block until the message is there; gives its data and type."""
+        return None, request
+
+    def element_type(self, address: int) -> str:
+        """The element type of the tensor at `address`; f16 where nothing is known."""
+        return "f16"
+
+    def tensor_name(self, address: int) -> str | None:
+        """The name of the tensor at `address`."""
+        return None
+
+    def report(
+        self,
+        kind: str,
+        message: str,
+        hint: str,
+        where: Place,
+        others: tuple[Other, ...] = (),
+        subject: object = None,
+    ) -> None:
+        """Take a finding. Outside a launch there is no run to hold it, so it is an error at once."""
+        self._refuse(kind, message, hint, where)
+
+    def over_budget(self, steps: int, where: Place) -> None:
+        """Called when the context's step budget is used up; must not return."""
+        self._refuse("over-budget", f"the kernel dispatched {steps} commands and has not stopped", "", where)
+
+    def _refuse(self, kind: str, message: str, hint: str, where: Place) -> NoReturn:
+        raise KernelError(kind, message, hint, where)

@@ -1,0 +1,124 @@
+"""Scratch memory of one PE: values get space when made and give it back when no handle refers to them any more.
+
+Freed space is reused by exact size first, then from the gaps between live blocks, lowest address first, so that the
+same kernel gets the same addresses on every run.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kernbench.common.errors import MisuseError
+
+ALIGNMENT = 64
+
+
+class Block:
+    """One allocation. `users` counts the handles on it; `data` is the array of the value that owns it.
+
+    `replaced` says that another value took over its space in place; `sends` are asynchronous sends still reading it.
+    """
+
+    __slots__ = ("addr", "data", "nbytes", "number", "pool", "replaced", "sends", "users")
+
+    def __init__(self, pool: "ScratchPool", addr: int, nbytes: int):
+        self.pool = pool
+        self.addr = addr
+        self.nbytes = nbytes
+        self.data: Any = None
+        self.users = 1
+        self.number = -1
+        self.replaced = False
+        self.sends: tuple[Any, ...] = ()
+
+
+class ScratchPool:
+    """Hands out blocks of [base, base + size). Past the end it goes on handing out, and calls `on_overflow` first."""
+
+    def __init__(self, base: int, size: int, place_of: Callable[[Any], Any], on_overflow: Callable[[int], None]):
+        if base < 0 or size < 0:
+            raise MisuseError(f"scratch_base and scratch_size must not be negative; got {base} and {size}")
+        self.base = base
+        self.size = size
+        self.place_of = place_of
+        self.used = 0
+        self.peak = 0
+        self._on_overflow = on_overflow
+        self._free: dict[int, list[int]] = {}
+        self._gaps: list[tuple[int, int]] = [(base, base + size)]
+        self._live: dict[int, Block] = {}
+        # blocks past the end live here, out of the way of every real address
+        self._beyond = base + size + (1 << 36)
+
+    def allocate(self, nbytes: int) -> Block:
+        """A block of `nbytes`, rounded up to the alignment."""
+        size = -(-nbytes // ALIGNMENT) * ALIGNMENT or ALIGNMENT
+        free = self._free.get(size)
+        addr = free.pop() if free else self._from_gaps(size)
+        block = Block(self, addr, size)
+        self._live[addr] = block
+        self.used += size
+        if self.used > self.peak:
+            self.peak = self.used
+        return block
+
+    def release(self, block: Block) -> None:
+        """Take back a block nobody refers to."""
+        addr, size = block.addr, block.nbytes
+        if self._live.get(addr) is not block:
+            return
+        del self._live[addr]
+        self.used -= size
+        if addr < self.base + self.size:
+            self._free.setdefault(size, []).append(addr)
+
+    def block_at(self, addr: int, nbytes: int) -> Block | None:
+        """The live block that holds [addr, addr + nbytes)."""
+        block = self._live.get(addr)
+        if block is not None and nbytes <= block.nbytes:
+            return block
+        return next((b for b in self._live.values() if b.addr <= addr and addr + nbytes <= b.addr + b.nbytes), None)
+
+    def replace(self, block: Block) -> Block:
+        """A new block in the place of a live one, which is marked as replaced."""
+        fresh = Block(self, block.addr, block.nbytes)
+        self._live[block.addr] = fresh
+        block.replaced = True
+        return fresh
+
+    def live(self) -> Iterator[Block]:
+        """Blocks in use, largest first."""
+        return iter(sorted(self._live.values(), key=lambda b: (-b.nbytes, b.addr)))
+
+    def _from_gaps(self, size: int) -> int:
+        addr = self._first_fit(size)
+        if addr is None:
+            self._collect_gaps()
+            addr = self._first_fit(size)
+        if addr is None:
+            self._on_overflow(size)
+            addr = self._beyond
+            self._beyond += size
+        return addr
+
+    def _first_fit(self, size: int) -> int | None:
+        for i, (start, end) in enumerate(self._gaps):
+            if end - start >= size:
+                self._gaps[i] = (start + size, end)
+                return start
+        return None
+
+    def _collect_gaps(self) -> None:
+        """Forget the exact-size lists and merge all free space into gaps."""
+        self._free.clear()
+        self._gaps = []
+        cursor = self.base
+        for addr in sorted(a for a in self._live if a < self.base + self.size):
+            if addr > cursor:
+                self._gaps.append((cursor, addr))
+            cursor = addr + self._live[addr].nbytes
+        self._gaps.append((cursor, self.base + self.size))
+
+    def largest_gap(self) -> int:
+        """The largest block that would still fit."""
+        self._collect_gaps()
+        return max(end - start for start, end in self._gaps)

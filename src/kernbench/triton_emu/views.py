@@ -1,0 +1,158 @@
+"""Views: other shapes of the same elements. They cost no command; a view keeps the memory behind it alive."""
+
+from math import prod
+from typing import Any
+
+from kernbench.common.pe_commands import TensorHandle
+from kernbench.triton_emu.core import Core, Shape
+
+__kernbench_internal__ = True
+
+
+class Views(Core):
+    """The operations of `tl` that only change how memory is looked at."""
+
+    def trans(self, input: TensorHandle, *dims: Any) -> TensorHandle:
+        """The last two axes swapped, or the axes in the order of `dims`."""
+        handle = self._handle("trans", input)
+        order = self._order(handle, dims)
+        strides = _strides(handle)
+        return self._view(
+            handle,
+            tuple(handle.shape[i] for i in order),
+            tuple(strides[i] for i in order),
+            0,
+            None if handle.data is None else handle.data.transpose(order),
+        )
+
+    def permute(self, input: TensorHandle, *dims: Any) -> TensorHandle:
+        """The axes in the order of `dims`."""
+        return self.trans(input, *dims)
+
+    def _order(self, handle: TensorHandle, dims: tuple[Any, ...]) -> Shape:
+        axes = tuple(range(handle.ndim))
+        if not dims:
+            if handle.ndim < 2:
+                self._fail("shape", f"trans needs two axes; got a handle of shape {handle.shape}")
+            return (*axes[:-2], axes[-1], axes[-2])
+        order = tuple(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else dims
+        if tuple(sorted(order)) != axes:
+            self._fail("shape", f"trans: {order} is not an order of the {handle.ndim} axes of shape {handle.shape}")
+        return order
+
+    def reshape(self, input: TensorHandle, *shape: Any) -> TensorHandle:
+        """The same elements, in row-major order, under another shape; one size may be -1."""
+        handle = self._handle("reshape", input)
+        wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        sizes = self._fill_in(handle, tuple(int(n) for n in wanted))
+        data = None if handle.data is None else handle.data.reshape(sizes)
+        return self._view(handle, sizes, None, 0, data)
+
+    def view(self, input: TensorHandle, *shape: Any) -> TensorHandle:
+        """The same as `reshape`."""
+        return self.reshape(input, *shape)
+
+    def _fill_in(self, handle: TensorHandle, sizes: Shape) -> Shape:
+        known = prod(n for n in sizes if n != -1)
+        if sizes.count(-1) == 1 and known and handle.size % known == 0:
+            sizes = tuple(handle.size // known if n == -1 else n for n in sizes)
+        if prod(sizes) != handle.size or min(sizes, default=0) < 0:
+            self._fail(
+                "shape",
+                f"reshape of {handle.shape} ({handle.size} elements) to {sizes} ({prod(sizes)} elements)",
+                "a reshape keeps the number of elements; use trans to swap axes",
+            )
+        return sizes
+
+    def expand_dims(self, input: TensorHandle, axis: int) -> TensorHandle:
+        """A new axis of size 1 at `axis`."""
+        handle = self._handle("expand_dims", input)
+        if not -handle.ndim - 1 <= axis <= handle.ndim:
+            self._fail("shape", f"expand_dims: axis {axis} of a handle of shape {handle.shape}")
+        position = axis % (handle.ndim + 1)
+        index = [slice(None)] * handle.ndim
+        return self.index(handle, (*index[:position], None, *index[position:]))
+
+    def broadcast_to(self, input: TensorHandle, *shape: Any) -> TensorHandle:
+        """Axes of size 1 repeated to `shape`."""
+        import numpy as np
+
+        handle = self._handle("broadcast_to", input)
+        sizes = self._shape(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        if self._broadcast("broadcast_to", handle.shape, sizes) != sizes:
+            self._fail("shape", f"broadcast_to: {handle.shape} does not stretch to {sizes}")
+        lead = len(sizes) - handle.ndim
+        old = (0,) * lead + _strides(handle)
+        grown = (1,) * lead + handle.shape
+        strides = tuple(0 if a == 1 and n != 1 else s for a, n, s in zip(grown, sizes, old, strict=True))
+        return self._view(
+            handle, sizes, strides, 0, None if handle.data is None else np.broadcast_to(handle.data, sizes)
+        )
+
+    def index(self, input: TensorHandle, index: Any) -> TensorHandle:
+        """`input[index]` with whole numbers, slices, None and ...; a view."""
+        handle = self._handle("indexing", input)
+        items = self._items(handle, index if isinstance(index, tuple) else (index,))
+        offset, shape, strides = 0, [], []
+        axes = iter(zip(handle.shape, _strides(handle), strict=True))
+        for item in items:
+            if item is None:
+                shape.append(1)
+                strides.append(0)
+                continue
+            size, stride = next(axes)
+            start, count, step = self._range(handle, item, size)
+            offset += start * stride
+            if count is not None:
+                shape.append(count)
+                strides.append(stride * step)
+        data = None if handle.data is None else handle.data[tuple(items)]
+        kept = _row_major(tuple(shape), tuple(strides))
+        return self._view(handle, tuple(shape), kept, offset, data)
+
+    def _items(self, handle: TensorHandle, items: tuple[Any, ...]) -> list[Any]:
+        used = sum(1 for i in items if i is not None and i is not Ellipsis)
+        if used > handle.ndim:
+            self._fail("shape", f"{used} indices on a handle of shape {handle.shape}")
+        fill = [slice(None)] * (handle.ndim - used)
+        spread: list[Any] = []
+        for item in items if Ellipsis in items else (*items, Ellipsis):
+            spread.extend(fill if item is Ellipsis else [item])
+        return spread
+
+    def _range(self, handle: TensorHandle, item: Any, size: int) -> tuple[int, int | None, int]:
+        """Start, length (None drops the axis) and step of one index."""
+        if isinstance(item, slice):
+            for bound in (item.start, item.stop):
+                if bound is not None and not -size <= bound <= size:
+                    self._fail("shape", f"slice {item.start}:{item.stop} of an axis of {size} (shape {handle.shape})")
+            span = range(*item.indices(size))
+            return span.start, len(span), span.step
+        try:
+            position = int(item)
+        except (TypeError, ValueError):
+            self._fail("misuse", f"{item!r} is no index: use whole numbers, slices, None and ...")
+        if not -size <= position < size:
+            self._fail("shape", f"index {position} of an axis of {size} (shape {handle.shape})")
+        return position % size, None, 1
+
+
+def _strides(handle: TensorHandle) -> Shape:
+    if handle.strides is not None:
+        return handle.strides
+    return _packed(handle.shape)
+
+
+def _packed(shape: Shape) -> Shape:
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+def _row_major(shape: Shape, strides: Shape) -> Shape | None:
+    """None where the strides are those of a packed row-major array (axes of size 1 do not count)."""
+    packed = _packed(shape)
+    same = all(n == 1 or s == p for n, s, p in zip(shape, strides, packed, strict=True))
+    return None if same else strides
