@@ -9,6 +9,7 @@ import pytest
 
 from kernbench.common.dtypes import DTYPES, cast
 from kernbench.golden import attention, compare
+from kernbench.golden.arrays import to_float64
 from kernbench.golden.tolerance import spacing
 
 FLOATS = ("f32", "f16", "bf16", "f8e4m3", "f8e5m2")
@@ -96,9 +97,9 @@ CLEAN_SHAPES = [
     (3, 2, 2, 1, 16, 1),
     (1, 64, 8, 1, 64, 16),
     (37, 37, 4, 2, 32, 5),
-    (64, 64, 4, 4, 128, 64),
-    (128, 300, 4, 2, 64, 64),
-    (16, 1024, 4, 1, 64, 128),
+    (32, 64, 4, 4, 128, 64),
+    (48, 300, 2, 1, 64, 64),
+    (8, 1024, 4, 1, 64, 128),
     (4, 4096, 2, 1, 128, 256),
 ]
 
@@ -109,9 +110,7 @@ CLEAN_SHAPES = [
 def test_a_correct_kernel_passes(element, size, shape):
     *dimensions, block = shape
     for seed in range(3):
-        kernel = Flash(
-            element, element, block, causal=seed != 0, sum_rounded=seed == 1, reverse=seed == 2
-        )
+        kernel = Flash(element, element, block, causal=seed != 0, sum_rounded=seed == 1, reverse=seed == 2)
         if kernel.causal and shape[0] > shape[1]:
             kernel = replace(kernel, causal=False)
         verdict = judge(kernel, make(seed, *dimensions, element=element, size=size))
@@ -151,7 +150,9 @@ def test_a_correct_kernel_passes_on_structured_inputs(pattern, element, block):
 
 def test_a_correct_kernel_passes_when_the_query_is_zero_and_values_cancel():
     inputs = make(0, 8, 256)
-    inputs = replace(inputs, q=0 * inputs.q, v=np.where(np.arange(256) % 2, 1, -1).astype("f2")[:, None, None] + 0 * inputs.v)
+    inputs = replace(
+        inputs, q=0 * inputs.q, v=np.where(np.arange(256) % 2, 1, -1).astype("f2")[:, None, None] + 0 * inputs.v
+    )
     assert judge(Flash(), inputs).passed
 
 
@@ -183,7 +184,7 @@ DECLARED = [("f32", "f32"), ("f16", "f16"), ("bf16", "bf16"), ("f16", "f32"), ("
 def test_a_planted_fault_fails(fault, declared):
     operand, output = declared
     for seed in range(3):
-        inputs = make(seed, 64, 64, d=64, element=operand)
+        inputs = make(seed, 64, 64, 4, 4, 64, element=operand)
         kernel = replace(FAULTS[fault], operand=operand, output=output)
         clean = Flash(operand, output, causal=kernel.causal)
         assert judge(clean, inputs).passed
@@ -195,7 +196,7 @@ def test_a_planted_fault_fails(fault, declared):
 @pytest.mark.parametrize("place", ["operand", "output"])
 def test_rounding_to_one_type_narrower_than_declared_fails(place, declared, S_kv):
     narrower = {"f16": "bf16", "f32": "f16"}[declared]
-    for seed in range(5):
+    for seed in range(3):
         inputs = make(seed, 64, S_kv, d=64, element=declared)
         wanted = attention(inputs.q, inputs.k, inputs.v)
         actual = replace(Flash(declared, declared), **{place: narrower})(inputs)
@@ -230,20 +231,19 @@ def test_zeros_in_one_rank_never_pass(element):
     assert [part.rank for part in verdict.ranks if not part.passed] == [2]
 
 
-@pytest.mark.parametrize("element", FLOATS)
+@pytest.mark.parametrize("element", FLOATS[1:])
 def test_spacing_is_the_distance_to_the_next_number(element):
     row = DTYPES[element]
-    with np.errstate(over="ignore"):
-        numbers = np.arange(1 << min(16, 8 * row.itemsize), dtype=np.uint32).astype(f"u{row.itemsize}")
-        values = (numbers if row.itemsize < 4 else numbers << 15).view(row.numpy)
-    values = values[np.isfinite(values.astype(np.float64)) & (values.astype(np.float64) >= 0)]
-    if row.itemsize == 4:
-        gaps = np.spacing(values).astype(np.float64)
-        assert np.array_equal(spacing(values.astype(np.float64), row), gaps)
-    else:
-        wide = values.astype(np.float64)
-        order = np.sort(wide)
-        assert np.array_equal(spacing(order[:-1], row), np.diff(order))
+    bits = np.arange(1 << 8 * row.itemsize).astype(f"u{row.itemsize}")
+    numbers = to_float64(bits.view(row.numpy))
+    numbers = np.unique(numbers[np.isfinite(numbers) & (numbers >= 0)])
+    assert np.array_equal(spacing(numbers[:-1], row), np.diff(numbers))
+    assert np.array_equal(spacing(-numbers[:-1], row), np.diff(numbers))
+
+
+def test_spacing_of_f32():
+    numbers = (np.arange(1 << 15, dtype=np.uint32) << 16)[:-128].view(np.float32)
+    assert np.array_equal(spacing(numbers.astype(np.float64), DTYPES["f32"]), np.spacing(numbers))
 
 
 def test_the_tolerance_of_an_integer_output_is_exact():

@@ -34,8 +34,8 @@ def attention_mesh_kv_kernel(
 
     Q and O are [S_q, h_q * d_head] on a rank, K and V [S_kv_per_rank, h_kv, d_head]; with `batch` users, that many of
     them one after another. `total_q` and `total_kv` (one for each user, or one for all) give true lengths where the
-    last shards are shorter. Causal: the last query sees the last key. `block_q` query rows (heads of a group times tokens)
-    meet `block_kv` keys at a time; a block of K must fit half of the slots of a queue.
+    last shards are shorter. Causal: the last query sees the last key. `block_q` query rows (heads of a group times
+    tokens) meet `block_kv` keys at a time; a block of K must fit half of the slots of a queue.
     """
     tiling = make_tiling(
         tl,

@@ -2,7 +2,8 @@
 
 Each rank keeps running states for its query tiles and folds every chunk (one rank's K and V) exactly once. Where
 everything fits, chunks stay in scratch from hop to hop. Where it does not, a chunk lands in HBM as it arrives, is
-passed on from there, and queries are done in turns: the first set rides along with the waves, later sets read what landed.
+passed on from there, and queries are done in turns: the first set rides along with the waves, later sets read what
+landed.
 """
 
 from typing import Any

@@ -35,6 +35,19 @@ def _context() -> Any:
     return context
 
 
+class NoBlock:
+    """Stands for the missing allocation of a handle that names no live scratch memory; never released."""
+
+    def __init__(self) -> None:
+        self.pool = None
+        self.users = 1 << 62
+        self.replaced = False
+        self.sends: tuple[Any, ...] = ()
+
+
+NO_BLOCK = NoBlock()
+
+
 @dataclass(init=False, eq=False, repr=False)
 class TensorHandle:
     """A value of `shape` and `dtype` at byte address `addr` of `space`; `data` is its array where the run carries data.
@@ -52,10 +65,10 @@ class TensorHandle:
     space: str
     pinned: bool
 
-    # block: the scratch allocation behind the handle; number: its row in the recorder's table of handles;
+    # block: the scratch allocation behind the handle; number and type: its rows in the recording's tables;
     # strides: in elements, None when row-major without gaps
     __slots__ = (
-        "addr", "block", "data", "dtype", "id", "nbytes", "number", "pinned", "shape", "space", "strides",
+        "addr", "block", "data", "dtype", "id", "nbytes", "number", "pinned", "shape", "space", "strides", "type",
     )  # fmt: skip
 
     def __init__(
@@ -69,8 +82,9 @@ class TensorHandle:
         space: str = SCRATCH,
         pinned: bool = False,
     ):
-        self.block: Any = None
+        self.block: Any = NO_BLOCK
         self.number = -1
+        self.type = -1
         self.strides: tuple[int, ...] | None = None
         self.id = id
         self.addr = int(addr)
@@ -86,10 +100,9 @@ class TensorHandle:
 
     def __del__(self) -> None:
         block = self.block
-        if block is not None:
-            block.users -= 1
-            if not block.users:
-                block.pool.release(block)
+        block.users -= 1
+        if not block.users:
+            block.pool.release(block)
 
     def __repr__(self) -> str:
         return f"TensorHandle(id={self.id!r}, addr={self.addr:#x}, shape={self.shape}, dtype={self.dtype!r})"
@@ -97,7 +110,8 @@ class TensorHandle:
     @property
     def where(self) -> Any:
         """The kernel line whose command made this value (a `Place`), None for a handle nobody computed."""
-        return None if self.block is None else self.block.pool.place_of(self)
+        pool = self.block.pool
+        return None if pool is None else pool.place_of(self)
 
     @property
     def ndim(self) -> int:
@@ -236,6 +250,17 @@ class TensorHandle:
 
     # numpy scalars on the left must leave the operator to __radd__ and friends
     __array_ufunc__ = None
+
+
+def bare_handle(number: int, address: int, shape: tuple[int, ...], dtype: str, space: str) -> TensorHandle:
+    """A handle that only describes: made from a recording, tied to no memory and no context."""
+    handle = object.__new__(TensorHandle)
+    handle.block, handle.data, handle.strides, handle.pinned = NO_BLOCK, None, None, False
+    handle.id = handle.number = number
+    handle.type = -1
+    handle.addr, handle.shape, handle.dtype, handle.space = address, shape, dtype, space
+    handle.nbytes = prod(shape) * ITEMSIZE[dtype]
+    return handle
 
 
 @dataclass(frozen=True)

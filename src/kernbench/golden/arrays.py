@@ -2,18 +2,33 @@
 
 from typing import Any
 
+import numpy as np
+
 from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
 from kernbench.common.errors import MisuseError
+from kernbench.golden.reference import Float64
 
 _FLOAT64_DIGITS = 53
+# NumPy's kinds: complex, objects, bytes, text, time spans, dates
+_NO_REAL_NUMBERS = "cOSUmM"
 
 
 def read(name: str, value: Any) -> Array:
-    """`value` as a NumPy array; `name` says in errors whose value it was."""
+    """`value` as a NumPy array of real numbers; `name` says in errors whose value it was."""
     try:
-        return as_array(value)
+        array = as_array(value)
     except (MisuseError, ValueError, TypeError, BufferError) as error:
         raise MisuseError(f"{name}: {error}") from error
+    if array.dtype.kind in _NO_REAL_NUMBERS:
+        raise MisuseError(f"{name}: elements of type {array.dtype} are no real numbers")
+    return array
+
+
+def to_float64(array: Array) -> Float64:
+    """`array` in float64, without rounding."""
+    # a signalling NaN becomes a quiet one, which is no news
+    with np.errstate(invalid="ignore"):
+        return array.astype(np.float64)
 
 
 def element_name(name: str, array: Array) -> str:

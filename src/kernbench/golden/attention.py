@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.golden.problem import Block, Lengths, Problem, make_problem
 from kernbench.golden.reference import Float64, Reference
 from kernbench.golden.softmax import exponentials
 
 _FULL = ("expected", "magnitude", "deviation", "flat_magnitude")
+_ROWS = ("terms", "denominator", "concentration", "score_magnitude")
 
 
 def attention(
@@ -33,19 +35,16 @@ def attention(
     Rows that see no key give zeros. What a key or value holds that a row does not see has no influence on that row.
     """
     problem = make_problem(q, k, v, causal=causal, scale=scale, key_lengths=key_lengths, query_offset=query_offset)
-    full = {name: np.zeros(problem.output_shape) for name in _FULL}
-    row_shape = (*problem.output_shape[:3], 1)
-    terms = np.zeros(row_shape, dtype=np.int64)
-    rows = {name: np.zeros(row_shape) for name in ("denominator", "score_magnitude")}
+    arrays: dict[str, Any] = {name: np.zeros(problem.output_shape) for name in _FULL}
+    arrays |= {name: np.zeros((*problem.output_shape[:3], 1)) for name in _ROWS}
     for block in problem.blocks():
-        terms[block.where] = block.visible.reshape(terms[block.where].shape)
         for name, part in _solve(block, problem.scale).items():
-            target = (full | rows)[name]
-            target[block.where] = part.reshape(target[block.where].shape)
-    return _reference(problem, full | rows | {"terms": terms})
+            target = arrays[name][block.where]
+            target[...] = part.reshape(target.shape)
+    return _reference(problem, arrays)
 
 
-def _solve(block: Block, scale: float) -> dict[str, Float64]:
+def _solve(block: Block, scale: float) -> dict[str, Array]:
     """The arrays of a `Reference` for the rows of one block."""
     _, weights = exponentials(block.scores)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -59,7 +58,9 @@ def _solve(block: Block, scale: float) -> dict[str, Float64]:
             "magnitude": weights @ np.abs(block.values),
             "deviation": np.sqrt(np.maximum(variance, 0.0)),
             "flat_magnitude": _prefix_sums(np.abs(block.values))[block.visible] / safe,
+            "terms": block.visible,
             "denominator": denominator,
+            "concentration": np.einsum("rk,rk->r", weights, weights),
             "score_magnitude": _score_magnitude(block, scale),
         }
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kernbench.common.dtypes import DTYPES, Array, DType, dtype_name
 from kernbench.common.errors import MisuseError
-from kernbench.golden.arrays import element_name, read
+from kernbench.golden.arrays import element_name, read, to_float64
 from kernbench.golden.diagnosis import explain, misshapen
 from kernbench.golden.measure import Measurement, measure
 from kernbench.golden.reference import Float64, Reference, plain_reference
@@ -45,8 +45,8 @@ def compare(
     array = read(name, actual)
     output = DTYPES[_output_name(name, array) if dtype is None else dtype_name(dtype)]
     compute = output if compute_dtype is None else DTYPES[dtype_name(compute_dtype)]
-    known = _as_reference(reference, reduction)
-    _check_expected(name, known, output)
+    known = _as_reference(name, reference, reduction)
+    _check_range(name, known.expected, output)
     shards = make_shards(known.shape, rank_axis, ranks, rank_bounds)
     if array.shape != known.shape:
         return _misshapen(name, output, array.shape, known)
@@ -58,22 +58,21 @@ def _output_name(name: str, array: Array) -> str:
     return "f32" if element == "f64" else element
 
 
-def _as_reference(reference: Any, reduction: int | None) -> Reference:
-    if not isinstance(reference, Reference):
-        return plain_reference(read("reference", reference), 1 if reduction is None else reduction)
-    if reduction is not None:
+def _as_reference(name: str, reference: Any, reduction: int | None) -> Reference:
+    known = isinstance(reference, Reference)
+    if known and reduction is not None:
         raise MisuseError("reduction is for plain arrays; a Reference knows its own")
-    return reference
-
-
-def _check_expected(name: str, reference: Reference, output: DType) -> None:
-    expected = reference.expected
+    expected = reference.expected if known else to_float64(read("reference", reference))
     wrong = expected[~np.isfinite(expected)]
     if wrong.size:
         raise MisuseError(
             f"the reference of {name} holds {wrong.size} values that are not finite ({wrong[0]}): nothing can be "
             "compared with them; look for NaN or inf in the visible inputs"
         )
+    return reference if known else plain_reference(expected, 1 if reduction is None else reduction)
+
+
+def _check_range(name: str, expected: Float64, output: DType) -> None:
     beyond = expected[~_in_range(expected, output)]
     if beyond.size:
         raise MisuseError(
@@ -86,14 +85,16 @@ def _in_range(expected: Float64, output: DType) -> NDArray[np.bool_]:
     if output.kind == "float":
         with np.errstate(over="ignore"):
             return np.isfinite(expected.astype(output.numpy).astype(np.float64))
-    limits = np.iinfo(np.uint8 if output.kind == "bool" else output.numpy)
+    if output.kind == "bool":
+        return (expected >= 0.0) & (expected <= 1.0)
+    limits = np.iinfo(output.numpy)
     return (expected >= limits.min) & (expected <= limits.max)
 
 
 def _verdict(name: str, measured: Measurement, shards: Shards | None) -> Comparison:
     parts = _rank_errors(measured, shards)
     worst = measured.worst()
-    rank, row = (shards and worst and shards.locate(worst)) or (None, None)
+    owner = shards.locate(worst) if shards and worst else None
     wrong = max(measured.wrong(), sum(part.wrong for part in parts))
     return Comparison(
         name=name,
@@ -104,8 +105,8 @@ def _verdict(name: str, measured: Measurement, shards: Shards | None) -> Compari
         max_ulps=measured.max_ulps(),
         relative_l2=measured.relative_l2(),
         worst_index=worst,
-        worst_rank=rank,
-        worst_row=row,
+        worst_rank=owner[0] if owner else None,
+        worst_row=owner[1] if owner else None,
         actual=float(measured.actual[worst]) if measured.error.size else math.nan,
         expected=float(measured.expected[worst]) if measured.error.size else math.nan,
         tolerance=float(measured.tolerance[worst]) if measured.error.size else 0.0,

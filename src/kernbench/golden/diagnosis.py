@@ -19,9 +19,8 @@ _SMALLEST_DEPARTURE = 1e-3
 
 def explain(name: str, measured: Measurement, shards: Shards | None) -> str:
     """Why the output `name` failed: how many elements, the worst of them, and the pattern if it is a known one."""
-    patterns = (find(measured) for find in _PATTERNS)
-    first = next((pattern for pattern in patterns if pattern), "")
-    return "; ".join(filter(None, [_what(name, measured, shards), first, _which_ranks(measured, shards)]))
+    sentences = (_what(name, measured, shards), _pattern(measured), _which_ranks(measured, shards))
+    return "; ".join(filter(None, sentences))
 
 
 def misshapen(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> str:
@@ -37,10 +36,11 @@ def _what(name: str, measured: Measurement, shards: Shards | None) -> str:
     if not wrong:
         return _only_noise(name, measured, shards)
     worst = measured.worst()
+    whole = f"; relative L2 error {measured.relative_l2():.3g}" if measured.is_noise() else ""
     return (
         f"{wrong} of {measured.error.size} elements of {name} are out of tolerance; worst at {_place(worst, shards)}: "
         f"got {measured.actual[worst]:.6g}, expected {measured.expected[worst]:.6g}, "
-        f"error {measured.error[worst]:.3g}, tolerance {measured.tolerance[worst]:.3g}"
+        f"error {measured.error[worst]:.3g}, tolerance {measured.tolerance[worst]:.3g}{whole}"
     )
 
 
@@ -84,6 +84,13 @@ def _which_ranks(measured: Measurement, shards: Shards | None) -> str:
     if not bad or not good:
         return ""
     return f"{rank_ranges(bad)} wrong, {rank_ranges(good).split(' ', 1)[1]} right"
+
+
+def _pattern(measured: Measurement) -> str:
+    """The first pattern the errors follow; empty if there is none."""
+    # numbers that are not finite, or squares that are not, fit no pattern
+    with np.errstate(over="ignore", invalid="ignore"):
+        return next(filter(None, (find(measured) for find in _PATTERNS)), "")
 
 
 def _all_the_same(measured: Measurement) -> str:

@@ -42,7 +42,8 @@ def partial(
     """
     problem = make_problem(q, k, v, causal=causal, scale=scale, key_lengths=key_lengths, query_offset=query_offset)
     keys = problem.k.shape[1]
-    if not 0 <= start <= (end := keys if stop is None else stop) <= keys:
+    end = keys if stop is None else stop
+    if not 0 <= start <= end <= keys:
         raise MisuseError(f"the range of keys {start} to {end} does not lie within the {keys} keys given")
     m = np.full((*problem.output_shape[:3], 1), -np.inf)
     l = np.zeros_like(m)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
-from kernbench.golden.arrays import digits, element_name, read
+from kernbench.golden.arrays import digits, element_name, read, to_float64
 from kernbench.golden.reference import Float64, Int64
 
 BLOCK_BYTES = 256 << 20
@@ -26,9 +26,9 @@ Lengths = int | NDArray[np.integer[Any]] | None
 
 @dataclass(frozen=True)
 class Block:
-    """Some query rows of one sequence, for the query heads that share one key head.
+    """Some query rows of one sequence, of query heads that share one key head.
 
-    `where` picks the rows' elements out of an array [batch, S_q, h_q, ...]; row r is query r // group, head r % group.
+    `where` picks the rows' elements out of an array [batch, S_q, h_q, ...]: queries first, then heads.
     `keys` and `values` are those any row of the block sees, `visible` how many of them each row sees, and `scores` is
     -inf where it does not.
     """
@@ -74,13 +74,17 @@ class Problem:
                 yield from self._head_blocks(b, head, start, self.k.shape[1] if stop is None else stop)
 
     def _head_blocks(self, b: int, head: int, start: int, stop: int) -> Iterator[Block]:
+        """The blocks of sequence b for the query heads that use key head `head`."""
         visible = self._visible(b, start, stop)
         seen = slice(start, start + int(visible.max(initial=0)))
-        keys = self.k[b, seen, head].astype(np.float64)
-        values = self.v[b, seen, head].astype(np.float64)
-        rows = self._rows(keys, values)
-        for first in range(0, len(visible), rows):
-            yield self._block(b, head, slice(first, first + rows), visible[first : first + rows], keys, values)
+        keys = to_float64(self.k[b, seen, head])
+        values = to_float64(self.v[b, seen, head])
+        group = self.q.shape[2] // self.k.shape[2]
+        rows, heads = _extent(keys, values, group)
+        for first_head in range(head * group, (head + 1) * group, heads):
+            for first in range(0, len(visible), rows):
+                where = (b, slice(first, first + rows), slice(first_head, min(first_head + heads, (head + 1) * group)))
+                yield self._block(where, visible[where[1]], keys, values)
 
     def _visible(self, b: int, start: int, stop: int) -> Int64:
         """How many keys from `start` to `stop` each query of sequence b sees."""
@@ -88,27 +92,25 @@ class Problem:
         visible: Int64 = np.clip(last - start, 0, max(0, stop - start))
         return visible
 
-    @property
-    def _group(self) -> int:
-        return int(self.q.shape[2] // self.k.shape[2])
-
-    def _rows(self, keys: Float64, values: Float64) -> int:
-        """Queries in one block."""
-        if not (np.isfinite(keys).all() and np.isfinite(values).all()):
-            # a hidden NaN times a weight of 0 is NaN: one query at a time needs no hidden keys
-            return 1
-        scores = BLOCK_BYTES // (_BYTES_PER_SCORE * max(1, len(keys)))
-        return max(1, min(scores, _ROWS) // self._group)
-
-    def _block(self, b: int, head: int, rows: slice, visible: Int64, keys: Float64, values: Float64) -> Block:
-        where = (b, rows, slice(head * self._group, (head + 1) * self._group))
-        queries = self.q[where].astype(np.float64).reshape(-1, self.q.shape[3])
+    def _block(self, where: tuple[int, slice, slice], visible: Int64, keys: Float64, values: Float64) -> Block:
+        selected = to_float64(self.q[where])
+        queries = selected.reshape(-1, self.q.shape[3])
         seen = int(visible.max(initial=0))
-        visible = np.repeat(visible, self._group)
+        visible = np.repeat(visible, selected.shape[1])
         with np.errstate(invalid="ignore", over="ignore"):
             scores = queries @ keys[:seen].T * self.scale
         scores = np.where(np.arange(seen) < visible[:, None], scores, -np.inf)
         return Block(where, queries, keys[:seen], values[:seen], visible, scores)
+
+
+def _extent(keys: Float64, values: Float64, group: int) -> tuple[int, int]:
+    """How many queries and query heads make a block, so that its scores fit `BLOCK_BYTES`."""
+    rows = max(1, min(_ROWS, BLOCK_BYTES // (_BYTES_PER_SCORE * max(1, len(keys)))))
+    heads = min(group, rows)
+    if not (np.isfinite(keys).all() and np.isfinite(values).all()):
+        # a hidden NaN times a weight of 0 is NaN: with one query at a time no key of a block is hidden
+        return 1, heads
+    return rows // heads, heads
 
 
 def make_problem(

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 
 Float64 = NDArray[np.float64]
@@ -27,6 +26,7 @@ class Reference:
 
     - `terms`: how many keys are visible
     - `denominator`: sum exp(s - max s), 0 if no key is visible
+    - `concentration`: sum p^2, from 1 / terms if all keys weigh the same to 1 if one weighs all
     - `score_magnitude`: |scale| times the norm of q times the largest norm of k; no sum of |q_i k_i| is larger
 
     `head_size` is the number of products in a score; `operand_digits` the precision of the widest input, 0 if unknown.
@@ -36,8 +36,9 @@ class Reference:
     magnitude: Float64
     deviation: Float64
     flat_magnitude: Float64
-    terms: Int64
+    terms: Float64
     denominator: Float64
+    concentration: Float64
     score_magnitude: Float64
     head_size: int = 0
     operand_digits: int = 0
@@ -46,7 +47,7 @@ class Reference:
         row_shape = (*self.shape[:-1], 1) if self.shape else ()
         for name in ("magnitude", "deviation", "flat_magnitude"):
             self._check(name, self.shape)
-        for name in ("terms", "denominator", "score_magnitude"):
+        for name in ("terms", "denominator", "concentration", "score_magnitude"):
             self._check(name, row_shape)
 
     def _check(self, name: str, shape: tuple[int, ...]) -> None:
@@ -70,24 +71,23 @@ class Reference:
         return np.hypot(self.deviation, self.expected)
 
 
-def plain_reference(expected: Array, reduction: int = 1) -> Reference:
-    """A reference for an array known only by its values, each a sum of `reduction` terms.
+def plain_reference(expected: Float64, reduction: int = 1) -> Reference:
+    """A reference for an array known only by its values, which are finite and each a sum of `reduction` terms.
 
     The size of those terms is taken to be the largest magnitude of the row (the last axis).
     """
     if reduction < 1:
         raise MisuseError(f"reduction is the number of terms behind each element, at least 1; got {reduction}")
-    values = expected.astype(np.float64)
-    # largest of a row; an empty row has no elements to speak of
-    row = np.abs(values).max(axis=-1, keepdims=True, initial=0.0) if values.ndim else np.abs(values)
-    magnitude = np.broadcast_to(row, values.shape)
+    size = np.abs(expected)
+    row = size.max(axis=-1, keepdims=True, initial=0.0) if size.ndim else size
+    magnitude = np.broadcast_to(row, size.shape)
     return Reference(
-        expected=values,
+        expected=expected,
         magnitude=magnitude,
-        # squares as (a - b)(a + b): no overflow of the difference, no negative root
-        deviation=np.sqrt(magnitude - np.abs(values)) * np.sqrt(magnitude + np.abs(values)),
+        deviation=np.sqrt(magnitude - size) * np.sqrt(magnitude + size),
         flat_magnitude=magnitude * reduction,
-        terms=np.full(row.shape, reduction),
+        terms=np.full(row.shape, float(reduction)),
         denominator=np.ones(row.shape),
+        concentration=np.full(row.shape, 1.0 / reduction),
         score_magnitude=np.zeros(row.shape),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kernbench.common.errors import MisuseError
 
@@ -54,4 +55,8 @@ def _checked(size: int, bounds: Bounds) -> tuple[tuple[int, int], ...]:
     for start, stop in bounds:
         if not 0 <= start <= stop <= size:
             raise MisuseError(f"rank_bounds ({start}, {stop}) do not lie within the {size} indices of rank_axis")
+    ordered = sorted(bounds)
+    for (_, stop), (start, _) in pairwise(ordered):
+        if start < stop:
+            raise MisuseError(f"rank_bounds overlap: index {start} belongs to two ranks")
     return tuple((int(start), int(stop)) for start, stop in bounds)

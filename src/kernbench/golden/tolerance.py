@@ -54,12 +54,12 @@ def elementwise(reference: Reference, output: DType, compute: DType) -> Float64:
     return inner + _output_error(reference.expected, inner, output)
 
 
-def noise(reference: Reference, output: DType, compute: DType) -> Float64:
-    """What rounding does to each element if errors have independent signs: a signal below it cannot be told from 0."""
-    root = np.sqrt(np.maximum(reference.terms, 1))
-    weights = unit(compute) * reference.energy + tiny(compute) * reference.flat_magnitude
-    result: Float64 = weights / root + 4 * _sum_unit(compute) * reference.energy + tiny(output)
-    return result
+def noise(reference: Reference, compute: DType) -> Float64:
+    """What rounding inside the kernel typically does to each element: errors of either sign, which partly cancel."""
+    relative = unit(compute) * np.sqrt(reference.concentration) + 4 * _sum_unit(compute)
+    absolute = tiny(compute) / np.sqrt(np.maximum(reference.terms, 1))
+    size: Float64 = relative * reference.energy + absolute * reference.flat_magnitude
+    return size
 
 
 def spacing(expected: Float64, output: DType) -> Float64:
@@ -106,7 +106,8 @@ def _score_error(reference: Reference, compute: DType) -> Float64:
 
 
 def _output_error(expected: Float64, inner: Float64, output: DType) -> Float64:
-    if output.kind != "float":
-        # conversion to an integer truncates what has a fraction, and is exact otherwise
-        return (expected != np.rint(expected)).astype(np.float64)
-    return unit(output) * (np.abs(expected) + inner) + tiny(output)
+    if output.kind == "float":
+        return unit(output) * (np.abs(expected) + inner) + tiny(output)
+    # conversion to an integer truncates what has a fraction, and is exact otherwise
+    fraction: Float64 = np.ceil(np.abs(expected - np.rint(expected)))
+    return fraction

@@ -3,6 +3,7 @@
 import inspect
 import platform
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -242,22 +243,23 @@ def _place(kernel: Callable[..., Any]) -> Place:
 
 def _metrics(recording: Recording) -> dict[str, Any]:
     """Counts of the functional pass: commands by engine, flops, bytes by kind."""
-    engines: dict[str, int] = {}
-    totals = {"flops": 0, "load_bytes": 0, "store_bytes": 0, "send_bytes": 0}
+    types = recording.tables.types
+    elements = np.array([prod(shape) for shape, _, _ in types] or [0])
+    nbytes = elements * np.array([ITEMSIZE[dtype] for _, dtype, _ in types] or [0])
+    inner = np.array([shape[-1] if shape else 1 for shape, _, _ in types] or [0])
+    counts = np.zeros(len(OPERATIONS), np.int64)
+    totals = dict.fromkeys(("flops", "load_bytes", "store_bytes", "send_bytes"), 0)
     codes = {name: row.code for name, row in OPERATIONS.items()}
-    elements = [int(np.prod(shape, dtype=np.int64)) for shape, _, _ in recording.tables.types]
-    nbytes = np.array([n * ITEMSIZE[t[1]] for n, t in zip(elements, recording.tables.types, strict=True)] or [0])
-    inner = np.array([t[0][-1] if t[0] else 1 for t in recording.tables.types] or [0])
-    counts = np.array(elements or [0])
     for stream in recording.streams:
-        rows, types = stream.columns(), stream.handle_columns()[:, 1]
-        op = rows[:, 0]
-        for row in OPERATIONS.values():
-            engines[row.engine] = engines.get(row.engine, 0) + int((op == row.code).sum())
-        dots = rows[op == codes["dot"]]
-        totals["flops"] += int((2 * counts[types[dots[:, 2]]] * inner[types[dots[:, 3]]]).sum())
-        totals["load_bytes"] += int(rows[op == codes["load"], 7].sum())
-        totals["store_bytes"] += int(rows[op == codes["store"], 7].sum())
-        sends = rows[(op == codes["send"]) | (op == codes["send_async"])]
-        totals["send_bytes"] += int(nbytes[types[sends[:, 3]]].sum())
+        rows = stream.rows.columns()
+        op, first = rows[:, 0], stream.operand_types(rows[:, 4])
+        counts += np.bincount(op, minlength=len(OPERATIONS))
+        dots, sends = op == codes["dot"], (op == codes["send"]) | (op == codes["send_async"])
+        totals["flops"] += int((2 * elements[rows[dots, 2]] * inner[first[dots]]).sum())
+        totals["load_bytes"] += int(rows[op == codes["load"], 8].sum())
+        totals["store_bytes"] += int(rows[op == codes["store"], 8].sum())
+        totals["send_bytes"] += int(nbytes[first[sends]].sum())
+    engines: dict[str, int] = {}
+    for row in OPERATIONS.values():
+        engines[row.engine] = engines.get(row.engine, 0) + int(counts[row.code])
     return {"commands": recording.commands, "commands_by_engine": engines, **totals}

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from kernbench.common.dtypes import Array, poisoned
 from kernbench.common.ipcq_types import OPPOSITE
 from kernbench.mesh.queues import Message, Queue, Receive
@@ -27,6 +25,7 @@ class MeshPort(Port):
         self.program: Program | None = None
         self._log = log
         self._scheduler = scheduler
+        self._wake = scheduler.wake
 
     def load(
         self, address: int, shape: Shape, strides: Shape | None, dtype: str | None, where: Place
@@ -62,25 +61,25 @@ class MeshPort(Port):
 
     def send(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> Message:
         """Put a copy of `data` on its way."""
+        self._give_way()
         queue = self.outgoing.get(direction)
         if queue is None:
             self._no_neighbour("send", direction, where)
             return Message(self.program, None, shape, dtype, 0, where, None)
-        copy = None if data is None else np.array(data, order="C")
+        copy = None if data is None else data.copy()
         message = Message(self.program, copy, shape, dtype, queue.pieces(shape, dtype), where, queue)
-        queue.outbox.append(message)
-        queue.pump(self._scheduler.wake)
+        queue.offer(message, self._wake)
         return message
 
     def recv(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> Receive:
         """Post a receive."""
+        self._give_way()
         queue = self.incoming.get(direction)
         receive = Receive(self.program, shape, dtype, where, queue)
         if queue is None:
             self._no_neighbour("receive", direction, where)
         else:
-            queue.posted.append(receive)
-            queue.pump(self._scheduler.wake)
+            queue.post(receive, self._wake)
         return receive
 
     def wait_send(self, request: Message, where: Place) -> None:
@@ -91,7 +90,8 @@ class MeshPort(Port):
         """Give way until the message is there; poison if it is not what was asked for."""
         if request.queue is None:
             return self._poison(request.shape, request.dtype or "f16")
-        self._wait(request, where)
+        if request.message is None:
+            self._wait(request, where)
         message = request.message
         assert message is not None
         dtype = request.dtype or message.dtype
@@ -103,10 +103,14 @@ class MeshPort(Port):
     def _poison(self, shape: Shape, dtype: str) -> tuple[Array | None, str]:
         return (poisoned(shape, dtype) if self.carries_data else None), dtype
 
+    def _give_way(self) -> None:
+        """A random schedule may switch programs at every message."""
+        if self._scheduler.is_random and self.program is not None:
+            self._scheduler.maybe_yield(self.program)
+
     def _wait(self, request: Message | Receive, where: Place) -> None:
         program = self.program
         assert program is not None
-        self._scheduler.maybe_yield(program)
         while not request.done:
             self._scheduler.wait(program, (request, where))
 

@@ -77,6 +77,27 @@ class Queue:
             nbytes *= n
         return -(-nbytes // self.slot) or 1
 
+    def offer(self, message: Message, wake: Any) -> None:
+        """Start a send."""
+        if self.outbox or message.pieces > self.free or self.posted:
+            self.outbox.append(message)
+            self.pump(wake)
+            return
+        self.free -= message.pieces
+        message.arrived = message.pieces
+        self.arriving.append(message)
+
+    def post(self, receive: Receive, wake: Any) -> None:
+        """Start a receive."""
+        if self.arriving and not self.outbox and not self.posted:
+            message = self.arriving.popleft()
+            self.free += message.pieces - message.taken
+            message.taken = message.pieces
+            receive.message = message
+            return
+        self.posted.append(receive)
+        self.pump(wake)
+
     def pump(self, wake: Any) -> None:
         """Move pieces until nothing moves; `wake(program)` for each program whose request is done by it."""
         while self._push(wake) or self._take(wake):

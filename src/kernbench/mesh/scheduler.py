@@ -53,6 +53,7 @@ class Scheduler:
         self._random = random.Random(schedule) if isinstance(schedule, int) else None
         if self._random is None and schedule not in ("canonical", "reversed"):
             raise MisuseError(f"schedule {schedule!r}: it is 'canonical', 'reversed' or a whole number (a seed)")
+        self.is_random = self._random is not None
         self._newest_first = schedule == "reversed"
         self._ready: deque[Program] = deque()
         self._hub = getcurrent()

@@ -1,21 +1,24 @@
 """What the functional pass recorded, as columns: one stream of commands per program, tables for lines and types.
 
-A command is one row of eight integers, a handle one row of three; command objects are made from rows on demand.
+A command is one row of nine integers, a view (a handle no command made) one row of three; command objects are made from
+rows on demand.
 
 | column | meaning |
 |---|---|
 | op | row of `common.pe_commands.OPERATIONS` |
 | site | row of `sites`: the kernel line |
-| out, a, b, c | handle numbers of the result and the operands, -1 for none |
+| type, addr | row of `types` and scratch address of the result, -1 for none |
+| a, b, c | the operands' handle numbers, `NONE` for none |
 | x, y | load, store: address and bytes. send, recv: direction, request or -1. wait: request. reductions: axis |
 
-A handle row is (address, row of `types`, command that produced it or -1): that last column is the data dependence.
+A handle number from 0 on is the command that made the value. `FIRST_VIEW - n` is row n of the views, (type, address,
+producer), whose producer is the command behind it, or -1. So operands are the data dependences.
 """
 
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,7 @@ from kernbench.common.ipcq_types import DIRECTIONS, IpcqRecvCmd, IpcqSendCmd
 from kernbench.common.pe_commands import (
     OPERATION_NAMES,
     OPERATIONS,
+    SCRATCH,
     DmaReadCmd,
     DmaWriteCmd,
     GemmCmd,
@@ -34,12 +38,27 @@ from kernbench.common.pe_commands import (
     ReadValueCmd,
     TensorHandle,
     WaitCmd,
+    bare_handle,
 )
 from kernbench.result.finding import Place
 
-COMMAND_COLUMNS = ("op", "site", "out", "a", "b", "c", "x", "y")
-HANDLE_COLUMNS = ("addr", "type", "producer")
+COMMAND_COLUMNS = ("op", "site", "type", "addr", "a", "b", "c", "x", "y")
+VIEW_COLUMNS = ("type", "addr", "producer")
+NONE = -1
+FIRST_VIEW = -2
+FLUSH_ROWS = 8192
 HandleType = tuple[tuple[int, ...], str, str]
+Row = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchType:
+    """A type of scratch values: shape, element type, row of `types`, bytes."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    number: int
+    nbytes: int
 
 
 @dataclass
@@ -49,6 +68,59 @@ class Tables:
     sites: list[Place] = field(default_factory=list)
     types: list[HandleType] = field(default_factory=list)
     type_numbers: dict[HandleType, int] = field(default_factory=dict)
+    scratch_types: dict[tuple[tuple[int, ...], str], ScratchType] = field(default_factory=dict)
+
+    def scratch_type(self, shape: tuple[int, ...], dtype: str) -> ScratchType:
+        """The one object for a type of scratch values."""
+        key = (shape, dtype)
+        found = self.scratch_types.get(key)
+        if found is None:
+            number = self.type_number(shape, dtype, SCRATCH)
+            found = self.scratch_types[key] = ScratchType(shape, dtype, number, prod(shape) * ITEMSIZE[dtype])
+        return found
+
+    def type_number(self, shape: tuple[int, ...], dtype: str, space: str) -> int:
+        """The row of a type, added when it is first met."""
+        key = (shape, dtype, space)
+        number = self.type_numbers.get(key)
+        if number is None:
+            number = self.type_numbers[key] = len(self.types)
+            self.types.append(key)
+        return number
+
+
+@dataclass
+class Rows:
+    """Rows of integers: fresh ones as tuples in `tail`, older ones packed."""
+
+    width: int
+    tail: list[Row] = field(default_factory=list)
+    packed: list[NDArray[np.int64]] = field(default_factory=list)
+
+    def pack(self) -> None:
+        """Pack the tail when it is long enough to be worth it."""
+        if len(self.tail) >= FLUSH_ROWS:
+            self.packed.append(self._fresh())
+            self.tail.clear()
+
+    def _fresh(self) -> NDArray[np.int64]:
+        # twice as fast as np.array on the list of tuples
+        pack = Struct(f"{self.width}q").pack
+        return np.frombuffer(b"".join([pack(*row) for row in self.tail]), np.int64).reshape(-1, self.width)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.packed)) + len(self.tail)
+
+    def __getitem__(self, index: int) -> Row:
+        for chunk in self.packed:
+            if index < len(chunk):
+                return tuple(chunk[index].tolist())
+            index -= len(chunk)
+        return self.tail[index]
+
+    def columns(self) -> NDArray[np.int64]:
+        """All rows as one array, [rows, width]."""
+        return np.concatenate([*self.packed, self._fresh()])
 
 
 @dataclass
@@ -59,19 +131,11 @@ class Stream(Sequence[PeCommand]):
     cube: int
     rank: int
     tables: Tables
-    rows: "array[int]" = field(default_factory=lambda: array("q"))
-    handle_rows: "array[int]" = field(default_factory=lambda: array("q"))
-
-    def columns(self) -> NDArray[np.int64]:
-        """All command rows, [commands, 8], as a copy."""
-        return np.array(self.rows, dtype=np.int64).reshape(-1, len(COMMAND_COLUMNS))
-
-    def handle_columns(self) -> NDArray[np.int64]:
-        """All handle rows, [handles, 3], as a copy."""
-        return np.array(self.handle_rows, dtype=np.int64).reshape(-1, len(HANDLE_COLUMNS))
+    rows: Rows = field(default_factory=lambda: Rows(len(COMMAND_COLUMNS)))
+    views: Rows = field(default_factory=lambda: Rows(len(VIEW_COLUMNS)))
 
     def __len__(self) -> int:
-        return len(self.rows) // len(COMMAND_COLUMNS)
+        return len(self.rows)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -90,25 +154,37 @@ class Stream(Sequence[PeCommand]):
     def __repr__(self) -> str:
         return repr(list(self))
 
-    def _handle(self, number: int) -> TensorHandle:
-        width = len(HANDLE_COLUMNS)
-        address, type_number, _ = self.handle_rows[number * width : (number + 1) * width]
+    def site(self, command: int) -> int:
+        """The kernel line of a command."""
+        return self.rows[command][1]
+
+    def producer(self, number: int) -> int:
+        """The command behind a handle number, -1 for none."""
+        return number if number >= NONE else self.views[FIRST_VIEW - number][2]
+
+    def type_of(self, number: int) -> int:
+        """The row of `types` of a handle number."""
+        return self.rows[number][2] if number >= 0 else self.views[FIRST_VIEW - number][0]
+
+    def operand_types(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """`type_of` for a column of handle numbers; -1 where there is none."""
+        made = np.append(self.rows.columns()[:, 2], NONE)
+        views = np.append(self.views.columns()[:, 0], NONE)
+        return np.where(numbers >= NONE, made[np.maximum(numbers, NONE)], views[np.maximum(FIRST_VIEW - numbers, NONE)])
+
+    def _handle(self, number: int, type_number: int, address: int) -> TensorHandle:
         shape, dtype, space = self.tables.types[type_number]
-        handle = object.__new__(TensorHandle)
-        handle.block = None
-        handle.number, handle.id, handle.addr = number, number, address
-        handle.shape, handle.dtype, handle.space = shape, dtype, space
-        handle.nbytes = prod(shape) * ITEMSIZE[dtype]
-        handle.data, handle.pinned, handle.strides = None, False, None
-        return handle
+        return bare_handle(number, address, shape, dtype, space)
+
+    def _operand(self, number: int) -> TensorHandle:
+        row = self.rows[number][2:4] if number >= 0 else self.views[FIRST_VIEW - number][:2]
+        return self._handle(number, *row)
 
     def _command(self, index: int) -> PeCommand:
-        width = len(COMMAND_COLUMNS)
-        op, site, *operands, x, y = self.rows[index * width : (index + 1) * width]
-        name = OPERATION_NAMES[op]
-        where = self.tables.sites[site]
-        out, *inputs = (self._handle(n) if n >= 0 else None for n in operands)
-        return _build(name, where, out, [h for h in inputs if h is not None], x, y)
+        op, site, type_number, address, *operands, x, y = self.rows[index]
+        out = None if type_number < 0 else self._handle(index, type_number, address)
+        inputs = [self._operand(n) for n in operands if n != NONE]
+        return _build(OPERATION_NAMES[op], self.tables.sites[site], out, inputs, x, y)
 
 
 def _build(name: str, where: Place, out: TensorHandle | None, inputs: list[TensorHandle], x: int, y: int) -> PeCommand:

@@ -45,22 +45,9 @@ class PendingRecv(Pending):
 
     verb = "receive"
 
-    def __init__(
-        self,
-        context: Any,
-        number: int,
-        request: Any,
-        direction: str,
-        where: Place,
-        shape: tuple[int, ...],
-        dtype: str | None,
-        block: Any,
-    ):
+    def __init__(self, context: Any, number: int, request: Any, direction: str, where: Place, handle: TensorHandle):
         super().__init__(context, number, request, direction, where)
-        self.shape = shape
-        self.dtype = dtype
-        self.block = block
-        self.handle: TensorHandle | None = None
+        self.handle = handle
 
     def wait(self) -> TensorHandle:
         """Block until the message is there; its handle."""

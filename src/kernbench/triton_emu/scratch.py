@@ -9,26 +9,30 @@ from typing import Any
 
 from kernbench.common.errors import MisuseError
 
+__kernbench_internal__ = True
+
 ALIGNMENT = 64
+# a plain constructor would double the cost of an allocation, which every command has
+_new_block = object.__new__
 
 
 class Block:
-    """One allocation. `users` counts the handles on it; `data` is the array of the value that owns it.
+    """One allocation. `users` counts the handles on it; `data` is the array of the value that owns it, `number` its
+    handle number.
 
     `replaced` says that another value took over its space in place; `sends` are asynchronous sends still reading it.
     """
 
     __slots__ = ("addr", "data", "nbytes", "number", "pool", "replaced", "sends", "users")
 
-    def __init__(self, pool: "ScratchPool", addr: int, nbytes: int):
-        self.pool = pool
-        self.addr = addr
-        self.nbytes = nbytes
-        self.data: Any = None
-        self.users = 1
-        self.number = -1
-        self.replaced = False
-        self.sends: tuple[Any, ...] = ()
+    addr: int
+    nbytes: int
+    data: Any
+    number: int
+    pool: "ScratchPool"
+    replaced: bool
+    sends: tuple[Any, ...]
+    users: int
 
 
 class ScratchPool:
@@ -39,6 +43,7 @@ class ScratchPool:
             raise MisuseError(f"scratch_base and scratch_size must not be negative; got {base} and {size}")
         self.base = base
         self.size = size
+        self._end = base + size
         self.place_of = place_of
         self.used = 0
         self.peak = 0
@@ -51,25 +56,38 @@ class ScratchPool:
 
     def allocate(self, nbytes: int) -> Block:
         """A block of `nbytes`, rounded up to the alignment."""
-        size = -(-nbytes // ALIGNMENT) * ALIGNMENT or ALIGNMENT
+        size = (nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT or ALIGNMENT
         free = self._free.get(size)
-        addr = free.pop() if free else self._from_gaps(size)
-        block = Block(self, addr, size)
-        self._live[addr] = block
+        block = self._block(free.pop() if free else self._from_gaps(size), size)
+        self._live[block.addr] = block
         self.used += size
         if self.used > self.peak:
             self.peak = self.used
         return block
 
+    def _block(self, addr: int, nbytes: int) -> Block:
+        block: Block = _new_block(Block)
+        block.pool = self
+        block.addr = addr
+        block.nbytes = nbytes
+        block.users = 1
+        block.replaced = False
+        block.sends = ()
+        block.number = -1
+        return block
+
     def release(self, block: Block) -> None:
         """Take back a block nobody refers to."""
         addr, size = block.addr, block.nbytes
-        if self._live.get(addr) is not block:
+        if block.replaced:
             return
         del self._live[addr]
         self.used -= size
-        if addr < self.base + self.size:
-            self._free.setdefault(size, []).append(addr)
+        if addr < self._end:
+            try:
+                self._free[size].append(addr)
+            except KeyError:
+                self._free[size] = [addr]
 
     def block_at(self, addr: int, nbytes: int) -> Block | None:
         """The live block that holds [addr, addr + nbytes)."""
@@ -80,7 +98,7 @@ class ScratchPool:
 
     def replace(self, block: Block) -> Block:
         """A new block in the place of a live one, which is marked as replaced."""
-        fresh = Block(self, block.addr, block.nbytes)
+        fresh = self._block(block.addr, block.nbytes)
         self._live[block.addr] = fresh
         block.replaced = True
         return fresh
@@ -112,11 +130,11 @@ class ScratchPool:
         self._free.clear()
         self._gaps = []
         cursor = self.base
-        for addr in sorted(a for a in self._live if a < self.base + self.size):
+        for addr in sorted(a for a in self._live if a < self._end):
             if addr > cursor:
                 self._gaps.append((cursor, addr))
             cursor = addr + self._live[addr].nbytes
-        self._gaps.append((cursor, self.base + self.size))
+        self._gaps.append((cursor, self._end))
 
     def largest_gap(self) -> int:
         """The largest block that would still fit."""

@@ -16,9 +16,10 @@ from kernbench.common.dtypes import DTYPES, FLOATS, ITEMSIZE, cast, promote
 from kernbench.common.errors import KernelError, unknown
 from kernbench.common.ipcq_types import DIRECTIONS, check_direction
 from kernbench.common.pe_commands import TensorHandle, running_context
-from kernbench.result.recording import Stream, Tables
+from kernbench.result.recording import NONE, Stream, Tables
 from kernbench.safety.places import SiteTable
 from kernbench.triton_emu import numerics
+from kernbench.triton_emu.arithmetic import Plan
 from kernbench.triton_emu.core import Shape
 from kernbench.triton_emu.pending import Pending, PendingRecv, PendingSend
 from kernbench.triton_emu.port import Port
@@ -115,7 +116,9 @@ class TLContext(Views):
         address, steps = self._address("load", ptr), self._steps(sizes, strides)
         kind = None if dtype is None else self._dtype(dtype)
         data, kind = self._port.load(address, sizes, steps, kind, self._sites.places[site])
-        return self._emit("load", site, sizes, kind, data, x=address, y=prod(sizes) * ITEMSIZE[kind])
+        return self._emit(
+            "load", site, self._tables.scratch_type(sizes, kind), data, x=address, y=prod(sizes) * ITEMSIZE[kind]
+        )
 
     def store(self, ptr: int, value: TensorHandle, *, strides: Any = None) -> None:
         """`value` to HBM at byte address `ptr`, rounded to the tensor's own type."""
@@ -124,7 +127,7 @@ class TLContext(Views):
         address, steps = self._address("store", ptr), self._steps(handle.shape, strides)
         place = self._sites.places[site]
         nbytes = self._port.store(address, self._data(handle), handle.shape, steps, handle.dtype, place)
-        self._record("store", site, -1, handle.number, -1, -1, address, nbytes)
+        self._record("store", site, handle.number, address, nbytes)
 
     def element_type(self, ptr: int) -> str:
         """The element type of the tensor at byte address `ptr` (f16 while a kernel is only recorded); no command."""
@@ -166,7 +169,7 @@ class TLContext(Views):
         if self._port.carries_data:
             wide = np.full(sizes, number, np.float32 if DTYPES[kind].kind == "float" else np.int64)
             data = cast(wide, kind)
-        return self._emit("full", site, sizes, kind, data)
+        return self._emit("full", site, self._tables.scratch_type(sizes, kind), data)
 
     def zeros(self, shape: Any, dtype: Any = "f32") -> TensorHandle:
         """`shape` zeros."""
@@ -185,7 +188,7 @@ class TLContext(Views):
         if last < first:
             self._fail("shape", f"arange from {first} to {last}: the end lies before the start")
         data = np.arange(first, last, dtype=np.int32) if self._port.carries_data else None
-        return self._emit("arange", site, (last - first,), "i32", data)
+        return self._emit("arange", site, self._tables.scratch_type((last - first,), "i32"), data)
 
     # Computing
 
@@ -207,14 +210,23 @@ class TLContext(Views):
         """
         site = self._here()
         a, b = self._handle("dot", input), self._handle("dot", other)
-        result = self._dot_type(a, b, out_dtype)
-        shape = self._dot_shape(a, b, acc)
+        key = ("dot", a.type, b.type, NONE if acc is None else acc.type, out_dtype)
+        plan = self._plans.get(key) or self._plan_dot(key, a, b, acc, out_dtype)
         x, y = self._data(a), self._data(b)
-        z = None if acc is None else self._data(self._handle("dot", acc))
+        z = None if acc is None else self._data(acc)
         missing = x is None or y is None or (acc is not None and z is None)
-        data = None if missing or x is None or y is None else numerics.dot(x, y, z, result)
-        c = -1 if acc is None else acc.number
-        return self._emit("dot", site, shape, result, data, a.number, b.number, c, out=out)
+        data = None if missing else plan.compute(x, y, z)
+        return self._emit(
+            "dot", site, plan.kind, data, a.number, b.number, NONE if acc is None else acc.number, out=out
+        )
+
+    def _plan_dot(
+        self, key: tuple[Any, ...], a: TensorHandle, b: TensorHandle, acc: TensorHandle | None, out_dtype: Any
+    ) -> Plan:
+        result = self._dot_type(a, b, out_dtype)
+        kind = self._tables.scratch_type(self._dot_shape(a, b, acc), result)
+        plan = self._plans[key] = Plan(kind, lambda x, y, z: numerics.dot(x, y, z, result))
+        return plan
 
     def _dot_type(self, a: TensorHandle, b: TensorHandle, out_dtype: Any) -> str:
         if a.dtype in FLOATS and b.dtype in FLOATS:
@@ -247,7 +259,7 @@ class TLContext(Views):
         kind = handle.dtype if handle.dtype in FLOATS else "f32"
         x = self._data(handle)
         data = None if x is None else numerics.softmax(x, axis, kind)
-        return self._emit("softmax", site, handle.shape, kind, data, handle.number, x=axis)
+        return self._emit("softmax", site, self._tables.scratch_type(handle.shape, kind), data, handle.number, x=axis)
 
     def max(self, input: TensorHandle, axis: int | None = None, keep_dims: bool = True) -> TensorHandle:
         """Largest element along `axis` (all axes for None)."""
@@ -290,8 +302,10 @@ class TLContext(Views):
             target = DTYPES[kind].numpy
             a, b = (cast(np.asarray(v), kind) if np.asarray(v).dtype != target else v for v in (a, b))
             data = np.where(m, a, b)
-        x_number, y_number = (-1 if h is None else h.number for h in (x_handle, y_handle))
-        return self._emit("where", site, shape, kind, data, mask.number, x_number, y_number, out=out)
+        x_number, y_number = (NONE if h is None else h.number for h in (x_handle, y_handle))
+        return self._emit(
+            "where", site, self._tables.scratch_type(shape, kind), data, mask.number, x_number, y_number, out=out
+        )
 
     def _where_type(self, x_handle: _Out, a: Any, y_handle: _Out, b: Any) -> str:
         if x_handle is not None and y_handle is not None:
@@ -319,7 +333,9 @@ class TLContext(Views):
             a, b, c = (v.astype(np.float64 if kind in FLOATS else np.int64) for v in values if v is not None)
             data = cast(a * b + c, kind)
         x_number, y_number, z_number = (h.number for h in handles)
-        return self._emit("fma", site, shape, kind, data, x_number, y_number, z_number, out=out)
+        return self._emit(
+            "fma", site, self._tables.scratch_type(shape, kind), data, x_number, y_number, z_number, out=out
+        )
 
     def cat(self, input: TensorHandle, other: TensorHandle, axis: int = 0) -> TensorHandle:
         """Two handles joined along `axis`: one command."""
@@ -335,7 +351,7 @@ class TLContext(Views):
         data = None
         if x is not None and y is not None:
             data = np.concatenate([cast(x, kind), cast(y, kind)], axis=axis)
-        return self._emit("cat", site, shape, kind, data, a.number, b.number)
+        return self._emit("cat", site, self._tables.scratch_type(shape, kind), data, a.number, b.number)
 
     def value_of(self, input: TensorHandle) -> float | int | bool:
         """The one element of `input`, read back by the PE's CPU to branch on or to use as a number."""
@@ -352,7 +368,7 @@ class TLContext(Views):
                 f"the kernel needs a number, but this run carries no data: {self._provenance(handle)}",
                 "run with data, or make it an argument; integer tensors keep their values in shapes-only launches",
             )
-        self._record("read_value", site, -1, handle.number, -1, -1, 0, 0)
+        self._record("read_value", site, handle.number, 0, 0)
         return data.item()  # type: ignore[no-any-return]
 
     # Talking to neighbours
@@ -363,8 +379,9 @@ class TLContext(Views):
         place = self._sites.places[site]
         direction, handle = self._direction(dir), self._handle("send", src)
         request = self._port.send(direction, self._data(handle), handle.shape, handle.dtype, place)
-        self._record("send", site, -1, handle.number, -1, -1, _DIRECTION[direction], -1)
-        self._port.wait_send(request, place)
+        self._record("send", site, handle.number, _DIRECTION[direction], NONE)
+        if request is not None and not request.done:
+            self._port.wait_send(request, place)
 
     def recv(self, dir: str, shape: Any, dtype: Any = None) -> TensorHandle:
         """The next message from the neighbour in direction `dir`; blocks while there is none."""
@@ -373,7 +390,7 @@ class TLContext(Views):
         direction, sizes = self._direction(dir), self._shape(shape)
         request = self._port.recv(direction, sizes, None if dtype is None else self._dtype(dtype), place)
         data, kind = self._port.wait_recv(request, place)
-        return self._emit("recv", site, sizes, kind, data, x=_DIRECTION[direction], y=-1)
+        return self._emit("recv", site, self._tables.scratch_type(sizes, kind), data, x=_DIRECTION[direction], y=NONE)
 
     def send_async(self, dir: str, src: TensorHandle) -> PendingSend:
         """Start a send and go on; wait on what it returns before writing to `src` in place."""
@@ -382,11 +399,10 @@ class TLContext(Views):
         direction, handle = self._direction(dir), self._handle("send_async", src)
         request = self._port.send(direction, self._data(handle), handle.shape, handle.dtype, place)
         number = self._next_request()
-        self._record("send_async", site, -1, handle.number, -1, -1, _DIRECTION[direction], number)
+        self._record("send_async", site, handle.number, _DIRECTION[direction], number)
         pending = PendingSend(self, number, request, direction, place, handle)
         self._pending[number] = pending
-        if handle.block is not None:
-            handle.block.sends = (*handle.block.sends, pending)
+        handle.block.sends = (*handle.block.sends, pending)
         return pending
 
     def recv_async(self, dir: str, shape: Any, dtype: Any = None) -> PendingRecv:
@@ -397,14 +413,9 @@ class TLContext(Views):
         kind = None if dtype is None else self._dtype(dtype)
         request = self._port.recv(direction, sizes, kind, place)
         number = self._next_request()
-        nbytes = prod(sizes) * ITEMSIZE[kind or "f16"]
-        block = self._scratch.allocate(nbytes)
-        producer = len(self.stream)
-        handle = self._make(sizes, kind or "f16", None, producer, block)
-        block.users -= 1
-        self._record("recv_async", site, handle.number, -1, -1, -1, _DIRECTION[direction], number)
-        pending = PendingRecv(self, number, request, direction, place, sizes, kind, block)
-        pending.handle = handle
+        expected = self._tables.scratch_type(sizes, kind or "f16")
+        handle = self._emit("recv_async", site, expected, None, x=_DIRECTION[direction], y=number)
+        pending = PendingRecv(self, number, request, direction, place, handle)
         self._pending[number] = pending
         return pending
 
@@ -423,7 +434,7 @@ class TLContext(Views):
         if pending.done:
             return handle
         place = self._sites.places[site]
-        self._record("wait", site, -1, -1, -1, -1, pending.number, 0)
+        self._record("wait", site, NONE, pending.number, 0)
         if isinstance(pending, PendingSend):
             self._port.wait_send(pending.request, place)
             self._release_source(pending)
@@ -437,7 +448,7 @@ class TLContext(Views):
         return handle
 
     def _release_source(self, pending: PendingSend) -> None:
-        if pending.src is not None and pending.src.block is not None:
+        if pending.src is not None:
             block = pending.src.block
             block.sends = tuple(p for p in block.sends if p is not pending)
         pending.src = None
@@ -447,6 +458,8 @@ class TLContext(Views):
         return self._requests - 1
 
     def _direction(self, direction: Any) -> str:
+        if direction in _DIRECTION:
+            return direction  # type: ignore[no-any-return]
         try:
             return check_direction(direction)
         except KernelError as error:

@@ -3,13 +3,16 @@
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from kernbench.common.pe_commands import TensorHandle
-from kernbench.triton_emu.core import Core, Shape
+from kernbench.triton_emu.arithmetic import Arithmetic
+from kernbench.triton_emu.core import Shape
 
 __kernbench_internal__ = True
 
 
-class Views(Core):
+class Views(Arithmetic):
     """The operations of `tl` that only change how memory is looked at."""
 
     def trans(self, input: TensorHandle, *dims: Any) -> TensorHandle:
@@ -75,8 +78,6 @@ class Views(Core):
 
     def broadcast_to(self, input: TensorHandle, *shape: Any) -> TensorHandle:
         """Axes of size 1 repeated to `shape`."""
-        import numpy as np
-
         handle = self._handle("broadcast_to", input)
         sizes = self._shape(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
         if self._broadcast("broadcast_to", handle.shape, sizes) != sizes:

@@ -1,0 +1,52 @@
+"""A bench: everything a run needs, as five functions around a set of parameters."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import BenchError
+from kernbench.result.run import Run
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one output should be: a golden `Reference` (or plain array) and how to look at the output.
+
+    `rank_axis` and `ranks` say along which axis of the reference the ranks' parts lie, so that an error can be blamed
+    on a rank and row. The output is reshaped to the reference's shape first. `compute_dtype`: see `golden.compare`.
+    """
+
+    reference: Any
+    rank_axis: int | None = None
+    ranks: int | None = None
+    compute_dtype: str | None = None
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One bench.
+
+    - `parameters`: a frozen dataclass of `param` fields
+    - `inputs(p, rng)`: name -> array, from a seeded generator
+    - `golden(p, inputs)`: output name -> `Expected`, Reference or array
+    - `host(p, machine)`: the context to launch on; `machine` is p.machine with any `machine.*` settings applied
+    - `launch(p, inputs, torch=...)`: hands tensors to the context, launches, gives back the Run
+    - `panels`: named sets of parameter values; a run without a panel runs all of them
+    """
+
+    name: str
+    summary: str
+    parameters: type
+    inputs: Callable[..., Mapping[str, Array]]
+    golden: Callable[..., Mapping[str, Any]]
+    host: Callable[..., Any]
+    launch: Callable[..., Run]
+    panels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    file: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise BenchError(f"a bench's name is a Python identifier; got {self.name!r}")
+        if not hasattr(self.parameters, "__dataclass_fields__"):
+            raise BenchError(f"bench {self.name}: parameters must be a frozen dataclass; got {self.parameters!r}")

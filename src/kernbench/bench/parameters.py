@@ -1,0 +1,121 @@
+"""Parameters of a bench: fields of a frozen dataclass, each with a default, help and limits; made from text or values.
+
+@dataclass(frozen=True)
+class Parameters:
+    heads: int = param(8, "query heads", low=1)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, get_args, get_origin, get_type_hints
+
+from kernbench.common.errors import BenchError, KernbenchError, unknown
+
+
+def param(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Sequence[Any] | None = None,
+) -> Any:
+    """A dataclass field that is a parameter; `low` and `high` are included, and hold for each number of a tuple."""
+    return field(default=default, metadata={"help": help, "low": low, "high": high, "choices": choices})
+
+
+@dataclass(frozen=True)
+class Described:
+    """One parameter, as tables show it."""
+
+    name: str
+    kind: str
+    default: Any
+    allowed: str
+    help: str
+
+
+def describe(parameters: type) -> list[Described]:
+    """All parameters of a bench, in order."""
+    hints = get_type_hints(parameters)
+    rows = []
+    for f in _fields(parameters):
+        default = None if f.default is MISSING else f.default
+        rows.append(Described(f.name, _kind(hints[f.name]), default, _allowed(f.metadata), f.metadata.get("help", "")))
+    return rows
+
+
+def make(parameters: type, settings: Mapping[str, Any]) -> Any:
+    """An instance with `settings` (text from a command line, or values) over the defaults, checked."""
+    hints = get_type_hints(parameters)
+    known = {f.name: f for f in _fields(parameters)}
+    values = {}
+    for name, value in settings.items():
+        if name not in known:
+            raise BenchError(unknown("parameter", name, known))
+        converted = _convert(name, value, hints[name])
+        _check(name, converted, known[name].metadata)
+        values[name] = converted
+    try:
+        return parameters(**values)
+    except KernbenchError:
+        raise
+    except ValueError as error:
+        raise BenchError(str(error)) from None
+
+
+def _fields(parameters: type) -> tuple[Any, ...]:
+    return fields(parameters)
+
+
+def _kind(hint: Any) -> str:
+    if get_origin(hint) is tuple:
+        return f"{_kind(get_args(hint)[0])},..."
+    return getattr(hint, "__name__", str(hint))
+
+
+def _convert(name: str, value: Any, hint: Any) -> Any:
+    if get_origin(hint) is tuple:
+        items = value.split(",") if isinstance(value, str) else value
+        element = get_args(hint)[0]
+        parts = [i for i in items if i != ""] if isinstance(items, (list, tuple)) else [items]
+        return tuple(_convert(name, i, element) for i in parts)
+    if isinstance(value, str) and hint is not str:
+        return _from_text(name, value.strip(), hint)
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise BenchError(f"parameter {name} = {value!r}: a {_kind(hint)} is wanted")
+    return value
+
+
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def _from_text(name: str, text: str, hint: Any) -> Any:
+    try:
+        if hint is bool:
+            return _WORDS[text.lower()]
+        return hint(text)
+    except (ValueError, KeyError):
+        raise BenchError(f"parameter {name} = {text!r}: a {_kind(hint)} is wanted") from None
+
+
+def _check(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    items = value if isinstance(value, tuple) else (value,)
+    low, high, choices = (metadata.get(k) for k in ("low", "high", "choices"))
+    for item in items:
+        fits = (low is None or item >= low) and (high is None or item <= high) and (choices is None or item in choices)
+        if not fits or item != item:
+            raise BenchError(f"parameter {name} = {item!r}: allowed is {_allowed(metadata)}")
+
+
+def _allowed(metadata: Mapping[str, Any]) -> str:
+    low, high, choices = (metadata.get(k) for k in ("low", "high", "choices"))
+    if choices is not None:
+        return ", ".join(map(str, choices))
+    if low is not None and high is not None:
+        return f"{low} to {high}"
+    if low is not None:
+        return f"{low} or more"
+    return f"{high} or less" if high is not None else ""

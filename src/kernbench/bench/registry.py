@@ -1,0 +1,66 @@
+"""Finding benches: those in `kernbench.benches` by name, a user's own by the path of its file."""
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from kernbench.bench.definition import Bench
+from kernbench.common.errors import BenchError, unknown
+
+PACKAGE = "kernbench.benches"
+
+
+def known() -> list[str]:
+    """Names of the bundled benches."""
+    package = importlib.import_module(PACKAGE)
+    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
+
+
+def find(name_or_path: str) -> Bench:
+    """The bench with this name, or the one in this file."""
+    if name_or_path in known():
+        module = importlib.import_module(f"{PACKAGE}.{name_or_path}")
+        return _bench_of(module, str(module.__file__))
+    if name_or_path.endswith(".py") or "/" in name_or_path or Path(name_or_path).is_file():
+        return load_file(name_or_path)
+    raise BenchError(unknown("bench", name_or_path, known()) + " A path to a .py file works as well.")
+
+
+def load_file(path: str | Path) -> Bench:
+    """The bench defined in a Python file of the user's own."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise BenchError(f"no such file: {path}")
+    spec = importlib.util.spec_from_file_location(f"kernbench_user_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise BenchError(f"{path} is no Python file; a bench is a .py file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise BenchError(f"{path} could not be loaded: {_told(error, file)}") from error
+    finally:
+        sys.path.remove(str(file.parent))
+    return _bench_of(module, str(file))
+
+
+def _told(error: BaseException, file: Path) -> str:
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
+    place = f"line {lines[-1]}: " if lines else ""
+    return f"{place}{type(error).__name__}: {error}"
+
+
+def _bench_of(module: ModuleType, file: str) -> Bench:
+    benches = [v for v in vars(module).values() if isinstance(v, Bench)]
+    if len(benches) != 1:
+        raise BenchError(
+            f"{file} defines {len(benches)} benches; one is wanted: bench = Bench(name=..., parameters=..., ...)"
+        )
+    return replace(benches[0], file=file)

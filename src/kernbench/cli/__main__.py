@@ -1,0 +1,5 @@
+"""`python -m kernbench.cli` is `kernbench`."""
+
+from kernbench.cli import main
+
+main()

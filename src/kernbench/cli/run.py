@@ -1,0 +1,75 @@
+"""`kernbench run`: run a bench, or a file of one's own, and say whether it is right and safe."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kernbench.bench import Bench, describe, find, run_bench
+from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, progress, results
+from kernbench.common.errors import BenchError
+from kernbench.report import run_text, runs_table
+from kernbench.result.run import Run, write_json
+
+NAME = Annotated[str, typer.Argument(help="A bench's name, or the path of a .py file that defines one.")]
+PANEL = Annotated[str | None, typer.Option("--panel", "-p", help="One panel; without it all panels run.")]
+SETTINGS = Annotated[
+    list[str] | None, typer.Option("--set", "-s", help="key=value: a parameter, or machine.KEY of the machine file.")
+]
+SEED = Annotated[int, typer.Option(help="Seed of the inputs.")]
+DTYPE = Annotated[str | None, typer.Option(help="Element type; short for --set dtype=...")]
+JSON = Annotated[Path | None, typer.Option("--json", help="Write the results to this file.")]
+
+
+def run(
+    name: NAME,
+    panel: PANEL = None,
+    settings: SETTINGS = None,
+    seed: SEED = 0,
+    dtype: DTYPE = None,
+    json: JSON = None,
+) -> None:
+    """Run a bench: is it right, is it safe.
+
+    Exit code 0 if every run is right and safe, 1 on findings or a wrong result, 2 on misuse.
+    """
+    bench = find(name)
+    values = parse_settings(bench, settings or [], dtype)
+    if json is not None and not json.parent.is_dir():
+        raise BenchError(f"--json {json}: there is no folder {json.parent}")
+    runs = _run_all(bench, [panel] if panel else list(bench.panels) or [None], values, seed)
+    console = results()
+    console.print(runs_table(f"{bench.name}: {bench.summary}", runs))
+    for title, result in runs:
+        if not result.ok:
+            console.print(run_text(title, result), highlight=False)
+    if json is not None:
+        write_json(json, {"bench": bench.name, "runs": [r.to_dict() for _, r in runs]})
+    good = all(r.ok and r.right is not None for _, r in runs)
+    raise typer.Exit(RIGHT_AND_SAFE if good else FOUND)
+
+
+def _run_all(bench: Bench, panels: list[str | None], values: dict[str, Any], seed: int) -> list[tuple[str, Run]]:
+    runs = []
+    with progress(len(panels)) as bar:
+        for panel in panels:
+            title = panel or bench.name
+            bar.update(bar.task_ids[0], description=title)
+            runs.append((title, run_bench(bench, panel, values, seed)))
+            bar.advance(bar.task_ids[0])
+    return runs
+
+
+def parse_settings(bench: Bench, settings: list[str], dtype: str | None) -> dict[str, Any]:
+    """key=value texts as a dictionary."""
+    values: dict[str, Any] = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise BenchError(f"--set {text!r}: key=value is wanted, such as --set n_ranks=4")
+        values[key.strip()] = value.strip()
+    if dtype is not None:
+        if "dtype" not in {d.name for d in describe(bench.parameters)}:
+            raise BenchError(f"bench {bench.name} has no parameter dtype")
+        values["dtype"] = dtype
+    return values

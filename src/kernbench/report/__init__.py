@@ -1,0 +1,7 @@
+"""Run in, text out: tables and explanations as rich renderables. Nothing here prints."""
+
+from kernbench.report.findings import finding_text, findings_text
+from kernbench.report.tables import commands_table, runs_table
+from kernbench.report.verdict import comparison_text, run_text
+
+__all__ = ["commands_table", "comparison_text", "finding_text", "findings_text", "run_text", "runs_table"]

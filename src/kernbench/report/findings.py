@@ -1,0 +1,48 @@
+"""A finding as a person reads it: what, where with the source around it, who else is involved, and what to try next."""
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from kernbench.result.finding import KINDS, Finding, Place, rank_ranges
+
+
+def findings_text(findings: Iterable[Finding]) -> RenderableType:
+    """All findings, one after another."""
+    return Group(*(finding_text(f) for f in findings))
+
+
+def finding_text(finding: Finding) -> RenderableType:
+    """One finding."""
+    text = Text()
+    if finding.where is not None:
+        text.append(f"{finding.where}: ", style="bold")
+    text.append(finding.kind, style="bold red")
+    text.append(f"  {_who(finding)}\n", style="dim")
+    text.append(f"  {KINDS[finding.kind].meaning}\n", style="dim")
+    for line in finding.message.splitlines():
+        text.append(f"  {line}\n")
+    if finding.where is not None:
+        _source(text, finding.where)
+    for other in finding.others:
+        place = f"{other.where} in {other.where.function}" if other.where else "unknown place"
+        text.append(f"  {other.role}: {place}\n", style="yellow")
+        if other.where is not None:
+            _source(text, other.where, around=0)
+    if finding.hint:
+        text.append("  next: ", style="bold green")
+        text.append(f"{finding.hint}\n")
+    return text
+
+
+def _who(finding: Finding) -> str:
+    ranks = rank_ranges(finding.ranks) if finding.ranks else ""
+    times = f"{finding.count} times" if finding.count > 1 else ""
+    return ", ".join(part for part in (ranks, times) if part)
+
+
+def _source(text: Text, place: Place, around: int = 2) -> None:
+    for number, line in place.context(around):
+        marker, style = ("->", "bold") if number == place.line else ("  ", "dim")
+        text.append(f"  {marker} {number:5d} | {line}\n", style=style)

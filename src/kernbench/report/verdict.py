@@ -1,0 +1,43 @@
+"""The verdict of one run in a few lines: right, safe, and what was measured."""
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from kernbench.report.findings import finding_text
+from kernbench.result.comparison import Comparison
+from kernbench.result.finding import rank_ranges
+from kernbench.result.run import Run
+
+YES, NO, NOT_ASKED = ("yes", "green"), ("NO", "bold red"), ("not asked", "dim")
+
+
+def answer(value: bool | None) -> Text:
+    """A question's answer in its colour."""
+    word, style = NOT_ASKED if value is None else (YES if value else NO)
+    return Text(word, style=style)
+
+
+def run_text(title: str, run: Run) -> RenderableType:
+    """Everything a person needs of one run: verdicts, errors by rank, findings."""
+    head = Text(title, style="bold")
+    head.append("   right: ").append_text(answer(run.right))
+    head.append("   safe: ").append_text(answer(run.safe))
+    head.append(f"   {run.status}, {run.metrics.get('commands', 0):,} commands", style="dim")
+    parts: list[RenderableType] = [head]
+    parts.extend(comparison_text(c) for c in run.comparison or [])
+    parts.extend(finding_text(f) for f in run.findings)
+    return Group(*parts)
+
+
+def comparison_text(comparison: Comparison) -> RenderableType:
+    """The golden's verdict on one output."""
+    text = Text(f"  {comparison}", style="" if comparison.passed else "red")
+    wrong = [r for r in comparison.ranks if not r.passed]
+    if wrong:
+        text.append(f"\n  {rank_ranges(r.rank for r in wrong)} wrong:", style="red")
+        for rank in wrong:
+            text.append(
+                f"\n    rank {rank.rank}: {rank.wrong:,} of {rank.elements:,} elements, worst at "
+                f"{list(rank.worst_index)}, max error {rank.max_abs:.3g}, relative L2 {rank.relative_l2:.3g}"
+            )
+    return text

@@ -1,0 +1,179 @@
+"""Arithmetic on handles: checks that operands fit, computes where there is data, one command each.
+
+What a combination of operand types gives is worked out once and kept as a plan, so that a loop pays for its checks only
+the first time round.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernbench.common.dtypes import DTYPES, FLOATS, Array, cast, promote
+from kernbench.common.pe_commands import TensorHandle
+from kernbench.result.recording import NONE, ScratchType
+from kernbench.triton_emu import numerics
+from kernbench.triton_emu.core import Core, Shape
+
+__kernbench_internal__ = True
+
+
+class Plan(NamedTuple):
+    """What an operation on operands of known types gives, and how it is computed."""
+
+    kind: ScratchType
+    compute: Callable[..., Array]
+
+
+class Arithmetic(Core):
+    """Elementwise operations, reductions and casts; one plan for each combination of types."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+
+    def _operand(self, value: Any) -> tuple[TensorHandle | None, Any]:
+        """(handle, its data) or (None, number)."""
+        if type(value) is TensorHandle:
+            data = value.data
+            return value, (self._missing_data(value) if data is None or value.block.replaced else data)
+        return None, self._scalar(value)
+
+    def _binary(self, op: str, a: Any, b: Any, out: TensorHandle | None = None) -> Any:
+        """An elementwise operation of two operands, at least one of them a handle."""
+        site = self._here()
+        a_handle, x = self._operand(a)
+        b_handle, y = self._operand(b)
+        if a_handle is not None and b_handle is not None:
+            key: tuple[Any, ...] = (op, a_handle.type, b_handle.type)
+            a_number, b_number = a_handle.number, b_handle.number
+        elif a_handle is not None:
+            key = (op, a_handle.type, type(y))
+            a_number, b_number = a_handle.number, NONE
+        elif b_handle is not None:
+            key = (op, type(x), b_handle.type)
+            a_number, b_number = NONE, b_handle.number
+        else:
+            return numerics.BINARY[op](x, y).item()
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plan_binary(key, op, x if a_handle is None else a_handle, y if b_handle is None else b_handle)
+        data = None if x is None or y is None else plan.compute(x, y)
+        return self._emit(op, site, plan.kind, data, a_number, b_number, out=out)
+
+    def _plan_binary(self, key: tuple[Any, ...], op: str, a: Any, b: Any) -> Plan:
+        dtype = self._meet(op, a, b)
+        shape = self._broadcast(op, _shape_of(a), _shape_of(b))
+        result = dtype
+        if op in numerics.COMPARISONS:
+            result = "i1"
+        elif dtype not in FLOATS:
+            result = self._integer_result(op, dtype)
+        elif op in numerics.INTEGER_ONLY:
+            self._fail("dtype", f"{op} needs integers; got {dtype}", "cast the operands with .to('i32')")
+        kind = self._tables.scratch_type(shape, result)
+        if all(not isinstance(v, TensorHandle) or v.dtype == "f32" for v in (a, b)):
+            # f32 needs no widening and no rounding: the NumPy function itself
+            plan = Plan(kind, numerics.BINARY[op])
+        else:
+            plan = Plan(kind, lambda x, y: numerics.binary(op, x, y, dtype, result))
+        if dtype in FLOATS or all(isinstance(v, TensorHandle) for v in (a, b)):
+            # whether a whole number fits an integer type has to be looked at each time
+            self._plans[key] = plan
+        return plan
+
+    def _broadcast(self, op: str, left: Shape, right: Shape) -> Shape:
+        try:
+            return np.broadcast_shapes(left, right)
+        except ValueError:
+            self._fail(
+                "shape",
+                f"{op}: shapes {left} and {right} do not broadcast",
+                "each axis must be equal or 1, counted from the last; reductions keep their axis as size 1",
+            )
+
+    def _meet(self, op: str, a: Any, b: Any) -> str:
+        """The element type two operands compute in; at least one is a handle."""
+        if type(a) is TensorHandle and type(b) is TensorHandle:
+            return a.dtype if a.dtype == b.dtype else promote(a.dtype, b.dtype)
+        handle, number = (a, b) if type(a) is TensorHandle else (b, a)
+        dtype: str = handle.dtype
+        if dtype in FLOATS or type(number) is bool:
+            return dtype
+        if type(number) is float:
+            return "f32"
+        if dtype == "i1":
+            return "i32"
+        limits = np.iinfo(DTYPES[dtype].numpy)
+        if not limits.min <= number <= limits.max:
+            self._fail("dtype", f"{op}: {number} does not fit {dtype}", f"cast the handle to a wider type than {dtype}")
+        return dtype
+
+    def _integer_result(self, op: str, dtype: str) -> str:
+        if op == "div":
+            return "f32"
+        if dtype == "i1" and op not in ("and", "or", "xor"):
+            self._fail("dtype", f"{op} has no meaning on masks (i1)", "cast the mask with .to('i32')")
+        return dtype
+
+    def _unary(self, op: str, value: Any, out: TensorHandle | None = None) -> Any:
+        """An elementwise operation of one operand."""
+        site = self._here()
+        handle, x = self._operand(value)
+        if handle is None:
+            return numerics.UNARY[op](np.asarray(x, np.float32)).item()
+        key = (op, handle.type)
+        plan = self._plans.get(key) or self._plan_unary(key, op, handle)
+        return self._emit(op, site, plan.kind, None if x is None else plan.compute(x), handle.number, out=out)
+
+    def _plan_unary(self, key: tuple[Any, ...], op: str, handle: TensorHandle) -> Plan:
+        dtype = handle.dtype
+        if dtype not in FLOATS:
+            if op not in numerics.KEEPS_INTEGERS:
+                dtype = "f32"
+        elif op in numerics.INTEGER_ONLY:
+            self._fail("dtype", f"{op} needs integers; got {dtype}", "cast the operand with .to('i32')")
+        compute = numerics.UNARY[op] if handle.dtype == "f32" else lambda x: numerics.unary(op, x, dtype)
+        plan = self._plans[key] = Plan(self._tables.scratch_type(handle.shape, dtype), compute)
+        return plan
+
+    def _reduce(self, op: str, value: Any, axis: int | None, keep_dims: bool, dtype: str | None = None) -> TensorHandle:
+        """A reduction along `axis` (all axes for None), which stays as size 1 unless `keep_dims` is False."""
+        site = self._here()
+        handle = self._handle(op, value)
+        key = (op, handle.type, axis, dtype)
+        plan = self._plans.get(key) or self._plan_reduce(key, op, handle, axis, dtype)
+        x = self._data(handle)
+        along = NONE if axis is None else axis % len(handle.shape)
+        out = self._emit(op, site, plan.kind, None if x is None else plan.compute(x), handle.number, x=along)
+        if keep_dims:
+            return out
+        kept = tuple(n for i, n in enumerate(plan.kind.shape) if axis is not None and i != along)
+        return self._view(out, kept, None, 0, None if out.data is None else out.data.reshape(kept))
+
+    def _plan_reduce(
+        self, key: tuple[Any, ...], op: str, handle: TensorHandle, axis: int | None, dtype: str | None
+    ) -> Plan:
+        along = None if axis is None else self._axis(op, handle, axis)
+        shape = tuple(1 if along is None or i == along else n for i, n in enumerate(handle.shape))
+        if 0 in handle.shape and op != "sum" and 0 not in shape:
+            self._fail("shape", f"{op} over an empty axis of a handle of shape {handle.shape}")
+        result = dtype or handle.dtype
+        if op in ("argmax", "argmin") or (op == "sum" and result in ("i1", "i8")):
+            result = "i32"
+        kind = self._tables.scratch_type(shape, result)
+        plan = self._plans[key] = Plan(kind, lambda x: numerics.reduce(op, x, along, result))
+        return plan
+
+    def _convert(self, handle: TensorHandle, dtype: str, out: TensorHandle | None) -> TensorHandle:
+        """Rounded to `dtype`; the handle itself if it has that type."""
+        site = self._here()
+        if handle.dtype == dtype:
+            return handle
+        x = self._data(handle)
+        kind = self._tables.scratch_type(handle.shape, dtype)
+        return self._emit("cast", site, kind, None if x is None else cast(x, dtype), handle.number, out=out)
+
+
+def _shape_of(value: Any) -> Shape:
+    return value.shape if isinstance(value, TensorHandle) else ()
