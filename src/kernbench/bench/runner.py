@@ -11,17 +11,32 @@ from kernbench.bench.definition import Bench, Expected
 from kernbench.common.errors import BenchError, unknown
 from kernbench.result.comparison import Comparison
 from kernbench.result.run import Run, Status
+from kernbench.safety.budget import Budget
 
 MACHINE = "machine"
 
 
-def run_bench(bench: Bench, panel: str | None = None, settings: Mapping[str, Any] | None = None, seed: int = 0) -> Run:
-    """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine."""
+def run_bench(
+    bench: Bench,
+    panel: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    schedule: str | int | None = None,
+    budget: Budget | None = None,
+) -> Run:
+    """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine.
+
+    `schedule` and `budget` replace those of the bench's host.
+    """
     chosen, overrides = _split({**_panel(bench, panel), **(settings or {})})
     p = parameters.make(bench.parameters, chosen)
     inputs = bench.inputs(p, np.random.default_rng(seed))
-    described = _machine(bench, p, overrides)
-    run = bench.launch(p, inputs, torch=bench.host(p, described))
+    host = bench.host(p, _machine(bench, p, overrides))
+    if schedule is not None:
+        host.schedule = schedule
+    if budget is not None:
+        host.budget = budget
+    run = bench.launch(p, inputs, torch=host)
     if not isinstance(run, Run):
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
     if run.status is Status.FINISHED and run.outputs:

@@ -10,6 +10,7 @@ from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, progress, results
 from kernbench.common.errors import BenchError
 from kernbench.report import run_text, runs_table
 from kernbench.result.run import Run, write_json
+from kernbench.safety.budget import Budget
 
 NAME = Annotated[str, typer.Argument(help="A bench's name, or the path of a .py file that defines one.")]
 PANEL = Annotated[str | None, typer.Option("--panel", "-p", help="One panel; without it all panels run.")]
@@ -18,6 +19,9 @@ SETTINGS = Annotated[
 ]
 SEED = Annotated[int, typer.Option(help="Seed of the inputs.")]
 DTYPE = Annotated[str | None, typer.Option(help="Element type; short for --set dtype=...")]
+SCHEDULE = Annotated[str, typer.Option(help="Order in which programs take turns: canonical, reversed or a seed.")]
+STEPS = Annotated[int, typer.Option(help="Commands one program may dispatch before it is stopped.", min=1)]
+SECONDS = Annotated[float, typer.Option(help="Seconds one program may go without a command.", min=0.01)]
 JSON = Annotated[Path | None, typer.Option("--json", help="Write the results to this file.")]
 
 
@@ -27,6 +31,9 @@ def run(
     settings: SETTINGS = None,
     seed: SEED = 0,
     dtype: DTYPE = None,
+    schedule: SCHEDULE = "canonical",
+    max_steps: STEPS = Budget.steps,
+    max_seconds: SECONDS = Budget.seconds,
     json: JSON = None,
 ) -> None:
     """Run a bench: is it right, is it safe.
@@ -37,7 +44,8 @@ def run(
     values = parse_settings(bench, settings or [], dtype)
     if json is not None and not json.parent.is_dir():
         raise BenchError(f"--json {json}: there is no folder {json.parent}")
-    runs = _run_all(bench, [panel] if panel else list(bench.panels) or [None], values, seed)
+    options = {"schedule": int(schedule) if schedule.isdigit() else schedule, "budget": Budget(max_steps, max_seconds)}
+    runs = _run_all(bench, [panel] if panel else list(bench.panels) or [None], values, seed, options)
     console = results()
     console.print(runs_table(f"{bench.name}: {bench.summary}", runs))
     for title, result in runs:
@@ -49,13 +57,15 @@ def run(
     raise typer.Exit(RIGHT_AND_SAFE if good else FOUND)
 
 
-def _run_all(bench: Bench, panels: list[str | None], values: dict[str, Any], seed: int) -> list[tuple[str, Run]]:
+def _run_all(
+    bench: Bench, panels: list[str | None], values: dict[str, Any], seed: int, options: dict[str, Any]
+) -> list[tuple[str, Run]]:
     runs = []
     with progress(len(panels)) as bar:
         for panel in panels:
             title = panel or bench.name
             bar.update(bar.task_ids[0], description=title)
-            runs.append((title, run_bench(bench, panel, values, seed)))
+            runs.append((title, run_bench(bench, panel, values, seed, **options)))
             bar.advance(bar.task_ids[0])
     return runs
 

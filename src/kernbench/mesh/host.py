@@ -33,6 +33,7 @@ class Host:
 
     `machine` is a bundled machine's name, a TOML path or a `Machine`. With `rank_axis=1` every PE of each cube runs the
     kernel; only PE 0 has neighbours, and its memory is the rank's. With `shapes_only` launches carry no data.
+    `schedule` and `budget` hold for launches that do not say otherwise.
     """
 
     def __init__(
@@ -42,12 +43,16 @@ class Host:
         rank_axis: int = 0,
         install: str | Mapping[int, Mapping[str, int]] = "line",
         shapes_only: bool = False,
+        schedule: str | int = "canonical",
+        budget: Budget | None = None,
     ):
         self.machine = load(machine)
         if rank_axis not in (0, 1):
             raise MisuseError(f"rank_axis {rank_axis!r}: 0 runs over the PEs of a cube, 1 over the cubes")
         self.rank_axis = rank_axis
         self.shapes_only = shapes_only
+        self.schedule = schedule
+        self.budget = budget or Budget()
         rows, columns = self.machine.cube.pes if rank_axis == 0 else self.machine.package.cubes
         self.ranks = self._check_ranks(rows * columns if ranks is None else ranks, rows * columns)
         self._wiring = install_wiring(install, self.ranks, Grid(rows, columns))
@@ -143,7 +148,7 @@ class Host:
         self,
         kernel: Callable[..., Any],
         *args: Any,
-        schedule: str | int = "canonical",
+        schedule: str | int | None = None,
         budget: Budget | None = None,
         **kwargs: Any,
     ) -> Run:
@@ -153,6 +158,7 @@ class Host:
         in which programs take turns: "canonical", "reversed" or a seed.
         """
         arguments = self._bind(kernel, args, kwargs)
+        schedule = self.schedule if schedule is None else schedule
         used = [t for t in arguments.values() if isinstance(t, Tensor)]
         setting = Setting(
             self.machine,
@@ -162,7 +168,7 @@ class Host:
             self._tensors,
             not self.shapes_only,
             schedule,
-            budget or Budget(),
+            budget or self.budget,
         )
         launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
         recording = launch.run()

@@ -48,7 +48,7 @@ def disagreeing(tensor: Tensor, placements: list[Placement], log: FindingLog, wh
         Finding(
             "output-disagreement",
             f"copies of output '{tensor.name}' differ: {count} elements between rank {rank0} and rank {worst}, by up "
-            f"to {distance:.3g} at {list(index)} ({rank_ranges(off)} differ from rank {rank0})",
+            f"to {distance:.3g} at {list(index)} (unlike rank {rank0}: {rank_ranges(off)})",
             where,
             (),
             "every rank must merge every partial exactly once; look for a rank that misses or repeats one",

@@ -89,14 +89,22 @@ class Queue:
 
     def post(self, receive: Receive, wake: Any) -> None:
         """Start a receive."""
-        if self.arriving and not self.outbox and not self.posted:
-            message = self.arriving.popleft()
-            self.free += message.pieces - message.taken
-            message.taken = message.pieces
-            receive.message = message
+        if self.ready() is not None:
+            receive.message = self.take()
             return
         self.posted.append(receive)
         self.pump(wake)
+
+    def ready(self) -> Message | None:
+        """The message a receive would get at once, if nothing else has to move for it."""
+        return self.arriving[0] if self.arriving and not self.outbox and not self.posted else None
+
+    def take(self) -> Message:
+        """Take the message that is ready."""
+        message = self.arriving.popleft()
+        self.free += message.pieces - message.taken
+        message.taken = message.pieces
+        return message
 
     def pump(self, wake: Any) -> None:
         """Move pieces until nothing moves; `wake(program)` for each program whose request is done by it."""

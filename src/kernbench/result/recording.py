@@ -15,10 +15,10 @@ A handle number from 0 on is the command that made the value. `FIRST_VIEW - n` i
 producer), whose producer is the command behind it, or -1. So operands are the data dependences.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from struct import Struct
+from struct import Struct, unpack
 from typing import Any
 
 import numpy as np
@@ -91,36 +91,41 @@ class Tables:
 
 @dataclass
 class Rows:
-    """Rows of integers: fresh ones as tuples in `tail`, older ones packed."""
+    """Rows of integers, each packed as bytes when it is made: small, and no work for the garbage collector.
+
+    Fresh rows are in `tail`, older ones joined. Append `encode(...)` to `tail`, and call `join` now and then.
+    """
 
     width: int
-    tail: list[Row] = field(default_factory=list)
-    packed: list[NDArray[np.int64]] = field(default_factory=list)
+    tail: list[bytes] = field(default_factory=list)
+    joined: list[NDArray[np.int64]] = field(default_factory=list)
+    encode: Callable[..., bytes] = field(init=False)
 
-    def pack(self) -> None:
-        """Pack the tail when it is long enough to be worth it."""
+    def __post_init__(self) -> None:
+        self.encode = Struct(f"{self.width}q").pack
+
+    def join(self) -> None:
+        """Join the tail when it is long enough to be worth it."""
         if len(self.tail) >= FLUSH_ROWS:
-            self.packed.append(self._fresh())
+            self.joined.append(self._fresh())
             self.tail.clear()
 
     def _fresh(self) -> NDArray[np.int64]:
-        # twice as fast as np.array on the list of tuples
-        pack = Struct(f"{self.width}q").pack
-        return np.frombuffer(b"".join([pack(*row) for row in self.tail]), np.int64).reshape(-1, self.width)
+        return np.frombuffer(b"".join(self.tail), np.int64).reshape(-1, self.width)
 
     def __len__(self) -> int:
-        return sum(map(len, self.packed)) + len(self.tail)
+        return sum(map(len, self.joined)) + len(self.tail)
 
     def __getitem__(self, index: int) -> Row:
-        for chunk in self.packed:
+        for chunk in self.joined:
             if index < len(chunk):
                 return tuple(chunk[index].tolist())
             index -= len(chunk)
-        return self.tail[index]
+        return unpack(f"{self.width}q", self.tail[index])
 
     def columns(self) -> NDArray[np.int64]:
         """All rows as one array, [rows, width]."""
-        return np.concatenate([*self.packed, self._fresh()])
+        return np.concatenate([*self.joined, self._fresh()])
 
 
 @dataclass

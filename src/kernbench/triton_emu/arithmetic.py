@@ -42,22 +42,27 @@ class Arithmetic(Core):
     def _binary(self, op: str, a: Any, b: Any, out: TensorHandle | None = None) -> Any:
         """An elementwise operation of two operands, at least one of them a handle."""
         site = self._here()
-        a_handle, x = self._operand(a)
-        b_handle, y = self._operand(b)
-        if a_handle is not None and b_handle is not None:
-            key: tuple[Any, ...] = (op, a_handle.type, b_handle.type)
-            a_number, b_number = a_handle.number, b_handle.number
-        elif a_handle is not None:
-            key = (op, a_handle.type, type(y))
-            a_number, b_number = a_handle.number, NONE
-        elif b_handle is not None:
-            key = (op, type(x), b_handle.type)
-            a_number, b_number = NONE, b_handle.number
+        a_number = b_number = NONE
+        a_type: Any
+        b_type: Any
+        if type(a) is TensorHandle:
+            a_type, a_number, x = a.type, a.number, a.data
+            if x is None or a.block.replaced:
+                x = self._missing_data(a)
         else:
-            return numerics.BINARY[op](x, y).item()
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plan_binary(key, op, x if a_handle is None else a_handle, y if b_handle is None else b_handle)
+            a = x = self._scalar(a)
+            a_type = type(x)
+        if type(b) is TensorHandle:
+            b_type, b_number, y = b.type, b.number, b.data
+            if y is None or b.block.replaced:
+                y = self._missing_data(b)
+        else:
+            b = y = self._scalar(b)
+            b_type = type(y)
+            if a is x:
+                return numerics.BINARY[op](x, y).item()
+        key = (op, a_type, b_type)
+        plan = self._plans.get(key) or self._plan_binary(key, op, a, b)
         data = None if x is None or y is None else plan.compute(x, y)
         return self._emit(op, site, plan.kind, data, a_number, b_number, out=out)
 
@@ -162,7 +167,12 @@ class Arithmetic(Core):
         if op in ("argmax", "argmin") or (op == "sum" and result in ("i1", "i8")):
             result = "i32"
         kind = self._tables.scratch_type(shape, result)
-        plan = self._plans[key] = Plan(kind, lambda x: numerics.reduce(op, x, along, result))
+        if handle.dtype == result == "f32":
+            function = numerics.REDUCTIONS[op]
+            plan = Plan(kind, lambda x: function(x, axis=along, keepdims=True))
+        else:
+            plan = Plan(kind, lambda x: numerics.reduce(op, x, along, result))
+        self._plans[key] = plan
         return plan
 
     def _convert(self, handle: TensorHandle, dtype: str, out: TensorHandle | None) -> TensorHandle:

@@ -40,6 +40,7 @@ class Core:
         self.steps = 0
         self._tables: Tables = stream.tables
         self._append = stream.rows.tail.append
+        self._encode = stream.rows.encode
         self._max_steps = max_steps
         self._checkpoint = min(FLUSH_ROWS, max_steps + 1)
         self._sites = sites
@@ -94,23 +95,6 @@ class Core:
 
     # Handles
 
-    def _make(self, kind: ScratchType, data: Array | None) -> Any:
-        """A handle on a fresh block, for the result of the next command."""
-        block = self._allocate(kind.nbytes)
-        handle = _new_handle(TensorHandle)
-        handle.block = block
-        handle.addr = block.addr
-        handle.shape = kind.shape
-        handle.dtype = kind.dtype
-        handle.type = kind.number
-        handle.nbytes = kind.nbytes
-        handle.data = block.data = data
-        handle.space = SCRATCH
-        handle.pinned = False
-        handle.strides = None
-        handle.number = block.number = handle.id = self.steps
-        return handle
-
     def _view(
         self,
         parent: TensorHandle,
@@ -138,8 +122,8 @@ class Core:
         views = self.stream.views
         handle.type = self._tables.type_number(handle.shape, handle.dtype, handle.space)
         handle.number = handle.id = FIRST_VIEW - len(views)
-        views.tail.append((handle.type, handle.addr, producer))
-        views.pack()
+        views.tail.append(views.encode(handle.type, handle.addr, producer))
+        views.join()
 
     def adopt(self, handle: TensorHandle) -> None:
         """Take in a handle the kernel built itself: tie it to the memory it names, so that it sees its bytes."""
@@ -200,7 +184,7 @@ class Core:
 
     def _record(self, op: str, site: int, a: int, x: int, y: int) -> None:
         """One command row that makes no value."""
-        self._append((CODE[op], site, NONE, NONE, a, NONE, NONE, x, y))
+        self._append(self._encode(CODE[op], site, NONE, NONE, a, NONE, NONE, x, y))
         self.steps += 1
         if self.steps >= self._checkpoint:
             self._check_budget(site)
@@ -218,17 +202,32 @@ class Core:
         y: int = 0,
         out: TensorHandle | None = None,
     ) -> TensorHandle:
-        """One command row, and the handle of the value it makes."""
-        handle: TensorHandle = self._make(kind, data) if out is None else self._into(out, kind, data, site)
-        self._append((CODE[op], site, kind.number, handle.addr, a, b, c, x, y))
+        """One command row, and the handle of the value it makes: on a fresh block, or in the place of `out`."""
+        if out is None:
+            block = self._allocate(kind.nbytes)
+            handle: TensorHandle = _new_handle(TensorHandle)
+            handle.block = block
+            handle.addr = block.addr
+            handle.shape = kind.shape
+            handle.dtype = kind.dtype
+            handle.type = kind.number
+            handle.nbytes = kind.nbytes
+            handle.data = block.data = data
+            handle.space = SCRATCH
+            handle.pinned = False
+            handle.strides = None
+            handle.number = block.number = handle.id = self.steps
+        else:
+            handle = self._into(out, kind, data, site)
+        self._append(self._encode(CODE[op], site, kind.number, handle.addr, a, b, c, x, y))
         self.steps += 1
         if self.steps >= self._checkpoint:
             self._check_budget(site)
         return handle
 
     def _check_budget(self, site: int) -> None:
-        """Every so often: pack the rows, and stop a kernel that has used up its steps."""
-        self.stream.rows.pack()
+        """Every so often: join the rows, and stop a kernel that has used up its steps."""
+        self.stream.rows.join()
         if self.steps > self._max_steps:
             self._port.over_budget(self.steps, self._tables.sites[site])
         self._checkpoint = min(self.steps + FLUSH_ROWS, self._max_steps + 1)
@@ -250,13 +249,13 @@ class Core:
                 self._tables.sites[site],
                 (Other("the send in flight", pending.where),),
             )
-        # handles on the old value keep the old block object: reading one is a finding from now on
-        fresh = self._scratch.replace(block)
-        out.block = fresh
-        block.users -= 1
-        out.data = fresh.data = data
+        if block.users > 1:
+            # other handles on the old value keep the old block object: reading one is a finding from now on
+            block.users -= 1
+            block = out.block = self._scratch.replace(block)
+        out.data = block.data = data
         out.shape, out.dtype, out.nbytes, out.type = kind.shape, kind.dtype, kind.nbytes, kind.number
-        out.number = out.id = fresh.number = self.steps
+        out.number = out.id = block.number = self.steps
         return out
 
     def _scalar(self, value: Any) -> float | int | bool:

@@ -52,6 +52,10 @@ class Port:
         """Post a receive; gives a request for `wait_recv`."""
         return dtype or "f16"
 
+    def recv_now(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> tuple[Array | None, str]:
+        """Receive and wait in one."""
+        return self.wait_recv(self.recv(direction, shape, dtype, where), where)
+
     def wait_recv(self, request: Any, where: Place) -> tuple[Array | None, str]:
         """Block until the message is there; gives its data and type."""
         return None, request

@@ -378,8 +378,9 @@ class TLContext(Views):
         site = self._here()
         place = self._sites.places[site]
         direction, handle = self._direction(dir), self._handle("send", src)
-        request = self._port.send(direction, self._data(handle), handle.shape, handle.dtype, place)
+        # recorded first, so that a program that blocks here shows what it is doing
         self._record("send", site, handle.number, _DIRECTION[direction], NONE)
+        request = self._port.send(direction, self._data(handle), handle.shape, handle.dtype, place)
         if request is not None and not request.done:
             self._port.wait_send(request, place)
 
@@ -388,8 +389,7 @@ class TLContext(Views):
         site = self._here()
         place = self._sites.places[site]
         direction, sizes = self._direction(dir), self._shape(shape)
-        request = self._port.recv(direction, sizes, None if dtype is None else self._dtype(dtype), place)
-        data, kind = self._port.wait_recv(request, place)
+        data, kind = self._port.recv_now(direction, sizes, None if dtype is None else self._dtype(dtype), place)
         return self._emit("recv", site, self._tables.scratch_type(sizes, kind), data, x=_DIRECTION[direction], y=NONE)
 
     def send_async(self, dir: str, src: TensorHandle) -> PendingSend:

@@ -1,0 +1,118 @@
+"""The command line: what it prints, and the exit codes 0 (right and safe), 1 (findings or wrong), 2 (misuse)."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+SMALL = ["--set", "context=24", "--set", "d_head=16", "--set", "h_q=4", "--set", "h_kv=2", "--set", "lengths="]
+MILESTONE = "milestone_gqa_llama70b"
+
+
+def kernbench(*arguments, cwd=None):
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    return subprocess.run(
+        [sys.executable, "-m", "kernbench.cli", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_list():
+    done = kernbench("list")
+    assert done.returncode == 0
+    assert MILESTONE in done.stdout
+    assert "multi_user_decode" in done.stdout
+
+
+def test_run_all_panels_and_json(tmp_path):
+    file = tmp_path / "runs.json"
+    done = kernbench("run", MILESTONE, *SMALL, "--json", str(file), "--seed", "3", "--schedule", "reversed")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("yes") == 8
+    written = json.loads(file.read_text())
+    assert [r["origin"]["panel"] for r in written["runs"]] == [
+        "single_user_prefill",
+        "single_user_decode",
+        "multi_user_prefill",
+        "multi_user_decode",
+    ]
+    assert all(r["right"] and r["safe"] and r["schema"] == 1 for r in written["runs"])
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_run_one_panel_with_a_type():
+    done = kernbench("run", MILESTONE, "--panel", "single_user_decode", *SMALL, "--dtype", "bf16")
+    assert done.returncode == 0
+    assert "single_user_prefill" not in done.stdout
+
+
+def test_findings_end_with_one_and_show_source():
+    done = kernbench("run", MILESTONE, "--panel", "single_user_prefill", *SMALL, "--set", "machine.ipcq.depth=1")
+    assert done.returncode == 1
+    assert "deadlock" in done.stdout
+    assert "tl.send(dir=direction, src=handle)" in done.stdout
+    assert "next: receive before sending more" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "milestone"], "known: milestone_gqa_llama70b"),
+        (["run", MILESTONE, "--panel", "nope"], "known: single_user_prefill"),
+        (["run", MILESTONE, "--set", "heads=3"], "unknown parameter 'heads'"),
+        (["run", MILESTONE, "--set", "h_q=many"], "a int is wanted"),
+        (["run", MILESTONE, "--set", "h_q"], "key=value is wanted"),
+        (["run", MILESTONE, "--set", "h_q=9"], "must be a multiple of h_kv"),
+        (["run", MILESTONE, "--set", "n_ranks=9"], "choose 1 to 8"),
+        (["run", MILESTONE, "--dtype", "f64"], "allowed is f16, bf16, f32"),
+        (["run", MILESTONE, "--set", "machine=nope.toml"], "nope.toml"),
+        (["run", MILESTONE, "--set", "machine.ipcq.depth=0"], "ipcq.depth"),
+        (["run", MILESTONE, "--json", "no/such/folder/x.json"], "there is no folder"),
+        (["run", MILESTONE, "--schedule", "random"], "schedule 'random'"),
+        (["run", "missing.py"], "no such file"),
+        (["show", MILESTONE, "--rank", "99", "--no-source", *SMALL], "rank 99 dispatched no command"),
+        (["machine", "check", "nowhere.toml"], "nowhere.toml"),
+        (["frobnicate"], "frobnicate"),
+    ],
+)
+def test_misuse_ends_with_two_and_says_what_is_known(arguments, words):
+    done = kernbench(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert words in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_show():
+    done = kernbench("show", MILESTONE, *SMALL, "--rank", "1", "--last", "5")
+    assert done.returncode == 0, done.stderr
+    assert "KV heads; divides h_q" in done.stdout
+    assert "def launch(" in done.stdout
+    assert "commands of rank 1, single_user_prefill" in done.stdout
+    assert "tl.store(" in done.stdout
+
+
+def test_machine_commands(tmp_path):
+    assert "512 GB/s" in kernbench("machine", "show", "reference").stdout
+    assert "large: 64 cubes of 64 PEs" in kernbench("machine", "list").stdout
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = "small"\n[ipcq]\ndepth = 3\n')
+    assert kernbench("machine", "check", str(file)).returncode == 0
+    file.write_text('extends = "small"\n[ipcq]\ndepth = -3\n')
+    bad = kernbench("machine", "check", str(file))
+    assert bad.returncode == 2
+    assert "ipcq.depth" in bad.stderr
+
+
+def test_help_and_version():
+    assert kernbench("--version").stdout.startswith("kernbench 0.")
+    for command in ([], ["run"], ["list"], ["show"], ["machine"], ["machine", "check"]):
+        done = kernbench(*command, "--help")
+        assert done.returncode == 0
+        assert "Usage" in done.stdout

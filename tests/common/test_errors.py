@@ -1,0 +1,34 @@
+"""Errors: one root, places and hints in the text, unknown names that list the known ones."""
+
+import pytest
+
+from kernbench.common.errors import BenchError, KernbenchError, KernelError, MachineError, MisuseError, unknown
+
+
+@pytest.mark.parametrize("kind", [MisuseError, MachineError, BenchError, KernelError])
+def test_everything_has_one_root(kind):
+    assert issubclass(kind, KernbenchError)
+
+
+@pytest.mark.parametrize(
+    ("where", "hint", "text"),
+    [
+        (None, "", "it broke"),
+        ("k.py:3", "", "k.py:3: it broke"),
+        (None, "mend it", "it broke (mend it)"),
+        ("k.py:3", "mend it", "k.py:3: it broke (mend it)"),
+    ],
+)
+def test_a_kernel_error_says_place_message_and_hint(where, hint, text):
+    error = KernelError("shape", "it broke", hint, where)
+    assert str(error) == text
+    assert (error.kind, error.message, error.hint, error.where) == ("shape", "it broke", hint, where)
+
+
+def test_an_unknown_name_lists_the_known_ones_and_guesses():
+    text = unknown("direction", "Nort", ["North", "South"])
+    assert text == "unknown direction 'Nort'; known: North, South. Did you mean 'North'?"
+
+
+def test_an_unknown_name_far_from_all_gets_no_guess():
+    assert unknown("axis", "zzz", ["row", "column"]) == "unknown axis 'zzz'; known: row, column."
