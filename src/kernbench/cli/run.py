@@ -50,7 +50,7 @@ def run(
     console.print(runs_table(f"{bench.name}: {bench.summary}", runs))
     for title, result in runs:
         if not result.ok:
-            console.print(run_text(title, result), highlight=False)
+            console.print(run_text(title, result), highlight=False, soft_wrap=True)
     if json is not None:
         write_json(json, {"bench": bench.name, "runs": [r.to_dict() for _, r in runs]})
     good = all(r.ok and r.right is not None for _, r in runs)
