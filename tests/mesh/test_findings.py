@@ -623,3 +623,13 @@ def test_shapes_only_records_the_same_commands():
     with_data, without = launch(clean, 4), launch(clean, 4, shapes_only=True)
     for a, b in zip(with_data.recording.streams, without.recording.streams, strict=True):
         np.testing.assert_array_equal(a.rows.columns(), b.rows.columns())
+
+
+def test_one_launch_may_be_shapes_only():
+    host = mesh.Host("small", ranks=2)
+    q, o = host.shard(np.ones((2 * S, D), np.float32)), host.empty((2 * S, D), "f32", axis=0)
+    run = host.launch(clean, q, o, shapes_only=True)
+    assert run.safe
+    assert run.outputs == {}
+    assert np.isnan(host.gather(o)).all()
+    assert not np.isnan(host.launch(clean, q, o).outputs["o"]).any()

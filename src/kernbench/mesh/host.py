@@ -150,15 +150,18 @@ class Host:
         *args: Any,
         schedule: str | int | None = None,
         budget: Budget | None = None,
+        shapes_only: bool | None = None,
         **kwargs: Any,
     ) -> Run:
         """Run `kernel(*args, tl=..., **kwargs)` on every PE; tensors among the arguments pass as addresses.
 
         A kernel with a parameter `rank_axis` gets the host's unless it is given one. `schedule` changes only the order
-        in which programs take turns: "canonical", "reversed" or a seed.
+        in which programs take turns: "canonical", "reversed" or a seed. With `shapes_only` nothing is computed or
+        stored; integer tensors keep their values.
         """
         arguments = self._bind(kernel, args, kwargs)
         schedule = self.schedule if schedule is None else schedule
+        carries_data = not (self.shapes_only if shapes_only is None else shapes_only or self.shapes_only)
         used = [t for t in arguments.values() if isinstance(t, Tensor)]
         setting = Setting(
             self.machine,
@@ -166,19 +169,19 @@ class Host:
             (self.ranks, 1) if self.rank_axis == 0 else (self.machine.pes_per_cube, self.ranks),
             self._wiring,
             self._tensors,
-            not self.shapes_only,
+            carries_data,
             schedule,
             budget or self.budget,
         )
         launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
         recording = launch.run()
         outputs = [t for t in used if t.is_output]
-        if launch.status is Status.FINISHED and not self.shapes_only:
+        if launch.status is Status.FINISHED and carries_data:
             self._check_outputs(outputs, launch, _place(kernel))
         return Run(
-            {} if self.shapes_only else {t.name: self._merged(t) for t in outputs},
+            {t.name: self._merged(t) for t in outputs} if carries_data else {},
             launch.log.findings(),
-            _ALWAYS_CHECKED if self.shapes_only else tuple(KINDS),
+            tuple(KINDS) if carries_data else _ALWAYS_CHECKED,
             launch.status,
             recording,
             metrics={**_metrics(recording), "scratch_peak_bytes": launch.scratch_peak},
