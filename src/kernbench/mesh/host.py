@@ -55,7 +55,8 @@ class Host:
         self.budget = budget or Budget()
         rows, columns = self.machine.cube.pes if rank_axis == 0 else self.machine.package.cubes
         self.ranks = self._check_ranks(rows * columns if ranks is None else ranks, rows * columns)
-        self._wiring = install_wiring(install, self.ranks, Grid(rows, columns))
+        self._grid = Grid(rows, columns)
+        self._wiring = install_wiring(install, self.ranks, self._grid)
         self._placements = self._place()
         self._leaders = [p for p in self._placements if p.leads]
         self._tensors: list[Tensor] = []
@@ -168,6 +169,7 @@ class Host:
             self._placements,
             (self.ranks, 1) if self.rank_axis == 0 else (self.machine.pes_per_cube, self.ranks),
             self._wiring,
+            self._grid,
             self._tensors,
             carries_data,
             schedule,

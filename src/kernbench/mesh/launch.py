@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 from kernbench.common.errors import KernbenchError, KernelError
 from kernbench.common.ipcq_types import OPPOSITE
 from kernbench.machine import Machine
+from kernbench.machine.grid import Grid
 from kernbench.mesh.placement import Placement
 from kernbench.mesh.port import MeshPort, waiting
 from kernbench.mesh.queues import Message, Queue
@@ -18,7 +19,7 @@ from kernbench.mesh.scheduler import Program, Scheduler, State
 from kernbench.mesh.tensors import Tensor
 from kernbench.mesh.wiring import Wiring
 from kernbench.result.finding import Finding, FindingLog, Place
-from kernbench.result.recording import Recording, Stream, Tables
+from kernbench.result.recording import QueueLink, Recording, Stream, Tables
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.memory import AddressSpace, Region
@@ -35,6 +36,7 @@ class Setting:
     placements: list[Placement]
     counts: tuple[int, int]
     wiring: Wiring
+    grid: Grid
     tensors: list[Tensor]
     carries_data: bool
     schedule: str | int
@@ -69,7 +71,21 @@ class Launch:
             self._scheduler.run(self._programs, self._setting.budget.seconds, self._steps)
         self._conclude()
         streams = [c.stream for c in self._contexts if len(c.stream)]
-        return Recording(self._tables, streams)
+        return Recording(self._tables, streams, self._links())
+
+    def _links(self) -> list[QueueLink]:
+        places = {p.rank: (p.cube, p.pe) for p in self._setting.placements if p.leads}
+        across = len({cube for cube, _ in places.values()}) > 1
+        return [
+            QueueLink(
+                places[q.sender],
+                q.direction,
+                places[q.receiver],
+                max(1, self._setting.grid.distance(q.sender, q.receiver)),
+                across,
+            )
+            for q in self._queues
+        ]
 
     @property
     def scratch_peak(self) -> int:

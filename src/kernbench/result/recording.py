@@ -217,12 +217,26 @@ def _build(name: str, where: Place, out: TensorHandle | None, inputs: list[Tenso
     return MathCmd(name, where, tuple(inputs), out, axis)
 
 
+@dataclass(frozen=True)
+class QueueLink:
+    """The queue from one program, (cube, pe), that sends in `direction`, to another; `hops` grid steps away."""
+
+    sender: tuple[int, int]
+    direction: str
+    receiver: tuple[int, int]
+    hops: int
+    between_cubes: bool
+
+
 @dataclass
 class Recording:
-    """The streams of all programs of a launch that dispatched at least one command, and the tables they share."""
+    """The streams of all programs of a launch that dispatched at least one command, the tables they share, and the
+    queues between them.
+    """
 
     tables: Tables
     streams: list[Stream]
+    links: list[QueueLink] = field(default_factory=list)
 
     @property
     def commands(self) -> int:

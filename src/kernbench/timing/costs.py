@@ -1,0 +1,117 @@
+"""The cost model: how long each command takes on a machine, and what it moves. Formulas are in docs/cost-model.md.
+
+- GEMM, [m, k] @ [k, n] on an R x C output-stationary array with r MACs per cell and cycle:
+  ceil(m / R) * ceil(n / C) * (R + C - 2 + ceil(k / r)) cycles. The slower of both operand types sets r.
+- MATH, n elements: n over the rate of the operation; a reduction works on its input, softmax is a max, a subtraction, an
+  exp, a sum and a division of its elements.
+- DMA: the HBM latency, then the bytes through the cube's HBM, shared with the cube's other transfers.
+- Messages: each piece takes bytes over the link's bandwidth, and arrives a latency per hop later.
+
+Every duration is rounded up to a whole picosecond once. No work takes no time.
+"""
+
+from fractions import Fraction
+from math import ceil, prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.pe_commands import OPERATIONS
+from kernbench.machine import Machine
+from kernbench.result.recording import HandleType
+from kernbench.timing.engine import Rates
+from kernbench.timing.graph import NO_SERVER, Ints
+from kernbench.timing.lower import CODE, Lowered
+
+_NAMES = list(OPERATIONS)
+
+
+def rates(lowered: Lowered, machine: Machine) -> Rates:
+    """Durations, transfers and lags of a lowered recording on `machine`."""
+    nodes = lowered.graph.nodes
+    duration = np.zeros(nodes, np.int64)
+    server = np.full(nodes, NO_SERVER, np.int32)
+    nbytes = np.zeros(nodes, np.int64)
+    duration[: lowered.commands] = _command_times(lowered, machine)
+    _transfers(lowered, machine, duration, server, nbytes)
+    duration[lowered.pieces.push] = _piece_times(lowered, machine)
+    cubes = max((s.cube for s in lowered.recording.streams), default=0) + 1
+    return Rates(
+        duration,
+        server,
+        nbytes,
+        np.full(cubes, machine.hbm.bytes_per_second / 1e12),
+        machine.pe.cycles_ps(machine.pe.dispatch_cycles),
+        _latencies(lowered, machine),
+    )
+
+
+def _command_times(lowered: Lowered, machine: Machine) -> Ints:
+    """Fixed times; commands of one operation on the same types take the same time, so each such case is worked out once."""
+    columns, types = lowered.columns, lowered.recording.tables.types
+    key = (columns.op * (len(types) + 1) + columns.type + 1) * (len(types) + 1) + columns.operand_type[:, 0] + 1
+    key = key * (len(types) + 1) + columns.operand_type[:, 1] + 1
+    cases, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    times = np.array([_case(lowered, machine, i) for i in first] or [0], np.int64)
+    return times[inverse] if len(cases) else np.empty(0, np.int64)
+
+
+def _case(lowered: Lowered, machine: Machine, i: int) -> int:
+    columns, types = lowered.columns, lowered.recording.tables.types
+    row = OPERATIONS[_NAMES[columns.op[i]]]
+    if row.engine == "gemm":
+        a, b = (types[t] for t in columns.operand_type[i, :2])
+        return gemm_ps(machine, a, b)
+    if row.engine == "math":
+        out, first = types[columns.type[i]], columns.operand_type[i, 0]
+        elements = prod(out[0])
+        if row.cost == "reduce" and first >= 0:
+            elements = prod(types[first][0])
+        return math_ps(machine, row.cost, elements)
+    return 0
+
+
+def gemm_ps(machine: Machine, a: HandleType, b: HandleType) -> int:
+    """Time of one product."""
+    *batch, m, k = a[0]
+    n = b[0][-1]
+    if 0 in (m, n, k):
+        return 0
+    macs = machine.gemm.macs_per_cell_cycle
+    rate = min(Fraction(macs.of(dtype)) for dtype in (a[1], b[1]))
+    tiles = ceil(m / machine.gemm.rows) * ceil(n / machine.gemm.columns)
+    cycles = tiles * (machine.gemm.rows + machine.gemm.columns - 2 + ceil(k / rate))
+    return machine.pe.cycles_ps(prod(batch) * cycles)
+
+
+def math_ps(machine: Machine, cost: str, elements: int) -> int:
+    """Time of one pass over `elements`."""
+    simple = Fraction(machine.math.results_per_cycle("simple"))
+    if cost == "softmax":
+        special = sum(1 / Fraction(machine.math.results_per_cycle(name)) for name in ("exp", "div"))
+        return machine.pe.cycles_ps(elements * (3 / simple + special))
+    rate = Fraction(machine.math.results_per_cycle(cost)) if cost in ("exp", "log", "sqrt", "div") else simple
+    return machine.pe.cycles_ps(elements / rate)
+
+
+def _transfers(lowered: Lowered, machine: Machine, duration: Ints, server: NDArray[np.int32], nbytes: Ints) -> None:
+    columns = lowered.columns
+    moves = np.flatnonzero(np.isin(columns.op, (CODE["load"], CODE["store"])) & (columns.y > 0))
+    cube = np.array([s.cube for s in lowered.recording.streams], np.int32)
+    duration[moves] = machine.hbm.latency_ps
+    server[moves] = cube[columns.program[moves]]
+    nbytes[moves] = columns.y[moves]
+
+
+def _piece_times(lowered: Lowered, machine: Machine) -> Ints:
+    links = lowered.recording.links
+    channel = [machine.cube_link if link.between_cubes else machine.link for link in links]
+    sizes, inverse = np.unique(lowered.pieces.nbytes, return_inverse=True)
+    table = np.array([[c.transfer_ps(int(n)) for n in sizes] for c in channel] or [[0]], np.int64)
+    return table[lowered.pieces.link, inverse] if len(lowered.pieces.link) else np.empty(0, np.int64)
+
+
+def _latencies(lowered: Lowered, machine: Machine) -> Ints:
+    links = lowered.recording.links
+    times = [(machine.cube_link if k.between_cubes else machine.link).latency_ps * k.hops for k in links]
+    return np.array(times or [0], np.int64)
