@@ -36,6 +36,11 @@ def test_a_handle_fills_in_what_is_left_out():
     assert (handle.ndim, handle.size, handle.numel(), handle.where) == (1, 5, 5, None)
 
 
+@pytest.mark.parametrize("shape", [5, np.int64(5), (5,), [np.int32(5)]], ids=["int", "numpy", "tuple", "list"])
+def test_one_axis_may_be_given_as_a_number(shape):
+    assert TensorHandle(shape=shape).shape == (5,)
+
+
 def test_replace_changes_one_field():
     handle = dataclasses.replace(TensorHandle("k", 128, (2, 3), "f32"), addr=256)
     assert (handle.id, handle.addr, handle.shape, handle.dtype, handle.nbytes) == ("k", 256, (2, 3), "f32", 24)

@@ -10,7 +10,7 @@ from kernbench import mesh
 from kernbench.common.errors import KernelError
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.run import Status
-from kernbench.triton_emu import TLContext, run_kernel
+from kernbench.triton_emu import TLContext, numerics, run_kernel
 
 
 @dataclass
@@ -82,7 +82,7 @@ SHAPES = [
     case("half a row to load", "shape", "whole numbers", lambda g: g.tl.load(g.pointer, shape=(3 / 2, 4))),
     case("arange backwards", "shape", "before the start", lambda g: g.tl.arange(4, 2)),
     case("strides for other axes", "shape", "1 strides", lambda g: g.tl.load(g.pointer, (2, 2), strides=(1,))),
-    case("one number as strides", "shape", "stride", lambda g: g.tl.load(g.pointer, (2,), strides=2)),
+    case("one number as strides", "shape", "stride", lambda g: g.tl.load(g.pointer, (2, 2), strides=2)),
     case("out too small", "shape", "out= holds 64 bytes", lambda g: g.tl.exp(g.cube.to("f32"), out=g.row)),
     case("bool of many", "shape", "no single value", lambda g: bool(g.x > 0)),
     case("item of many", "shape", "no single value", lambda g: g.x.item()),
@@ -118,6 +118,7 @@ DTYPES = [
     case("where of numbers past i32", "dtype", "does not fit i32", lambda g: g.tl.where(g.mask, 2**40, 0)),
     case("full past i8", "dtype", "300 does not fit i8", lambda g: g.tl.full((2,), 300, "i8")),
     case("full past i32", "dtype", "does not fit i32", lambda g: g.tl.full((2,), 2**40, "i32")),
+    case("arange past i32", "dtype", "i32", lambda g: g.tl.arange(2**31, 2**31 + 4)),
     case("full of infinite integers", "dtype", "i32", lambda g: g.tl.full((2,), inf, "i32")),
 ]
 
@@ -137,8 +138,13 @@ ARGUMENTS = [
     case("add an array", "misuse", "neither a handle nor a number", lambda g: g.x + np.zeros((3, 4))),
     case("array first", "misuse", "neither a handle nor a number", lambda g: np.zeros((3, 4)) - g.x),
     case("compare with nothing", "misuse", "None is neither", lambda g: g.x == None),  # noqa: E711
-    case("unfinished receive", "misuse", "wait for", lambda g: g.x + g.tl.recv_async("E", (3, 4))),
-    case("store an unfinished receive", "misuse", "wait", lambda g: g.tl.store(g.pointer, g.tl.recv_async("E", (2,)))),
+    case("unfinished receive", "misuse", "wait for", lambda g: g.x + g.tl.recv_async("E", (3, 4), "f16")),
+    case(
+        "store an unfinished receive",
+        "misuse",
+        "wait",
+        lambda g: g.tl.store(g.pointer, g.tl.recv_async("E", (2,), "f16")),
+    ),
     case("send to nowhere", "misuse", "known: N, S, E, W", lambda g: g.tl.send("up", g.x)),
     case("send to a list", "misuse", "known: N, S, E, W", lambda g: g.tl.send(["E"], g.x)),
     case("recv from nowhere", "misuse", "unknown direction 'X'", lambda g: g.tl.recv("X", (2,))),
@@ -163,9 +169,9 @@ ARGUMENTS = [
     case("slice by a float", "misuse", "1.5", lambda g: g.x[0:1.5]),
     case("slice in no steps", "misuse", "step", lambda g: g.x[::0]),
     case("out= of a number", "misuse", "out=", lambda g: g.tl.exp(g.x, out=3)),
-    case("out= of a later part", "misuse", "whole scratch value", lambda g: g.tl.exp(g.x[0], out=g.x[1])),
-    case("out= of a first part", "misuse", "whole scratch value", lambda g: g.tl.exp(g.x[0], out=g.x[0])),
-    case("out= of a transposed view", "misuse", "whole scratch value", lambda g: g.tl.exp(g.x, out=g.x.T)),
+    case("out= of a later part", "misuse", "whole live scratch value", lambda g: g.tl.exp(g.x[0], out=g.x[1])),
+    case("out= of a first part", "misuse", "whole live scratch value", lambda g: g.tl.exp(g.x[0], out=g.x[0])),
+    case("out= of a transposed view", "misuse", "whole live scratch value", lambda g: g.tl.exp(g.x, out=g.x.T)),
     case("out= of nothing alive", "misuse", "whole", lambda g: g.tl.exp(g.x, out=TensorHandle(addr=1 << 21, shape=4))),
     case("unknown operation", "misuse", "Did you mean 'softmax'", lambda g: g.tl.sofmax(g.x)),
 ]
@@ -219,19 +225,31 @@ def test_the_kernels_own_mistake_is_a_finding_at_its_line():
     assert finding.where.text == 'return {}["missing"]'
 
 
+def test_an_error_deep_inside_an_operation_still_points_at_the_kernel(monkeypatch):
+    monkeypatch.setitem(numerics.UNARY, "exp", None)
+
+    def kernel(*, tl):
+        tl.exp(tl.zeros((2,), "f16"))
+
+    (finding,) = mesh.Host("small", ranks=1).launch(kernel).findings
+    assert finding.kind == "kernel-error"
+    assert finding.where.text == 'tl.exp(tl.zeros((2,), "f16"))'
+
+
 @pytest.mark.parametrize("known_first", [False, True])
-def test_a_size_that_is_no_int_never_reaches_a_shape(known_first):
+def test_a_size_that_is_no_int_never_reaches_a_command(known_first):
     """S / 2 gives 2.0: taken as 2 or refused, the first time and every later time."""
 
     def kernel(*, tl):
         if known_first:
-            tl.zeros((2, 4))
+            tl.load(0, shape=(2, 4))
         try:
-            return [type(n) for n in tl.zeros((4 / 2, 4)).shape]
+            shape = tl.load(64, shape=(4 / 2, 4)).shape
         except KernelError as error:
             return error.kind
+        return [type(n) for n in (*shape, tl.commands[-1].nbytes)]
 
-    assert run_kernel(kernel, TLContext()) in ([int, int], "shape")
+    assert run_kernel(kernel, TLContext()) in ([int, int, int], "shape")
 
 
 def test_a_refused_call_records_nothing_and_keeps_no_memory():

@@ -332,7 +332,7 @@ def test_waiting_for_several_gives_their_handles_in_order_and_twice_costs_nothin
 
 
 def test_a_request_says_what_it_is():
-    texts, _ = record(lambda g: [repr(g.tl.send_async("E", g.x)), repr(g.tl.recv_async("W", (2,)))])
+    texts, _ = record(lambda g: [repr(g.tl.send_async("E", g.x)), repr(g.tl.recv_async("W", (2,), "f16"))])
     assert texts[0].startswith("<asynchronous send E of ")
     assert texts[1].startswith("<asynchronous receive W of ")
     assert texts[0].endswith("under way>")

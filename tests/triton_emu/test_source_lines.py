@@ -116,7 +116,7 @@ def test_a_handle_nobody_computed_has_no_line():
 def test_a_request_points_to_the_line_that_started_it():
     def kernel(*, tl):
         going = tl.send_async("E", tl.zeros((2,)))  # go
-        coming = tl.recv_async("E", (2,))  # come
+        coming = tl.recv_async("E", (2,), "f16")  # come
         got = tl.wait(going, coming)[1]
         return going.where, coming.where, got.where
 

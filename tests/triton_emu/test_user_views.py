@@ -245,6 +245,19 @@ def test_pinned_memory_stays_until_the_kernel_returns():
     assert address not in others
 
 
+def test_pinned_memory_stays_pinned_when_a_result_takes_it_over():
+    def kernel(*, tl):
+        tile = tl.zeros((4, 6))
+        address = tile.addr
+        TensorHandle(addr=address, shape=(24,), dtype="f32", pinned=True)
+        tl.exp(tile, out=tile)
+        del tile
+        return address, [tl.zeros((4, 6)).addr for _ in range(10)]
+
+    address, others = run_kernel(kernel, TLContext())
+    assert address not in others
+
+
 def test_a_copied_handle_keeps_the_memory_alive():
     def kernel(*, tl):
         tile = tl.zeros((4, 6))

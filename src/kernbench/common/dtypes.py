@@ -121,10 +121,22 @@ def cast(array: Array, dtype: str) -> Array:
         return array
     if row.kind == "int" and array.dtype.kind not in "iub":
         return _float_to_int(array, row)
-    if row.digits and row.digits < 11 and array.dtype.kind in "iu":
-        # ml_dtypes has no direct way from wide integers to the 8-bit floats
-        array = array.astype(F32)
+    if row.digits and row.digits < 11 and (array.dtype.kind in "iu" or array.dtype == np.float64):
+        array = _rounded_to_odd(array)
     return array.astype(row.numpy)
+
+
+def _rounded_to_odd(array: Array) -> Array:
+    """f32 between the exact value and its final rounding to a narrower type: an inexact result gets an odd last bit, so
+    that it never falls on a tie of the narrower type and rounding again gives what rounding once would.
+    """
+    exact = array.astype(np.float64)
+    with np.errstate(over="ignore"):
+        near = exact.astype(F32)
+    inexact = (near.astype(np.float64) != exact) & ~np.isnan(exact)
+    bits = near.view(np.uint32) - (inexact & (np.abs(near.astype(np.float64)) > np.abs(exact)))
+    odd: Array = (bits | inexact).astype(np.uint32).view(F32)
+    return odd
 
 
 def _float_to_int(array: Array, row: DType) -> Array:

@@ -11,7 +11,7 @@ OPPOSITE: dict[str, str] = {"N": "S", "S": "N", "E": "W", "W": "E"}
 
 def check_direction(direction: object) -> str:
     """`direction` itself if it is one of N, S, E, W."""
-    if direction not in OPPOSITE:
+    if not isinstance(direction, str) or direction not in OPPOSITE:
         raise KernelError("misuse", unknown("direction", direction, DIRECTIONS))
     return str(direction)
 

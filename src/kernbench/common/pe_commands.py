@@ -8,8 +8,9 @@ builds itself work like those `tl` made.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
+from operator import index
 from typing import Any
 
 from kernbench.common.dtypes import ITEMSIZE, dtype_name
@@ -22,6 +23,12 @@ running_context: ContextVar[Any] = ContextVar("kernbench_running_context", defau
 
 SCRATCH = "scratch"
 HBM = "hbm"
+
+
+def _checked_dtype(dtype: Any) -> str:
+    """The element type's name; inside a kernel a wrong one is told at the kernel's line."""
+    context = running_context.get()
+    return dtype_name(dtype) if context is None else str(context._dtype(dtype))
 
 
 def _context() -> Any:
@@ -40,6 +47,7 @@ class NoBlock:
 
     def __init__(self) -> None:
         self.pool = None
+        self.live_in = None
         self.users = 1 << 62
         self.replaced = False
         self.sends: tuple[Any, ...] = ()
@@ -88,8 +96,8 @@ class TensorHandle:
         self.strides: tuple[int, ...] | None = None
         self.id = id
         self.addr = int(addr)
-        self.shape = tuple(int(n) for n in ((shape,) if isinstance(shape, int) else shape))
-        self.dtype = dtype_name(dtype)
+        self.shape = tuple(index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape))
+        self.dtype = _checked_dtype(dtype)
         self.nbytes = prod(self.shape) * ITEMSIZE[self.dtype] if nbytes is None else int(nbytes)
         self.data = data
         self.space = space
@@ -103,6 +111,10 @@ class TensorHandle:
         block.users -= 1
         if not block.users:
             block.pool.release(block)
+
+    def __copy__(self) -> TensorHandle:
+        """Another handle on the same memory."""
+        return replace(self)
 
     def __repr__(self) -> str:
         return f"TensorHandle(id={self.id!r}, addr={self.addr:#x}, shape={self.shape}, dtype={self.dtype!r})"

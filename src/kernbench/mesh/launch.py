@@ -165,8 +165,7 @@ class Launch:
         """The innermost line of the traceback that is not ours."""
         place = self._kernel_place()
         for frame, line in traceback.walk_tb(error.__traceback__):
-            ours = "__kernbench_internal__" in frame.f_globals or frame.f_globals is globals()
-            if not ours:
+            if not _is_ours(frame.f_globals.get("__name__", "")):
                 place = Place(frame.f_code.co_filename, line, frame.f_code.co_name)
         return place
 
@@ -265,3 +264,8 @@ class Launch:
                     ),
                     pending.direction,
                 )
+
+
+def _is_ours(module: str) -> bool:
+    """Whether a module is kernbench's own, the bundled kernels aside."""
+    return module.startswith("kernbench.") and not module.startswith("kernbench.benches.")

@@ -61,7 +61,7 @@ class Tensor:
         shape = self.part_shape(rank)
         if self.source is not None:
             return Region(self.name, self.address, shape, self.dtype, self._part(rank), None, shared=True)
-        if not self.carries_data:
+        if not self.carries_data and DTYPES[self.dtype].kind == "float":
             return Region(self.name, self.address, shape, self.dtype, None, None)
         written = np.zeros(prod(shape), np.bool_)
         return Region(self.name, self.address, shape, self.dtype, poisoned((prod(shape),), self.dtype), written)

@@ -110,7 +110,7 @@ class AddressSpace:
             problem = _type_problem(region, kind)
         if region is None or problem is not None:
             return (poisoned(shape, kind) if self._carries_data else None), kind, problem
-        if region.array is None or not (self._carries_data or DTYPES[region.dtype].kind == "int"):
+        if region.array is None or not self._holds_values(region):
             return None, kind, None
         window = _window(region.array, address - region.base, shape, strides, DTYPES[kind].numpy)
         if region.written is not None:
@@ -128,7 +128,13 @@ class AddressSpace:
         problem = self._check(region, address, shape, strides, dtype, "store")
         if problem is None and strides is not None:
             problem = _self_overlap(region, shape, strides)
-        if problem is not None or region is None or region.array is None or data is None or not self._carries_data:
+        if (
+            problem is not None
+            or region is None
+            or region.array is None
+            or data is None
+            or not self._holds_values(region)
+        ):
             return nbytes, problem
         array = self._own(region)
         target = _window(array, address - region.base, shape, strides, array.dtype)
@@ -136,6 +142,10 @@ class AddressSpace:
         if region.written is not None:
             _window(region.written, _item_offset(region, address), shape, strides, region.written.dtype)[...] = True
         return nbytes, None
+
+    def _holds_values(self, region: Region) -> bool:
+        """Without data only floats are dropped: integers (lengths, block tables) and masks keep their values."""
+        return self._carries_data or DTYPES[region.dtype].kind != "float"
 
     def _own(self, region: Region) -> Array:
         """The region's array, made private on the first store so that values lent out before stay what they were."""

@@ -1,5 +1,7 @@
 """Time: a recording and a machine in, a timeline out. No kernel code runs here."""
 
 from kernbench.timing.clock import Timing, time_recording
+from kernbench.timing.critical import CriticalPath, critical_path
+from kernbench.timing.measure import measure, retime, timeline
 
-__all__ = ["Timing", "time_recording"]
+__all__ = ["CriticalPath", "Timing", "critical_path", "measure", "retime", "time_recording", "timeline"]

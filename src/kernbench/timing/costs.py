@@ -2,8 +2,8 @@
 
 - GEMM, [m, k] @ [k, n] on an R x C output-stationary array with r MACs per cell and cycle:
   ceil(m / R) * ceil(n / C) * (R + C - 2 + ceil(k / r)) cycles. The slower of both operand types sets r.
-- MATH, n elements: n over the rate of the operation; a reduction works on its input, softmax is a max, a subtraction, an
-  exp, a sum and a division of its elements.
+- MATH, n elements: n over the rate of the operation; a reduction works on its input, softmax is a max, a subtraction,
+  an exp, a sum and a division of its elements.
 - DMA: the HBM latency, then the bytes through the cube's HBM, shared with the cube's other transfers.
 - Messages: each piece takes bytes over the link's bandwidth, and arrives a latency per hop later.
 
@@ -47,7 +47,7 @@ def rates(lowered: Lowered, machine: Machine) -> Rates:
 
 
 def _command_times(lowered: Lowered, machine: Machine) -> Ints:
-    """Fixed times; commands of one operation on the same types take the same time, so each such case is worked out once."""
+    """Fixed times. Commands of one operation on the same types take the same time: each case is worked out once."""
     columns, types = lowered.columns, lowered.recording.tables.types
     key = (columns.op * (len(types) + 1) + columns.type + 1) * (len(types) + 1) + columns.operand_type[:, 0] + 1
     key = key * (len(types) + 1) + columns.operand_type[:, 1] + 1

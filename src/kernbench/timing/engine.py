@@ -3,8 +3,8 @@
 Both give, for each node, when it started, when it finished, and the edge that made it wait longest.
 
 A shared server divides its bandwidth equally among the transfers it has (max-min fair, work-conserving). It keeps one
-number, the bytes each of its current transfers has been given; a transfer is done when that number has grown by its size.
-The number starts again from 0 whenever the server falls idle, so a lone transfer takes exactly its bytes over the
+number, the bytes each of its current transfers has been given; a transfer is done when that has grown by its size. The
+number starts again from 0 whenever the server falls idle, so a lone transfer takes exactly its bytes over the
 bandwidth, rounded up: there the two passes agree to the last digit.
 """
 
@@ -21,8 +21,8 @@ from kernbench.timing.graph import Graph, Ints, Small
 class Rates:
     """What a graph is timed with: everything that may change without a new graph.
 
-    `duration` is each node's fixed time; `server` its server or -1, `nbytes` what it moves through it; `bytes_per_ps` the
-    bandwidth of each server; `dispatch` and `latency` what lags stand for.
+    `duration` is each node's fixed time; `server` its server or -1, `nbytes` what it moves through it; `bytes_per_ps`
+    the bandwidth of each server; `dispatch` and `latency` what lags stand for.
     """
 
     duration: Ints
@@ -77,6 +77,12 @@ def _arguments(graph: Graph, rates: Rates) -> tuple[object, ...]:
 
 
 @njit(cache=True)
+def _whole(time):  # type: ignore[no-untyped-def]
+    """Rounded up to whole picoseconds; a millionth over is taken for the rounding of the float it came from."""
+    return np.int64(np.ceil(time - 1e-6))
+
+
+@njit(cache=True)
 def _longest_path(offsets, targets, lags, indegree, duration, server, nbytes, bytes_per_ps, dispatch, latency):  # type: ignore[no-untyped-def]
     nodes = len(indegree)
     waiting = indegree.copy()
@@ -95,7 +101,7 @@ def _longest_path(offsets, targets, lags, indegree, duration, server, nbytes, by
         u = stack[top]
         end = start[u] + duration[u]
         if server[u] >= 0:
-            end += np.int64(np.ceil(nbytes[u] / bytes_per_ps[server[u]]))
+            end += _whole(nbytes[u] / bytes_per_ps[server[u]])
         finish[u] = end
         done += 1
         for e in range(offsets[u], offsets[u + 1]):
@@ -157,7 +163,7 @@ def _next_completion(given, now, rate, count, goal):  # type: ignore[no-untyped-
     left = goal - given
     if left <= 0:
         return now
-    return now + np.int64(np.ceil(left * count / rate))
+    return now + _whole(left * count / rate)
 
 
 @njit(cache=True)

@@ -4,8 +4,8 @@ A node starts when all its predecessors have finished (plus the edge's lag). It 
 a server, also moves its bytes through that server, whose bandwidth all its current transfers share equally. Times are
 integer picoseconds.
 
-Edges are kept by source (CSR). An edge's lag is a class, not a time, so that a graph can be timed again with other rates:
-lag class n >= 0 means n dispatches, n < 0 means latency number -n - 1.
+Edges are kept by source (CSR). An edge's lag is a class, not a time, so that a graph can be timed again with other
+rates: lag class n >= 0 means n dispatches, n < 0 means latency number -n - 1.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """From a mesh recording to a graph: what each command waits for.
 
-A command waits for its dispatch (commands are dispatched in order, each costs the same; a blocking command holds the CPU
-until it is done), for the command before it on its engine, for its operands, for readers of the scratch space it
+A command waits for its dispatch (commands are dispatched in order, each costs the same; a blocking command holds the
+CPU until it is done), for the command before it on its engine, for its operands, for readers of the scratch space it
 overwrites, and, when it loads, for stores to the same tensor. A message goes in slot-sized pieces: each waits for the
 piece before it on the link and for a free slot, arrives a latency later, and is taken when a receive is posted for it.
 
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from kernbench.common.dtypes import DTYPES, ITEMSIZE
+from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.ipcq_types import DIRECTIONS, OPPOSITE
 from kernbench.common.pe_commands import OPERATIONS
-from kernbench.result.recording import FIRST_VIEW, NONE, QueueLink, Recording
+from kernbench.result.recording import FIRST_VIEW, NONE, Recording
 from kernbench.timing import graph as g
 from kernbench.timing.graph import Graph, Ints, Small, make_graph
 
@@ -146,15 +146,20 @@ def _columns(recording: Recording) -> Columns:
     def join(parts: list[Any]) -> Ints:
         return np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
 
+    op, site, kind, where, _, _, _, x, y = (np.ascontiguousarray(column) for column in whole.T)
+    program = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     return Columns(
-        *(np.ascontiguousarray(whole[:, i]) for i in range(4)),
+        op,
+        site,
+        kind,
+        where,
         join(operands),
         join(types),
         join(addresses),
-        np.ascontiguousarray(whole[:, 7]),
-        np.ascontiguousarray(whole[:, 8]),
+        x,
+        y,
         np.array(first, np.int64),
-        np.repeat(np.arange(len(lengths), dtype=np.int32), lengths),
+        program,
     )
 
 
@@ -198,16 +203,16 @@ def _pieces(recording: Recording, columns: Columns, slot: int) -> Pieces:
         parts[1].append(np.minimum(slot, size[which] - within * slot))
         parts[2].append(sends[which])
         parts[3].append(takes[which])
-    link, cut, send, recv = (np.concatenate(p).astype(np.int64) if p else np.empty(0, np.int64) for p in parts)
+    links, cut, send, recv = (np.concatenate(p).astype(np.int64) if p else np.empty(0, np.int64) for p in parts)
     base = len(columns.op) + len(recording.streams)
-    push = base + np.arange(len(link))
+    push = base + np.arange(len(links))
     return Pieces(
-        link.astype(np.int32),
+        links.astype(np.int32),
         cut,
         send.astype(np.int32),
         recv.astype(np.int32),
         push.astype(np.int32),
-        (push + len(link)).astype(np.int32),
+        (push + len(links)).astype(np.int32),
     )
 
 
@@ -369,13 +374,3 @@ def _command_edges(  # type: ignore[no-untyped-def]
                 head = c
                 since = 0
     return edges
-
-
-def describe_link(link: QueueLink) -> str:
-    """A link as people name it."""
-    return f"cube {link.sender[0]} PE {link.sender[1]} {link.direction}"
-
-
-def dtype_codes(recording: Recording) -> list[str]:
-    """The element type of each row of the recording's types."""
-    return [dtype if dtype in DTYPES else "f16" for _, dtype, _ in recording.tables.types]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernbench.common.dtypes import DTYPES, FLOATS, Array, cast, promote
+from kernbench.common.dtypes import FLOATS, Array, cast, promote
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE, ScratchType
 from kernbench.triton_emu import numerics
@@ -35,8 +35,7 @@ class Arithmetic(Core):
     def _operand(self, value: Any) -> tuple[TensorHandle | None, Any]:
         """(handle, its data) or (None, number)."""
         if type(value) is TensorHandle:
-            data = value.data
-            return value, (self._missing_data(value) if data is None or value.block.replaced else data)
+            return value, self._data(value)
         return None, self._scalar(value)
 
     def _binary(self, op: str, a: Any, b: Any, out: TensorHandle | None = None) -> Any:
@@ -46,16 +45,18 @@ class Arithmetic(Core):
         a_type: Any
         b_type: Any
         if type(a) is TensorHandle:
-            a_type, a_number, x = a.type, a.number, a.data
-            if x is None or a.block.replaced:
+            x = a.data
+            if x is None or a.block.live_in is not self._scratch:
                 x = self._missing_data(a)
+            a_type, a_number = a.type, a.number
         else:
             a = x = self._scalar(a)
             a_type = type(x)
         if type(b) is TensorHandle:
-            b_type, b_number, y = b.type, b.number, b.data
-            if y is None or b.block.replaced:
+            y = b.data
+            if y is None or b.block.live_in is not self._scratch:
                 y = self._missing_data(b)
+            b_type, b_number = b.type, b.number
         else:
             b = y = self._scalar(b)
             b_type = type(y)
@@ -108,10 +109,9 @@ class Arithmetic(Core):
         if type(number) is float:
             return "f32"
         if dtype == "i1":
+            self._fit(number, "i32")
             return "i32"
-        limits = np.iinfo(DTYPES[dtype].numpy)
-        if not limits.min <= number <= limits.max:
-            self._fail("dtype", f"{op}: {number} does not fit {dtype}", f"cast the handle to a wider type than {dtype}")
+        self._fit(number, dtype)
         return dtype
 
     def _integer_result(self, op: str, dtype: str) -> str:
@@ -136,6 +136,8 @@ class Arithmetic(Core):
         if dtype not in FLOATS:
             if op not in numerics.KEEPS_INTEGERS:
                 dtype = "f32"
+            elif dtype == "i1" and op != "not":
+                self._fail("dtype", f"{op} has no meaning on masks (i1)", "cast the mask with .to('i32')")
         elif op in numerics.INTEGER_ONLY:
             self._fail("dtype", f"{op} needs integers; got {dtype}", "cast the operand with .to('i32')")
         compute = numerics.UNARY[op] if handle.dtype == "f32" else lambda x: numerics.unary(op, x, dtype)
@@ -164,7 +166,7 @@ class Arithmetic(Core):
         if 0 in handle.shape and op != "sum" and 0 not in shape:
             self._fail("shape", f"{op} over an empty axis of a handle of shape {handle.shape}")
         result = dtype or handle.dtype
-        if op in ("argmax", "argmin") or (op == "sum" and result in ("i1", "i8")):
+        if op in ("argmax", "argmin") or (op == "sum" and dtype is None and result in ("i1", "i8")):
             result = "i32"
         kind = self._tables.scratch_type(shape, result)
         if handle.dtype == result == "f32":
@@ -178,7 +180,7 @@ class Arithmetic(Core):
     def _convert(self, handle: TensorHandle, dtype: str, out: TensorHandle | None) -> TensorHandle:
         """Rounded to `dtype`; the handle itself if it has that type."""
         site = self._here()
-        if handle.dtype == dtype:
+        if handle.dtype == dtype and (out is None or out is handle):
             return handle
         x = self._data(handle)
         kind = self._tables.scratch_type(handle.shape, dtype)

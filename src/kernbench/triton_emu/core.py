@@ -3,11 +3,12 @@ is data, and says what is wrong at the kernel's line.
 """
 
 from math import prod
+from operator import index
 from typing import Any, NoReturn
 
 import numpy as np
 
-from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, dtype_name, poisoned
+from kernbench.common.dtypes import DTYPES, FLOATS, ITEMSIZE, Array, dtype_name, poisoned
 from kernbench.common.errors import KernelError, MisuseError
 from kernbench.common.pe_commands import HBM, NO_BLOCK, OPERATIONS, SCRATCH, TensorHandle
 from kernbench.result.finding import Other, Place
@@ -21,6 +22,7 @@ __kernbench_internal__ = True
 Shape = tuple[int, ...]
 CODE = {name: row.code for name, row in OPERATIONS.items()}
 _LIVE_SHOWN = 8
+_MOST_ELEMENTS = 1 << 34
 _new_handle = object.__new__
 
 
@@ -49,7 +51,7 @@ class Core:
         self._carries_data = port.carries_data
         self._scratch = ScratchPool(scratch_base, scratch_size, self._place_of, self._overflow)
         self._allocate = self._scratch.allocate
-        self._known_shapes: set[Shape] = set()
+        self._known_shapes: dict[Shape, Shape] = {}
 
     # Places and errors
 
@@ -133,50 +135,67 @@ class Core:
         producer = -1
         if block is not None:
             handle.block = block
-            block.users += 2 if handle.pinned else 1
+            block.users += 1
+            block.pinned = block.pinned or handle.pinned
             producer = self.stream.producer(block.number)
         self._number_view(handle, producer)
         handle.id = identity
-        if self._carries_data:
-            handle.data = self._adopted_data(handle, block)
+        handle.data = self._adopted_data(handle, block)
 
     def _adopted_data(self, handle: TensorHandle, block: Block | None) -> Array | None:
+        """The array of a handle the kernel built: what it brought, unless that belongs to another address."""
         target = DTYPES[handle.dtype].numpy
         given = handle.data
-        if isinstance(given, np.ndarray) and given.dtype == target and given.size == prod(handle.shape):
-            return given.reshape(handle.shape)
+        fits = isinstance(given, np.ndarray) and given.dtype == target and given.size == prod(handle.shape)
         if block is None or block.data is None:
-            return None
-        raw = np.ascontiguousarray(block.data).reshape(-1).view(np.uint8)
+            return given.reshape(handle.shape) if fits else None
         start = handle.addr - block.addr
+        if fits and self._belongs(given, block, start):
+            return given.reshape(handle.shape)  # type: ignore[no-any-return]
+        raw = np.ascontiguousarray(block.data).reshape(-1).view(np.uint8)
         if start + handle.nbytes > raw.size:
             return None
         return raw[start : start + handle.nbytes].view(target).reshape(handle.shape)
 
+    def _belongs(self, given: Array, block: Block, start: int) -> bool:
+        """Whether an array may stand for the bytes at `start` of `block`: it is them, or belongs to no live value."""
+        offset = _offset_in(block.data, given)
+        if offset is not None:
+            return offset == start
+        return not any(b.data is not None and np.may_share_memory(b.data, given) for b in self._scratch.live())
+
     def _data(self, handle: TensorHandle) -> Array | None:
         """The operand's array, None in a run without data."""
         data = handle.data
-        if data is None or handle.block.replaced:
+        if data is None or handle.block.live_in is not self._scratch:
             return self._missing_data(handle)
         return data  # type: ignore[no-any-return]
 
     def _missing_data(self, handle: TensorHandle) -> Array | None:
-        """An operand without an array: a run without data, HBM the kernel points at itself, or nothing at all."""
-        if not self._carries_data and not handle.block.replaced:
-            return None
-        where = self._tables.sites[self._sites.here()]
-        if handle.block is NO_BLOCK and self._port.tensor_name(handle.addr) is not None:
-            data, _ = self._port.load(handle.addr, handle.shape, None, handle.dtype, where)
+        """An operand that is not simply a live value of this PE with its array."""
+        block = handle.block
+        if handle.type < 0:
+            # built before the kernel ran
+            self.adopt(handle)
+            block = handle.block
+        if block.replaced:
+            return self._unreadable(handle, "its space was taken over by a later value (out=)")
+        if block is not NO_BLOCK and block.pool is not self._scratch:
+            return self._unreadable(handle, "it is a value of another PE, whose scratch this one cannot reach")
+        if handle.data is not None or not self._carries_data:
+            return handle.data  # type: ignore[no-any-return]
+        if block is NO_BLOCK and self._port.tensor_name(handle.addr) is not None:
+            where = self._tables.sites[self._sites.here()]
+            data, _ = self._port.load(handle.addr, handle.shape, handle.strides, handle.dtype, where)
             return data
-        if handle.block.replaced:
-            what = "its space was taken over by a later value (out=)"
-        else:
-            what = f"no value lies at scratch address {handle.addr:#x}"
+        return self._unreadable(handle, f"no value lies at scratch address {handle.addr:#x}")
+
+    def _unreadable(self, handle: TensorHandle, why: str) -> Array | None:
         self._port.report(
             "uninitialised-read",
-            f"{handle!r} is read, but {what}",
-            "build a view from the addr of a live handle, and keep using the handle that out= returned",
-            where,
+            f"{handle!r} is read, but {why}",
+            "use handles of this PE only, build views from the addr of a live one, and go on with what out= returned",
+            self._tables.sites[self._sites.here()],
         )
         return poisoned(handle.shape, handle.dtype) if self._carries_data else None
 
@@ -234,9 +253,10 @@ class Core:
 
     def _into(self, out: TensorHandle, kind: ScratchType, data: Array | None, site: int) -> TensorHandle:
         """Let the new value take over the space of `out`, which becomes its handle; other views of it end."""
-        block = out.block
-        if block is NO_BLOCK or out.strides is not None or out.addr != block.addr:
-            self._fail("misuse", f"out= needs a whole scratch value, not the view {out!r}")
+        block = self._handle("out=", out).block
+        whole = out.strides is None and out.addr == block.addr and out.nbytes == block.used if block.live_in else False
+        if block.live_in is not self._scratch or not whole:
+            self._fail("misuse", f"out= needs a whole live scratch value of this PE, not {out!r}")
         if kind.nbytes > block.nbytes:
             self._fail(
                 "shape", f"out= holds {block.nbytes} bytes, the result {kind.shape} {kind.dtype} needs {kind.nbytes}"
@@ -254,6 +274,7 @@ class Core:
             block.users -= 1
             block = out.block = self._scratch.replace(block)
         out.data = block.data = data
+        block.used = kind.nbytes
         out.shape, out.dtype, out.nbytes, out.type = kind.shape, kind.dtype, kind.nbytes, kind.number
         out.number = out.id = block.number = self.steps
         return out
@@ -275,25 +296,45 @@ class Core:
         )
 
     def _handle(self, op: str, value: Any) -> TensorHandle:
-        if type(value) is not TensorHandle:
+        if type(value) is TensorHandle:
+            if value.type < 0:
+                self.adopt(value)
+            return value
+        else:
             hint = "wait for an asynchronous receive before using it" if hasattr(value, "wait") else "load it first"
             self._fail("misuse", f"{op} needs a tensor handle; got {value!r}", hint)
-        return value
 
     def _shape(self, dimensions: Any) -> Shape:
         """A shape as a tuple of sizes, from an int or a sequence."""
-        if type(dimensions) is tuple and dimensions in self._known_shapes:
-            return dimensions
-        values = (dimensions,) if isinstance(dimensions, (int, np.integer)) else dimensions
-        try:
-            sizes = tuple(int(n) for n in values)
-        except (TypeError, ValueError):
-            self._fail("shape", f"a shape is a sequence of whole numbers; got {dimensions!r}")
+        if type(dimensions) is tuple:
+            known = self._known_shapes.get(dimensions)
+            if known is not None:
+                return known
+        sizes = self._whole_numbers(dimensions)
         if any(n < 0 for n in sizes):
             self._fail("shape", f"a shape has no negative sizes; got {sizes}")
-        if all(type(n) is int for n in values):
-            self._known_shapes.add(sizes)
-        return sizes
+        if prod(sizes) > _MOST_ELEMENTS:
+            self._fail("shape", f"a tile of shape {sizes} has {prod(sizes):,} elements; no scratch memory holds that")
+        return self._known_shapes.setdefault(sizes, sizes)
+
+    def _whole_numbers(self, values: Any) -> Shape:
+        """A tuple of ints from an int or a sequence of them."""
+        try:
+            return tuple(index(n) for n in ((values,) if hasattr(values, "__index__") else values))
+        except TypeError:
+            self._fail("shape", f"a sequence of whole numbers is wanted; got {values!r}")
+
+    def _fit(self, number: float, dtype: str) -> None:
+        """A number that an integer type cannot hold is a mistake."""
+        if dtype in FLOATS:
+            return
+        low, high = (
+            (0, 1)
+            if dtype == "i1"
+            else (int(np.iinfo(DTYPES[dtype].numpy).min), int(np.iinfo(DTYPES[dtype].numpy).max))
+        )
+        if not low <= number <= high:
+            self._fail("dtype", f"{number} does not fit {dtype}", f"{dtype} holds {low} to {high}")
 
     def _dtype(self, dtype: Any) -> str:
         try:
@@ -302,8 +343,8 @@ class Core:
             self._fail("dtype", str(error))
 
     def _axis(self, op: str, handle: TensorHandle, axis: int) -> int:
-        if not -len(handle.shape) <= axis < len(handle.shape):
-            self._fail("shape", f"{op}: axis {axis} of a handle of shape {handle.shape}")
+        if not hasattr(axis, "__index__") or not -len(handle.shape) <= axis < len(handle.shape):
+            self._fail("shape", f"{op}: axis {axis!r} of a handle of shape {handle.shape}")
         return axis % len(handle.shape)
 
     def _provenance(self, handle: TensorHandle) -> str:
@@ -321,6 +362,12 @@ class Core:
         made = self._place_of(handle)
         origin = f" loaded from {', '.join(repr(n) for n in sorted(names))}" if names else ""
         return f"the value{origin}" + (f", made at {made} `{made.text}`" if made else "")
+
+
+def _offset_in(base: Array, other: Array) -> int | None:
+    """Bytes from the start of `base` to that of `other`, None where `other` lies elsewhere."""
+    offset = other.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    return offset if 0 <= offset < max(base.nbytes, 1) and np.may_share_memory(base, other) else None
 
 
 def _size(nbytes: int) -> str:

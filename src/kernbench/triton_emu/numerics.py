@@ -11,7 +11,8 @@ Operand = Any
 
 
 def _truncating_division(x: Operand, y: Operand) -> Operand:
-    """Integer division toward zero, as Triton and C define it; by zero gives 0."""
+    """Integer division toward zero, as Triton and C define it; by zero gives 0. Wide, because -min does not fit."""
+    x, y = np.asarray(x, np.int64), np.asarray(y, np.int64)
     divisor = np.where(np.equal(y, 0), 1, y)
     quotient = np.abs(x) // np.abs(divisor)
     return np.where(np.equal(y, 0), 0, np.where(np.less(x, 0) != np.less(divisor, 0), -quotient, quotient))
@@ -103,7 +104,8 @@ def unary(op: str, x: Array, dtype: str) -> Array:
 def reduce(op: str, x: Array, axis: int | None, dtype: str) -> Array:
     """`op` over `axis` (all axes for None), which stays with size 1. Sums accumulate in f32 or i32."""
     if op in ("argmax", "argmin"):
-        return REDUCTIONS[op](widened(x), axis=axis, keepdims=True).astype(np.int32)
+        wide = widened(x) if x.dtype.kind not in "iub" else x
+        return REDUCTIONS[op](wide, axis=axis, keepdims=True).astype(np.int32)
     if dtype in FLOATS:
         return rounded(REDUCTIONS[op](widened(x), axis=axis, keepdims=True), dtype)
     if op == "sum":

@@ -1,9 +1,11 @@
 """Scratch memory of one PE: values get space when made and give it back when no handle refers to them any more.
 
-Freed space is reused by exact size first, then from the gaps between live blocks, lowest address first, so that the
-same kernel gets the same addresses on every run.
+Freed space is reused by exact size first, the longest free block before others (its last reader is the likeliest to be
+done, so that engines wait less for each other), then from the gaps between live blocks, lowest address first. The same
+kernel gets the same addresses on every run.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,19 +20,23 @@ _new_block = object.__new__
 
 class Block:
     """One allocation. `users` counts the handles on it; `data` is the array of the value that owns it, `number` its
-    handle number.
+    handle number, `used` its bytes.
 
-    `replaced` says that another value took over its space in place; `sends` are asynchronous sends still reading it.
+    `live_in` is the pool while the value is there, None once another value took over its space in place (`replaced`).
+    `sends` are asynchronous sends still reading it; a `pinned` block is never given back.
     """
 
-    __slots__ = ("addr", "data", "nbytes", "number", "pool", "replaced", "sends", "users")
+    __slots__ = ("addr", "data", "live_in", "nbytes", "number", "pinned", "pool", "replaced", "sends", "used", "users")
 
     addr: int
     nbytes: int
     data: Any
     number: int
     pool: "ScratchPool"
+    live_in: "ScratchPool | None"
+    pinned: bool
     replaced: bool
+    used: int
     sends: tuple[Any, ...]
     users: int
 
@@ -48,7 +54,7 @@ class ScratchPool:
         self.used = 0
         self.peak = 0
         self._on_overflow = on_overflow
-        self._free: dict[int, list[int]] = {}
+        self._free: dict[int, deque[int]] = {}
         self._gaps: list[tuple[int, int]] = [(base, base + size)]
         self._live: dict[int, Block] = {}
         # blocks past the end live here, out of the way of every real address
@@ -58,7 +64,8 @@ class ScratchPool:
         """A block of `nbytes`, rounded up to the alignment."""
         size = (nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT or ALIGNMENT
         free = self._free.get(size)
-        block = self._block(free.pop() if free else self._from_gaps(size), size)
+        block = self._block(free.popleft() if free else self._from_gaps(size), size)
+        block.used = nbytes
         self._live[block.addr] = block
         self.used += size
         if self.used > self.peak:
@@ -67,11 +74,12 @@ class ScratchPool:
 
     def _block(self, addr: int, nbytes: int) -> Block:
         block: Block = _new_block(Block)
-        block.pool = self
+        block.pool = block.live_in = self
         block.addr = addr
         block.nbytes = nbytes
         block.users = 1
         block.replaced = False
+        block.pinned = False
         block.sends = ()
         block.number = -1
         return block
@@ -79,7 +87,7 @@ class ScratchPool:
     def release(self, block: Block) -> None:
         """Take back a block nobody refers to."""
         addr, size = block.addr, block.nbytes
-        if block.replaced:
+        if block.replaced or block.pinned:
             return
         del self._live[addr]
         self.used -= size
@@ -87,7 +95,7 @@ class ScratchPool:
             try:
                 self._free[size].append(addr)
             except KeyError:
-                self._free[size] = [addr]
+                self._free[size] = deque((addr,))
 
     def block_at(self, addr: int, nbytes: int) -> Block | None:
         """The live block that holds [addr, addr + nbytes)."""
@@ -101,6 +109,8 @@ class ScratchPool:
         fresh = self._block(block.addr, block.nbytes)
         self._live[block.addr] = fresh
         block.replaced = True
+        block.live_in = None
+        fresh.pinned = block.pinned
         return fresh
 
     def live(self) -> Iterator[Block]:

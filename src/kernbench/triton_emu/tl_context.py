@@ -35,6 +35,10 @@ def _constexpr(value: Any) -> Any:
     return value
 
 
+class UnknownOperationError(KernelError, AttributeError):
+    """`tl` has no such name."""
+
+
 class TLContext(Views):
     """`tl` for one PE: `pe_id` of `num_programs` in cube `cube_id` of `num_cubes`."""
 
@@ -143,18 +147,16 @@ class TLContext(Views):
             return ptr
         if isinstance(ptr, TensorHandle) and ptr.space == "hbm":
             return ptr.addr
-        try:
-            address = int(self._scalar(ptr))
-        except OverflowError:
-            address = -1
-        if address < 0 or isinstance(ptr, (bool, float)):
+        number = -1 if isinstance(ptr, (TensorHandle, bool, float)) else self._scalar(ptr)
+        address = int(number) if isinstance(number, int) else -1
+        if address < 0:
             self._fail("misuse", f"{verb}: {ptr!r} is no byte address", "pass the tensor to the launch, not its array")
         return address
 
     def _steps(self, shape: Shape, strides: Any) -> Shape | None:
         if strides is None:
             return None
-        steps = tuple(int(s) for s in strides)
+        steps = self._whole_numbers(strides)
         if len(steps) != len(shape):
             self._fail("shape", f"{len(steps)} strides for a shape of {len(shape)} axes: {steps} and {shape}")
         return steps
@@ -165,6 +167,7 @@ class TLContext(Views):
         """`shape` elements, all `value`."""
         site = self._here()
         sizes, kind, number = self._shape(shape), self._dtype(dtype), self._scalar(value)
+        self._fit(number, kind)
         data = None
         if self._port.carries_data:
             wide = np.full(sizes, number, np.float32 if DTYPES[kind].kind == "float" else np.int64)
@@ -187,6 +190,8 @@ class TLContext(Views):
         first, last = int(self._scalar(first)), int(self._scalar(last))
         if last < first:
             self._fail("shape", f"arange from {first} to {last}: the end lies before the start")
+        self._fit(first, "i32")
+        self._fit(max(first, last - 1), "i32")
         data = np.arange(first, last, dtype=np.int32) if self._port.carries_data else None
         return self._emit("arange", site, self._tables.scratch_type((last - first,), "i32"), data)
 
@@ -210,6 +215,7 @@ class TLContext(Views):
         """
         site = self._here()
         a, b = self._handle("dot", input), self._handle("dot", other)
+        acc = None if acc is None else self._handle("dot", acc)
         key = ("dot", a.type, b.type, NONE if acc is None else acc.type, out_dtype)
         plan = self._plans.get(key) or self._plan_dot(key, a, b, acc, out_dtype)
         x, y = self._data(a), self._data(b)
@@ -247,6 +253,8 @@ class TLContext(Views):
         shape = (*left[:-1], right[-1])
         if acc is not None and acc.shape != shape:
             self._fail("shape", f"dot gives {shape}, but acc has shape {acc.shape}")
+        if acc is not None and (acc.dtype in FLOATS) != (a.dtype in FLOATS):
+            self._fail("dtype", f"dot of {a.dtype} and {b.dtype} cannot add to acc of {acc.dtype}", "cast acc first")
         return shape
 
     def softmax(self, input: TensorHandle, axis: int = -1) -> TensorHandle:
@@ -296,6 +304,9 @@ class TLContext(Views):
             if handle is not None and handle.shape != shape:
                 shape = self._broadcast("where", shape, handle.shape)
         kind = self._where_type(x_handle, a, y_handle, b)
+        for handle, number in ((x_handle, a), (y_handle, b)):
+            if handle is None:
+                self._fit(number, kind)
         m = self._data(mask)
         data = None
         if m is not None and a is not None and b is not None:
@@ -405,15 +416,15 @@ class TLContext(Views):
         handle.block.sends = (*handle.block.sends, pending)
         return pending
 
-    def recv_async(self, dir: str, shape: Any, dtype: Any = None) -> PendingRecv:
-        """Post a receive and go on; its `wait()` gives the handle."""
+    def recv_async(self, dir: str, shape: Any, dtype: Any) -> PendingRecv:
+        """Post a receive and go on; `wait()` on it gives the handle. Its space is taken now, hence the type."""
         site = self._here()
         place = self._sites.places[site]
         direction, sizes = self._direction(dir), self._shape(shape)
-        kind = None if dtype is None else self._dtype(dtype)
+        kind = self._dtype(dtype)
         request = self._port.recv(direction, sizes, kind, place)
         number = self._next_request()
-        expected = self._tables.scratch_type(sizes, kind or "f16")
+        expected = self._tables.scratch_type(sizes, kind)
         handle = self._emit("recv_async", site, expected, None, x=_DIRECTION[direction], y=number)
         pending = PendingRecv(self, number, request, direction, place, handle)
         self._pending[number] = pending
@@ -439,10 +450,7 @@ class TLContext(Views):
             self._port.wait_send(pending.request, place)
             self._release_source(pending)
         elif handle is not None:
-            data, kind = self._port.wait_recv(pending.request, place)
-            handle.data = handle.block.data = data
-            handle.dtype = kind
-            handle.nbytes = handle.size * ITEMSIZE[kind]
+            handle.data = handle.block.data = self._port.wait_recv(pending.request, place)[0]
         pending.done = True
         self._pending.pop(pending.number, None)
         return handle
@@ -458,8 +466,8 @@ class TLContext(Views):
         return self._requests - 1
 
     def _direction(self, direction: Any) -> str:
-        if direction in _DIRECTION:
-            return direction  # type: ignore[no-any-return]
+        if type(direction) is str and direction in _DIRECTION:
+            return direction
         try:
             return check_direction(direction)
         except KernelError as error:
@@ -481,7 +489,7 @@ class TLContext(Views):
         if name.startswith("_"):
             raise AttributeError(name)
         known = sorted(n for n in dir(type(self)) if not n.startswith("_"))
-        raise AttributeError("tl has no such operation: " + unknown("name", name, known))
+        raise UnknownOperationError("misuse", unknown("tl operation", name, known), "", self._sites.place_here())
 
 
 def _elementwise(op: str, operands: int, meaning: str) -> Callable[..., Any]:

@@ -1,11 +1,12 @@
 """Views: other shapes of the same elements. They cost no command; a view keeps the memory behind it alive."""
 
 from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
 
-from kernbench.common.pe_commands import TensorHandle
+from kernbench.common.pe_commands import NO_BLOCK, TensorHandle
 from kernbench.triton_emu.arithmetic import Arithmetic
 from kernbench.triton_emu.core import Shape
 
@@ -38,7 +39,7 @@ class Views(Arithmetic):
             if handle.ndim < 2:
                 self._fail("shape", f"trans needs two axes; got a handle of shape {handle.shape}")
             return (*axes[:-2], axes[-1], axes[-2])
-        order = tuple(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else dims
+        order = self._whole_numbers(_unwrapped(dims))
         if tuple(sorted(order)) != axes:
             self._fail("shape", f"trans: {order} is not an order of the {handle.ndim} axes of shape {handle.shape}")
         return order
@@ -46,10 +47,10 @@ class Views(Arithmetic):
     def reshape(self, input: TensorHandle, *shape: Any) -> TensorHandle:
         """The same elements, in row-major order, under another shape; one size may be -1."""
         handle = self._handle("reshape", input)
-        wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        sizes = self._fill_in(handle, tuple(int(n) for n in wanted))
-        data = None if handle.data is None else handle.data.reshape(sizes)
-        return self._view(handle, sizes, None, 0, data)
+        sizes = self._fill_in(handle, self._whole_numbers(_unwrapped(shape)))
+        # HBM the kernel points at itself has no array yet, and strides do not survive a reshape
+        whole = self._data(handle) if handle.block is NO_BLOCK and handle.strides is not None else handle.data
+        return self._view(handle, sizes, None, 0, None if whole is None else whole.reshape(sizes))
 
     def view(self, input: TensorHandle, *shape: Any) -> TensorHandle:
         """The same as `reshape`."""
@@ -79,7 +80,7 @@ class Views(Arithmetic):
     def broadcast_to(self, input: TensorHandle, *shape: Any) -> TensorHandle:
         """Axes of size 1 repeated to `shape`."""
         handle = self._handle("broadcast_to", input)
-        sizes = self._shape(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        sizes = self._shape(_unwrapped(shape))
         if self._broadcast("broadcast_to", handle.shape, sizes) != sizes:
             self._fail("shape", f"broadcast_to: {handle.shape} does not stretch to {sizes}")
         lead = len(sizes) - handle.ndim
@@ -90,52 +91,71 @@ class Views(Arithmetic):
             handle, sizes, strides, 0, None if handle.data is None else np.broadcast_to(handle.data, sizes)
         )
 
-    def index(self, input: TensorHandle, index: Any) -> TensorHandle:
-        """`input[index]` with whole numbers, slices, None and ...; a view."""
+    def index(self, input: TensorHandle, items: Any) -> TensorHandle:
+        """`input[items]` with whole numbers, slices, None and ...; a view."""
         handle = self._handle("indexing", input)
-        items = self._items(handle, index if isinstance(index, tuple) else (index,))
+        spread = self._items(handle, items if isinstance(items, tuple) else (items,))
         offset, shape, strides = 0, [], []
         axes = iter(zip(handle.shape, _strides(handle), strict=True))
-        for item in items:
+        picks: list[Any] = []
+        for item in spread:
             if item is None:
                 shape.append(1)
                 strides.append(0)
+                picks.append(None)
                 continue
             size, stride = next(axes)
             start, count, step = self._range(handle, item, size)
             offset += start * stride
+            picks.append(start if count is None else item)
             if count is not None:
                 shape.append(count)
                 strides.append(stride * step)
-        data = None if handle.data is None else handle.data[tuple(items)]
+        data = None if handle.data is None else np.asarray(handle.data[tuple(picks)])
         kept = _row_major(tuple(shape), tuple(strides))
         return self._view(handle, tuple(shape), kept, offset, data)
 
     def _items(self, handle: TensorHandle, items: tuple[Any, ...]) -> list[Any]:
+        """One item for each axis, with ... spread out."""
+        dots = sum(1 for i in items if i is Ellipsis)
         used = sum(1 for i in items if i is not None and i is not Ellipsis)
-        if used > handle.ndim:
-            self._fail("shape", f"{used} indices on a handle of shape {handle.shape}")
+        if used > handle.ndim or dots > 1:
+            self._fail(
+                "misuse" if dots > 1 else "shape", f"{used} indices and {dots} ... on a handle of shape {handle.shape}"
+            )
         fill = [slice(None)] * (handle.ndim - used)
         spread: list[Any] = []
-        for item in items if Ellipsis in items else (*items, Ellipsis):
+        for item in items if dots else (*items, Ellipsis):
             spread.extend(fill if item is Ellipsis else [item])
         return spread
 
     def _range(self, handle: TensorHandle, item: Any, size: int) -> tuple[int, int | None, int]:
         """Start, length (None drops the axis) and step of one index."""
-        if isinstance(item, slice):
-            for bound in (item.start, item.stop):
-                if bound is not None and not -size <= bound <= size:
-                    self._fail("shape", f"slice {item.start}:{item.stop} of an axis of {size} (shape {handle.shape})")
-            span = range(*item.indices(size))
-            return span.start, len(span), span.step
         try:
-            position = int(item)
-        except (TypeError, ValueError):
+            if isinstance(item, slice):
+                return self._slice(handle, item, size)
+            if isinstance(item, (bool, np.bool_)):
+                raise TypeError
+            position = index(item)
+        except TypeError:
             self._fail("misuse", f"{item!r} is no index: use whole numbers, slices, None and ...")
         if not -size <= position < size:
             self._fail("shape", f"index {position} of an axis of {size} (shape {handle.shape})")
         return position % size, None, 1
+
+    def _slice(self, handle: TensorHandle, item: slice, size: int) -> tuple[int, int, int]:
+        for bound in (item.start, item.stop):
+            if bound is not None and not -size <= index(bound) <= size:
+                self._fail("shape", f"slice {item.start}:{item.stop} of an axis of {size} (shape {handle.shape})")
+        if item.step is not None and index(item.step) == 0:
+            self._fail("misuse", "a slice with step 0 has no elements to give")
+        span = range(*item.indices(size))
+        return span.start, len(span), span.step
+
+
+def _unwrapped(values: tuple[Any, ...]) -> Any:
+    """The arguments of f(2, 3) and of f((2, 3)) alike."""
+    return values[0] if len(values) == 1 and not hasattr(values[0], "__index__") else values
 
 
 def _strides(handle: TensorHandle) -> Shape:

@@ -1,0 +1,296 @@
+"""Mesh kernels in time: closed forms, exact small timelines, SimPy on the same model, and the rules of any timing."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernbench import machine, mesh
+from kernbench.bench import find, run_bench
+from kernbench.timing import critical_path, retime, time_recording
+from kernbench.timing.costs import gemm_ps, math_ps
+
+REFERENCE = machine.load("reference")
+BENCH = find("milestone_gqa_llama70b")
+RATES_UP = {
+    "pe.clock": 2.0,
+    "hbm.bandwidth": 1024,
+    "link.bandwidth": 256,
+    "cube_link.bandwidth": 512,
+}
+LATENCIES = ("hbm.latency", "link.latency", "cube_link.latency")
+
+
+def record(kernel, ranks=1, described=REFERENCE, tensors=1):
+    host = mesh.Host(described, ranks=ranks, shapes_only=True)
+    arguments = [host.empty((ranks * 64, 64), "f32", axis=0) for _ in range(tensors)]
+    run = host.launch(kernel, *arguments)
+    assert run.safe, run.findings
+    return run
+
+
+def total(kernel, ranks=1, described=REFERENCE):
+    return time_recording(record(kernel, ranks, described).recording, described).total_ps
+
+
+@pytest.mark.parametrize(("m", "n", "k", "cycles"), [(512, 512, 128, 6112), (2048, 2048, 128, 97792), (1, 1, 1, 255)])
+def test_gemm_closed_form(m, n, k, cycles):
+    big = REFERENCE.override({"gemm.rows": 128, "gemm.columns": 128})
+    assert gemm_ps(big, ((m, k), "f16", "scratch"), ((k, n), "f16", "scratch")) == cycles * 1000
+
+
+def test_gemm_rates_follow_the_narrowest_operand():
+    def cycles(a, b):
+        return gemm_ps(REFERENCE, ((64, 128), a, ""), ((128, 64), b, "")) // 1000
+
+    assert cycles("f16", "bf16") == 126 + 128
+    assert cycles("f8e4m3", "f8e5m2") == 126 + 64
+    assert cycles("f16", "f32") == 126 + 512
+
+
+def test_math_rates():
+    assert math_ps(REFERENCE, "simple", 1280) == 10_000
+    assert math_ps(REFERENCE, "exp", 1280) == 80_000
+    assert math_ps(REFERENCE, "softmax", 1280) == 3 * 10_000 + 2 * 80_000
+    assert math_ps(REFERENCE, "simple", 0) == math_ps(REFERENCE, "exp", 0) == 0
+
+
+def test_a_load_is_dispatch_latency_and_bytes():
+    def one_load(x_ptr, *, tl):
+        tl.load(x_ptr, shape=(64, 64), dtype="f32")
+
+    assert total(one_load) == 8_000 + 300_000 + 64 * 64 * 4 * 1_000 // 512
+
+
+def test_engines_overlap_but_each_is_in_order():
+    def two(x_ptr, *, tl):
+        a = tl.zeros((64, 64))
+        return tl.exp(a), tl.dot(a, a)
+
+    # zeros at 8 ns for 32 cycles; exp (256 cycles) and dot (126 + 256 cycles) side by side after it
+    assert total(two) == (8 + 32 + 382) * 1000
+
+
+def test_a_message_is_bytes_and_a_hop():
+    def pass_on(x_ptr, *, tl):
+        if tl.program_id(0) == 0:
+            tl.send(dir="E", src=tl.zeros((64, 64)))
+        else:
+            tl.recv(dir="W", shape=(64, 64), dtype="f32")
+
+    assert total(pass_on, 2) == (8 + 32 + 128 + 20) * 1000
+
+
+def test_scratch_is_not_written_while_it_is_read():
+    def reuse(x_ptr, *, tl):
+        for _ in range(4):
+            x = tl.load(x_ptr, shape=(64, 64), dtype="f32")
+            y = tl.exp(x)
+            del x, y
+
+    small = REFERENCE.override({"pe.scratch": 64 * 64 * 4 * 2})
+    one_at_a_time = total(reuse, 1, small)
+    # each load waits for the exp that reads the space before it
+    load, exp = 300_000 + 32_000, 256_000
+    assert one_at_a_time >= 4 * (load + exp)
+
+
+def token_ring(rounds):
+    def kernel(x_ptr, *, tl):
+        rank, n = tl.program_id(0), tl.num_programs(0)
+        token = tl.zeros((64, 64))
+        for turn in range(rounds):
+            if rank > 0 or turn > 0:
+                token = tl.recv(dir="W", shape=(64, 64), dtype="f32")
+            token = token + 1.0
+            if rank < n - 1 or turn < rounds - 1:
+                tl.send(dir="E", src=token)
+
+    return kernel
+
+
+def simpy_ring(ranks, rounds, dispatch, work, bytes_time, latency, hops):
+    """The same ring as processes: dispatch, work, a link that carries one message at a time, a hop."""
+    env = simpy.Environment()
+    boxes = [simpy.Store(env) for _ in range(ranks)]
+    ends = []
+
+    def deliver(to, delay):
+        yield env.timeout(delay)
+        boxes[to].put("token")
+
+    def program(rank):
+        # zeros, then in each turn: receive, add, send; the CPU waits for both messages, not for the adder
+        yield env.timeout(dispatch)
+        adder = env.now + work
+        for turn in range(rounds):
+            if rank > 0 or turn > 0:
+                yield env.timeout(dispatch)
+                yield boxes[rank].get()
+            yield env.timeout(dispatch)
+            adder = max(adder, env.now) + work
+            if rank < ranks - 1 or turn < rounds - 1:
+                yield env.timeout(dispatch)
+                yield env.timeout(max(0, adder - env.now))
+                yield env.timeout(bytes_time)
+                to = (rank + 1) % ranks
+                env.process(deliver(to, latency * hops[rank]))
+            ends.append(max(adder, env.now))
+
+    for rank in range(ranks):
+        env.process(program(rank))
+    env.run()
+    return max(ends)
+
+
+@pytest.mark.parametrize(("ranks", "rounds"), [(2, 1), (4, 3), (8, 5)])
+def test_token_ring_takes_exactly_what_simpy_says(ranks, rounds):
+    host = mesh.Host(REFERENCE, ranks=ranks, install="ring", shapes_only=True)
+    run = host.launch(token_ring(rounds), host.empty((ranks, 1), "f32", axis=0))
+    assert run.safe, run.findings
+    ours = time_recording(run.recording, REFERENCE).total_ps
+    hops = [host._grid.distance(r, (r + 1) % ranks) for r in range(ranks)]
+    assert ours == simpy_ring(ranks, rounds, 8_000, 32_000, 128_000, 20_000, hops)
+
+
+# Rules any timing must pass
+
+
+@pytest.fixture(scope="module")
+def panels():
+    small = {"context": 48, "d_head": 32, "h_q": 8, "h_kv": 2, "lengths": ()}
+    return {name: run_bench(BENCH, name, small).recording for name in BENCH.panels}
+
+
+PANELS = list(BENCH.panels)
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_never_faster_than_the_floor(panels, panel):
+    run = retime(run_bench(BENCH, panel, {"context": 48, "d_head": 32, "h_q": 8, "h_kv": 2, "lengths": ()}), REFERENCE)
+    floors = run.metrics["floors_ps"]
+    assert run.metrics["time_ps"] >= max(floors.values())
+    assert run.metrics["floor_ratio"] >= 1
+    assert all(0 <= u <= 1 for u in run.metrics["utilisation"].values())
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_the_critical_path_accounts_for_every_picosecond(panels, panel):
+    timing = time_recording(panels[panel], REFERENCE)
+    path = critical_path(timing)
+    assert sum(path.shares.values()) == timing.total_ps
+    assert path.steps[-1].finish == timing.total_ps
+    for before, after in zip(path.steps, path.steps[1:], strict=False):
+        assert before.finish <= after.start
+    assert all(s.where is not None for s in path.steps if s.name != "start")
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_half_the_rates_and_twice_the_latencies_take_twice_as_long(panels, panel):
+    slow = REFERENCE.override({"pe.clock": 0.5} | {k: v / 4 for k, v in RATES_UP.items() if k != "pe.clock"})
+    slow = slow.override({k: 2 * _value(REFERENCE, k) for k in LATENCIES})
+    once, twice = (time_recording(panels[panel], m).total_ps for m in (REFERENCE, slow))
+    # every transfer is rounded up to a whole picosecond by itself
+    assert abs(twice - 2 * once) <= 2 * len(panels[panel].streams) * 100
+
+
+def _value(described, key):
+    table, name = key.split(".")
+    return getattr(getattr(described, table), name)
+
+
+@pytest.mark.parametrize("panel", PANELS)
+@pytest.mark.parametrize("key", [*RATES_UP, *LATENCIES])
+def test_faster_is_not_slower_here(panels, panel, key):
+    value = RATES_UP.get(key, 0.0 if key in LATENCIES else None)
+    faster = REFERENCE.override({key: value})
+    assert time_recording(panels[panel], faster).total_ps <= time_recording(panels[panel], REFERENCE).total_ps
+
+
+def test_topology_matters(panels):
+    far = REFERENCE.override({"cube_link.latency": 5000})
+    assert (
+        time_recording(panels["multi_user_decode"], far).total_ps
+        > time_recording(panels["multi_user_decode"], REFERENCE).total_ps
+    )
+    assert (
+        time_recording(panels["single_user_decode"], far).total_ps
+        == time_recording(panels["single_user_decode"], REFERENCE).total_ps
+    )
+
+
+def test_conservation_of_bytes(panels):
+    timing = time_recording(panels["single_user_prefill"], REFERENCE)
+    sent = sum(c.nbytes for s in panels["single_user_prefill"].streams for c in s if c.op == "send")
+    received = sum(c.nbytes for s in panels["single_user_prefill"].streams for c in s if c.op == "recv")
+    assert int(timing.lowered.pieces.nbytes.sum()) == sent == received
+
+
+def test_zero_work_takes_no_engine_time():
+    def nothing(x_ptr, *, tl):
+        tl.exp(tl.zeros((0, 64)))
+        tl.load(x_ptr, shape=(0, 64), dtype="f32")
+
+    assert total(nothing) == 3 * 8_000
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 6), st.integers(1, 6))
+def test_deeper_queues_are_not_slower_where_nothing_is_shared(depth, more):
+    def kernel(x_ptr, *, tl):
+        for i in range(6):
+            if tl.program_id(0) == 0:
+                tl.send(dir="E", src=tl.zeros((64, 64)))
+            else:
+                tl.exp(tl.recv(dir="W", shape=(64, 64), dtype="f32") * float(i))
+
+    shallow, deep = (REFERENCE.override({"ipcq.depth": d}) for d in (depth, depth + more))
+    assert total(kernel, 2, deep) <= total(kernel, 2, shallow)
+
+
+def test_the_same_digits_on_any_hash_seed():
+    script = (
+        "from kernbench.bench import find, run_bench\n"
+        "from kernbench.timing import retime\n"
+        "from kernbench.machine import load\n"
+        "b = find('milestone_gqa_llama70b')\n"
+        "small = {'context': 24, 'd_head': 16, 'h_q': 4, 'h_kv': 2}\n"
+        "print([retime(run_bench(b, p, small), load('reference')).metrics['time_ps']"
+        " for p in ('single_user_prefill', 'single_user_decode')])\n"
+    )
+    outputs = set()
+    for seed in ("0", "1", "4242"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+        )
+        outputs.add(done.stdout)
+    assert len(outputs) == 1
+
+
+def test_retiming_with_other_rates_needs_no_new_graph(panels):
+    timing = time_recording(panels["single_user_decode"], REFERENCE)
+    fast = REFERENCE.override({"hbm.bandwidth": 2048})
+    assert timing.again(fast).lowered is timing.lowered
+    assert timing.again(fast).total_ps == time_recording(panels["single_user_decode"], fast).total_ps
+
+
+def test_a_wrong_or_unsafe_run_gets_no_time():
+    run = run_bench(
+        BENCH, "single_user_prefill", {"context": 24, "d_head": 16, "h_q": 4, "h_kv": 2, "machine.ipcq.depth": 1}
+    )
+    assert "time_ps" not in retime(run, REFERENCE).metrics
+
+
+def test_timeline_spans_do_not_overlap_on_a_lane(panels):
+    run = run_bench(BENCH, "single_user_decode", {"context": 48, "d_head": 32, "h_q": 8, "h_kv": 2})
+    line = retime(run, REFERENCE).timeline
+    assert line.unit == "ps"
+    order = np.lexsort((line.start, line.lane))
+    same = line.lane[order][1:] == line.lane[order][:-1]
+    assert (line.start[order][1:][same] >= line.finish[order][:-1][same]).all()
