@@ -44,5 +44,5 @@ def main() -> None:
     try:
         app()
     except KernbenchError as error:
-        errors().print(f"error: {error}", style="red", markup=False, highlight=False)
+        errors().print(f"error: {error}", style="red", soft_wrap=True)
         sys.exit(MISUSE)

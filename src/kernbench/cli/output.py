@@ -1,5 +1,6 @@
 """Where the commands print: results on standard output, progress and errors on standard error; the exit codes."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,14 +11,16 @@ RIGHT_AND_SAFE, FOUND, MISUSE = 0, 1, 2
 
 
 def results() -> Console:
-    """Standard output; wide enough that tables are whole when it is no terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, 160))
+    """Standard output; wide enough that tables are whole when it is no terminal and nobody says how wide it is."""
+    console = Console(markup=False, highlight=False)
+    if console.is_terminal or "COLUMNS" in os.environ:
+        return console
+    return Console(markup=False, highlight=False, width=160)
 
 
 def errors() -> Console:
     """Standard error."""
-    return Console(stderr=True)
+    return Console(stderr=True, markup=False, highlight=False)
 
 
 @contextmanager

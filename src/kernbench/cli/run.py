@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from kernbench.bench import Bench, describe, find, run_bench
-from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, progress, results
+from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, progress, results
 from kernbench.common.errors import BenchError
-from kernbench.report import run_text, runs_table
-from kernbench.result.run import Run, write_json
+from kernbench.report import run_text, runs_table, trace_bytes
+from kernbench.result.run import Run, write_bytes, write_json
 from kernbench.safety.budget import Budget
 
 NAME = Annotated[str, typer.Argument(help="A bench's name, or the path of a .py file that defines one.")]
@@ -17,11 +17,14 @@ PANEL = Annotated[str | None, typer.Option("--panel", "-p", help="One panel; wit
 SETTINGS = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="key=value: a parameter, or machine.KEY of the machine file.")
 ]
-SEED = Annotated[int, typer.Option(help="Seed of the inputs.")]
+SEED = Annotated[int, typer.Option(help="Seed of the inputs.", min=0)]
 DTYPE = Annotated[str | None, typer.Option(help="Element type; short for --set dtype=...")]
 SCHEDULE = Annotated[str, typer.Option(help="Order in which programs take turns: canonical, reversed or a seed.")]
 STEPS = Annotated[int, typer.Option(help="Commands one program may dispatch before it is stopped.", min=1)]
 SECONDS = Annotated[float, typer.Option(help="Seconds one program may go without a command.", min=0.01)]
+TRACE = Annotated[
+    Path | None, typer.Option("--trace", help="Write a Perfetto trace of the (last) run's timeline to this file.")
+]
 JSON = Annotated[Path | None, typer.Option("--json", help="Write the results to this file.")]
 
 
@@ -35,6 +38,7 @@ def run(
     max_steps: STEPS = Budget.steps,
     max_seconds: SECONDS = Budget.seconds,
     json: JSON = None,
+    trace: TRACE = None,
 ) -> None:
     """Run a bench: is it right, is it safe.
 
@@ -42,19 +46,33 @@ def run(
     """
     bench = find(name)
     values = parse_settings(bench, settings or [], dtype)
-    if json is not None and not json.parent.is_dir():
-        raise BenchError(f"--json {json}: there is no folder {json.parent}")
+    for option, file in (("--json", json), ("--trace", trace)):
+        if file is not None and (file.is_dir() or not file.parent.is_dir()):
+            raise BenchError(f"{option} {file}: there is no folder {file.parent} to write it to, or it is one itself")
     options = {"schedule": int(schedule) if schedule.isdigit() else schedule, "budget": Budget(max_steps, max_seconds)}
     runs = _run_all(bench, [panel] if panel else list(bench.panels) or [None], values, seed, options)
     console = results()
-    console.print(runs_table(f"{bench.name}: {bench.summary}", runs))
+    console.print(runs_table(f"{bench.name}: {bench.summary}", runs, console.width))
+    good = [r for _, r in runs if r.ok and r.right is not None]
+    console.print(f"{len(good)} of {len(runs)} right and safe")
     for title, result in runs:
         if not result.ok:
             console.print(run_text(title, result), highlight=False, soft_wrap=True)
+    if trace is not None:
+        _write_trace(trace, runs)
     if json is not None:
         write_json(json, {"bench": bench.name, "runs": [r.to_dict() for _, r in runs]})
-    good = all(r.ok and r.right is not None for _, r in runs)
-    raise typer.Exit(RIGHT_AND_SAFE if good else FOUND)
+    raise typer.Exit(RIGHT_AND_SAFE if len(good) == len(runs) else FOUND)
+
+
+def _write_trace(file: Path, runs: list[tuple[str, Run]]) -> None:
+    timed = [(title, r.timeline) for title, r in runs if r.timeline is not None]
+    if not timed:
+        errors().print("no trace written: no run is right and safe, so none has a time")
+        return
+    title, line = timed[-1]
+    write_bytes(file, trace_bytes(line))
+    errors().print(f"trace of {title} written to {file}; open it in the Perfetto UI", soft_wrap=True)
 
 
 def _run_all(
@@ -65,7 +83,7 @@ def _run_all(
         for panel in panels:
             title = panel or bench.name
             bar.update(bar.task_ids[0], description=title)
-            runs.append((title, run_bench(bench, panel, values, seed, **options)))
+            runs.append((title, run_bench(bench, panel, values, seed, timed=True, **options)))
             bar.advance(bar.task_ids[0])
     return runs
 

@@ -33,7 +33,7 @@ def show(
     bench = find(name)
     values = parse_settings(bench, settings or [], dtype)
     console = results()
-    console.print(f"[bold]{bench.name}[/bold]: {bench.summary}", highlight=False)
+    console.print(f"{bench.name}: {bench.summary}")
     console.print(_parameters(bench))
     if bench.panels:
         console.print(_panels(bench))

@@ -2,6 +2,15 @@
 
 from kernbench.report.findings import finding_text, findings_text
 from kernbench.report.tables import commands_table, runs_table
+from kernbench.report.trace import trace_bytes
 from kernbench.report.verdict import comparison_text, run_text
 
-__all__ = ["commands_table", "comparison_text", "finding_text", "findings_text", "run_text", "runs_table"]
+__all__ = [
+    "commands_table",
+    "comparison_text",
+    "finding_text",
+    "findings_text",
+    "run_text",
+    "runs_table",
+    "trace_bytes",
+]

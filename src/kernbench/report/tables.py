@@ -1,6 +1,8 @@
 """Tables: many runs side by side, and the commands of a program."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -9,47 +11,66 @@ from kernbench.common.pe_commands import PeCommand, TensorHandle
 from kernbench.report.verdict import answer
 from kernbench.result.run import Run
 
+# columns in order: name, whether a narrow terminal still shows it
+_COLUMNS = (
+    ("right", True),
+    ("safe", True),
+    ("rel. L2", False),
+    ("commands", False),
+    ("time", True),
+    ("bound", True),
+    ("x floor", True),
+    ("gemm/math/dma", False),
+)
+NARROW = 110
 
-def runs_table(title: str, runs: Iterable[tuple[str, Run]]) -> Table:
-    """One row a run: right, safe, errors, findings and what it did."""
+
+def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = NARROW) -> Table:
+    """One row a run: right, safe, error, time, what bounds it, how busy the engines were, findings."""
     table = Table(title=title, title_justify="left")
-    for name in ("panel", "right", "safe"):
-        table.add_column(name, no_wrap=True)
-    for name in ("max error", "rel. L2", "ranks", "commands", "GFLOP", "sent", "scratch"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("findings")
+    table.add_column("panel", no_wrap=True)
+    shown = [(name, always) for name, always in _COLUMNS if always or width >= NARROW]
+    for name, _ in shown:
+        table.add_column(name, justify="left" if name in ("right", "safe") else "right", no_wrap=True)
+    table.add_column("findings", overflow="fold")
     for name, run in runs:
-        table.add_row(*_row(name, run))
+        cells = _cells(run)
+        kinds = sorted({f.kind for f in run.findings})
+        last = Text(", ".join(kinds) or "none", style="red" if kinds else "dim")
+        table.add_row(name, *(cells[column] for column, _ in shown), last)
     return table
 
 
-def _row(name: str, run: Run) -> list[str | Text]:
-    compared = run.comparison or []
-    error = max((c.max_abs for c in compared), default=None)
-    l2 = max((c.relative_l2 for c in compared), default=None)
-    kinds = sorted({f.kind for f in run.findings})
-    metrics = run.metrics
-    return [
-        name,
-        answer(run.right),
-        answer(run.safe),
-        "" if error is None else f"{error:.2e}",
-        "" if l2 is None else f"{l2:.2e}",
-        str(run.origin.get("ranks", "")),
-        f"{metrics.get('commands', 0):,}",
-        f"{metrics.get('flops', 0) / 1e9:.3f}",
-        size(metrics.get("send_bytes", 0)),
-        size(metrics.get("scratch_peak_bytes", 0)),
-        Text(", ".join(kinds) or "none", style="red" if kinds else "dim"),
-    ]
+def _cells(run: Run) -> dict[str, str | Text]:
+    l2 = max((c.relative_l2 for c in run.comparison or []), default=None)
+    time, bound, ratio, busy = _time(run.metrics)
+    return {
+        "right": answer(run.right),
+        "safe": answer(run.safe),
+        "rel. L2": "" if l2 is None else f"{l2:.2e}",
+        "commands": f"{run.metrics.get('commands', 0):,}",
+        "time": time,
+        "bound": bound,
+        "x floor": ratio,
+        "gemm/math/dma": busy,
+    }
 
 
-def size(nbytes: float) -> str:
-    """Bytes as people read them."""
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if nbytes >= scale:
-            return f"{nbytes / scale:.1f} {unit}"
-    return f"{int(nbytes)} B"
+def _time(metrics: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Time, what bounds it, how far from that floor, and how busy the engines were; empty where there is no time."""
+    if "time_ps" not in metrics:
+        return "", "", "", ""
+    used, ratio = metrics["utilisation"], metrics["floor_ratio"]
+    busy = "/".join(f"{100 * used[engine]:.0f}" for engine in ("gemm", "math", "dma")) + " %"
+    return duration(metrics["time_ps"]), metrics["bound"], "" if ratio is None else f"{ratio:.2f}", busy
+
+
+def duration(picoseconds: int) -> str:
+    """A time as people read it."""
+    for unit, scale in (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3)):
+        if picoseconds >= scale:
+            return f"{picoseconds / scale:.4g} {unit}"
+    return f"{picoseconds} ps"
 
 
 def commands_table(title: str, commands: Sequence[PeCommand], first: int) -> Table:
@@ -61,7 +82,7 @@ def commands_table(title: str, commands: Sequence[PeCommand], first: int) -> Tab
     for number, command in enumerate(commands, first):
         operands, result = _operands(command)
         table.add_row(
-            str(number), command.op, command.engine, operands, result, str(command.where.line), Text(command.where.text)
+            str(number), command.op, command.engine, operands, result, Path(str(command.where)).name, command.where.text
         )
     return table
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
 from kernbench.result.comparison import Comparison
 from kernbench.result.finding import Finding
 from kernbench.result.recording import Recording
+from kernbench.result.timeline import Timeline
 
 SCHEMA = 1
 
@@ -25,7 +27,7 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """What a launch computed, found and recorded.
 
@@ -39,7 +41,7 @@ class Run:
     status: Status
     recording: Recording | None = None
     comparison: list[Comparison] | None = None
-    timeline: Any = None
+    timeline: Timeline | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
     views: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, Any] = field(default_factory=dict)
@@ -60,6 +62,15 @@ class Run:
     def ok(self) -> bool:
         """Safe, and not known to be wrong."""
         return self.safe is not False and self.right is not False
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(sorted({f.kind for f in self.findings})) or "none"
+        commands = self.metrics.get("commands", 0)
+        outputs = ", ".join(self.outputs) or "none"
+        return (
+            f"<Run {self.status}: right {self.right}, safe {self.safe}; findings: {kinds}; outputs: {outputs}; "
+            f"{commands:,} commands>"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: verdicts, findings, comparisons, metrics and origin, without the arrays."""
@@ -82,11 +93,20 @@ class Run:
 
 
 def write_json(path: str | Path, data: Any) -> None:
-    """Write `data` as JSON beside `path`, then move it into place, so that no half file is ever seen."""
+    """Write `data` as JSON, whole or not at all."""
+    write_bytes(path, (json.dumps(_plain(data), indent=2, allow_nan=False) + "\n").encode())
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write beside `path`, then move into place, so that no half file is ever seen."""
     target = Path(path)
     partial = target.with_name(target.name + ".partial")
-    partial.write_text(json.dumps(_plain(data), indent=2, allow_nan=False) + "\n")
-    partial.replace(target)
+    try:
+        partial.write_bytes(content)
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise MisuseError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _plain(value: Any) -> Any:

@@ -25,6 +25,8 @@ CODE = {name: row.code for name, row in OPERATIONS.items()}
 # engines of a program, in lane order; DMA channels follow
 CPU, GEMM, MATH, OUT = 0, 1, 2, 3
 FIRST_DMA = OUT + len(DIRECTIONS)
+# commands that hold the CPU until they are done
+BLOCKING = ("send", "recv", "wait", "read_value")
 _ENGINE = {"cpu": CPU, "gemm": GEMM, "math": MATH, "dma": FIRST_DMA, "ipcq": CPU}
 
 
@@ -87,7 +89,7 @@ def lower(recording: Recording, channels: int, depth: int, slot: int) -> Lowered
     _set_entries(entry, pieces.send, pieces.push)
     _set_entries(entry, pieces.recv, pieces.take)
     nodes = len(columns.op) + len(recording.streams) + 2 * len(pieces.push)
-    blocking = np.isin(columns.op, [CODE[n] for n in ("send", "recv", "wait", "read_value")])
+    blocking = np.isin(columns.op, [CODE[n] for n in BLOCKING])
     nbytes = np.array([int(np.prod(s)) * ITEMSIZE[d] for s, d, _ in recording.tables.types] or [0], np.int64)
     awaited = _awaited(columns)
     arguments = (

@@ -13,8 +13,9 @@ from kernbench.result.run import Run
 from kernbench.result.timeline import Timeline
 from kernbench.timing.clock import Timing, time_recording
 from kernbench.timing.critical import critical_path
+from kernbench.timing.graph import Ints
 from kernbench.timing.lanes import lane_numbers, lanes
-from kernbench.timing.lower import CODE, FIRST_DMA, GEMM, MATH, Lowered
+from kernbench.timing.lower import BLOCKING, CODE, FIRST_DMA, GEMM, MATH, Lowered
 
 
 def retime(run: Run, machine: Machine) -> Run:
@@ -31,7 +32,12 @@ def timeline(timing: Timing) -> Timeline:
     commands, programs, pieces = lowered.commands, len(lowered.recording.streams), len(lowered.pieces.push)
     starts = np.full(programs, -1, np.int64)
     owner = np.concatenate([np.arange(commands), starts, lowered.pieces.send, lowered.pieces.recv])
-    shown = np.flatnonzero((times.finish > times.start) & (owner >= 0))
+    start = times.start.copy()
+    waits = lowered.engine < FIRST_DMA
+    waits &= (lowered.engine != GEMM) & (lowered.engine != MATH)
+    # messages and waits fill their lane from their dispatch until they are done
+    start[:commands][waits] = issued(timing)[waits]
+    shown = np.flatnonzero((times.finish > start) & (owner >= 0))
     position = np.full(lowered.graph.nodes, -1, np.int64)
     position[shown] = np.arange(len(shown))
     push = commands + programs + np.arange(pieces)
@@ -44,11 +50,23 @@ def timeline(timing: Timing) -> Timeline:
         lane_numbers(lowered)[shown],
         lowered.columns.op[owner[shown]],
         lowered.columns.site[owner[shown]],
-        times.start[shown],
+        start[shown],
         times.finish[shown],
         flows[(flows >= 0).all(axis=1)],
         critical_path(timing).steps,
     )
+
+
+def issued(timing: Timing) -> Ints:
+    """When the CPU had dispatched each command: so many dispatches after the last command that held it."""
+    lowered, columns = timing.lowered, timing.lowered.columns
+    index = np.arange(lowered.commands)
+    first = columns.first[columns.program]
+    holds = np.isin(columns.op, [CODE[name] for name in BLOCKING])
+    held = np.where(holds, index, -1)
+    before = np.maximum.accumulate(np.concatenate([[-1], held[:-1]])) if len(held) else held
+    free = np.where(before >= first, timing.times.finish[: len(index)][before], 0)
+    return free + (index - np.maximum(before, first - 1)) * timing.rates.dispatch
 
 
 def measure(timing: Timing) -> dict[str, Any]:
