@@ -108,7 +108,19 @@ def test_known_benches():
         (OWN + "\nother = Bench('two', '', Parameters, inputs, golden, host, launch)\n", "defines 2 benches"),
         (OWN.replace('Bench("own"', 'Bench("not a name"'), "Python identifier"),
         (OWN.replace("return torch.launch(", "torch.launch("), "launch must return the Run"),
-        (OWN.replace('return {"o": Expected', 'return {"p": Expected'), "golden names output 'p'; the launch gave"),
+        (
+            OWN.replace("def launch(p, x, *, torch)", "def launch(p, x, *, host)"),
+            "launch of bench own raised TypeError",
+        ),
+        (
+            OWN.replace('return {"o": Expected', '1 / 0\n    return {"o": Expected'),
+            "golden of bench own raised ZeroDivision",
+        ),
+        (
+            OWN.replace('return {"o": Expected(2.0 * x["x"].astype(np.float64), 0, 2)}', "return {}"),
+            "says nothing of output",
+        ),
+        (OWN.replace('return {"o": Expected', 'return {"p": Expected'), "golden says nothing of output 'o'"),
     ],
 )
 def test_bad_files(tmp_path, content, words):

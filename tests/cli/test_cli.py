@@ -67,7 +67,7 @@ def test_findings_end_with_one_and_show_source():
         (["run", "milestone"], "known: milestone_gqa_llama70b"),
         (["run", MILESTONE, "--panel", "nope"], "known: single_user_prefill"),
         (["run", MILESTONE, "--set", "heads=3"], "unknown parameter 'heads'"),
-        (["run", MILESTONE, "--set", "h_q=many"], "a int is wanted"),
+        (["run", MILESTONE, "--set", "h_q=many"], "a whole number is wanted"),
         (["run", MILESTONE, "--set", "h_q"], "key=value is wanted"),
         (["run", MILESTONE, "--set", "h_q=9"], "must be a multiple of h_kv"),
         (["run", MILESTONE, "--set", "n_ranks=9"], "choose 1 to 8"),

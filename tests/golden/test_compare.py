@@ -102,7 +102,7 @@ def test_not_a_number(reference, right):
 
 def test_nothing_was_stored(reference, right):
     reason = compare(np.full_like(right, np.nan), reference).reason
-    assert reason.endswith("every element is NaN, which is what fresh memory holds")
+    assert reason.endswith("every element is NaN, which is what fresh memory holds and what a bad read gives")
 
 
 def test_nan_where_no_key_is_visible():

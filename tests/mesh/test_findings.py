@@ -112,7 +112,7 @@ def test_depth_one_deadlocks_and_says_which_depth_would_do(schedule):
     run = launch(send_two_then_receive, overrides={"ipcq.depth": 1}, schedule=schedule)
     finding = only(run, "deadlock")
     at(finding, send_two_then_receive, "tl.send")
-    assert "depth 2 (now 1" in finding.hint
+    assert "depth 2 or more (now 1" in finding.hint
     assert launch(send_two_then_receive, overrides={"ipcq.depth": 2}, schedule=schedule).safe
 
 
@@ -160,7 +160,7 @@ def test_send_without_a_neighbour():
     assert finding.ranks == (0, 1, 2)
     assert finding.count == 3
     assert "send N: rank 0 has no neighbour there; installed directions: E" in finding.message
-    assert 'install="ring"' in finding.hint
+    assert "install another wiring" in finding.hint
 
 
 def test_receive_without_a_neighbour_gives_poison_and_goes_on():
@@ -448,7 +448,7 @@ def stores_nothing(q_ptr, o_ptr, *, tl):
 
 def test_output_never_written():
     finding = only(launch(stores_half, 3), "output-unwritten")
-    assert "48 elements of output 'o' were never written: on rank 1 24, the first at [1, 0]" in finding.message
+    assert "48 elements of output 'o' were never written: 24 of them on rank 1, the first at [1, 0]" in finding.message
     assert finding.ranks == (1, 2)
     assert "64 elements" in only(launch(stores_nothing), "output-unwritten").message
 

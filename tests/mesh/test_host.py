@@ -62,7 +62,7 @@ def test_replicas_are_the_ranks_own():
 
     host = mesh.Host("small", ranks=3)
     w = host.replicate(np.zeros(2, np.float32))
-    assert host.launch(mark, w).safe
+    assert [f.kind for f in host.launch(mark, w).findings] == ["output-disagreement"]
     with pytest.raises(DisagreementError, match="copies of 'q' differ between rank 0 and rank 1: 2 elements"):
         host.gather(w)
 
@@ -80,6 +80,61 @@ def test_results_carry_over_between_launches():
     assert host.launch(write, t).outputs == {}
     assert host.launch(read, t, o).safe
     np.testing.assert_array_equal(host.gather(o), [3, 3, 3, 3])
+
+
+def test_a_relaunch_into_the_same_output_is_judged_by_itself():
+    def lazy(q_ptr, o_ptr, rows, columns, *, tl):
+        if tl.program_id(0) == 0:
+            tl.store(o_ptr, tl.load(q_ptr, shape=(rows, columns)))
+
+    host = mesh.Host("small", ranks=2)
+    q, o = host.shard(np.ones((4, 4), np.float32)), host.empty((4, 4), "f32", axis=0)
+    assert host.launch(copy, q, o, 2, 4).safe
+    (finding,) = host.launch(lazy, q, o, 2, 4).findings
+    assert finding.kind == "output-unwritten"
+    assert finding.ranks == (1,)
+
+
+def test_scratch_of_the_ranks_may_differ():
+    def spill(t_ptr, *, tl):
+        tl.store(t_ptr, tl.full((2,), float(tl.program_id(0))))
+
+    host = mesh.Host("small", ranks=3)
+    assert host.launch(spill, host.workspace((2,), "f32")).safe
+
+
+@pytest.mark.parametrize("leave", [SystemExit(0), BaseException("x"), StopIteration(), GeneratorExit()])
+def test_whatever_a_kernel_raises_is_a_finding(leave):
+    def kernel(o_ptr, *, tl):
+        raise leave
+
+    host = mesh.Host("small", ranks=2)
+    run = host.launch(kernel, host.empty((4, 4), "f32"))
+    assert [f.kind for f in run.findings] == ["kernel-error"]
+
+
+def test_a_handle_of_another_pe_or_launch_cannot_be_used():
+    kept = {}
+
+    def leaks(q_ptr, o_ptr, rows, columns, *, tl):
+        value = kept.setdefault("value", tl.load(q_ptr, shape=(rows, columns)))
+        tl.store(o_ptr, value)
+
+    host = mesh.Host("small", ranks=2)
+    q, o = host.shard(np.ones((4, 4), np.float32)), host.empty((4, 4), "f32", axis=0)
+    for ranks in ((1,), (0, 1)):
+        (finding,) = host.launch(leaks, q, o, 2, 4).findings
+        assert finding.kind == "uninitialised-read"
+        assert finding.ranks == ranks
+        assert "a value of another PE" in finding.message
+
+
+def test_reprs_are_short():
+    host = mesh.Host("small", ranks=2)
+    q, o = host.shard(np.ones((400, 4), np.float32)), host.empty((400, 4), "f32", axis=0)
+    run = host.launch(copy, q, o, 200, 4)
+    for thing in (host, q, run, run.recording, run.recording.streams[0]):
+        assert len(repr(thing)) < 200
 
 
 def test_dlpack_arrays():
@@ -166,6 +221,12 @@ def test_impossible_tensors_and_launches():
         host.launch(copy, other.empty((4, 4), "f32"), host.empty((4, 4), "f32"), 4, 4)
     with pytest.raises(MisuseError, match="arguments do not fit copy"):
         host.launch(copy, host.empty((4, 4), "f32"))
+    with pytest.raises(MisuseError, match="argument q_ptr is an array"):
+        host.launch(copy, np.zeros((4, 4), np.float32), host.empty((4, 4), "f32"), 4, 4)
+    with pytest.raises(MisuseError, match="larger than any memory"):
+        host.empty((1 << 40, 1 << 40), "f32")
+    with pytest.raises(MisuseError, match="is no kernel"):
+        host.launch(3, host.empty((4, 4), "f32"))
     with pytest.raises(MisuseError, match="schedule 'sideways'"):
         host.launch(copy, host.empty((4, 4), "f32"), host.empty((4, 4), "f32"), 4, 4, schedule="sideways")
     shapes = mesh.Host("small", ranks=2, shapes_only=True)

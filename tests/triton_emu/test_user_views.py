@@ -157,7 +157,8 @@ def test_a_view_may_read_the_bytes_as_another_type(dtype):
         tl.store(o_ptr, TensorHandle(addr=tile.addr, shape=wanted.shape, dtype=dtype))
 
     got, run = launch(kernel, x, wanted.shape, dtype)
-    assert run.safe, run.findings
+    # as integers, or as what they are; one float type for another is a mistake, though the bytes are the same
+    assert [f.kind for f in run.findings] == ([] if dtype in ("i8", "i32", "f16") else ["type-confusion"])
     assert got.tobytes() == wanted.tobytes()
 
 

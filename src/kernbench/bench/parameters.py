@@ -74,6 +74,13 @@ def _kind(hint: Any) -> str:
     return getattr(hint, "__name__", str(hint))
 
 
+_WANTED = {"int": "a whole number", "float": "a number", "bool": "yes or no", "str": "text"}
+
+
+def _wanted(hint: Any) -> str:
+    return _WANTED.get(_kind(hint), _kind(hint))
+
+
 def _convert(name: str, value: Any, hint: Any) -> Any:
     if get_origin(hint) is tuple:
         items = value.split(",") if isinstance(value, str) else value
@@ -85,7 +92,7 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
     if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint:
-        raise BenchError(f"parameter {name} = {value!r}: a {_kind(hint)} is wanted")
+        raise BenchError(f"parameter {name} = {value!r}: {_wanted(hint)} is wanted")
     return value
 
 
@@ -98,7 +105,7 @@ def _from_text(name: str, text: str, hint: Any) -> Any:
             return _WORDS[text.lower()]
         return hint(text)
     except (ValueError, KeyError):
-        raise BenchError(f"parameter {name} = {text!r}: a {_kind(hint)} is wanted") from None
+        raise BenchError(f"parameter {name} = {text!r}: {_wanted(hint)} is wanted") from None
 
 
 def _check(name: str, value: Any, metadata: Mapping[str, Any]) -> None:

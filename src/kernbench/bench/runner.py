@@ -1,6 +1,7 @@
 """Running a bench: parameters, inputs from a seed, launch, and the golden's verdict, in one Run."""
 
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from kernbench import golden, machine
 from kernbench.bench import parameters
 from kernbench.bench.definition import Bench, Expected
-from kernbench.common.errors import BenchError, unknown
+from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.result.comparison import Comparison
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
@@ -31,18 +32,23 @@ def run_bench(
     on the machine.
     """
     chosen, overrides = _split({**_panel(bench, panel), **(settings or {})})
-    p = parameters.make(bench.parameters, chosen)
-    inputs = bench.inputs(p, np.random.default_rng(seed))
-    host = bench.host(p, _machine(bench, p, overrides))
+    try:
+        p = parameters.make(bench.parameters, chosen)
+        host = _call(bench, "host", bench.host, p, _machine(bench, p, overrides))
+    except KernbenchError as error:
+        if panel is None:
+            raise
+        raise type(error)(f"panel {panel}: {error}") from None
+    inputs = _call(bench, "inputs", bench.inputs, p, np.random.default_rng(seed))
     if schedule is not None:
         host.schedule = schedule
     if budget is not None:
         host.budget = budget
-    run = bench.launch(p, inputs, torch=host)
+    run = _call(bench, "launch", bench.launch, p, inputs, torch=host)
     if not isinstance(run, Run):
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
     if run.status is Status.FINISHED and run.outputs:
-        run.comparison = _compare(bench, run, bench.golden(p, inputs))
+        run.comparison = _compare(bench, run, _call(bench, "golden", bench.golden, p, inputs))
     run.origin.update(
         bench=bench.name,
         panel=panel,
@@ -51,6 +57,19 @@ def run_bench(
         machine_overrides=overrides,
     )
     return _timed(run, host) if timed else run
+
+
+def _call(bench: Bench, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function of the bench; what it raises is told as the bench's own mistake, at its line."""
+    try:
+        return function(*args, **kwargs)
+    except KernbenchError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if f.filename == bench.file] or frames
+        place = f"{own[-1].filename}:{own[-1].lineno}"
+        raise BenchError(f"{place}: {name} of bench {bench.name} raised {type(error).__name__}: {error}") from error
 
 
 def _timed(run: Run, host: Any) -> Run:
@@ -87,6 +106,12 @@ def _machine(bench: Bench, p: Any, overrides: Mapping[str, Any]) -> machine.Mach
 
 def _compare(bench: Bench, run: Run, wanted: Mapping[str, Any]) -> list[Comparison]:
     verdicts = []
+    unjudged = sorted(set(run.outputs) - set(wanted))
+    if unjudged:
+        raise BenchError(
+            f"bench {bench.name}: golden says nothing of output {', '.join(map(repr, unjudged))}; name every output, "
+            "and make what nobody looks at with torch.workspace"
+        )
     for name, expected in wanted.items():
         if name not in run.outputs:
             raise BenchError(f"bench {bench.name}: golden names output {name!r}; the launch gave {sorted(run.outputs)}")

@@ -158,7 +158,10 @@ def as_array(value: Any) -> Array:
     if type(value).__module__.split(".")[0] == "torch":
         return _from_torch(value)
     if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise MisuseError(f"{type(value).__name__} does not hand its data over: {error}") from None
     if hasattr(value, "__array__") or isinstance(value, (list, tuple, int, float)):
         return np.asarray(value)
     raise MisuseError(f"{type(value).__name__} is no array: pass a NumPy array, a torch tensor or a DLPack object")

@@ -227,6 +227,9 @@ class TensorHandle:
     def __getitem__(self, index: Any) -> TensorHandle:
         return _context().index(self, index)  # type: ignore[no-any-return]
 
+    def __iter__(self) -> Any:
+        raise KernelError("misuse", f"{self!r} cannot be looped over", "index it, or loop over range(handle.shape[0])")
+
     def __bool__(self) -> bool:
         return bool(_context().value_of(self))
 

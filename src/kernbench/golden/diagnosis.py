@@ -109,7 +109,11 @@ def _nan_in_empty_rows(measured: Measurement) -> str:
 
 
 def _all_nan(measured: Measurement) -> str:
-    return "every element is NaN, which is what fresh memory holds" if np.isnan(measured.actual).all() else ""
+    return (
+        "every element is NaN, which is what fresh memory holds and what a bad read gives"
+        if np.isnan(measured.actual).all()
+        else ""
+    )
 
 
 def _one_factor(measured: Measurement) -> str:

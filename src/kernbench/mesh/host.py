@@ -61,6 +61,9 @@ class Host:
         self._leaders = [p for p in self._placements if p.leads]
         self._tensors: list[Tensor] = []
 
+    def __repr__(self) -> str:
+        return f"<mesh.Host: {self.ranks} ranks on {self.machine.name}, rank_axis {self.rank_axis}>"
+
     def _check_ranks(self, ranks: Any, available: int) -> int:
         if isinstance(ranks, bool) or not isinstance(ranks, (int, np.integer)) or not 1 <= ranks <= available:
             what = "PEs in a cube" if self.rank_axis == 0 else "cubes"
@@ -117,6 +120,8 @@ class Host:
         sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
         if any(n < 0 for n in sizes):
             raise MisuseError(f"a shape has no negative sizes; got {sizes}")
+        if prod(sizes) * ITEMSIZE[dtype_name(dtype)] > WINDOW // 2:
+            raise MisuseError(f"a tensor of shape {sizes} is larger than any memory: at most {WINDOW // 2} bytes")
         return self._add(name, sizes, dtype_name(dtype), axis, None, is_output)
 
     def _add(
@@ -164,6 +169,9 @@ class Host:
         schedule = self.schedule if schedule is None else schedule
         carries_data = not (self.shapes_only if shapes_only is None else shapes_only or self.shapes_only)
         used = [t for t in arguments.values() if isinstance(t, Tensor)]
+        for tensor in used:
+            for placement in self._leaders:
+                tensor.region(placement.number, placement.rank).begin(tensor.is_output and carries_data)
         setting = Setting(
             self.machine,
             self._placements,
@@ -179,7 +187,7 @@ class Host:
         recording = launch.run()
         outputs = [t for t in used if t.is_output]
         if launch.status is Status.FINISHED and carries_data:
-            self._check_outputs(outputs, launch, _place(kernel))
+            self._check_outputs(used, launch, _place(kernel))
         return Run(
             {t.name: self._merged(t) for t in outputs} if carries_data else {},
             launch.log.findings(),
@@ -193,6 +201,8 @@ class Host:
 
     def _bind(self, kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The kernel's arguments by name; names the tensors after them, and fills in rank_axis."""
+        if not callable(kernel) or inspect.isgeneratorfunction(kernel) or inspect.iscoroutinefunction(kernel):
+            raise MisuseError(f"{kernel!r} is no kernel: a plain function with a keyword argument tl is wanted")
         signature = inspect.signature(kernel)
         parameters = signature.parameters
         if "rank_axis" in parameters and "rank_axis" not in signature.bind_partial(*args).arguments:
@@ -202,8 +212,10 @@ class Host:
         except TypeError as error:
             name = getattr(kernel, "__name__", "kernel")
             raise MisuseError(f"arguments do not fit {name}{signature}: {error}") from None
-        arguments = {n: v for n, v in bound.arguments.items() if n != "tl"}
+        arguments = _flat({n: v for n, v in bound.arguments.items() if n != "tl"})
         for name, value in arguments.items():
+            if hasattr(value, "__array__") and not np.isscalar(value) and np.ndim(value):
+                raise MisuseError(f"argument {name} is an array; hand it to host.shard or host.replicate first")
             if isinstance(value, Tensor):
                 self._check_own(value)
                 if value.name.startswith("tensor "):
@@ -212,11 +224,14 @@ class Host:
                         region.name = value.name
         return arguments
 
-    def _check_outputs(self, outputs: list[Tensor], launch: Launch, where: Place) -> None:
-        for tensor in outputs:
+    def _check_outputs(self, used: list[Tensor], launch: Launch, where: Place) -> None:
+        for tensor in used:
             before = len(launch.log)
-            unwritten(tensor, self._leaders, launch.log, where)
-            if tensor.axis is None and len(launch.log) == before:
+            if tensor.is_output:
+                unwritten(tensor, self._leaders, launch.log, where)
+            regions = [tensor.region(p.number, p.rank) for p in self._leaders]
+            copies = tensor.axis is None and (tensor.is_output or tensor.source is not None)
+            if copies and len(launch.log) == before and any(r.stored for r in regions):
                 disagreeing(tensor, self._leaders, launch.log, where)
 
     def _merged(self, tensor: Tensor) -> Array:
@@ -235,6 +250,19 @@ class Host:
             "schedule": schedule,
             "versions": {"kernbench": __version__, "numpy": np.__version__, "python": platform.python_version()},
         }
+
+
+def _flat(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of *args and **kwargs by names of their own."""
+    flat: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if isinstance(value, tuple) and any(isinstance(v, Tensor) for v in value):
+            flat.update({f"{name}{i}": v for i, v in enumerate(value)})
+        elif isinstance(value, dict) and any(isinstance(v, Tensor) for v in value.values()):
+            flat.update(value)
+        else:
+            flat[name] = value
+    return flat
 
 
 def _address(value: Any) -> Any:

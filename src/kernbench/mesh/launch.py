@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from greenlet import GreenletExit
 from threadpoolctl import threadpool_limits
 
 from kernbench.common.errors import KernbenchError, KernelError
@@ -98,7 +99,7 @@ class Launch:
     def _add_program(self, placement: Placement) -> None:
         setting = self._setting
         memory = AddressSpace(setting.carries_data, lambda window: self._region(window, placement))
-        port = MeshPort(placement.rank, memory, self.log, self._scheduler, setting.carries_data)
+        port = MeshPort(placement, memory, self.log, self._scheduler, setting.carries_data)
         stream = Stream(placement.pe, placement.cube, placement.rank, self._tables)
         context = TLContext(
             placement.pe,
@@ -149,9 +150,14 @@ class Launch:
         except KernbenchError as error:
             port.report("misuse", str(error), "", self._raised_at(error))
             return State.FAILED
-        except Exception as error:
+        except (KeyboardInterrupt, GreenletExit):
+            raise
+        except BaseException as error:
             message = f"{type(error).__name__}: {error}"
-            port.report("kernel-error", message, "the kernel's own code raised this", self._raised_at(error))
+            hint = (
+                "mend the kernel's own code at this line; run_kernel(kernel, TLContext(), ...) gives a full traceback"
+            )
+            port.report("kernel-error", message, hint, self._raised_at(error))
             return State.FAILED
         return State.RETURNED
 
@@ -229,7 +235,7 @@ class Launch:
             return "every receive needs a matching send: check which rank sends in which step, and in which direction"
         depth = max(q.wanted_depth for q in blocked)
         return (
-            f"receive before sending more, or send with send_async; or give the queues depth {depth} "
+            f"receive before sending more, or send with send_async; or give the queues depth {depth} or more "
             f"(now {blocked[0].depth}, machine key ipcq.depth)"
         )
 
@@ -261,8 +267,7 @@ class Launch:
                         "call wait() on what it returned, before the kernel returns",
                         1,
                         (placement.rank,),
-                    ),
-                    pending.direction,
+                    )
                 )
 
 

@@ -8,13 +8,13 @@ from kernbench.result.finding import Finding, FindingLog, Place, rank_ranges
 
 
 def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, where: Place) -> None:
-    """Findings for output elements no store reached."""
+    """Findings for output elements no store reached. What an earlier launch left counts only if this one reads it."""
     missing: dict[int, tuple[int, tuple[int, ...]]] = {}
     for placement in placements:
         region = tensor.region(placement.number, placement.rank)
-        if region.written is not None and not region.written.all():
-            marks = region.written.reshape(region.shape)
-            first = np.unravel_index(int(np.argmin(region.written)), region.shape)
+        marks = region.written if region.loaded else region.fresh
+        if marks is not None and not marks.all():
+            first = np.unravel_index(int(np.argmin(marks)), region.shape)
             missing[placement.rank] = (int((~marks).sum()), tuple(int(i) for i in first))
     if not missing:
         return
@@ -23,8 +23,8 @@ def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, wher
     log.add(
         Finding(
             "output-unwritten",
-            f"{total} elements of output '{tensor.name}' were never written: on rank {rank} {count}, the first at "
-            f"{list(index)} of its part",
+            f"{total} elements of output '{tensor.name}' were never written: {count} of them on rank {rank}, the "
+            f"first at {list(index)} of its part",
             where,
             (),
             "check the loops that store it: the last block, the last shard, ranks that return early",

@@ -4,6 +4,7 @@ from typing import Any
 
 from kernbench.common.dtypes import Array, poisoned
 from kernbench.common.ipcq_types import OPPOSITE
+from kernbench.mesh.placement import Placement
 from kernbench.mesh.queues import Message, Queue, Receive
 from kernbench.mesh.scheduler import Program, Scheduler
 from kernbench.result.finding import Finding, FindingLog, Other, Place
@@ -15,9 +16,12 @@ from kernbench.triton_emu.port import Port, Shape
 class MeshPort(Port):
     """Memory and queues of one program. `outgoing` and `incoming` map a direction to the queue of that link."""
 
-    def __init__(self, rank: int, memory: AddressSpace, log: FindingLog, scheduler: Scheduler, carries_data: bool):
+    def __init__(
+        self, placement: Placement, memory: AddressSpace, log: FindingLog, scheduler: Scheduler, carries_data: bool
+    ):
         super().__init__()
-        self.rank = rank
+        self.rank = placement.rank
+        self._placement = placement
         self.memory = memory
         self.carries_data = carries_data
         self.outgoing: dict[str, Queue] = {}
@@ -127,16 +131,16 @@ class MeshPort(Port):
         self.report(problem.kind, problem.message, problem.hint, where, (), problem.subject)
 
     def _no_neighbour(self, verb: str, direction: str, where: Place) -> None:
+        who = f"rank {self.rank}"
+        hint = "guard it with the rank (edge ranks have no outer neighbour), or install another wiring"
+        if not self._placement.leads:
+            who = f"PE {self._placement.pe} of cube {self._placement.cube}"
+            hint = (
+                "with rank_axis=1 only PE 0 of a cube has neighbours: the others return (if tl.program_id(0): return)"
+            )
         installed = ", ".join(sorted(self.outgoing)) or "none"
-        self.report(
-            "no-neighbour",
-            f"{verb} {direction}: rank {self.rank} has no neighbour there; installed directions: {installed}",
-            "guard it with the rank (edge ranks have no outer neighbour), or install another wiring "
-            '(install="ring" or "grid")',
-            where,
-            (),
-            direction,
-        )
+        message = f"{verb} {direction}: {who} has no neighbour there; installed directions: {installed}"
+        self.report("no-neighbour", message, hint, where, (), (direction, self._placement.leads))
 
     def _mismatch(self, request: Receive, message: Message) -> None:
         assert request.queue is not None

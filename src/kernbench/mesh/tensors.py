@@ -14,7 +14,7 @@ class DisagreementError(KernbenchError):
     """Copies of one output that should be equal are not."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Tensor:
     """A tensor of `shape` over all ranks, split along `axis` (None: every rank has all of it) in equal parts, the last
     ones shorter. `fresh` ones hold nothing yet; `is_output` ones are looked at when a launch ends.
@@ -30,6 +30,10 @@ class Tensor:
     is_output: bool
     carries_data: bool
     regions: dict[int, Region] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        split = "on every rank" if self.axis is None else f"split along axis {self.axis}"
+        return f"<Tensor '{self.name}', {'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype}, {split}>"
 
     @property
     def share(self) -> int:

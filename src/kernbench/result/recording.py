@@ -157,7 +157,7 @@ class Stream(Sequence[PeCommand]):
         return list(self) == other if isinstance(other, list) else self is other
 
     def __repr__(self) -> str:
-        return repr(list(self))
+        return f"<{len(self)} commands of cube {self.cube} PE {self.pe}>"
 
     def site(self, command: int) -> int:
         """The kernel line of a command."""
@@ -228,7 +228,7 @@ class QueueLink:
     between_cubes: bool
 
 
-@dataclass
+@dataclass(repr=False)
 class Recording:
     """The streams of all programs of a launch that dispatched at least one command, the tables they share, and the
     queues between them.
@@ -237,6 +237,9 @@ class Recording:
     tables: Tables
     streams: list[Stream]
     links: list[QueueLink] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<Recording of {self.commands:,} commands of {len(self.streams)} programs>"
 
     @property
     def commands(self) -> int:

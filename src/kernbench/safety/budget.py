@@ -20,8 +20,11 @@ class Budget:
     seconds: float = 20.0
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or not self.seconds > 0:
-            raise MisuseError(f"a budget must be positive; got {self.steps} steps and {self.seconds} s")
+        numbers = isinstance(self.steps, int) and isinstance(self.seconds, (int, float))
+        if not numbers or self.steps < 1 or not self.seconds > 0:
+            raise MisuseError(
+                f"a budget is a positive number of steps and of seconds; got {self.steps!r} and {self.seconds!r}"
+            )
 
 
 class OverBudgetError(BaseException):

@@ -34,7 +34,8 @@ class Problem:
 class Region:
     """`shape` elements of `dtype` from address `base`. `array` is flat; None in a run without data.
 
-    `written` marks the elements that hold something, None once all do.
+    `written` marks the elements that hold something, None once all do. `fresh` marks those written since `begin`, where
+    somebody asked for it; `loaded` and `stored` tell whether anything was read or written since then.
     """
 
     name: str
@@ -44,6 +45,14 @@ class Region:
     array: Array | None
     written: NDArray[np.bool_] | None
     shared: bool = False
+    fresh: NDArray[np.bool_] | None = None
+    loaded: bool = False
+    stored: bool = False
+
+    def begin(self, follow: bool) -> None:
+        """Forget what was read and written so far; `follow` what is written from now on, element by element."""
+        self.fresh = np.zeros(prod(self.shape), np.bool_) if follow and self.array is not None else None
+        self.loaded = self.stored = False
 
     @property
     def nbytes(self) -> int:
@@ -112,6 +121,7 @@ class AddressSpace:
             return (poisoned(shape, kind) if self._carries_data else None), kind, problem
         if region.array is None or not self._holds_values(region):
             return None, kind, None
+        region.loaded = True
         window = _window(region.array, address - region.base, shape, strides, DTYPES[kind].numpy)
         if region.written is not None:
             problem = _unwritten(region, address, shape, strides)
@@ -139,8 +149,10 @@ class AddressSpace:
         array = self._own(region)
         target = _window(array, address - region.base, shape, strides, array.dtype)
         target[...] = cast(data, dtype)
-        if region.written is not None:
-            _window(region.written, _item_offset(region, address), shape, strides, region.written.dtype)[...] = True
+        region.stored = True
+        for marks in (region.written, region.fresh):
+            if marks is not None:
+                _window(marks, _item_offset(region, address), shape, strides, marks.dtype)[...] = True
         return nbytes, None
 
     def _holds_values(self, region: Region) -> bool:

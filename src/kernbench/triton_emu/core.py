@@ -74,9 +74,10 @@ class Core:
             rest = blocks[_LIVE_SHOWN:]
             shown.append(f"{len(rest)} smaller ones, {_size(sum(b.nbytes for b in rest))} together")
         broken = f", the largest gap {_size(gap)}" if gap < free else ""
+        live = ". Live: " + "; ".join(shown) if shown else ", and that is all it has"
         message = (
             f"a value of {_size(size)} does not fit the scratch memory: {_size(pool.used)} of {_size(pool.size)} are "
-            f"in use{broken}. Live: " + "; ".join(shown)
+            f"in use{broken}{live}"
         )
         others = tuple(Other("made a live value", self._place_of(b)) for b in blocks[:3])
         self._port.report(
@@ -141,6 +142,22 @@ class Core:
         self._number_view(handle, producer)
         handle.id = identity
         handle.data = self._adopted_data(handle, block)
+        if self._carries_data and block is not None:
+            self._check_view(handle, block)
+
+    def _check_view(self, handle: TensorHandle, block: Block) -> None:
+        """A view the kernel built must be aligned, and must not read one float type as another."""
+        _, held, _ = (
+            self._tables.types[self.stream.type_of(block.number)] if block.number != -1 else ((), handle.dtype, "")
+        )
+        where = self._tables.sites[self._sites.here()]
+        if (handle.addr - block.addr) % ITEMSIZE[handle.dtype]:
+            message = f"{handle!r} begins at byte {handle.addr - block.addr} of the value it views"
+            hint = f"{handle.dtype} values begin at multiples of {ITEMSIZE[handle.dtype]} bytes"
+            self._port.report("misaligned", message, hint, where)
+        elif held != handle.dtype and held in FLOATS and handle.dtype in FLOATS:
+            message = f"{handle!r} views a value of {held} as {handle.dtype}"
+            self._port.report("type-confusion", message, f"build it with dtype='{held}', and cast with .to(...)", where)
 
     def _adopted_data(self, handle: TensorHandle, block: Block | None) -> Array | None:
         """The array of a handle the kernel built: what it brought, unless that belongs to another address."""
@@ -188,6 +205,10 @@ class Core:
             where = self._tables.sites[self._sites.here()]
             data, _ = self._port.load(handle.addr, handle.shape, handle.strides, handle.dtype, where)
             return data
+        begins = self._scratch.block_at(handle.addr, 1)
+        if begins is not None:
+            over = handle.addr + handle.nbytes - begins.addr - begins.nbytes
+            return self._unreadable(handle, f"it runs {over} bytes past the end of the value it begins in")
         return self._unreadable(handle, f"no value lies at scratch address {handle.addr:#x}")
 
     def _unreadable(self, handle: TensorHandle, why: str) -> Array | None:
@@ -292,7 +313,7 @@ class Core:
         self._fail(
             "misuse",
             f"{value!r} is neither a handle nor a number",
-            "wait for an asynchronous receive before using it" if hasattr(value, "wait") else "load it first",
+            _not_a_handle(value),
         )
 
     def _handle(self, op: str, value: Any) -> TensorHandle:
@@ -301,8 +322,7 @@ class Core:
                 self.adopt(value)
             return value
         else:
-            hint = "wait for an asynchronous receive before using it" if hasattr(value, "wait") else "load it first"
-            self._fail("misuse", f"{op} needs a tensor handle; got {value!r}", hint)
+            self._fail("misuse", f"{op} needs a tensor handle; got {value!r}", _not_a_handle(value))
 
     def _shape(self, dimensions: Any) -> Shape:
         """A shape as a tuple of sizes, from an int or a sequence."""
@@ -362,6 +382,13 @@ class Core:
         made = self._place_of(handle)
         origin = f" loaded from {', '.join(repr(n) for n in sorted(names))}" if names else ""
         return f"the value{origin}" + (f", made at {made} `{made.text}`" if made else "")
+
+
+def _not_a_handle(value: Any) -> str:
+    """What to do with something used where a handle is wanted."""
+    if hasattr(value, "wait"):
+        return "wait for an asynchronous receive before using it, and go on with the handle that wait() returns"
+    return "load it first"
 
 
 def _offset_in(base: Array, other: Array) -> int | None:

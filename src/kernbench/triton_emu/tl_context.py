@@ -150,7 +150,11 @@ class TLContext(Views):
         number = -1 if isinstance(ptr, (TensorHandle, bool, float)) else self._scalar(ptr)
         address = int(number) if isinstance(number, int) else -1
         if address < 0:
-            self._fail("misuse", f"{verb}: {ptr!r} is no byte address", "pass the tensor to the launch, not its array")
+            self._fail(
+                "misuse",
+                f"{verb}: {ptr!r} is no byte address",
+                "pass the tensor to the launch; addresses are whole numbers of bytes (divide with //)",
+            )
         return address
 
     def _steps(self, shape: Shape, strides: Any) -> Shape | None:
