@@ -294,3 +294,22 @@ def test_timeline_spans_do_not_overlap_on_a_lane(panels):
     order = np.lexsort((line.start, line.lane))
     same = line.lane[order][1:] == line.lane[order][:-1]
     assert (line.start[order][1:][same] >= line.finish[order][:-1][same]).all()
+
+
+def test_sensitivity_says_what_would_help():
+    def one_load(x_ptr, *, tl):
+        tl.load(x_ptr, shape=(64, 64), dtype="f32")
+
+    gains = retime(record(one_load), REFERENCE).metrics["sensitivity"]
+    assert gains["HBM latency"] == pytest.approx(300 / 11 / 340, abs=1e-3)
+    assert gains["dispatch"] == pytest.approx(8 / 340, abs=1e-3)
+    assert gains["link bandwidth"] == 0
+
+
+def test_full_size_without_data():
+    run = run_bench(BENCH, "single_user_decode", {"context": 32768, "block_kv": 512}, timed=True, shapes_only=True)
+    assert run.safe
+    assert run.right is None
+    assert run.metrics["time_ps"] > run.metrics["floors_ps"]["hbm"]
+    # K and V once: 2 x 32768 x 8 x 128 x 2 bytes, Q 8 times, O 8 times
+    assert run.metrics["load_bytes"] == 2 * 32768 * 8 * 128 * 2 + 8 * 64 * 128 * 2

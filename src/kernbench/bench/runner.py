@@ -9,6 +9,7 @@ import numpy as np
 from kernbench import golden, machine
 from kernbench.bench import parameters
 from kernbench.bench.definition import Bench, Expected
+from kernbench.bench.inputs import ShapesOnly
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.result.comparison import Comparison
 from kernbench.result.run import Run, Status
@@ -25,11 +26,12 @@ def run_bench(
     schedule: str | int | None = None,
     budget: Budget | None = None,
     timed: bool = False,
+    shapes_only: bool = False,
 ) -> Run:
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine.
 
     `schedule` and `budget` replace those of the bench's host. With `timed`, a run that is right and safe gets its time
-    on the machine.
+    on the machine. With `shapes_only` nothing is computed and no golden asked; inputs are drawn from `ShapesOnly`.
     """
     chosen, overrides = _split({**_panel(bench, panel), **(settings or {})})
     try:
@@ -39,7 +41,9 @@ def run_bench(
         if panel is None:
             raise
         raise type(error)(f"panel {panel}: {error}") from None
-    inputs = _call(bench, "inputs", bench.inputs, p, np.random.default_rng(seed))
+    host.shapes_only = host.shapes_only or shapes_only
+    rng = ShapesOnly() if shapes_only else np.random.default_rng(seed)
+    inputs = _call(bench, "inputs", bench.inputs, p, rng)
     if schedule is not None:
         host.schedule = schedule
     if budget is not None:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from kernbench import mesh
-from kernbench.bench import Bench, Expected, param
+from kernbench.bench import Bench, Expected, ShapesOnly, normal, param
 from kernbench.benches._attention_mesh_kv import attention_mesh_kv_kernel
 from kernbench.benches._attention_mesh_mlo import attention_mesh_mlo_kernel
 from kernbench.benches._attention_ring_kv import attention_ring_kv_kernel
-from kernbench.common.dtypes import DTYPES, Array
+from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError
 from kernbench.golden import attention
 from kernbench.machine import Machine
@@ -78,16 +78,13 @@ class Parameters:
         return self.lengths or (self.context,) * self.users
 
 
-def inputs(p: Parameters, rng: np.random.Generator) -> dict[str, Array]:
+def inputs(p: Parameters, rng: np.random.Generator | ShapesOnly) -> dict[str, Array]:
     """Normal Q, K and V; keys past a user's length are NaN, so that a kernel that reads them cannot be right."""
-
-    def normal(*shape: int) -> Array:
-        return rng.standard_normal(shape, np.float32).astype(DTYPES[p.dtype].numpy)
-
-    q = normal(p.users, p.query_tokens, p.h_q, p.d_head)
-    k, v = (normal(p.users, p.context, p.h_kv, p.d_head) for _ in range(2))
-    for user, length in enumerate(p.key_lengths):
-        k[user, length:] = v[user, length:] = np.nan
+    q = normal(rng, (p.users, p.query_tokens, p.h_q, p.d_head), p.dtype)
+    k, v = (normal(rng, (p.users, p.context, p.h_kv, p.d_head), p.dtype) for _ in range(2))
+    if not isinstance(rng, ShapesOnly):
+        for user, length in enumerate(p.key_lengths):
+            k[user, length:] = v[user, length:] = np.nan
     return {"q": q, "k": k, "v": v}
 
 

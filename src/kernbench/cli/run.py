@@ -8,7 +8,7 @@ import typer
 from kernbench.bench import Bench, describe, find, run_bench
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, progress, results
 from kernbench.common.errors import BenchError
-from kernbench.report import run_text, runs_table, trace_bytes
+from kernbench.report import run_text, runs_table, time_text, trace_bytes
 from kernbench.result.run import Run, write_bytes, write_json
 from kernbench.safety.budget import Budget
 
@@ -19,6 +19,9 @@ SETTINGS = Annotated[
 ]
 SEED = Annotated[int, typer.Option(help="Seed of the inputs.", min=0)]
 DTYPE = Annotated[str | None, typer.Option(help="Element type; short for --set dtype=...")]
+SHAPES = Annotated[
+    bool, typer.Option("--shapes-only", help="Carry no data: real sizes, safe and timed, but not judged by the golden.")
+]
 SCHEDULE = Annotated[str, typer.Option(help="Order in which programs take turns: canonical, reversed or a seed.")]
 STEPS = Annotated[int, typer.Option(help="Commands one program may dispatch before it is stopped.", min=1)]
 SECONDS = Annotated[float, typer.Option(help="Seconds one program may go without a command.", min=0.01)]
@@ -34,6 +37,7 @@ def run(
     settings: SETTINGS = None,
     seed: SEED = 0,
     dtype: DTYPE = None,
+    shapes_only: SHAPES = False,
     schedule: SCHEDULE = "canonical",
     max_steps: STEPS = Budget.steps,
     max_seconds: SECONDS = Budget.seconds,
@@ -49,12 +53,16 @@ def run(
     for option, file in (("--json", json), ("--trace", trace)):
         if file is not None and (file.is_dir() or not file.parent.is_dir()):
             raise BenchError(f"{option} {file}: there is no folder {file.parent} to write it to, or it is one itself")
-    options = {"schedule": int(schedule) if schedule.isdigit() else schedule, "budget": Budget(max_steps, max_seconds)}
+    options: dict[str, Any] = {"shapes_only": shapes_only}
+    options |= {"schedule": int(schedule) if schedule.isdigit() else schedule, "budget": Budget(max_steps, max_seconds)}
     runs = _run_all(bench, [panel] if panel else list(bench.panels) or [None], values, seed, options)
     console = results()
     console.print(runs_table(f"{bench.name}: {bench.summary}", runs, console.width))
-    good = [r for _, r in runs if r.ok and r.right is not None]
-    console.print(f"{len(good)} of {len(runs)} right and safe")
+    good = [r for _, r in runs if r.ok and (shapes_only or r.right is not None)]
+    console.print(f"{len(good)} of {len(runs)} " + ("safe" if shapes_only else "right and safe"))
+    if panel or len(runs) == 1:
+        for _, result in runs:
+            console.print(time_text(result), soft_wrap=True)
     for title, result in runs:
         if not result.ok:
             console.print(run_text(title, result), highlight=False, soft_wrap=True)

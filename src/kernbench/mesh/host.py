@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernbench import __version__
-from kernbench.common.dtypes import ITEMSIZE, Array, as_array, dtype_name
+from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, as_array, dtype_name
 from kernbench.common.errors import MisuseError
 from kernbench.common.pe_commands import OPERATIONS
 from kernbench.machine import Machine, load
@@ -113,7 +113,15 @@ class Host:
         return parts[0].copy()
 
     def _input(self, array: Any, axis: int | None, dtype: str | None, name: str) -> Tensor:
-        source = make_source(as_array(array), dtype)
+        given = as_array(array)
+        if self.shapes_only:
+            # floats keep only their shape; nothing is copied
+            kind = dtype_name(given.dtype if dtype is None else dtype)
+            if DTYPES[kind].kind == "float":
+                return self._add(
+                    name, given.shape, kind, axis, np.broadcast_to(np.zeros((), DTYPES[kind].numpy), given.shape), False
+                )
+        source = make_source(given, dtype)
         return self._add(name, source.shape, dtype_name(source.dtype), axis, source, False)
 
     def _fresh(self, shape: Any, dtype: Any, axis: int | None, name: str, is_output: bool) -> Tensor:

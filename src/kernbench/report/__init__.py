@@ -2,6 +2,7 @@
 
 from kernbench.report.findings import finding_text, findings_text
 from kernbench.report.tables import commands_table, runs_table
+from kernbench.report.time import time_text
 from kernbench.report.trace import trace_bytes
 from kernbench.report.verdict import comparison_text, run_text
 
@@ -12,5 +13,6 @@ __all__ = [
     "findings_text",
     "run_text",
     "runs_table",
+    "time_text",
     "trace_bytes",
 ]

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernbench.common.pe_commands import PeCommand, TensorHandle
+from kernbench.report.time import duration
 from kernbench.report.verdict import answer
 from kernbench.result.run import Run
 
@@ -63,14 +64,6 @@ def _time(metrics: Mapping[str, Any]) -> tuple[str, str, str, str]:
     used, ratio = metrics["utilisation"], metrics["floor_ratio"]
     busy = "/".join(f"{100 * used[engine]:.0f}" for engine in ("gemm", "math", "dma")) + " %"
     return duration(metrics["time_ps"]), metrics["bound"], "" if ratio is None else f"{ratio:.2f}", busy
-
-
-def duration(picoseconds: int) -> str:
-    """A time as people read it."""
-    for unit, scale in (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3)):
-        if picoseconds >= scale:
-            return f"{picoseconds / scale:.4g} {unit}"
-    return f"{picoseconds} ps"
 
 
 def commands_table(title: str, commands: Sequence[PeCommand], first: int) -> Table:

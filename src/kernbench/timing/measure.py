@@ -17,6 +17,30 @@ from kernbench.timing.graph import Ints
 from kernbench.timing.lanes import lane_numbers, lanes
 from kernbench.timing.lower import BLOCKING, CODE, FIRST_DMA, GEMM, MATH, Lowered
 
+MOST_FOR_SENSITIVITY = 200_000
+# one more of each rate, to see what it would gain; latencies count as rates of their own
+SENSITIVE = {
+    "clock": ("pe.clock", 1.1),
+    "dispatch": ("pe.dispatch_cycles", None),
+    "HBM bandwidth": ("hbm.bandwidth", 1.1),
+    "HBM latency": ("hbm.latency", 1 / 1.1),
+    "link bandwidth": ("link.bandwidth", 1.1),
+    "link latency": ("link.latency", 1 / 1.1),
+    "cube link bandwidth": ("cube_link.bandwidth", 1.1),
+    "cube link latency": ("cube_link.latency", 1 / 1.1),
+}
+
+
+def sensitivity(timing: Timing) -> dict[str, float]:
+    """By how much of the time each rate, made 10 % better, would shorten the run; dispatch: if it were free."""
+    gains = {}
+    for name, (key, factor) in SENSITIVE.items():
+        table, field = key.split(".")
+        value = getattr(getattr(timing.machine, table), field)
+        better = timing.machine.override({key: 0 if factor is None else round(value * factor, 6)})
+        gains[name] = 1 - timing.again(better).total_ps / timing.total_ps if timing.total_ps else 0.0
+    return gains
+
 
 def retime(run: Run, machine: Machine) -> Run:
     """A new Run: the same function, timed on `machine`. An unsafe run, or one known to be wrong, gets no time."""
@@ -85,6 +109,7 @@ def measure(timing: Timing) -> dict[str, Any]:
         "bound": binding,
         "floor_ratio": total / floors[binding] if floors and floors[binding] else None,
         "critical_path_ps": shares,
+        "sensitivity": sensitivity(timing) if timing.lowered.commands <= MOST_FOR_SENSITIVITY else {},
     }
 
 

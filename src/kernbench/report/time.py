@@ -1,0 +1,56 @@
+"""Why a run takes as long as it does: floors, the critical path by kind and by kernel line, and what would help."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.text import Text
+
+from kernbench.result.run import Run
+from kernbench.result.timeline import Timeline
+
+_LINES = 5
+_WORTH_SAYING = 0.001
+
+
+def duration(picoseconds: int) -> str:
+    """A time as people read it."""
+    for unit, scale in (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3)):
+        if picoseconds >= scale:
+            return f"{picoseconds / scale:.4g} {unit}"
+    return f"{picoseconds} ps"
+
+
+def time_text(run: Run) -> Text:
+    """The explanation of a timed run; empty for one without time."""
+    text = Text()
+    metrics = run.metrics
+    if "time_ps" not in metrics:
+        return text
+    total = metrics["time_ps"]
+    text.append(f"time {duration(total)}\n", style="bold")
+    floors = ", ".join(f"{name} {duration(t)}" for name, t in metrics["floors_ps"].items())
+    text.append(f"  work floors: {floors}; bound by {metrics['bound']}\n")
+    text.append(f"  critical path: {_shares(metrics['critical_path_ps'], total)}\n")
+    if run.timeline is not None:
+        _lines(text, run.timeline, total)
+    gains = {k: v for k, v in metrics.get("sensitivity", {}).items() if v >= _WORTH_SAYING}
+    if gains:
+        best = sorted(gains.items(), key=lambda item: -item[1])
+        told = ", ".join(f"{name} {100 * gain:.1f} %" for name, gain in best)
+        text.append(f"  10 % better would save (dispatch: if free): {told}\n")
+    return text
+
+
+def _shares(shares: Mapping[str, Any], total: int) -> str:
+    ordered = sorted(shares.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {100 * time / total:.1f} %" for name, time in ordered)
+
+
+def _lines(text: Text, timeline: Timeline, total: int) -> None:
+    """The kernel lines that the critical path spends most time in."""
+    spent: dict[Any, int] = {}
+    for step in timeline.critical_path:
+        spent[step.where] = spent.get(step.where, 0) + step.lag + step.finish - step.start
+    for where, time in sorted(spent.items(), key=lambda item: -item[1])[:_LINES]:
+        if where is not None:
+            text.append(f"    {100 * time / total:5.1f} %  {where}  {where.text}\n", style="dim")

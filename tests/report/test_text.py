@@ -1,0 +1,67 @@
+"""Tables and findings as text: what a person reads, at any width."""
+
+from rich.console import Console
+
+from kernbench.report import finding_text, run_text, runs_table
+from kernbench.result import Comparison, Finding, Other, Place, RankError, Run, Status
+
+HERE = Place(__file__, 1, "kernel")
+
+
+def text(renderable, width=160):
+    console = Console(width=width, markup=False, highlight=False, force_terminal=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    return captured.get()
+
+
+def wrong():
+    ranks = (RankError(0, 0.0, 0.0, (0, 0), 0, 8), RankError(1, 1.5, 0.9, (3, 1), 5, 8))
+    return Comparison(
+        "o", "f16", False, 1.5, 2.0, 9.0, 0.9, (3, 1), 1, 1, 1.0, 2.5, 0.01, 5, 16, ranks, "5 of 16 out of tolerance"
+    )
+
+
+def test_a_finding_shows_kind_place_source_others_and_the_next_step():
+    shown = text(
+        finding_text(Finding("race", "two\nlines", HERE, (Other("the send", HERE),), "wait first", 3, (0, 1, 2)))
+    )
+    assert "test_text.py:1: race  ranks 0-2, 3 times" in shown
+    assert '->     1 | """Tables and findings as text' in shown
+    assert "the send: " in shown
+    assert "next: wait first" in shown
+
+
+def test_a_wrong_run_names_its_ranks():
+    run = Run({}, [], ("deadlock",), Status.FINISHED, comparison=[wrong()])
+    shown = text(run_text("mine", run))
+    assert "right: NO" in shown
+    assert "rank 1 wrong:" in shown
+    assert "rank 1: 5 of 8 elements, worst at [3, 1], max error 1.5" in shown
+    assert "rank 0:" not in shown
+
+
+def test_the_table_fits_a_narrow_terminal():
+    metrics = {
+        "commands": 1234,
+        "time_ps": 2_500_000,
+        "utilisation": {"gemm": 0.5, "math": 0.25, "dma": 0.1},
+        "bound": "hbm",
+        "floor_ratio": 1.5,
+    }
+    runs = [("single_user_prefill", Run({}, [], ("deadlock",), Status.FINISHED, metrics=metrics))]
+    for width in (80, 160):
+        shown = text(runs_table("title", runs, width), width)
+        assert "single_user_prefill" in shown
+        assert "2.5 us" in shown
+        assert "none" in shown
+        assert max(map(len, shown.splitlines())) <= width
+    assert "50/25/10 %" in shown
+
+
+def test_times_as_people_read_them():
+    from kernbench.report.time import duration
+
+    assert [duration(t) for t in (0, 999, 8_000, 2_500_000, 10**9, 3 * 10**12)] == [
+        "0 ps", "999 ps", "8 ns", "2.5 us", "1 ms", "3 s",
+    ]  # fmt: skip
