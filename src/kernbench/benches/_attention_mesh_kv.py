@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kernbench.benches._attention_tiles import Tiling, make_tiling
-from kernbench.benches._ring_kv import QuerySet, plan
-from kernbench.benches._waves import exchange, travel
+from kernbench.benches._attention_tiles import make_tiling
+from kernbench.benches._ring_kv import Hop, attend
+from kernbench.benches._waves import travel
 
 
 def attention_mesh_kv_kernel(
@@ -52,31 +52,11 @@ def attention_mesh_kv_kernel(
     )
     if tiling is None:
         return
+    hops = [_hop(tiling.rank, n_ranks, step) for step in range(1, n_ranks)]
     for user in range(batch):
-        _attend(tl, tiling, user, (q_ptr, k_ptr, v_ptr, o_ptr))
+        attend(tl, tiling, user, (q_ptr, k_ptr, v_ptr, o_ptr), hops)
 
 
-def _attend(tl: Any, tiling: Tiling, user: int, pointers: tuple[int, int, int, int]) -> None:
-    q_ptr, k_ptr, v_ptr, o_ptr = pointers
-    store, query_sets = plan(tl, tiling, user)
-    chunks = store(tl, tiling, user, k_ptr, v_ptr)
-    rank, n_ranks = tiling.rank, tiling.n_ranks
-
-    queries = QuerySet(tl, tiling, q_ptr, query_sets[0])
-    queries.fold_chunk(chunks, rank)
-    for step in range(1, n_ranks):
-        east, west, from_west, from_east = travel(rank, n_ranks, step)
-        exchange(tl, chunks, [("E", east), ("W", west)], [("W", from_west), ("E", from_east)])
-        chunks.keep({from_west, from_east})
-        for owner in (from_west, from_east):
-            if owner is not None:
-                queries.fold_chunk(chunks, owner)
-    queries.store(o_ptr)
-
-    for tiles in query_sets[1:]:
-        queries = QuerySet(tl, tiling, q_ptr, tiles)
-        for distance in range(n_ranks):
-            for owner in sorted({rank - distance, rank + distance}):
-                if 0 <= owner < n_ranks:
-                    queries.fold_chunk(chunks, owner)
-        queries.store(o_ptr)
+def _hop(rank: int, n_ranks: int, step: int) -> Hop:
+    east, west, from_west, from_east = travel(rank, n_ranks, step)
+    return [("E", east), ("W", west)], [("W", from_west), ("E", from_east)]

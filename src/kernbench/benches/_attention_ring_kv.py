@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kernbench.benches._attention_tiles import Tiling, make_tiling
-from kernbench.benches._ring_kv import QuerySet, plan
-from kernbench.benches._waves import exchange
+from kernbench.benches._attention_tiles import make_tiling
+from kernbench.benches._ring_kv import Hop, attend
 
 
 def attention_ring_kv_kernel(
@@ -46,27 +45,9 @@ def attention_ring_kv_kernel(
     )
     if tiling is None:
         return
+    rank = tiling.rank
+    hops: list[Hop] = [
+        ([("E", (rank - step + 1) % n_ranks)], [("W", (rank - step) % n_ranks)]) for step in range(1, n_ranks)
+    ]
     for user in range(batch):
-        _attend(tl, tiling, user, (q_ptr, k_ptr, v_ptr, o_ptr))
-
-
-def _attend(tl: Any, tiling: Tiling, user: int, pointers: tuple[int, int, int, int]) -> None:
-    q_ptr, k_ptr, v_ptr, o_ptr = pointers
-    store, query_sets = plan(tl, tiling, user)
-    chunks = store(tl, tiling, user, k_ptr, v_ptr)
-    rank, n_ranks = tiling.rank, tiling.n_ranks
-
-    queries = QuerySet(tl, tiling, q_ptr, query_sets[0])
-    queries.fold_chunk(chunks, rank)
-    for step in range(1, n_ranks):
-        outgoing, incoming = (rank - step + 1) % n_ranks, (rank - step) % n_ranks
-        exchange(tl, chunks, [("E", outgoing)], [("W", incoming)])
-        chunks.keep({incoming})
-        queries.fold_chunk(chunks, incoming)
-    queries.store(o_ptr)
-
-    for tiles in query_sets[1:]:
-        queries = QuerySet(tl, tiling, q_ptr, tiles)
-        for step in range(n_ranks):
-            queries.fold_chunk(chunks, (rank - step) % n_ranks)
-        queries.store(o_ptr)
+        attend(tl, tiling, user, (q_ptr, k_ptr, v_ptr, o_ptr), hops)

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernbench.benches._attention_tiles import Keys, Queries, Tiling
 from kernbench.benches._online_softmax import State, finish, fold, start
-from kernbench.benches._waves import Pair, PairShapes
+from kernbench.benches._waves import Pair, PairShapes, Route, exchange
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
 
@@ -60,7 +60,7 @@ class ChunkStore:
         """Keep a block that arrived."""
         raise NotImplementedError
 
-    def keep(self, owners: set[int | None]) -> None:
+    def keep(self, owners: set[int]) -> None:
         """Only these chunks will still be folded or passed on."""
 
 
@@ -82,7 +82,7 @@ class ScratchChunks(ChunkStore):
         """Keep the handles."""
         self._held.setdefault(owner, {})[number] = pair
 
-    def keep(self, owners: set[int | None]) -> None:
+    def keep(self, owners: set[int]) -> None:
         """Give the space of the others back."""
         self._held = {owner: blocks for owner, blocks in self._held.items() if owner in owners}
 
@@ -164,3 +164,31 @@ def plan(tl: Any, tiling: Tiling, user: int) -> tuple[type[ChunkStore], list[lis
     room = max(1, (usable - passing - 4 * block_bytes) // resident)
     sets = [tiles[i : i + room] for i in range(0, len(tiles), room)]
     return HbmChunks, sets or [[]]
+
+
+Pointers = tuple[int, int, int, int]
+# what one step sends and what it receives
+Hop = tuple[list[Route], list[Route]]
+
+
+def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Hop]) -> None:
+    """Attention of one user's queries, (Q, K, V, O) at `pointers`, while chunks travel as `hops` say."""
+    q_ptr, k_ptr, v_ptr, o_ptr = pointers
+    store, query_sets = plan(tl, tiling, user)
+    chunks = store(tl, tiling, user, k_ptr, v_ptr)
+    queries = QuerySet(tl, tiling, q_ptr, query_sets[0])
+    queries.fold_chunk(chunks, tiling.rank)
+    met = [tiling.rank]
+    for sends, receives in hops:
+        exchange(tl, chunks, sends, receives)
+        arrived = [owner for _, owner in receives if owner is not None]
+        chunks.keep(set(arrived))
+        for owner in arrived:
+            queries.fold_chunk(chunks, owner)
+        met += arrived
+    queries.store(o_ptr)
+    for tiles in query_sets[1:]:
+        queries = QuerySet(tl, tiling, q_ptr, tiles)
+        for owner in met:
+            queries.fold_chunk(chunks, owner)
+        queries.store(o_ptr)

@@ -83,6 +83,23 @@ def _whole(time):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _release(u, end, offsets, targets, lags, dispatch, latency, start, cause, waiting, stack, top):  # type: ignore[no-untyped-def]
+    """Node u is done at `end`: let those wait no longer that waited only for it; gives the stack's new top."""
+    for e in range(offsets[u], offsets[u + 1]):
+        v = targets[e]
+        lag = lags[e]
+        t = end + (lag * dispatch if lag >= 0 else latency[-lag - 1])
+        if t > start[v] or cause[v] < 0:
+            start[v] = t
+            cause[v] = e
+        waiting[v] -= 1
+        if waiting[v] == 0:
+            stack[top] = v
+            top += 1
+    return top
+
+
+@njit(cache=True)
 def _longest_path(offsets, targets, lags, indegree, duration, server, nbytes, bytes_per_ps, dispatch, latency):  # type: ignore[no-untyped-def]
     nodes = len(indegree)
     waiting = indegree.copy()
@@ -104,17 +121,7 @@ def _longest_path(offsets, targets, lags, indegree, duration, server, nbytes, by
             end += _whole(nbytes[u] / bytes_per_ps[server[u]])
         finish[u] = end
         done += 1
-        for e in range(offsets[u], offsets[u + 1]):
-            v = targets[e]
-            lag = lags[e]
-            t = end + (lag * dispatch if lag >= 0 else latency[-lag - 1])
-            if t > start[v] or cause[v] < 0:
-                start[v] = t
-                cause[v] = e
-            waiting[v] -= 1
-            if waiting[v] == 0:
-                stack[top] = v
-                top += 1
+        top = _release(u, end, offsets, targets, lags, dispatch, latency, start, cause, waiting, stack, top)
     return start, finish, cause, done
 
 
@@ -225,17 +232,7 @@ def _events(offsets, targets, lags, indegree, duration, server, nbytes, bytes_pe
                 finish[u] = start[u] + duration[u]
             end = finish[u]
             done += 1
-            for e in range(offsets[u], offsets[u + 1]):
-                v = targets[e]
-                lag = lags[e]
-                t = end + (lag * dispatch if lag >= 0 else latency[-lag - 1])
-                if t > start[v] or cause[v] < 0:
-                    start[v] = t
-                    cause[v] = e
-                waiting[v] -= 1
-                if waiting[v] == 0:
-                    stack[top] = v
-                    top += 1
+            top = _release(u, end, offsets, targets, lags, dispatch, latency, start, cause, waiting, stack, top)
         first = tree[1] if servers else -1
         completion = due[first] if first >= 0 else none
         if begins == 0 and completion == none:
