@@ -54,7 +54,7 @@ class ScratchPool:
         self.used = 0
         self.peak = 0
         self._on_overflow = on_overflow
-        self._free: dict[int, deque[int]] = {}
+        self._free: dict[int, deque[Block]] = {}
         self._gaps: list[tuple[int, int]] = [(base, base + size)]
         self._live: dict[int, Block] = {}
         # blocks past the end live here, out of the way of every real address
@@ -64,7 +64,11 @@ class ScratchPool:
         """A block of `nbytes`, rounded up to the alignment."""
         size = (nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT or ALIGNMENT
         free = self._free.get(size)
-        block = self._block(free.popleft() if free else self._from_gaps(size), size)
+        if free:
+            block = free.popleft()
+            block.users = 1
+        else:
+            block = self._block(self._from_gaps(size), size)
         block.used = nbytes
         self._live[block.addr] = block
         self.used += size
@@ -85,17 +89,19 @@ class ScratchPool:
         return block
 
     def release(self, block: Block) -> None:
-        """Take back a block nobody refers to."""
+        """Take back a block nobody refers to; the object itself serves again with its space."""
         addr, size = block.addr, block.nbytes
         if block.replaced or block.pinned:
             return
         del self._live[addr]
         self.used -= size
+        block.data = None
+        block.sends = ()
         if addr < self._end:
             try:
-                self._free[size].append(addr)
+                self._free[size].append(block)
             except KeyError:
-                self._free[size] = deque((addr,))
+                self._free[size] = deque((block,))
 
     def block_at(self, addr: int, nbytes: int) -> Block | None:
         """The live block that holds [addr, addr + nbytes)."""
