@@ -25,7 +25,8 @@ ALLOWED = {
     "bench": {"common", "result", "safety", "machine", "golden", "timing", "triton_emu", "mesh", "npu", "ptx"},
 }
 ALLOWED["benches"] = ALLOWED["bench"] | {"bench"}
-ALLOWED["cli"] = ALLOWED["benches"] | {"benches", "report"}
+ALLOWED["sweep"] = ALLOWED["bench"] | {"bench"}
+ALLOWED["cli"] = ALLOWED["benches"] | {"benches", "report", "sweep"}
 COMMON_FILES = {"__init__.py", "dtypes.py", "errors.py", "ipcq_types.py", "pe_commands.py"}
 
 

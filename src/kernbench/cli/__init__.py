@@ -6,7 +6,7 @@ import typer
 
 from kernbench import __version__
 from kernbench.cli import list as list_command
-from kernbench.cli import machine, run, show
+from kernbench.cli import machine, run, show, sweep
 from kernbench.cli.output import MISUSE, errors
 from kernbench.common.errors import KernbenchError
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("list")(list_command.list_benches)
 app.command("run")(run.run)
 app.command("show")(show.show)
+app.command("sweep")(sweep.sweep)
 app.add_typer(machine.app, name="machine")
 
 

@@ -93,7 +93,7 @@ def issued(timing: Timing) -> Ints:
     return free + (index - np.maximum(before, first - 1)) * timing.rates.dispatch
 
 
-def measure(timing: Timing) -> dict[str, Any]:
+def measure(timing: Timing, with_sensitivity: bool = True) -> dict[str, Any]:
     """Time, utilisation by engine, achieved against peak, work floors and the critical path's shares."""
     total = timing.total_ps
     programs = max(1, len(timing.lowered.recording.streams))
@@ -101,6 +101,7 @@ def measure(timing: Timing) -> dict[str, Any]:
     floors = work_floors(timing)
     binding = max(floors, key=lambda k: floors[k]) if floors else ""
     shares = critical_path(timing).shares
+    small = timing.lowered.commands <= MOST_FOR_SENSITIVITY
     return {
         "time_ps": total,
         "busy_ps": busy,
@@ -109,7 +110,7 @@ def measure(timing: Timing) -> dict[str, Any]:
         "bound": binding,
         "floor_ratio": total / floors[binding] if floors and floors[binding] else None,
         "critical_path_ps": shares,
-        "sensitivity": sensitivity(timing) if timing.lowered.commands <= MOST_FOR_SENSITIVITY else {},
+        "sensitivity": sensitivity(timing) if with_sensitivity and small else {},
     }
 
 

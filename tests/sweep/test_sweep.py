@@ -1,0 +1,127 @@
+"""Sweeps: which points share a functional pass, that times are those of single runs, resuming, files, anomalies."""
+
+import csv
+
+import pytest
+
+from kernbench.bench import find, run_bench
+from kernbench.common.errors import BenchError, MachineError
+from kernbench.report.plot import plot_sweep
+from kernbench.sweep import anomalies, make_plan, run_sweep
+from kernbench.sweep import execute as execute_module
+from kernbench.sweep.plan import parse_over
+from kernbench.sweep.store import Store, write_parquet
+
+BENCH = find("milestone_gqa_llama70b")
+SMALL = {"context": 24, "d_head": 16, "h_q": 4, "h_kv": 2}
+OVER = {"machine.hbm.bandwidth": ["256", "512", "1 TB/s"], "n_ranks": ["2", "4"]}
+
+
+def plan(over=None, panel="single_user_decode"):
+    return make_plan(BENCH, panel, SMALL, over or OVER)
+
+
+def rows_of(made, jobs=1, done=()):
+    rows = []
+    run_sweep(made, jobs, set(done), rows.append)
+    return rows
+
+
+def test_points_that_differ_only_in_rates_share_a_pass(monkeypatch):
+    made = plan()
+    assert made.points == 6
+    assert [len(g.rates) for g in made.groups] == [3, 3]
+    passes = []
+    original = execute_module.run_bench
+    monkeypatch.setattr(execute_module, "run_bench", lambda *a, **k: passes.append(a) or original(*a, **k))
+    assert len(rows_of(made)) == 6
+    assert len(passes) == 2
+
+
+def test_shape_keys_need_a_pass_of_their_own():
+    made = plan({"machine.ipcq.depth": ["2", "4"], "machine.link.latency": ["10 ns", "20 ns"]})
+    assert len(made.groups) == 2
+
+
+def test_times_are_those_of_single_runs():
+    for row in rows_of(plan()):
+        settings = {**SMALL, "n_ranks": row["n_ranks"], "machine.hbm.bandwidth": row["machine.hbm.bandwidth"]}
+        single = run_bench(BENCH, "single_user_decode", settings, timed=True)
+        assert row["time_ps"] == single.metrics["time_ps"]
+        assert row["right"]
+        assert row["safe"]
+
+
+def test_several_processes_give_the_same_rows():
+    def key(row):
+        return sorted(map(str, row.items()))
+
+    assert sorted(rows_of(plan(), 2), key=key) == sorted(rows_of(plan()), key=key)
+
+
+def test_unsafe_points_have_no_time():
+    rows = rows_of(plan({"machine.ipcq.depth": ["1", "2"]}, "single_user_prefill"))
+    assert "time_ps" not in rows[0]
+    assert rows[0]["safe"] is False
+    assert rows[1]["time_ps"] > 0
+
+
+def test_a_stopped_sweep_goes_on(tmp_path):
+    file, made = tmp_path / "s.csv", plan()
+    store = Store(file, made)
+    for row in rows_of(made)[:4]:
+        store.add(row)
+    with file.open("a") as stream:
+        stream.write("1 TB/s,4,Tr")
+    again = Store(file, made)
+    assert len(again.done) == 4
+    fresh = rows_of(made, done=again.done)
+    assert len(fresh) == 2
+    for row in fresh:
+        again.add(row)
+    with file.open(newline="") as stream:
+        complete = [r for r in csv.DictReader(stream) if r["time_ps"]]
+    assert len({(r["machine.hbm.bandwidth"], r["n_ranks"]) for r in complete}) == 6
+    with pytest.raises(BenchError, match="holds another sweep"):
+        Store(file, plan({"n_ranks": ["2"]}))
+
+
+def test_parquet_and_plot(tmp_path):
+    import pyarrow.parquet as pq
+
+    made = plan()
+    rows = rows_of(made)
+    write_parquet(tmp_path / "s.parquet", rows)
+    table = pq.read_table(tmp_path / "s.parquet")
+    assert table.num_rows == 6
+    assert table["time_ps"].to_pylist() == [r["time_ps"] for r in rows]
+    for ending in ("png", "svg"):
+        plot_sweep(tmp_path / f"s.{ending}", made.keys, "time_ps", rows)
+        assert (tmp_path / f"s.{ending}").stat().st_size > 1000
+
+
+def test_anomalies_are_told():
+    made = plan({"machine.link.bandwidth": ["64", "128"]})
+    rows = [{"machine.link.bandwidth": "128", "time_ps": 11}, {"machine.link.bandwidth": "64", "time_ps": 10}]
+    assert anomalies(made, rows) == ["machine.link.bandwidth 64 -> 128 takes 10 -> 11 ps"]
+    assert anomalies(made, [{**r, "time_ps": 5} for r in rows]) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [([], "at least one"), (["a"], "key=value"), (["a="], "key=value"), (["a=1", "a=2"], "twice")],
+)
+def test_bad_over(texts, words):
+    with pytest.raises(BenchError, match=words):
+        parse_over(texts)
+
+
+def test_bad_plans():
+    with pytest.raises(BenchError, match="both set and swept"):
+        make_plan(BENCH, None, {"n_ranks": 2}, {"n_ranks": ["2"]})
+    with pytest.raises(BenchError, match="unknown parameter"):
+        make_plan(BENCH, None, {}, {"ranks": ["2"]})
+    with pytest.raises(MachineError, match=r"hbm\.bandwidht"):
+        make_plan(BENCH, None, {}, {"machine.hbm.bandwidht": ["2"]})
+    with pytest.raises(BenchError, match="more than"):
+        make_plan(BENCH, None, {}, {"seed": ["1"] * 1000, "context": ["1"] * 1000})
