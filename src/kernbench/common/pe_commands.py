@@ -31,8 +31,11 @@ def _checked_dtype(dtype: Any) -> str:
     return dtype_name(dtype) if context is None else str(context._dtype(dtype))
 
 
-def _context() -> Any:
+def _context(handle: TensorHandle) -> Any:
+    """The context an operator works in: the running kernel's, else the one that made the handle."""
     context = running_context.get()
+    if context is None and handle.block.pool is not None:
+        context = handle.block.pool.context
     if context is None:
         raise KernelError(
             "misuse",
@@ -141,127 +144,127 @@ class TensorHandle:
 
     # Operators: each is one row of OPERATIONS, carried out by the running context.
     def __add__(self, other: Any) -> TensorHandle:
-        return _context()._binary("add", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("add", self, other)  # type: ignore[no-any-return]
 
     def __radd__(self, other: Any) -> TensorHandle:
-        return _context()._binary("add", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("add", other, self)  # type: ignore[no-any-return]
 
     def __sub__(self, other: Any) -> TensorHandle:
-        return _context()._binary("sub", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("sub", self, other)  # type: ignore[no-any-return]
 
     def __rsub__(self, other: Any) -> TensorHandle:
-        return _context()._binary("sub", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("sub", other, self)  # type: ignore[no-any-return]
 
     def __mul__(self, other: Any) -> TensorHandle:
-        return _context()._binary("mul", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("mul", self, other)  # type: ignore[no-any-return]
 
     def __rmul__(self, other: Any) -> TensorHandle:
-        return _context()._binary("mul", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("mul", other, self)  # type: ignore[no-any-return]
 
     def __truediv__(self, other: Any) -> TensorHandle:
-        return _context()._binary("div", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("div", self, other)  # type: ignore[no-any-return]
 
     def __rtruediv__(self, other: Any) -> TensorHandle:
-        return _context()._binary("div", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("div", other, self)  # type: ignore[no-any-return]
 
     def __floordiv__(self, other: Any) -> TensorHandle:
-        return _context()._binary("floordiv", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("floordiv", self, other)  # type: ignore[no-any-return]
 
     def __rfloordiv__(self, other: Any) -> TensorHandle:
-        return _context()._binary("floordiv", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("floordiv", other, self)  # type: ignore[no-any-return]
 
     def __mod__(self, other: Any) -> TensorHandle:
-        return _context()._binary("mod", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("mod", self, other)  # type: ignore[no-any-return]
 
     def __rmod__(self, other: Any) -> TensorHandle:
-        return _context()._binary("mod", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("mod", other, self)  # type: ignore[no-any-return]
 
     def __and__(self, other: Any) -> TensorHandle:
-        return _context()._binary("and", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("and", self, other)  # type: ignore[no-any-return]
 
     def __rand__(self, other: Any) -> TensorHandle:
-        return _context()._binary("and", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("and", other, self)  # type: ignore[no-any-return]
 
     def __or__(self, other: Any) -> TensorHandle:
-        return _context()._binary("or", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("or", self, other)  # type: ignore[no-any-return]
 
     def __ror__(self, other: Any) -> TensorHandle:
-        return _context()._binary("or", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("or", other, self)  # type: ignore[no-any-return]
 
     def __xor__(self, other: Any) -> TensorHandle:
-        return _context()._binary("xor", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("xor", self, other)  # type: ignore[no-any-return]
 
     def __rxor__(self, other: Any) -> TensorHandle:
-        return _context()._binary("xor", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("xor", other, self)  # type: ignore[no-any-return]
 
     def __lt__(self, other: Any) -> TensorHandle:
-        return _context()._binary("lt", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("lt", self, other)  # type: ignore[no-any-return]
 
     def __le__(self, other: Any) -> TensorHandle:
-        return _context()._binary("le", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("le", self, other)  # type: ignore[no-any-return]
 
     def __gt__(self, other: Any) -> TensorHandle:
-        return _context()._binary("gt", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("gt", self, other)  # type: ignore[no-any-return]
 
     def __ge__(self, other: Any) -> TensorHandle:
-        return _context()._binary("ge", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("ge", self, other)  # type: ignore[no-any-return]
 
     def __eq__(self, other: Any) -> Any:
-        return _context()._binary("eq", self, other)
+        return _context(self)._binary("eq", self, other)
 
     def __ne__(self, other: Any) -> Any:
-        return _context()._binary("ne", self, other)
+        return _context(self)._binary("ne", self, other)
 
     def __hash__(self) -> int:
         return object.__hash__(self)
 
     def __neg__(self) -> TensorHandle:
-        return _context()._unary("neg", self)  # type: ignore[no-any-return]
+        return _context(self)._unary("neg", self)  # type: ignore[no-any-return]
 
     def __abs__(self) -> TensorHandle:
-        return _context()._unary("abs", self)  # type: ignore[no-any-return]
+        return _context(self)._unary("abs", self)  # type: ignore[no-any-return]
 
     def __invert__(self) -> TensorHandle:
-        return _context()._unary("not", self)  # type: ignore[no-any-return]
+        return _context(self)._unary("not", self)  # type: ignore[no-any-return]
 
     def __getitem__(self, index: Any) -> TensorHandle:
-        return _context().index(self, index)  # type: ignore[no-any-return]
+        return _context(self).index(self, index)  # type: ignore[no-any-return]
 
     def __iter__(self) -> Any:
         raise KernelError("misuse", f"{self!r} cannot be looped over", "index it, or loop over range(handle.shape[0])")
 
     def __bool__(self) -> bool:
-        return bool(_context().value_of(self))
+        return bool(_context(self).value_of(self))
 
     def __int__(self) -> int:
-        return int(_context().value_of(self))
+        return int(_context(self).value_of(self))
 
     def __index__(self) -> int:
-        return int(_context().value_of(self))
+        return int(_context(self).value_of(self))
 
     def __float__(self) -> float:
-        return float(_context().value_of(self))
+        return float(_context(self).value_of(self))
 
     def item(self) -> float | int | bool:
         """The value of a one-element handle, read back by the PE's CPU."""
-        return _context().value_of(self)  # type: ignore[no-any-return]
+        return _context(self).value_of(self)  # type: ignore[no-any-return]
 
     def to(self, dtype: Any) -> TensorHandle:
         """Rounded to `dtype`."""
-        return _context().cast(self, dtype)  # type: ignore[no-any-return]
+        return _context(self).cast(self, dtype)  # type: ignore[no-any-return]
 
     def reshape(self, *shape: Any) -> TensorHandle:
         """The same elements under another shape; no command."""
-        return _context().reshape(self, *shape)  # type: ignore[no-any-return]
+        return _context(self).reshape(self, *shape)  # type: ignore[no-any-return]
 
     def trans(self, *dims: Any) -> TensorHandle:
         """The last two axes swapped, or the axes in the order of `dims`; no command."""
-        return _context().trans(self, *dims)  # type: ignore[no-any-return]
+        return _context(self).trans(self, *dims)  # type: ignore[no-any-return]
 
     @property
     def T(self) -> TensorHandle:  # noqa: N802 - the name NumPy and Triton use
         """The last two axes swapped; no command."""
-        return _context().trans(self)  # type: ignore[no-any-return]
+        return _context(self).trans(self)  # type: ignore[no-any-return]
 
     # numpy scalars on the left must leave the operator to __radd__ and friends
     __array_ufunc__ = None

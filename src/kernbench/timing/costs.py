@@ -47,13 +47,10 @@ def rates(lowered: Lowered, machine: Machine) -> Rates:
 
 
 def _command_times(lowered: Lowered, machine: Machine) -> Ints:
-    """Fixed times. Commands of one operation on the same types take the same time: each case is worked out once."""
-    columns, types = lowered.columns, lowered.recording.tables.types
-    key = (columns.op * (len(types) + 1) + columns.type + 1) * (len(types) + 1) + columns.operand_type[:, 0] + 1
-    key = key * (len(types) + 1) + columns.operand_type[:, 1] + 1
-    cases, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    times = np.array([_case(lowered, machine, i) for i in first] or [0], np.int64)
-    return times[inverse] if len(cases) else np.empty(0, np.int64)
+    """Fixed times, worked out once for each case."""
+    first, case = lowered.cases
+    times = np.array([_case(lowered, machine, i) for i in first], np.int64)
+    return times[case] if len(case) else np.empty(0, np.int64)
 
 
 def _case(lowered: Lowered, machine: Machine, i: int) -> int:

@@ -9,6 +9,7 @@ Nodes: one for each command, one for each program's start, and two for each piec
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,15 @@ class Lowered:
     def commands(self) -> int:
         """Nodes from 0 up to here are commands."""
         return len(self.columns.op)
+
+    @cached_property
+    def cases(self) -> tuple[Ints, Small]:
+        """Commands with one operation on the same types take the same time: one of each case, and each one's case."""
+        columns, base = self.columns, len(self.recording.tables.types) + 1
+        key = (columns.op * base + columns.type + 1) * base + columns.operand_type[:, 0] + 1
+        key = key * base + columns.operand_type[:, 1] + 1
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        return first, inverse.astype(np.int32)
 
 
 def lower(recording: Recording, channels: int, depth: int, slot: int) -> Lowered:

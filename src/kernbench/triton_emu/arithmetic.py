@@ -46,7 +46,7 @@ class Arithmetic(Core):
         b_type: Any
         if type(a) is TensorHandle:
             x = a.data
-            if x is None or a.block.live_in is not self._scratch:
+            if a.block.live_in is not self._scratch or (x is None and self._carries_data):
                 x = self._missing_data(a)
             a_type, a_number = a.type, a.number
         else:
@@ -54,7 +54,7 @@ class Arithmetic(Core):
             a_type = type(x)
         if type(b) is TensorHandle:
             y = b.data
-            if y is None or b.block.live_in is not self._scratch:
+            if b.block.live_in is not self._scratch or (y is None and self._carries_data):
                 y = self._missing_data(b)
             b_type, b_number = b.type, b.number
         else:

@@ -49,7 +49,7 @@ class Core:
         self._here = sites.here
         self._port = port
         self._carries_data = port.carries_data
-        self._scratch = ScratchPool(scratch_base, scratch_size, self._place_of, self._overflow)
+        self._scratch = ScratchPool(scratch_base, scratch_size, self._place_of, self._overflow, self)
         self._allocate = self._scratch.allocate
         self._known_shapes: dict[Shape, Shape] = {}
 
@@ -184,7 +184,7 @@ class Core:
     def _data(self, handle: TensorHandle) -> Array | None:
         """The operand's array, None in a run without data."""
         data = handle.data
-        if data is None or handle.block.live_in is not self._scratch:
+        if handle.block.live_in is not self._scratch or (data is None and self._carries_data):
             return self._missing_data(handle)
         return data  # type: ignore[no-any-return]
 

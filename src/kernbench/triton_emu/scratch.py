@@ -44,13 +44,21 @@ class Block:
 class ScratchPool:
     """Hands out blocks of [base, base + size). Past the end it goes on handing out, and calls `on_overflow` first."""
 
-    def __init__(self, base: int, size: int, place_of: Callable[[Any], Any], on_overflow: Callable[[int], None]):
+    def __init__(
+        self,
+        base: int,
+        size: int,
+        place_of: Callable[[Any], Any],
+        on_overflow: Callable[[int], None],
+        context: Any = None,
+    ):
         if base < 0 or size < 0:
             raise MisuseError(f"scratch_base and scratch_size must not be negative; got {base} and {size}")
         self.base = base
         self.size = size
         self._end = base + size
         self.place_of = place_of
+        self.context = context
         self.used = 0
         self.peak = 0
         self._on_overflow = on_overflow
