@@ -188,7 +188,7 @@ class Launch:
             "over-budget",
             f"the program {spent} ({limit})",
             "look for a loop whose condition never changes; a kernel that really is this long gets more with "
-            "budget=Budget(steps=..., seconds=...)",
+            "budget=Budget(steps=..., seconds=...), --max-steps or --max-seconds",
             where,
         )
         self._scheduler.stop()
