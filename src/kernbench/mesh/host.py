@@ -14,6 +14,8 @@ from kernbench.common.errors import MisuseError
 from kernbench.common.pe_commands import OPERATIONS
 from kernbench.machine import Machine, load
 from kernbench.machine.grid import Grid
+from kernbench.mesh.collectives import Layout
+from kernbench.mesh.dist import Dist, layout_of
 from kernbench.mesh.launch import Launch, Setting
 from kernbench.mesh.outputs import disagreeing, unwritten
 from kernbench.mesh.placement import Placement
@@ -56,10 +58,21 @@ class Host:
         rows, columns = self.machine.cube.pes if rank_axis == 0 else self.machine.package.cubes
         self.ranks = self._check_ranks(rows * columns if ranks is None else ranks, rows * columns)
         self._grid = Grid(rows, columns)
+        self._install = install
         self._wiring = install_wiring(install, self.ranks, self._grid)
         self._placements = self._place()
         self._leaders = [p for p in self._placements if p.leads]
         self._tensors: list[Tensor] = []
+
+    @property
+    def dist(self) -> Dist:
+        """Collectives on this host's tensors."""
+        return Dist(self)
+
+    def layout(self) -> Layout:
+        """How the ranks lie, for collectives."""
+        slot = self.machine.ipcq.slot
+        return layout_of(self._install, self.ranks, self._grid.columns, self.rank_axis, slot)
 
     def __repr__(self) -> str:
         return f"<mesh.Host: {self.ranks} ranks on {self.machine.name}, rank_axis {self.rank_axis}>"

@@ -1,0 +1,94 @@
+"""What collectives share: how ranks lie, what an algorithm says of itself, moving a value along a chain of ranks."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kernbench.common.dtypes import ITEMSIZE
+from kernbench.common.ipcq_types import OPPOSITE
+
+LINE, RING, GRID = "line", "ring", "grid"
+EVERYWHERE = frozenset((LINE, RING, GRID))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`ranks` ranks installed as `topology`; on a grid of `columns` columns their ids follow the snake."""
+
+    topology: str
+    ranks: int
+    columns: int
+    rank_axis: int
+    slot: int
+
+    def rank(self, tl: Any) -> int | None:
+        """The rank of the calling PE; None on PEs of a cube that work for no rank."""
+        if self.rank_axis == 1 and tl.program_id(0) != 0:
+            return None
+        return int(tl.program_id(self.rank_axis))
+
+    def position(self, rank: int) -> tuple[int, int]:
+        """Row and column on the grid."""
+        row, along = divmod(rank, self.columns)
+        return row, along if row % 2 == 0 else self.columns - 1 - along
+
+    def onward(self, rank: int) -> str:
+        """The direction of the next rank: E on a line, along the snake on a grid; "" on the last."""
+        if rank == self.ranks - 1:
+            return ""
+        if self.topology != GRID:
+            return "E"
+        (row, column), (next_row, next_column) = self.position(rank), self.position(rank + 1)
+        if next_row != row:
+            return "S"
+        return "E" if next_column > column else "W"
+
+    def back(self, rank: int) -> str:
+        """The direction of the rank before; "" on the first."""
+        return OPPOSITE[self.onward(rank - 1)] if rank else ""
+
+    def blocks(self, count: int, dtype: str) -> Iterator[tuple[int, int]]:
+        """(first, elements) of pieces that fit a slot even when they travel as f32."""
+        step = max(1, self.slot // max(4, ITEMSIZE[dtype]))
+        return ((first, min(step, count - first)) for first in range(0, count, step))
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One way to do `operation`; the kernel is called with (ptr, count, op, root, layout, tl=)."""
+
+    operation: str
+    name: str
+    topologies: frozenset[str]
+    kernel: Callable[..., None]
+    preference: int = 0
+
+
+def combine(tl: Any, op: str, left: Any, right: Any) -> Any:
+    """Two partial results in one."""
+    return left + right if op == "sum" else (tl.maximum if op == "max" else tl.minimum)(left, right)
+
+
+def widen(handle: Any) -> Any:
+    """Narrow floats are summed in f32, so that the number of ranks costs no precision."""
+    return handle.to("f32") if handle.dtype in ("f16", "bf16", "f8e4m3", "f8e5m2") else handle
+
+
+def scan(tl: Any, op: str, own: Any, low: str, high: str, place: int, length: int) -> Any:
+    """All of a chain's values combined, on each of its `length` ranks: what lies on either side comes as one value.
+
+    Sums travel both ways at once; a rank hears the nearer end first.
+    """
+    total = own
+    nearer_low = place <= length - 1 - place
+    for side in (low, high) if nearer_low else (high, low):
+        hears = place > 0 if side == low else place < length - 1
+        tells = place < length - 1 if side == low else place > 0
+        outgoing = own
+        if hears:
+            heard = tl.recv(dir=side, shape=own.shape, dtype=own.dtype)
+            outgoing = combine(tl, op, own, heard)
+            total = combine(tl, op, total, heard)
+        if tells:
+            tl.send(dir=high if side == low else low, src=outgoing)
+    return total

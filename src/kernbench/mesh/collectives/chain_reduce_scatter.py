@@ -1,0 +1,31 @@
+"""Reduce-scatter along the chain of ranks: what belongs to a rank is summed towards it from both ends."""
+
+from typing import Any
+
+from kernbench.common.dtypes import ITEMSIZE
+from kernbench.mesh.collectives._base import EVERYWHERE, Algorithm, Layout, combine, widen
+
+
+def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: Any) -> None:
+    """Of the ranks' equal parts of `count` elements at `ptr`, each rank's own becomes the combination of all ranks'."""
+    rank = layout.rank(tl)
+    if rank is None:
+        return
+    ranks, dtype = layout.ranks, tl.element_type(ptr)
+    part = count // ranks
+    back, onward = layout.back(rank), layout.onward(rank)
+    for owner in range(ranks):
+        for first, size in layout.blocks(part, dtype):
+            address = ptr + (owner * part + first) * ITEMSIZE[dtype]
+            total = widen(tl.load(address, shape=(size,)))
+            if back and rank <= owner:
+                total = combine(tl, op, total, tl.recv(dir=back, shape=(size,), dtype=total.dtype))
+            if onward and rank >= owner:
+                total = combine(tl, op, total, tl.recv(dir=onward, shape=(size,), dtype=total.dtype))
+            if rank == owner:
+                tl.store(address, total)
+            else:
+                tl.send(dir=onward if rank < owner else back, src=total)
+
+
+ALGORITHM = Algorithm("reduce_scatter", "chain", EVERYWHERE, kernel)

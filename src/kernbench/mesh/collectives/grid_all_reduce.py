@@ -1,0 +1,24 @@
+"""All-reduce on a full grid: a scan along each row, then along each column; rows + columns - 2 hops."""
+
+from typing import Any
+
+from kernbench.common.dtypes import ITEMSIZE
+from kernbench.mesh.collectives._base import GRID, Algorithm, Layout, scan, widen
+
+
+def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: Any) -> None:
+    """`count` elements at `ptr` become the combination of all ranks'."""
+    rank = layout.rank(tl)
+    if rank is None:
+        return
+    row, column = layout.position(rank)
+    rows = -(-layout.ranks // layout.columns)
+    dtype = tl.element_type(ptr)
+    for first, size in layout.blocks(count, dtype):
+        address = ptr + first * ITEMSIZE[dtype]
+        own = widen(tl.load(address, shape=(size,)))
+        across = scan(tl, op, own, "W", "E", column, layout.columns)
+        tl.store(address, scan(tl, op, across, "N", "S", row, rows))
+
+
+ALGORITHM = Algorithm("all_reduce", "grid", frozenset((GRID,)), kernel, preference=2)

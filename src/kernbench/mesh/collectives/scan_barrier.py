@@ -1,0 +1,16 @@
+"""Barrier: nobody goes on before everybody came; a one-element all-reduce that touches no memory."""
+
+from typing import Any
+
+from kernbench.mesh.collectives._base import EVERYWHERE, Algorithm, Layout, scan
+
+
+def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: Any) -> None:
+    """Meet all other ranks."""
+    rank = layout.rank(tl)
+    if rank is not None:
+        token = tl.zeros((1,), "i32")
+        scan(tl, "sum", token, layout.back(rank), layout.onward(rank), rank, layout.ranks)
+
+
+ALGORITHM = Algorithm("barrier", "scan", EVERYWHERE, kernel)
