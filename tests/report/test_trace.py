@@ -58,3 +58,11 @@ def test_arrows_go_from_sends_to_receives(run, trace):
                 ends[flow].append(packet.track_event.name)
     assert len(ends) == len(run.timeline.flows) > 0
     assert all(sorted(names) == ["recv", "send"] for names in ends.values())
+
+
+def test_counters_are_there(run, trace):
+    tracks = {p.track_descriptor.uuid: p.track_descriptor for p in trace.packet if p.HasField("track_descriptor")}
+    named = {t.name for t in tracks.values() if t.HasField("counter")}
+    assert named == set(run.timeline.counters)
+    values = [p.track_event for p in trace.packet if p.track_event.type == TrackEvent.TYPE_COUNTER]
+    assert len(values) == sum(len(times) for times, _ in run.timeline.counters.values())

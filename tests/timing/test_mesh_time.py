@@ -313,3 +313,18 @@ def test_full_size_without_data():
     assert run.metrics["time_ps"] > run.metrics["floors_ps"]["hbm"]
     # K and V once: 2 x 32768 x 8 x 128 x 2 bytes, Q 8 times, O 8 times
     assert run.metrics["load_bytes"] == 2 * 32768 * 8 * 128 * 2 + 8 * 64 * 128 * 2
+
+
+def test_counters_stay_within_what_the_machine_has():
+    run = run_bench(BENCH, "single_user_prefill", {"context": 48, "d_head": 32, "h_q": 8, "h_kv": 2}, timed=True)
+    queues = {n: s for n, s in run.timeline.counters.items() if n.startswith("slots")}
+    assert len(queues) == 14
+    for _, used in queues.values():
+        assert used.min() == 0 == used[-1]
+        assert 1 <= used.max() <= REFERENCE.ipcq.depth
+    times, bandwidth = run.timeline.counters["HBM of cube 0, GB/s"]
+    assert set(bandwidth) == {0.0, 512.0}
+    # the area under the bandwidth is the bytes that moved, but for the rounding of each transfer's end
+    moved = (np.diff(times) * bandwidth[:-1]).sum() / 1000
+    total_bytes = run.metrics["load_bytes"] + run.metrics["store_bytes"]
+    assert total_bytes <= moved <= total_bytes + run.metrics["commands"]

@@ -12,6 +12,7 @@ from kernbench.machine import Machine
 from kernbench.result.run import Run
 from kernbench.result.timeline import Timeline
 from kernbench.timing.clock import Timing, time_recording
+from kernbench.timing.counters import counters
 from kernbench.timing.critical import critical_path
 from kernbench.timing.graph import Ints
 from kernbench.timing.lanes import lane_numbers, lanes
@@ -78,6 +79,7 @@ def timeline(timing: Timing) -> Timeline:
         times.finish[shown],
         flows[(flows >= 0).all(axis=1)],
         critical_path(timing).steps,
+        counters(timing),
     )
 
 
