@@ -1,8 +1,10 @@
 """The house rules that a machine can check: imports point one way, light rooms stay light, no file grows too large."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -101,3 +103,17 @@ def test_only_the_command_line_prints():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
     assert not printing
+
+
+DISTRIBUTIONS = {"google": "protobuf"}
+
+
+def test_everything_imported_is_declared():
+    declared = tomllib.loads((SOURCE.parent.parent / "pyproject.toml").read_text())["project"]
+    extras = [r for group in declared["optional-dependencies"].values() for r in group]
+    known = {re.split(r"[<>=\[ ]", r)[0].lower() for r in [*declared["dependencies"], *extras]}
+    known |= {"kernbench", "torch"} | set(sys.stdlib_module_names)
+    for path in [*SOURCE.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]:
+        for line, module in imports_of(path):
+            top = module.split(".")[0]
+            assert DISTRIBUTIONS.get(top, top).lower() in known, f"{path}:{line} imports {top}, which is not declared"

@@ -154,7 +154,7 @@ def test_zeros_within_every_tolerance_are_wrong():
     assert not verdict.passed
     assert verdict.wrong == verdict.elements == 128
     assert verdict.reason == (
-        "output is within the tolerance of each element, but its relative L2 error is 1 (at most 0.5 is allowed, "
+        "output is within the tolerance of each element, but its relative L2 error is 1 (at most 0.677 is allowed, "
         "zeros give 1): rounding does not explain it; every element is 0"
     )
 

@@ -157,14 +157,21 @@ def test_rank_axis_one_runs_every_pe_and_pe_zero_leads():
     def who(o_ptr, *, tl):
         assert tl.num_programs(0) == 8
         assert tl.num_programs(1) == 3
-        tl.store(o_ptr, tl.full((1,), float(tl.program_id(1) * 100 + tl.program_id(0))))
+        mine = tl.program_id(0) if tell_apart else 0
+        tl.store(o_ptr, tl.full((1,), float(tl.program_id(1) * 100 + mine)))
 
+    tell_apart = False
     host = mesh.Host("reference", ranks=3, rank_axis=1)
     o = host.empty((3,), "f32", axis=0)
     run = host.launch(who, o)
     assert run.safe, run.findings
     assert len(run.recording.streams) == 24
     np.testing.assert_array_equal(host.gather(o), [0, 100, 200])
+    tell_apart = True
+    (finding,) = host.launch(who, o).findings
+    assert finding.kind == "output-disagreement"
+    assert "PE 1 of cube 0 stored other values to 'o' than PE 0" in finding.message
+    assert finding.count == 21
 
 
 def test_rank_axis_is_passed_in_either_form_or_filled_in():

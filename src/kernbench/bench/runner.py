@@ -51,6 +51,7 @@ def run_bench(
     run = _call(bench, "launch", bench.launch, p, inputs, torch=host)
     if not isinstance(run, Run):
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
+    _take_earlier(run, host)
     if run.status is Status.FINISHED and run.outputs:
         run.comparison = _compare(bench, run, _call(bench, "golden", bench.golden, p, inputs))
     run.origin.update(
@@ -61,6 +62,15 @@ def run_bench(
         machine_overrides=overrides,
     )
     return _timed(run, host) if timed else run
+
+
+def _take_earlier(run: Run, host: Any) -> None:
+    """A bench may launch several times; what was found in any launch was found in the bench."""
+    earlier = [r for r in getattr(host, "runs", []) if r is not run]
+    run.findings[:0] = [finding for r in earlier for finding in r.findings]
+    bad = [r.status for r in earlier if r.status is not Status.FINISHED]
+    if bad and run.status is Status.FINISHED:
+        run.status = bad[0]
 
 
 def _call(bench: Bench, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

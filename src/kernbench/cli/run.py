@@ -53,8 +53,15 @@ def run(
     for option, file in (("--json", json), ("--trace", trace)):
         if file is not None and (file.is_dir() or not file.parent.is_dir()):
             raise BenchError(f"{option} {file}: there is no folder {file.parent} to write it to, or it is one itself")
+        if file is not None and file.exists() and not file.is_file():
+            raise BenchError(f"{option} {file} is no ordinary file: choose another name")
+    if json is not None and trace is not None and json.resolve() == trace.resolve():
+        raise BenchError(f"--json and --trace both name {json}")
     options: dict[str, Any] = {"shapes_only": shapes_only}
-    options |= {"schedule": int(schedule) if schedule.isdigit() else schedule, "budget": Budget(max_steps, max_seconds)}
+    options |= {
+        "schedule": int(schedule) if schedule.isdecimal() and schedule.isascii() else schedule,
+        "budget": Budget(max_steps, max_seconds),
+    }
     runs = _run_all(bench, [panel] if panel else list(bench.panels) or [None], values, seed, options)
     console = results()
     console.print(runs_table(f"{bench.name}: {bench.summary}", runs, console.width))

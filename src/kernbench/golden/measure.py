@@ -12,10 +12,15 @@ from kernbench.common.dtypes import Array, DType
 from kernbench.golden.arrays import to_float64
 from kernbench.golden.reference import Float64, Reference
 from kernbench.golden.shards import Selection
-from kernbench.golden.tolerance import elementwise, noise, spacing, tiny
+from kernbench.golden.tolerance import elementwise, noise, score_error, spacing, tiny, unit
 
 # zeros have 1, unrelated numbers more; correct kernels have about 0.003 in bf16 and 0.04 in f8e4m3
 LARGEST_RELATIVE_L2 = 0.5
+# of attention, whose rounding is understood: at most this part of the signal or so many roundings of one sign, and so
+# many times the averaged noise; structured inputs round alike, so all are generous
+RELATIVE_L2 = 0.1
+SYSTEMATIC = 8.0
+AVERAGED = 32.0
 EVERYTHING: Selection = ()
 
 
@@ -49,6 +54,10 @@ class Measurement:
         return noise(self.reference, self.compute)
 
     @cached_property
+    def _score_error(self) -> Float64:
+        return score_error(self.reference, self.compute)
+
+    @cached_property
     def _excess(self) -> Float64:
         """Error in units of the tolerance."""
         return _ratio(self.error, self.tolerance)
@@ -67,16 +76,38 @@ class Measurement:
         return self.error[part].size if self.is_noise(part) else int(self.out_of_tolerance[part].sum())
 
     def is_noise(self, part: Selection = EVERYTHING) -> bool:
-        """Whether the error of `part` is as large as its signal, where rounding cannot explain that.
+        """Whether the error of `part` as a whole is more than rounding explains.
 
-        Zeros, a constant and unrelated numbers are noise even where each element is within a wide tolerance. Elements
-        that are not finite are wrong by themselves and say nothing about the rest.
+        Each element may be off by a wide tolerance where rows are long; but then errors of either sign cancel, and
+        those of a whole part stay small against it. Zeros, a constant, a few missing percent of the keys or a wrong
+        factor do not. Elements that are out of tolerance are wrong by themselves; unless they are the most of the part,
+        they say nothing about the rest.
         """
         error = self.error[part]
-        signal, root = _norm(self.expected[part]), math.sqrt(max(1, error.size))
+        signal = _norm(self.expected[part])
+        quiet = error[~self.out_of_tolerance[part]]
+        if signal > 0.0 and _norm(quiet) > self.largest_error(part):
+            return True
+        return signal > 0.0 and _norm(error[np.isfinite(error)]) > self._coarse_limit(part)
+
+    def largest_error(self, part: Selection = EVERYTHING) -> float:
+        """The largest norm of the errors of `part` that rounding explains."""
+        most = self._coarse_limit(part)
+        if not self.reference.head_size or self.output.kind != "float":
+            # nothing is known of how the elements came about
+            return most
+        relative = max(RELATIVE_L2, SYSTEMATIC * (unit(self.output) + unit(self.compute)))
+        explained = relative * _norm(self.expected[part]) + AVERAGED * self._rounding(part)
+        return min(most, explained + _norm(self._score_error[part])) if relative < LARGEST_RELATIVE_L2 else most
+
+    def _coarse_limit(self, part: Selection) -> float:
+        return LARGEST_RELATIVE_L2 * _norm(self.expected[part]) + self._rounding(part)
+
+    def _rounding(self, part: Selection) -> float:
+        """What rounding typically adds up to over a part."""
+        root = math.sqrt(max(1, self.error[part].size))
         # the fewer elements, the less their errors average out: five times the typical error of one is no surprise
-        rounding = (1.0 + 4.0 / root) * _norm(self._noise[part]) + root * tiny(self.output)
-        return signal > 0.0 and _norm(error[np.isfinite(error)]) > LARGEST_RELATIVE_L2 * signal + rounding
+        return (1.0 + 4.0 / root) * _norm(self._noise[part]) + root * tiny(self.output)
 
     def relative_l2(self, part: Selection = EVERYTHING) -> float:
         """Norm of the error over norm of the expected values."""

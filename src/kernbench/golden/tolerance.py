@@ -22,8 +22,10 @@ largest absolute one), o, p, v and the names of arrays as in `Reference`. Four t
 The output adds u_o (|o| + all that) + t_o.
 
 But for sqrt(d) these are worst cases, so structured inputs, whose errors do not average out, stay inside as well. The
-price: errors of random inputs do average out, so for long rows the bound is loose, by about sqrt(terms) / 4. A wrong
-key, mask, scale or merge is far beyond it; P or an output rounded to one type too narrow is up to some 300 keys.
+price: errors of random inputs do average out, so for long rows the bound is loose, by about sqrt(terms) / 4. So the L2
+error of whole parts is held against the signal and what averages out as well (`measure`): a factor of 0.85 or a few
+percent of the keys are seen by that alone, however long the row. P or an output rounded to one type too narrow is
+seen up to some 300 keys.
 """
 
 import numpy as np
@@ -50,7 +52,7 @@ def tiny(dtype: DType) -> float:
 
 def elementwise(reference: Reference, output: DType, compute: DType) -> Float64:
     """The largest error a correct kernel can make in each element."""
-    inner = _weight_error(reference, compute) + _sum_error(reference, compute) + _score_error(reference, compute)
+    inner = _weight_error(reference, compute) + _sum_error(reference, compute) + score_error(reference, compute)
     return inner + _output_error(reference.expected, inner, output)
 
 
@@ -96,7 +98,8 @@ def _sum_error(reference: Reference, compute: DType) -> Float64:
     return errors
 
 
-def _score_error(reference: Reference, compute: DType) -> Float64:
+def score_error(reference: Reference, compute: DType) -> Float64:
+    """What wrong scores do to each element, at most."""
     factor = _sum_unit(compute) * (np.sqrt(reference.head_size) + _EXTRA_SCORE_ERRORS)
     if _rounds_inputs(reference, compute):
         factor += 2 * unit(compute)

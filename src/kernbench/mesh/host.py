@@ -17,7 +17,7 @@ from kernbench.machine.grid import Grid
 from kernbench.mesh.collectives import Layout
 from kernbench.mesh.dist import Dist, layout_of
 from kernbench.mesh.launch import Launch, Setting
-from kernbench.mesh.outputs import disagreeing, unwritten
+from kernbench.mesh.outputs import disagreeing, lost, unwritten
 from kernbench.mesh.placement import Placement
 from kernbench.mesh.tensors import DisagreementError, Tensor, disagreement, make_source
 from kernbench.mesh.wiring import install as install_wiring
@@ -35,7 +35,7 @@ class Host:
 
     `machine` is a bundled machine's name, a TOML path or a `Machine`. With `rank_axis=1` every PE of each cube runs the
     kernel; only PE 0 has neighbours, and its memory is the rank's. With `shapes_only` launches carry no data.
-    `schedule` and `budget` hold for launches that do not say otherwise.
+    `schedule` and `budget` hold for launches that do not say otherwise. `runs` are all launches so far.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Host:
         self._placements = self._place()
         self._leaders = [p for p in self._placements if p.leads]
         self._tensors: list[Tensor] = []
+        self.runs: list[Run] = []
 
     @property
     def dist(self) -> Dist:
@@ -192,7 +193,9 @@ class Host:
         used = [t for t in arguments.values() if isinstance(t, Tensor)]
         for tensor in used:
             for placement in self._leaders:
-                tensor.region(placement.number, placement.rank).begin(tensor.is_output and carries_data)
+                tensor.region(placement.number, placement.rank)
+            for region in tensor.regions.values():
+                region.begin(tensor.is_output and carries_data)
         setting = Setting(
             self.machine,
             self._placements,
@@ -209,8 +212,8 @@ class Host:
         outputs = [t for t in used if t.is_output]
         if launch.status is Status.FINISHED and carries_data:
             self._check_outputs(used, launch, _place(kernel))
-        return Run(
-            {t.name: self._merged(t) for t in outputs} if carries_data else {},
+        run = Run(
+            self._named(outputs) if carries_data else {},
             launch.log.findings(),
             tuple(KINDS) if carries_data else _ALWAYS_CHECKED,
             launch.status,
@@ -219,6 +222,8 @@ class Host:
             views={"placement": {p.rank: (p.cube, p.pe) for p in self._leaders}},
             origin=self._origin(kernel, arguments, schedule),
         )
+        self.runs.append(run)
+        return run
 
     def _bind(self, kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The kernel's arguments by name; names the tensors after them, and fills in rank_axis."""
@@ -250,10 +255,23 @@ class Host:
             before = len(launch.log)
             if tensor.is_output:
                 unwritten(tensor, self._leaders, launch.log, where)
+            if tensor.is_output or tensor.source is not None:
+                lost(tensor, self._placements, launch.log, where)
             regions = [tensor.region(p.number, p.rank) for p in self._leaders]
             copies = tensor.axis is None and (tensor.is_output or tensor.source is not None)
             if copies and len(launch.log) == before and any(r.stored for r in regions):
                 disagreeing(tensor, self._leaders, launch.log, where)
+
+    def _named(self, outputs: list[Tensor]) -> dict[str, Array]:
+        """Outputs by name; those that share one with an earlier are numbered."""
+        named: dict[str, Array] = {}
+        for tensor in outputs:
+            name, number = tensor.name, 1
+            while name in named:
+                number += 1
+                name = f"{tensor.name} {number}"
+            named[name] = self._merged(tensor)
+        return named
 
     def _merged(self, tensor: Tensor) -> Array:
         parts = [tensor.part(p.number, p.rank) for p in self._leaders]
@@ -278,7 +296,7 @@ def _flat(arguments: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in arguments.items():
         if isinstance(value, tuple) and any(isinstance(v, Tensor) for v in value):
-            flat.update({f"{name}{i}": v for i, v in enumerate(value)})
+            flat.update({f"{name}[{i}]": v for i, v in enumerate(value)})
         elif isinstance(value, dict) and any(isinstance(v, Tensor) for v in value.values()):
             flat.update(value)
         else:

@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -162,7 +163,10 @@ class Launch:
         return State.RETURNED
 
     def _kernel_place(self) -> Place:
-        code = getattr(self._kernel, "__code__", None)
+        kernel = self._kernel
+        while isinstance(kernel, partial):
+            kernel = kernel.func
+        code = getattr(kernel, "__code__", None)
         if code is None:
             return Place("<kernel>", 0, getattr(self._kernel, "__name__", "kernel"))
         return Place(code.co_filename, code.co_firstlineno, code.co_name)
@@ -171,7 +175,8 @@ class Launch:
         """The innermost line of the traceback that is not ours."""
         place = self._kernel_place()
         for frame, line in traceback.walk_tb(error.__traceback__):
-            if not _is_ours(frame.f_globals.get("__name__", "")):
+            library = "site-packages" in frame.f_code.co_filename
+            if not library and not _is_ours(frame.f_globals.get("__name__", "")):
                 place = Place(frame.f_code.co_filename, line, frame.f_code.co_name)
         return place
 

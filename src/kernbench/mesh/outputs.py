@@ -35,6 +35,31 @@ def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, wher
     )
 
 
+def lost(tensor: Tensor, placements: list[Placement], log: FindingLog, where: Place) -> None:
+    """A finding for PEs of a cube that stored something else than its PE 0, whose memory is the rank's."""
+    leaders = {p.rank: p for p in placements if p.leads}
+    for placement in placements:
+        region = tensor.regions.get(placement.number)
+        if placement.leads or region is None or not region.stored:
+            continue
+        leader = leaders[placement.rank]
+        kept, own = tensor.part(leader.number, leader.rank), tensor.part(placement.number, placement.rank)
+        if disagreement(kept, own, tensor.dtype) is not None:
+            log.add(
+                Finding(
+                    "output-disagreement",
+                    f"PE {placement.pe} of cube {placement.cube} stored other values to '{tensor.name}' than PE 0, whose "
+                    "memory is the rank's: they are lost",
+                    where,
+                    (),
+                    "with rank_axis=1 let PE 0 store (if tl.program_id(0): return), or use tl.workspace",
+                    1,
+                    (placement.rank,),
+                ),
+                (tensor.name, "lost"),
+            )
+
+
 def disagreeing(tensor: Tensor, placements: list[Placement], log: FindingLog, where: Place) -> None:
     """A finding for copies of one output that differ beyond rounding."""
     parts = [(p.rank, tensor.part(p.number, p.rank)) for p in placements]

@@ -8,7 +8,7 @@ from kernbench.mesh.placement import Placement
 from kernbench.mesh.queues import Message, Queue, Receive
 from kernbench.mesh.scheduler import Program, Scheduler
 from kernbench.result.finding import Finding, FindingLog, Other, Place
-from kernbench.safety.budget import OverBudgetError
+from kernbench.safety.budget import OverBudgetError, Watchdog
 from kernbench.safety.memory import AddressSpace, Problem
 from kernbench.triton_emu.port import Port, Shape
 
@@ -30,6 +30,7 @@ class MeshPort(Port):
         self._log = log
         self._scheduler = scheduler
         self._wake = scheduler.wake
+        self._overruns = 0
 
     def load(
         self, address: int, shape: Shape, strides: Shape | None, dtype: str | None, where: Place
@@ -169,7 +170,10 @@ class MeshPort(Port):
         self._log.add(Finding(kind, message, where, others, hint, 1, (self.rank,)), subject)
 
     def over_budget(self, steps: int, where: Place) -> None:
-        """End this program."""
+        """End this program; one that has swallowed that twice is left where it stands."""
+        self._overruns += 1
+        if self._overruns > Watchdog.PATIENCE:
+            self._scheduler.abandon()
         raise OverBudgetError(f"dispatched {steps} commands and had not returned", where)
 
 

@@ -43,6 +43,8 @@ class Program:
         self.coroutine = greenlet(self._run)
 
     def _run(self) -> None:
+        # a body that does not even return (it killed its own coroutine) has failed
+        self.state = State.FAILED
         self.state = self._body()
 
 
@@ -63,7 +65,7 @@ class Scheduler:
     def run(self, programs: list[Program], seconds: float, steps: Callable[[], int]) -> None:
         """Run `programs` until none is ready, then end those that still wait."""
         self._ready.extend(programs)
-        with Watchdog(seconds, lambda: (self.switches, steps()), self._abandon):
+        with Watchdog(seconds, lambda: (self.switches, steps()), self.abandon):
             while self._ready:
                 self._switch_to(self._pick())
             self._end(programs)
@@ -104,7 +106,7 @@ class Scheduler:
             program.coroutine.switch()
         self.switches += 1
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """Called in a program that will not stop: leave it where it is, for good."""
         _abandoned.append(getcurrent())
         if self._running is not None:

@@ -9,6 +9,9 @@ from kernbench.common.dtypes import DTYPES, Array, cast, dtype_name, poisoned
 from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.safety.memory import Region
 
+# roundings of f32 that copies may be apart; generous, because the golden judges values, this only their agreement
+_SUMS = 1024
+
 
 class DisagreementError(KernbenchError):
     """Copies of one output that should be equal are not."""
@@ -99,21 +102,25 @@ def make_source(value: Array, dtype: str | None) -> Array:
 def disagreement(first: Array, second: Array, dtype: str) -> tuple[float, tuple[int, ...], int] | None:
     """How far two copies are apart beyond rounding: (difference, index, elements); None if they agree.
 
-    Ranks sum the same terms in different orders, so results differ by a few roundings of f32 relative to the largest
-    value of the row (cancellation keeps absolute errors), and by at most one step of the output's own type.
+    Ranks sum the same terms in different orders, so results differ by a few roundings of f32 relative to what was
+    summed, which may be larger than the sum, and by at most one step of the output's own type. What was summed is not
+    known here; the largest value of the whole tensor stands for it.
     """
     a, b = first.astype(np.float64), second.astype(np.float64)
     row = DTYPES[dtype]
     if row.kind != "float":
         off = a != b
     else:
-        scale = np.maximum(np.abs(a), np.abs(b))
-        wide = scale.max(axis=-1, keepdims=True) if scale.ndim and scale.size else scale
-        allowed = 1.5 * row.epsilon * scale + 64 * 2.0**-24 * wide + row.smallest_normal * row.epsilon
+        finite = np.isfinite(a) & np.isfinite(b)
+        scale = np.where(finite, np.maximum(np.abs(a), np.abs(b)), 0.0)
+        largest = scale.max(initial=0.0)
+        allowed = 1.5 * row.epsilon * scale + _SUMS * 2.0**-24 * largest + row.smallest_normal * row.epsilon
         with np.errstate(invalid="ignore"):
-            off = ~((np.abs(a - b) <= allowed) | (np.isnan(a) & np.isnan(b)) | (a == b))
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            off = ~(same | (finite & (np.abs(a - b) <= allowed)))
     if not off.any():
         return None
-    gaps = np.where(off, np.nan_to_num(np.abs(a - b), nan=np.inf), -1.0)
+    with np.errstate(invalid="ignore"):
+        gaps = np.where(off, np.nan_to_num(np.abs(a - b), nan=np.inf), -1.0)
     index = np.unravel_index(int(np.argmax(gaps)), gaps.shape)
     return float(gaps[index]), tuple(int(i) for i in index), int(off.sum())

@@ -99,7 +99,9 @@ def write_json(path: str | Path, data: Any) -> None:
 
 def write_bytes(path: str | Path, content: bytes) -> None:
     """Write beside `path`, then move into place, so that no half file is ever seen."""
-    target = Path(path)
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        raise MisuseError(f"{path} is no ordinary file: choose another name")
     partial = target.with_name(target.name + ".partial")
     try:
         partial.write_bytes(content)

@@ -1,15 +1,19 @@
 """Budgets: a launch ends, whatever its kernel does. Steps are counted; a watchdog stops a kernel that only computes.
 
 The watchdog raises `OverBudgetError` inside the running program from outside. A program that swallows even that is left
-where it stands: the exception's own construction runs in the program, and hands control back to the scheduler.
+where it stands: the exception's own construction runs in the program, and hands control back to the scheduler. Only a
+kernel that blocks inside a C call (a sleep, a read from a pipe) cannot be reached; it ends when the call does.
 """
 
 import ctypes
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernbench.common.errors import MisuseError
+
+_ROOM = 100
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Watchdog:
         self._abandon = abandon
         self._target = threading.get_ident()
         self._done = threading.Event()
+        self._recursion_limit = sys.getrecursionlimit()
         self._raised = 0
         self._thread = threading.Thread(target=self._watch, name="kernbench-watchdog", daemon=True)
         self._error = self._exception_type()
@@ -56,6 +61,7 @@ class Watchdog:
     def __exit__(self, *exc: object) -> None:
         self._done.set()
         self._thread.join()
+        sys.setrecursionlimit(self._recursion_limit)
 
     def _exception_type(self) -> type[OverBudgetError]:
         watchdog = self
@@ -75,12 +81,15 @@ class Watchdog:
 
     def _watch(self) -> None:
         last = self._progress()
-        wait = self._seconds
+        patience = min(self._seconds, threading.TIMEOUT_MAX)
+        wait = patience
         while not self._done.wait(wait):
             now = self._progress()
             if now != last:
-                last, wait = now, self._seconds
+                last, wait = now, patience
                 continue
+            # a program at the end of its stack needs room for the exception to be made
+            sys.setrecursionlimit(sys.getrecursionlimit() + _ROOM)
             # until the program has really stopped, try again at short intervals
             wait = 0.05
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._target), ctypes.py_object(self._error))

@@ -124,7 +124,7 @@ class AddressSpace:
         region.loaded = True
         window = _window(region.array, address - region.base, shape, strides, DTYPES[kind].numpy)
         if region.written is not None:
-            problem = _unwritten(region, address, shape, strides)
+            problem = _unwritten(region, address, shape, strides, kind)
             window = window.copy()
         return window, kind, problem
 
@@ -245,20 +245,44 @@ def _item_offset(region: Region, address: int) -> int:
     return (address - region.base) // ITEMSIZE[region.dtype]
 
 
-def _unwritten(region: Region, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> Problem | None:
+def _unwritten(
+    region: Region, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: str
+) -> Problem | None:
     assert region.written is not None
-    marks = _window(region.written, _item_offset(region, address), shape, strides, region.written.dtype)
+    marks = _marks(region, address, shape, strides, dtype)
     if marks.all():
         return None
     missing = int(marks.size - np.count_nonzero(marks))
     first = np.unravel_index(int(np.argmin(marks)), shape)
     return Problem(
         "uninitialised-read",
-        f"load of {_tile(shape, region.dtype)} from {region.describe()} reads {missing} of {marks.size} elements "
+        f"load of {_tile(shape, dtype)} from {region.describe()} reads {missing} of {marks.size} elements "
         f"nobody wrote, the first at {_index(first)} of the tile",
         "store to it before the load, or hand it over filled (host.shard, host.replicate)",
         region.name,
     )
+
+
+def _marks(
+    region: Region, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: str
+) -> NDArray[np.bool_]:
+    """For each element read, whether all of its bytes were written."""
+    assert region.written is not None
+    held, wanted = ITEMSIZE[region.dtype], ITEMSIZE[dtype]
+    if held == wanted:
+        return _window(region.written, _item_offset(region, address), shape, strides, region.written.dtype)
+    by_byte = np.repeat(region.written, held)
+    steps = tuple(s * wanted for s in (strides or _packed(shape)))
+    every = np.ndarray((*shape, wanted), by_byte.dtype, by_byte, address - region.base, (*steps, 1))
+    return np.asarray(every.all(axis=-1))
+
+
+def _packed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    steps, step = [], 1
+    for n in reversed(shape):
+        steps.append(step)
+        step *= n
+    return tuple(reversed(steps))
 
 
 def _type_problem(region: Region, dtype: str) -> Problem | None:

@@ -181,7 +181,8 @@ class Arithmetic(Core):
         """Rounded to `dtype`; the handle itself if it has that type."""
         site = self._here()
         if handle.dtype == dtype and (out is None or out is handle):
-            return handle
+            # a handle of its own, so that out= on one is seen by the other
+            return self._view(handle, handle.shape, handle.strides, 0, handle.data) if out is None else handle
         x = self._data(handle)
         kind = self._tables.scratch_type(handle.shape, dtype)
         return self._emit("cast", site, kind, None if x is None else cast(x, dtype), handle.number, out=out)

@@ -199,17 +199,30 @@ class Core:
             return self._unreadable(handle, "its space was taken over by a later value (out=)")
         if block is not NO_BLOCK and block.pool is not self._scratch:
             return self._unreadable(handle, "it is a value of another PE, whose scratch this one cannot reach")
-        if handle.data is not None or not self._carries_data:
+        if handle.data is not None:
             return handle.data  # type: ignore[no-any-return]
         if block is NO_BLOCK and self._port.tensor_name(handle.addr) is not None:
-            where = self._tables.sites[self._sites.here()]
-            data, _ = self._port.load(handle.addr, handle.shape, handle.strides, handle.dtype, where)
-            return data
+            return self._in_place(handle)
+        if not self._carries_data:
+            return None
         begins = self._scratch.block_at(handle.addr, 1)
+        if begins is not None and begins.arriving is not None:
+            return self._unreadable(handle, "the receive that fills it has not been waited for")
         if begins is not None:
             over = handle.addr + handle.nbytes - begins.addr - begins.nbytes
             return self._unreadable(handle, f"it runs {over} bytes past the end of the value it begins in")
         return self._unreadable(handle, f"no value lies at scratch address {handle.addr:#x}")
+
+    def _in_place(self, handle: TensorHandle) -> Array | None:
+        """An operand in HBM: the DMA engine brings it, as if the kernel had loaded it."""
+        site = self._here()
+        where = self._tables.sites[site]
+        data, kind = self._port.load(handle.addr, handle.shape, handle.strides, handle.dtype, where)
+        brought = self._emit(
+            "load", site, self._tables.scratch_type(handle.shape, kind), data, x=handle.addr, y=handle.nbytes
+        )
+        handle.number, handle.type = brought.number, brought.type
+        return data
 
     def _unreadable(self, handle: TensorHandle, why: str) -> Array | None:
         self._port.report(
@@ -282,13 +295,16 @@ class Core:
             self._fail(
                 "shape", f"out= holds {block.nbytes} bytes, the result {kind.shape} {kind.dtype} needs {kind.nbytes}"
             )
-        for pending in block.sends:
+        for pending in (*block.sends, block.arriving):
+            if pending is None:
+                continue
+            doing = "send may still be reading" if pending.verb == "send" else "receive will still fill"
             self._port.report(
                 "race",
-                f"{out!r} is overwritten while an asynchronous send may still be reading it",
-                "wait for the send before writing in place, or give the result space of its own",
+                f"{out!r} is overwritten while an asynchronous {doing} it",
+                f"wait for the {pending.verb} before writing in place, or give the result space of its own",
                 self._tables.sites[site],
-                (Other("the send in flight", pending.where),),
+                (Other(f"the {pending.verb} in flight", pending.where),),
             )
         if block.users > 1:
             # other handles on the old value keep the old block object: reading one is a finding from now on

@@ -16,7 +16,7 @@ class Pending:
     def __init__(self, context: Any, number: int, request: Any, direction: str, where: Place):
         self._context = context
         self.number = number
-        self.request = request
+        self._request = request
         self.direction = direction
         self.where = where
         self.done = False

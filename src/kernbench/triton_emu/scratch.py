@@ -5,6 +5,7 @@ done, so that engines wait less for each other), then from the gaps between live
 kernel gets the same addresses on every run.
 """
 
+import gc
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,12 +24,27 @@ class Block:
     handle number, `used` its bytes.
 
     `live_in` is the pool while the value is there, None once another value took over its space in place (`replaced`).
-    `sends` are asynchronous sends still reading it; a `pinned` block is never given back.
+    `sends` are asynchronous sends still reading it, `arriving` the receive that will fill it; a `pinned` block is never
+    given back.
     """
 
-    __slots__ = ("addr", "data", "live_in", "nbytes", "number", "pinned", "pool", "replaced", "sends", "used", "users")
+    __slots__ = (
+        "addr",
+        "arriving",
+        "data",
+        "live_in",
+        "nbytes",
+        "number",
+        "pinned",
+        "pool",
+        "replaced",
+        "sends",
+        "used",
+        "users",
+    )
 
     addr: int
+    arriving: Any
     nbytes: int
     data: Any
     number: int
@@ -93,6 +109,7 @@ class ScratchPool:
         block.replaced = False
         block.pinned = False
         block.sends = ()
+        block.arriving = None
         block.number = -1
         return block
 
@@ -105,6 +122,7 @@ class ScratchPool:
         self.used -= size
         block.data = None
         block.sends = ()
+        block.arriving = None
         if addr < self._end:
             try:
                 self._free[size].append(block)
@@ -134,6 +152,10 @@ class ScratchPool:
     def _from_gaps(self, size: int) -> int:
         addr = self._first_fit(size)
         if addr is None:
+            self._collect_gaps()
+            addr = self._first_fit(size)
+        if addr is None and gc.collect():
+            # handles in reference cycles were dead already
             self._collect_gaps()
             addr = self._first_fit(size)
         if addr is None:

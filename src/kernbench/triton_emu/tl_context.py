@@ -191,7 +191,7 @@ class TLContext(Views):
         """The whole numbers from `start` to `end`, without `end`, as i32."""
         site = self._here()
         first, last = (0, start) if end is None else (start, end)
-        first, last = int(self._scalar(first)), int(self._scalar(last))
+        first, last = self._whole_numbers((first, last))
         if last < first:
             self._fail("shape", f"arange from {first} to {last}: the end lies before the start")
         self._fit(first, "i32")
@@ -241,9 +241,13 @@ class TLContext(Views):
     def _dot_type(self, a: TensorHandle, b: TensorHandle, out_dtype: Any) -> str:
         if a.dtype in FLOATS and b.dtype in FLOATS:
             return "f32" if out_dtype is None else self._dtype(out_dtype)
-        if a.dtype == b.dtype == "i8":
+        if a.dtype == b.dtype == "i8" and (out_dtype is None or self._dtype(out_dtype) == "i32"):
             return "i32"
-        self._fail("dtype", f"dot of {a.dtype} and {b.dtype}", "operands are both floats of any kind, or both i8")
+        self._fail(
+            "dtype",
+            f"dot of {a.dtype} and {b.dtype}",
+            "operands are both floats of any kind, or both i8 (which give i32)",
+        )
 
     def _dot_shape(self, a: TensorHandle, b: TensorHandle, acc: TensorHandle | None) -> Shape:
         left, right = a.shape, b.shape
@@ -431,6 +435,7 @@ class TLContext(Views):
         expected = self._tables.scratch_type(sizes, kind)
         handle = self._emit("recv_async", site, expected, None, x=_DIRECTION[direction], y=number)
         pending = PendingRecv(self, number, request, direction, place, handle)
+        handle.block.arriving = pending
         self._pending[number] = pending
         return pending
 
@@ -451,10 +456,11 @@ class TLContext(Views):
         place = self._sites.places[site]
         self._record("wait", site, NONE, pending.number, 0)
         if isinstance(pending, PendingSend):
-            self._port.wait_send(pending.request, place)
+            self._port.wait_send(pending._request, place)
             self._release_source(pending)
         elif handle is not None:
-            handle.data = handle.block.data = self._port.wait_recv(pending.request, place)[0]
+            handle.data = handle.block.data = self._port.wait_recv(pending._request, place)[0]
+            handle.block.arriving = None
         pending.done = True
         self._pending.pop(pending.number, None)
         return handle

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.common.pe_commands import NO_BLOCK, TensorHandle
+from kernbench.common.pe_commands import TensorHandle
 from kernbench.triton_emu.arithmetic import Arithmetic
 from kernbench.triton_emu.core import Shape
 
@@ -45,12 +45,20 @@ class Views(Arithmetic):
         return order
 
     def reshape(self, input: TensorHandle, *shape: Any) -> TensorHandle:
-        """The same elements, in row-major order, under another shape; one size may be -1."""
+        """The same elements, in row-major order, under another shape; one size may be -1.
+
+        No command, unless the elements do not lie in that order (a reshape of a transposed or sliced handle): then they
+        are copied, by one.
+        """
         handle = self._handle("reshape", input)
         sizes = self._fill_in(handle, self._whole_numbers(_unwrapped(shape)))
-        # HBM the kernel points at itself has no array yet, and strides do not survive a reshape
-        whole = self._data(handle) if handle.block is NO_BLOCK and handle.strides is not None else handle.data
-        return self._view(handle, sizes, None, 0, None if whole is None else whole.reshape(sizes))
+        if handle.strides is not None and not _row_major_view(handle):
+            # elements that do not lie in this order are moved: one command, space of its own
+            whole = self._data(handle)
+            kind = self._tables.scratch_type(sizes, handle.dtype)
+            moved = None if whole is None else np.ascontiguousarray(whole).reshape(sizes)
+            return self._emit("copy", self._here(), kind, moved, handle.number)
+        return self._view(handle, sizes, None, 0, None if handle.data is None else handle.data.reshape(sizes))
 
     def view(self, input: TensorHandle, *shape: Any) -> TensorHandle:
         """The same as `reshape`."""
@@ -151,6 +159,11 @@ class Views(Arithmetic):
             self._fail("misuse", "a slice with step 0 has no elements to give")
         span = range(*item.indices(size))
         return span.start, len(span), span.step
+
+
+def _row_major_view(handle: TensorHandle) -> bool:
+    """Whether the elements lie packed and in order, so that another shape is only another way to count them."""
+    return handle.strides is None or _row_major(handle.shape, handle.strides) is None
 
 
 def _unwrapped(values: tuple[Any, ...]) -> Any:
