@@ -48,7 +48,7 @@ def test_text_becomes_values():
         ({"dtype": "f64"}, "allowed is f16, f32"),
         ({"lengths": "3,-1"}, "parameter lengths = -1"),
         ({"lengths": "3,x"}, "parameter lengths = 'x'"),
-        ({"heads": 13}, "13 brings bad luck"),
+        ({"heads": 13}, "do not fit together: 13 brings bad luck"),
     ],
 )
 def test_refusals(settings, words):
@@ -67,3 +67,21 @@ def test_described_for_tables():
 def test_any_text_is_taken_or_refused(settings):
     with suppress(KernbenchError):
         make(Parameters, settings)
+
+
+def test_parameters_that_cannot_be_set_are_refused():
+    @dataclass(frozen=True)
+    class Odd:
+        heads: "int | None" = None
+
+    @dataclass(frozen=True)
+    class Bare:
+        heads: int
+
+    @dataclass(frozen=True)
+    class Dangling:
+        heads: "NoSuchType" = 3  # noqa: F821
+
+    for parameters, words in ((Odd, "its type is"), (Bare, "needs a default"), (Dangling, "cannot be read")):
+        with pytest.raises(BenchError, match=words):
+            make(parameters, {})

@@ -137,3 +137,14 @@ def test_missing_file_and_panel(own):
         run_bench(find(own), "first")
     with pytest.raises(BenchError, match="unknown panel of milestone_gqa_llama70b 'single'"):
         run_bench(find("milestone_gqa_llama70b"), "single")
+
+
+def test_findings_of_every_launch_count(tmp_path):
+    file = tmp_path / "twice.py"
+    careless = "def careless(o_ptr, *, tl):\n    tl.send(dir='N', src=tl.zeros((1,)))\n\n\ndef double("
+    twice = "torch.launch(careless, torch.workspace((1,)))\n    return torch.launch("
+    file.write_text(OWN.replace("def double(", careless).replace("return torch.launch(", twice))
+    run = run_bench(find(str(file)))
+    assert [f.kind for f in run.findings] == ["no-neighbour"]
+    assert run.right
+    assert not run.ok

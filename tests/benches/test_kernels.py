@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from kernbench import mesh
+from kernbench.bench import find, run_bench
+from kernbench.benches import _ring_kv
 from kernbench.benches._attention_mesh_kv import attention_mesh_kv_kernel
 from kernbench.benches._attention_mesh_mlo import attention_mesh_mlo_kernel
+from kernbench.benches._online_softmax import State
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.ipcq_types import IpcqRecvCmd, IpcqSendCmd
 from kernbench.common.pe_commands import GemmCmd, TensorHandle
@@ -133,3 +136,15 @@ def test_published_faults_are_rejected_with_rank_and_row(fault):
     assert verdict.worst_rank is not None
     assert f"rank {verdict.worst_rank}, row {verdict.worst_row}" in verdict.reason
     assert not any(r.passed for r in verdict.ranks)
+
+
+def test_a_softmax_without_its_maximum_is_rejected_by_the_milestone(monkeypatch):
+    def careless(tl, state, q, k, v, scale, mask):
+        s = tl.dot(q, tl.trans(k)) * scale
+        p = tl.exp(s)
+        return State(state.m, state.l + tl.sum(p, axis=1), tl.dot(p.to(v.dtype), v, acc=state.o))
+
+    monkeypatch.setattr(_ring_kv, "fold", careless)
+    small = {"context": 64, "causal": False, "h_q": 8, "h_kv": 2}
+    run = run_bench(find("milestone_gqa_llama70b"), "single_user_prefill", small)
+    assert run.right is False

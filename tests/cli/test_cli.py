@@ -116,3 +116,20 @@ def test_help_and_version():
         done = kernbench(*command, "--help")
         assert done.returncode == 0
         assert "Usage" in done.stdout
+
+
+def test_results_never_replace_what_is_no_file(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    done = kernbench("run", MILESTONE, "-p", "single_user_decode", *SMALL, "--json", str(pipe))
+    assert done.returncode == 2
+    assert "no ordinary file" in done.stderr
+    assert pipe.is_fifo()
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    target.write_text("old")
+    link.symlink_to(target)
+    assert kernbench("run", MILESTONE, "-p", "single_user_decode", *SMALL, "--json", str(link)).returncode == 0
+    assert link.is_symlink()
+    assert json.loads(target.read_text())["bench"] == MILESTONE
+    both = kernbench("run", MILESTONE, *SMALL, "--json", str(target), "--trace", str(target))
+    assert both.returncode == 2

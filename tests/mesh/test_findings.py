@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kernbench import machine, mesh
+from kernbench.common.pe_commands import TensorHandle
 from kernbench.result import Status
 from kernbench.safety.budget import Budget
 
@@ -282,6 +283,24 @@ def test_waiting_first_is_clean_and_carries_the_old_value(schedule):
     np.testing.assert_array_equal(run.outputs["o"], np.concatenate([2 * x, x]))
 
 
+def writes_into_a_receive(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr, shape=(S, D))
+    if tl.program_id(0) == 0:
+        tl.send(dir="E", src=x)
+    else:
+        arriving = tl.recv_async(dir="W", shape=(S, D), dtype="f32")
+        early = TensorHandle(addr=arriving.handle.addr, shape=(S, D), dtype="f32")
+        x = tl.exp(x, out=early)
+        arriving.wait()
+    tl.store(o_ptr, x)
+
+
+def test_writing_where_a_receive_will_land_is_a_race():
+    finding = launch(writes_into_a_receive).findings[0]
+    assert finding.kind == "race"
+    at(finding, writes_into_a_receive, "tl.exp")
+
+
 def test_a_receive_cannot_be_used_before_its_wait():
     run = launch(uses_before_wait)
     finding = only(run, "misuse")
@@ -413,6 +432,17 @@ def test_workspace_is_poisoned_until_written():
     assert launch(spills_cleanly).safe
 
 
+def reads_unwritten_bytes_as_another_type(q_ptr, o_ptr, *, tl):
+    spill = tl.workspace((S * D * 4,), "i8")
+    tl.store(spill, tl.zeros((4,), "i8"))
+    tl.store(o_ptr, tl.load(spill, shape=(S, D), dtype="f32"))
+
+
+def test_unwritten_bytes_are_seen_through_another_type():
+    finding = only(launch(reads_unwritten_bytes_as_another_type), "uninitialised-read")
+    assert "reads 31 of 32 elements nobody wrote, the first at [0, 1]" in finding.message
+
+
 def reads_as_half(q_ptr, o_ptr, *, tl):
     x = tl.load(q_ptr, shape=(S, D), dtype="f16")
     tl.store(o_ptr, x)
@@ -466,6 +496,15 @@ def copies_round_differently(q_ptr, o_ptr, *, tl):
 def test_copies_that_disagree():
     finding = only(launch(copies_differ, 4, out_axis=None), "output-disagreement")
     assert "32 elements between rank 0 and rank 2, by up to 0.5 at [0, 0] (unlike rank 0: rank 2)" in finding.message
+
+
+def copies_hide_behind_infinity(q_ptr, o_ptr, *, tl):
+    x = tl.full((S, D), 1.0 + tl.program_id(0))
+    tl.store(o_ptr, tl.where(tl.arange(0, D) == 0, float("inf"), x))
+
+
+def test_an_infinity_hides_no_difference():
+    assert only(launch(copies_hide_behind_infinity, 2, out_axis=None), "output-disagreement")
 
 
 def test_copies_that_differ_by_rounding_are_fine():
@@ -527,6 +566,36 @@ def catches_everything(q_ptr, o_ptr, *, tl):
     while True:
         with suppress(Exception):
             x = x + 1.0
+
+
+def swallows_every_stop(q_ptr, o_ptr, *, tl):
+    while True:
+        with suppress(BaseException):
+            tl.load(q_ptr, shape=(S, D))
+
+
+def recurses_for_ever(q_ptr, o_ptr, *, tl):
+    def deeper():
+        try:
+            deeper()
+        except RecursionError:
+            deeper()
+
+    deeper()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "budget"), [(swallows_every_stop, Budget(steps=1000)), (recurses_for_ever, Budget(seconds=0.3))]
+)
+def test_what_will_not_stop_is_left_where_it_is(kernel, budget):
+    began = time.perf_counter()
+    run = launch(kernel, 1, budget=budget)
+    assert time.perf_counter() - began < 10
+    assert run.status is Status.OVER_BUDGET
+
+
+def test_no_limit_is_a_limit_too():
+    assert launch(clean, budget=Budget(seconds=float("inf"))).safe
 
 
 @pytest.mark.parametrize("kernel", [counts_for_ever, catches_everything])

@@ -209,6 +209,9 @@ def test_run_says_where_it_came_from():
         ({"install": "torus"}, "known: line, ring, grid"),
         ({"ranks": 2, "install": {0: {"E": 1}}}, "rank 0 must lie W of rank 1"),
         ({"ranks": 2, "install": {0: {"X": 1}}}, "directions"),
+        ({"ranks": 2, "install": {5: {"E": 1}}}, "5 is no rank"),
+        ({"ranks": 2, "install": None}, "install None"),
+        ({"ranks": 2, "install": {0: None}}, "install"),
     ],
 )
 def test_impossible_hosts(options, words):
@@ -222,6 +225,12 @@ def test_impossible_tensors_and_launches():
         host.shard(np.zeros((4, 4)))
     with pytest.raises(MisuseError, match="axis 2"):
         host.shard(np.zeros((4, 4), np.float32), axis=2)
+    with pytest.raises(MisuseError, match="sequence of whole numbers"):
+        host.empty(None)
+    with pytest.raises(MisuseError, match="axis '0'"):
+        host.shard(np.zeros((4, 4), np.float32), axis="0")
+    with pytest.raises(MisuseError, match="budget 3"):
+        host.launch(copy, host.empty((4, 4), "f32"), host.empty((4, 4), "f32"), 4, 4, budget=3)
     with pytest.raises(MisuseError, match="negative"):
         host.empty((-1, 2), "f32")
     with pytest.raises(MisuseError, match="no tensor of this host"):

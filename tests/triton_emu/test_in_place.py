@@ -185,3 +185,33 @@ def test_writing_over_a_send_under_way_is_a_race():
     assert [(o.role, o.where.text) for o in finding.others] == [
         ("the send in flight", 'sending = tl.send_async("E", x)')
     ]
+
+
+def test_a_cast_to_the_same_type_is_another_handle_on_the_value():
+    def kernel(x_ptr, o_ptr, *, tl):
+        x = tl.load(x_ptr, shape=(2, 2))
+        y = x.to("f32")
+        e = tl.exp(y, out=y)
+        tl.store(o_ptr, e - x)
+
+    host = mesh.Host("small", ranks=1)
+    run = host.launch(kernel, host.replicate(np.ones((2, 2), np.float32)), host.empty((2, 2)))
+    assert [f.kind for f in run.findings] == ["uninitialised-read"]
+
+
+def test_a_reshape_that_moves_elements_is_a_copy_with_space_of_its_own():
+    def kernel(x_ptr, o_ptr, *, tl):
+        x = tl.load(x_ptr, shape=(2, 3))
+        before = len(tl.commands)
+        assert tl.reshape(x, (3, 2)).addr == x.addr
+        assert len(tl.commands) == before
+        moved = tl.reshape(x.T, (6,))
+        assert [c.op for c in tl.commands[before:]] == ["copy"]
+        assert moved.addr != x.addr
+        tl.store(o_ptr, moved)
+
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    host = mesh.Host("small", ranks=1)
+    o = host.empty((6,))
+    assert host.launch(kernel, host.replicate(x), o).safe
+    np.testing.assert_array_equal(host.gather(o), x.T.ravel())

@@ -37,7 +37,7 @@ class Described:
 
 def describe(parameters: type) -> list[Described]:
     """All parameters of a bench, in order."""
-    hints = get_type_hints(parameters)
+    hints = _hints(parameters)
     rows = []
     for f in _fields(parameters):
         default = None if f.default is MISSING else f.default
@@ -47,7 +47,7 @@ def describe(parameters: type) -> list[Described]:
 
 def make(parameters: type, settings: Mapping[str, Any]) -> Any:
     """An instance with `settings` (text from a command line, or values) over the defaults, checked."""
-    hints = get_type_hints(parameters)
+    hints = _hints(parameters)
     known = {f.name: f for f in _fields(parameters)}
     values = {}
     for name, value in settings.items():
@@ -60,8 +60,27 @@ def make(parameters: type, settings: Mapping[str, Any]) -> Any:
         return parameters(**values)
     except KernbenchError:
         raise
-    except ValueError as error:
-        raise BenchError(str(error)) from None
+    except Exception as error:
+        raise BenchError(f"these parameters do not fit together: {error}") from None
+
+
+_KINDS = (int, float, bool, str)
+
+
+def _hints(parameters: type) -> dict[str, Any]:
+    """The type of each parameter: int, float, bool, str, or a tuple of one of them."""
+    try:
+        hints = get_type_hints(parameters)
+    except Exception as error:
+        raise BenchError(f"the types of {parameters.__name__} cannot be read: {error}") from None
+    for f in _fields(parameters):
+        hint = hints[f.name]
+        element = get_args(hint)[0] if get_origin(hint) is tuple and get_args(hint) else hint
+        if element not in _KINDS:
+            raise BenchError(f"parameter {f.name}: its type is int, float, bool, str or a tuple of them, not {hint}")
+        if f.default is MISSING and f.default_factory is MISSING:
+            raise BenchError(f"parameter {f.name} needs a default: {f.name}: {_kind(hint)} = param(default, help)")
+    return hints
 
 
 def _fields(parameters: type) -> tuple[Any, ...]:

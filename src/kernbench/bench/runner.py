@@ -41,6 +41,8 @@ def run_bench(
         if panel is None:
             raise
         raise type(error)(f"panel {panel}: {error}") from None
+    if not hasattr(host, "launch"):
+        raise BenchError(f"bench {bench.name}: host must return a context to launch on; got {host!r}")
     host.shapes_only = host.shapes_only or shapes_only
     rng = ShapesOnly() if shapes_only else np.random.default_rng(seed)
     inputs = _call(bench, "inputs", bench.inputs, p, rng)
@@ -53,7 +55,7 @@ def run_bench(
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
     _take_earlier(run, host)
     if run.status is Status.FINISHED and run.outputs:
-        run.comparison = _compare(bench, run, _call(bench, "golden", bench.golden, p, inputs))
+        run.comparison = _call(bench, "golden", _judge, bench, run, p, inputs)
     run.origin.update(
         bench=bench.name,
         panel=panel,
@@ -118,6 +120,13 @@ def _machine(bench: Bench, p: Any, overrides: Mapping[str, Any]) -> machine.Mach
     return machine.load(name).override(overrides) if overrides else machine.load(name)
 
 
+def _judge(bench: Bench, run: Run, p: Any, inputs: Any) -> list[Comparison]:
+    wanted = bench.golden(p, inputs)
+    if not isinstance(wanted, Mapping):
+        raise BenchError(f"bench {bench.name}: golden must return output name -> Expected; got {wanted!r}")
+    return _compare(bench, run, wanted)
+
+
 def _compare(bench: Bench, run: Run, wanted: Mapping[str, Any]) -> list[Comparison]:
     verdicts = []
     unjudged = sorted(set(run.outputs) - set(wanted))
@@ -136,6 +145,10 @@ def _compare(bench: Bench, run: Run, wanted: Mapping[str, Any]) -> list[Comparis
 def _verdict(name: str, output: Any, expected: Any) -> Comparison:
     if not isinstance(expected, Expected):
         return golden.compare(output, expected, name=name)
+    if not hasattr(expected.reference, "shape"):
+        raise BenchError(
+            f"golden of {name!r}: a Reference or an array is wanted; got {type(expected.reference).__name__}"
+        )
     shape = expected.reference.shape
     if output.size == int(np.prod(shape)):
         output = output.reshape(shape)

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kernbench.benches._attention_tiles import Queries, Tiling, make_tiling
+from kernbench.benches._attention_tiles import MESSAGE, Queries, Tiling, make_tiling
 from kernbench.benches._online_softmax import State, finish, fold, merge, start
 from kernbench.benches._waves import Pair, PairShapes, exchange, travel
+from kernbench.common.pe_commands import TensorHandle
 
 
 def attention_mesh_mlo_kernel(
@@ -61,16 +62,14 @@ def _tiles_at_once(tl: Any, tiling: Tiling) -> int:
 
 
 class Partials:
-    """The packed partials on their way, by owner: one pair for each query tile."""
+    """The packed partials on their way, by owner: one pair for each part of a query tile."""
 
-    def __init__(self, tiling: Tiling, tiles: list[Queries]):
-        self._shapes: list[PairShapes] = [
-            ((tiling.group * t.tokens, 2), "f32", (tiling.group * t.tokens, tiling.d_head), "f32") for t in tiles
-        ]
+    def __init__(self, states: list[State]):
+        self._shapes: list[PairShapes] = [((s.o.shape[0], 2), "f32", s.o.shape, "f32") for s in states]
         self.held: dict[int, list[Pair]] = {}
 
     def count(self, owner: int) -> int:
-        """Every rank has a partial of every tile."""
+        """Every rank has a partial of every part."""
         return len(self._shapes)
 
     def shapes(self, owner: int, number: int) -> PairShapes:
@@ -89,8 +88,10 @@ class Partials:
 def _decode(tl: Any, tiling: Tiling, tiles: list[Queries], pointers: tuple[int, int, int, int]) -> None:
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
     rank, n_ranks = tiling.rank, tiling.n_ranks
-    merged = [_partial(tl, tiling, tile, q_ptr, k_ptr, v_ptr) for tile in tiles]
-    partials = Partials(tiling, tiles)
+    states = [_partial(tl, tiling, tile, q_ptr, k_ptr, v_ptr) for tile in tiles]
+    parts = [_parts(state) for state in states]
+    merged = [part for tile in parts for part in tile]
+    partials = Partials(merged)
     if n_ranks > 1:
         partials.held[rank] = [_pack(tl, state) for state in merged]
     for step in range(1, n_ranks):
@@ -99,8 +100,27 @@ def _decode(tl: Any, tiling: Tiling, tiles: list[Queries], pointers: tuple[int, 
         partials.held = {o: pairs for o, pairs in partials.held.items() if o in (from_west, from_east)}
         for pairs in partials.held.values():
             merged = [merge(tl, state, _unpack(pair)) for state, pair in zip(merged, pairs, strict=True)]
-    for tile, state in zip(tiles, merged, strict=True):
-        tiling.store_output(tl, o_ptr, tile, finish(tl, state))
+    del states
+    for tile, count in zip(tiles, map(len, parts), strict=True):
+        done, merged = merged[:count], merged[count:]
+        tiling.store_output(tl, o_ptr, tile, _joined(tl, [finish(tl, state) for state in done]))
+
+
+def _parts(state: State) -> list[State]:
+    """A state in rows whose o fits one message; the whole state where it does."""
+    rows, d_head = state.o.shape
+    most = max(1, MESSAGE // (4 * d_head))
+    if rows <= most:
+        return [state]
+    spans = [(i, min(i + most, rows)) for i in range(0, rows, most)]
+    return [State(*(x[first:last] for x in state)) for first, last in spans]
+
+
+def _joined(tl: Any, rows: list[TensorHandle]) -> TensorHandle:
+    whole = rows[0]
+    for more in rows[1:]:
+        whole = tl.cat(whole, more, axis=0)
+    return whole
 
 
 def _partial(tl: Any, tiling: Tiling, tile: Queries, q_ptr: int, k_ptr: int, v_ptr: int) -> State:

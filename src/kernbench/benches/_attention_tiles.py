@@ -13,6 +13,8 @@ from kernbench.common.pe_commands import TensorHandle
 
 DEFAULT_QUERY_ROWS = 512
 DEFAULT_KEYS = 128
+# a message of at most this many bytes fits one slot of the bundled machines, so that queues of depth 2 suffice
+MESSAGE = 64 << 10
 
 
 class Keys(NamedTuple):
@@ -197,5 +199,5 @@ def make_tiling(
         causal,
         d_head**-0.5 if scale is None else scale,
         block_q or DEFAULT_QUERY_ROWS,
-        block_kv or DEFAULT_KEYS,
+        block_kv or max(1, min(DEFAULT_KEYS, MESSAGE // (4 * d_head))),
     )

@@ -55,5 +55,5 @@ def merge(tl: Any, left: State, right: State) -> State:
 
 def finish(tl: Any, state: State) -> TensorHandle:
     """The softmax-weighted values; rows that saw no key give zeros."""
-    rows: TensorHandle = tl.div(state.o, tl.where(state.l > 0, state.l, 1.0), out=state.o)
+    rows: TensorHandle = state.o / tl.where(state.l > 0, state.l, 1.0)
     return rows

@@ -79,10 +79,14 @@ class Parameters:
 
 
 def inputs(p: Parameters, rng: np.random.Generator | ShapesOnly) -> dict[str, Array]:
-    """Normal Q, K and V; keys past a user's length are NaN, so that a kernel that reads them cannot be right."""
+    """Normal Q, K and V; every fifth query row is 64 times as large, so that its exponentials overflow in a kernel that
+    does not subtract the maximum; keys past a user's length are NaN, so that a kernel that reads them cannot be right.
+    """
     q = normal(rng, (p.users, p.query_tokens, p.h_q, p.d_head), p.dtype)
     k, v = (normal(rng, (p.users, p.context, p.h_kv, p.d_head), p.dtype) for _ in range(2))
     if not isinstance(rng, ShapesOnly):
+        steep = (np.arange(p.query_tokens)[:, None] + np.arange(p.h_q)) % 5 == 0
+        q[:, steep] *= q.dtype.type(64)
         for user, length in enumerate(p.key_lengths):
             k[user, length:] = v[user, length:] = np.nan
     return {"q": q, "k": k, "v": v}

@@ -38,7 +38,11 @@ def show(
     if bench.panels:
         console.print(_panels(bench))
     if source:
-        console.print(Syntax(Path(bench.file).read_text(), "python", line_numbers=True, background_color="default"))
+        console.print(
+            Syntax(
+                Path(bench.file).read_text(errors="replace"), "python", line_numbers=True, background_color="default"
+            )
+        )
     if last:
         console.print(_commands(bench, panel or next(iter(bench.panels), None), values, seed, rank, last))
 

@@ -4,6 +4,7 @@ import inspect
 import platform
 from collections.abc import Callable, Mapping
 from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -139,7 +140,10 @@ class Host:
         return self._add(name, source.shape, dtype_name(source.dtype), axis, source, False)
 
     def _fresh(self, shape: Any, dtype: Any, axis: int | None, name: str, is_output: bool) -> Tensor:
-        sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+        try:
+            sizes = tuple(index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape))
+        except TypeError:
+            raise MisuseError(f"a shape is a sequence of whole numbers; got {shape!r}") from None
         if any(n < 0 for n in sizes):
             raise MisuseError(f"a shape has no negative sizes; got {sizes}")
         if prod(sizes) * ITEMSIZE[dtype_name(dtype)] > WINDOW // 2:
@@ -149,8 +153,8 @@ class Host:
     def _add(
         self, name: str, shape: tuple[int, ...], dtype: str, axis: int | None, source: Array | None, is_output: bool
     ) -> Tensor:
-        if axis is not None and not -len(shape) <= axis < len(shape):
-            raise MisuseError(f"axis {axis} of a tensor of shape {shape}")
+        if axis is not None and (not hasattr(axis, "__index__") or not -len(shape) <= axis < len(shape)):
+            raise MisuseError(f"axis {axis!r} of a tensor of shape {shape}")
         number = len(self._tensors) + 1
         tensor = Tensor(
             name or f"tensor {number}",
@@ -189,6 +193,8 @@ class Host:
         """
         arguments = self._bind(kernel, args, kwargs)
         schedule = self.schedule if schedule is None else schedule
+        if budget is not None and not isinstance(budget, Budget):
+            raise MisuseError(f"budget {budget!r}: a Budget(steps=..., seconds=...) is wanted")
         carries_data = not (self.shapes_only if shapes_only is None else shapes_only or self.shapes_only)
         used = [t for t in arguments.values() if isinstance(t, Tensor)]
         for tensor in used:
@@ -231,9 +237,9 @@ class Host:
             raise MisuseError(f"{kernel!r} is no kernel: a plain function with a keyword argument tl is wanted")
         signature = inspect.signature(kernel)
         parameters = signature.parameters
-        if "rank_axis" in parameters and "rank_axis" not in signature.bind_partial(*args).arguments:
-            kwargs.setdefault("rank_axis", self.rank_axis)
         try:
+            if "rank_axis" in parameters and "rank_axis" not in signature.bind_partial(*args).arguments:
+                kwargs.setdefault("rank_axis", self.rank_axis)
             bound = signature.bind(*args, tl=None, **kwargs)
         except TypeError as error:
             name = getattr(kernel, "__name__", "kernel")

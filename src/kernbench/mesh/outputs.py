@@ -48,8 +48,8 @@ def lost(tensor: Tensor, placements: list[Placement], log: FindingLog, where: Pl
             log.add(
                 Finding(
                     "output-disagreement",
-                    f"PE {placement.pe} of cube {placement.cube} stored other values to '{tensor.name}' than PE 0, whose "
-                    "memory is the rank's: they are lost",
+                    f"PE {placement.pe} of cube {placement.cube} stored other values to '{tensor.name}' than PE 0, "
+                    "whose memory is the rank's: they are lost",
                     where,
                     (),
                     "with rank_axis=1 let PE 0 store (if tl.program_id(0): return), or use tl.workspace",

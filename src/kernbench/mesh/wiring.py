@@ -49,6 +49,11 @@ def install(kind: str | Mapping[int, Mapping[str, int]], ranks: int, machine_gri
         if kind not in INSTALLS:
             raise MisuseError(unknown("install", kind, INSTALLS))
         return INSTALLS[kind](ranks, machine_grid)
+    if not isinstance(kind, Mapping) or not all(isinstance(around, Mapping) for around in kind.values()):
+        raise MisuseError(f"install {kind!r}: it is one of {', '.join(INSTALLS)}, or {{rank: {{direction: rank}}}}")
+    strangers = [r for r in kind if r not in range(ranks)]
+    if strangers:
+        raise MisuseError(f"wiring: {strangers[0]!r} is no rank; they are 0 to {ranks - 1}")
     wiring = {r: dict(kind.get(r, {})) for r in range(ranks)}
     for rank, around in wiring.items():
         for direction, other in around.items():
