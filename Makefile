@@ -18,7 +18,8 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 demo: $(STAMP)
-	$(BIN)/kernbench run milestone_gqa_llama70b
+	mkdir -p out
+	$(BIN)/kernbench run milestone_gqa_llama70b --trace out/milestone.pftrace
 
 test: $(STAMP)
 	$(BIN)/ruff check

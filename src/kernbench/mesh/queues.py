@@ -79,13 +79,20 @@ class Queue:
 
     def offer(self, message: Message, wake: Any) -> None:
         """Start a send."""
-        if self.outbox or message.pieces > self.free or self.posted:
+        if self.outbox or message.pieces > self.free or (self.posted and self.arriving):
             self.outbox.append(message)
             self.pump(wake)
             return
-        self.free -= message.pieces
         message.arrived = message.pieces
-        self.arriving.append(message)
+        if self.posted:
+            # a receive waits and nothing is before us: straight through
+            message.taken = message.pieces
+            receive = self.posted.popleft()
+            receive.message = message
+            wake(receive.receiver)
+        else:
+            self.free -= message.pieces
+            self.arriving.append(message)
 
     def post(self, receive: Receive, wake: Any) -> None:
         """Start a receive."""

@@ -40,6 +40,7 @@ class Core:
     ):
         self.stream = stream
         self.steps = 0
+        self._views_made = 0
         self._tables: Tables = stream.tables
         self._append = stream.rows.tail.append
         self._encode = stream.rows.encode
@@ -118,15 +119,18 @@ class Core:
         handle.space = parent.space
         handle.pinned = parent.pinned
         handle.strides = strides
-        self._number_view(handle, self.stream.producer(parent.number))
+        number = parent.number
+        self._number_view(handle, number if number >= NONE else self.stream.producer(number))
         return handle
 
     def _number_view(self, handle: TensorHandle, producer: int) -> None:
         views = self.stream.views
         handle.type = self._tables.type_number(handle.shape, handle.dtype, handle.space)
-        handle.number = handle.id = FIRST_VIEW - len(views)
+        handle.number = handle.id = FIRST_VIEW - self._views_made
         views.tail.append(views.encode(handle.type, handle.addr, producer))
-        views.join()
+        self._views_made += 1
+        if self._views_made % FLUSH_ROWS == 0:
+            views.join()
 
     def adopt(self, handle: TensorHandle) -> None:
         """Take in a handle the kernel built itself: tie it to the memory it names, so that it sees its bytes."""

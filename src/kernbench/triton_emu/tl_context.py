@@ -235,7 +235,12 @@ class TLContext(Views):
     ) -> Plan:
         result = self._dot_type(a, b, out_dtype)
         kind = self._tables.scratch_type(self._dot_shape(a, b, acc), result)
-        plan = self._plans[key] = Plan(kind, lambda x, y, z: numerics.dot(x, y, z, result))
+        operands = (a, b) if acc is None else (a, b, acc)
+        if result == "f32" and all(h.dtype == "f32" for h in operands):
+            plan = Plan(kind, numerics.dot_f32)
+        else:
+            plan = Plan(kind, lambda x, y, z: numerics.dot(x, y, z, result))
+        self._plans[key] = plan
         return plan
 
     def _dot_type(self, a: TensorHandle, b: TensorHandle, out_dtype: Any) -> str:
