@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kernbench import machine, mesh
 from kernbench.bench import find, run_bench
+from kernbench.benches._attention_limits import Problem, limits
 from kernbench.timing import critical_path, retime, time_recording
 from kernbench.timing.costs import gemm_ps, math_ps
 
@@ -328,3 +329,27 @@ def test_counters_stay_within_what_the_machine_has():
     moved = (np.diff(times) * bandwidth[:-1]).sum() / 1000
     total_bytes = run.metrics["load_bytes"] + run.metrics["store_bytes"]
     assert total_bytes <= moved <= total_bytes + run.metrics["commands"]
+
+
+@pytest.mark.parametrize("panel", PANELS)
+@pytest.mark.parametrize("ranks", [1, 3, 8])
+def test_never_faster_than_physics(panel, ranks):
+    run = run_bench(BENCH, panel, {"context": 64, "n_ranks": ranks, "h_q": 16, "h_kv": 2, "lengths": ()}, timed=True)
+    assert run.metrics["time_ps"] >= max(run.metrics["limits_ps"].values())
+    assert run.metrics["limit_ratio"] >= 1
+    # what the kernel did is never less than what had to be done
+    for name in ("compute", "exp", "hbm"):
+        assert run.metrics["floors_ps"][name] >= run.metrics["limits_ps"][name] * 0.999
+
+
+def test_limits_are_those_of_the_papers():
+    problem = Problem(1024, (1024,), 64, 8, 128, "f16", True, 8, 0)
+    found = limits(problem, REFERENCE, sends_partials=False)
+    pairs = 1024 * 1025 // 2
+    assert found["compute"] == 2 * 64 * 128 * pairs * 1000 // (8 * 4096)
+    assert found["exp"] == 64 * pairs * 1000 // (8 * 16)
+    chunk = 2 * 128 * 8 * 128 * 2
+    assert found["link"] == 7 * chunk * 1000 // 128
+    assert found["latency"] == 7 * 20_000
+    decode = limits(Problem(1, (4096,) * 4, 64, 8, 128, "f16", True, 8, 1), REFERENCE, sends_partials=True)
+    assert decode["link"] == 7 * 4 * 64 * 130 * 4 * 1000 // 256

@@ -33,6 +33,7 @@ class Bench:
     - `host(p, machine)`: the context to launch on; `machine` is p.machine with any `machine.*` settings applied
     - `launch(p, inputs, torch=...)`: hands tensors to the context, launches, gives back the Run
     - `panels`: named sets of parameter values; a run without a panel runs all of them
+    - `limits(p, machine)`: optional; name -> picoseconds that no schedule can beat
     """
 
     name: str
@@ -43,6 +44,7 @@ class Bench:
     host: Callable[..., Any]
     launch: Callable[..., Run]
     panels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    limits: Callable[..., Mapping[str, int]] | None = None
     file: str = ""
 
     def __post_init__(self) -> None:

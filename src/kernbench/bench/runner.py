@@ -63,7 +63,7 @@ def run_bench(
         parameters={d.name: getattr(p, d.name) for d in parameters.describe(bench.parameters)},
         machine_overrides=overrides,
     )
-    return _timed(run, host) if timed else run
+    return _timed(bench, p, run, host) if timed else run
 
 
 def _take_earlier(run: Run, host: Any) -> None:
@@ -88,11 +88,17 @@ def _call(bench: Bench, name: str, function: Callable[..., Any], *args: Any, **k
         raise BenchError(f"{place}: {name} of bench {bench.name} raised {type(error).__name__}: {error}") from error
 
 
-def _timed(run: Run, host: Any) -> Run:
+def _timed(bench: Bench, p: Any, run: Run, host: Any) -> Run:
     # compiled code: imported only by those who ask for time
     from kernbench.timing import retime
 
-    return retime(run, host.machine)
+    timed = retime(run, host.machine)
+    if bench.limits is not None and "time_ps" in timed.metrics:
+        limits = dict(_call(bench, "limits", bench.limits, p, host.machine))
+        binding = max(limits, key=lambda name: limits[name])
+        ratio = timed.metrics["time_ps"] / limits[binding] if limits[binding] else None
+        timed.metrics |= {"limits_ps": limits, "limit": binding, "limit_ratio": ratio}
+    return timed
 
 
 def _panel(bench: Bench, panel: str | None) -> Mapping[str, Any]:

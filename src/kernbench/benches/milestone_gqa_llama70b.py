@@ -8,6 +8,7 @@ import numpy as np
 
 from kernbench import mesh
 from kernbench.bench import Bench, Expected, ShapesOnly, normal, param
+from kernbench.benches._attention_limits import Problem, limits
 from kernbench.benches._attention_mesh_kv import attention_mesh_kv_kernel
 from kernbench.benches._attention_mesh_mlo import attention_mesh_mlo_kernel
 from kernbench.benches._attention_ring_kv import attention_ring_kv_kernel
@@ -143,6 +144,12 @@ def _share(total: int, ranks: int) -> int:
     return -(-total // ranks)
 
 
+def physical_limits(p: Parameters, machine: Machine) -> dict[str, int]:
+    """What no schedule of the panel's algorithm can beat on this machine."""
+    problem = Problem(p.query_tokens, p.key_lengths, p.h_q, p.h_kv, p.d_head, p.dtype, p.causal, p.n_ranks, p.rank_axis)
+    return limits(problem, machine, sends_partials=not p.splits_q)
+
+
 bench = Bench(
     name="milestone_gqa_llama70b",
     summary="llama-70B attention (64/8 heads, d 128): K/V ring prefill and (m, l, o)-merge decode, one user or many",
@@ -151,6 +158,7 @@ bench = Bench(
     golden=golden,
     host=host,
     launch=launch,
+    limits=physical_limits,
     panels={
         "single_user_prefill": {"algorithm": "mesh_kv", "rank_axis": 0, "context": 256},
         "single_user_decode": {"algorithm": "mesh_mlo", "rank_axis": 0, "context": 2048},

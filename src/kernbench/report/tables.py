@@ -20,7 +20,7 @@ _COLUMNS = (
     ("commands", False),
     ("time", True),
     ("bound", True),
-    ("x floor", True),
+    ("x limit", True),
     ("gemm/math/dma", False),
 )
 NARROW = 110
@@ -52,7 +52,7 @@ def _cells(run: Run) -> dict[str, str | Text]:
         "commands": f"{run.metrics.get('commands', 0):,}",
         "time": time,
         "bound": bound,
-        "x floor": ratio,
+        "x limit": ratio,
         "gemm/math/dma": busy,
     }
 
@@ -61,9 +61,11 @@ def _time(metrics: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """Time, what bounds it, how far from that floor, and how busy the engines were; empty where there is no time."""
     if "time_ps" not in metrics:
         return "", "", "", ""
-    used, ratio = metrics["utilisation"], metrics["floor_ratio"]
+    # the algorithm's physical limit where the bench states one, else the floor of the work it did
+    bound = metrics.get("limit", metrics["bound"])
+    used, ratio = metrics["utilisation"], metrics.get("limit_ratio", metrics["floor_ratio"])
     busy = "/".join(f"{100 * used[engine]:.0f}" for engine in ("gemm", "math", "dma")) + " %"
-    return duration(metrics["time_ps"]), metrics["bound"], "" if ratio is None else f"{ratio:.2f}", busy
+    return duration(metrics["time_ps"]), bound, "" if ratio is None else f"{ratio:.2f}", busy
 
 
 def commands_table(title: str, commands: Sequence[PeCommand], first: int) -> Table:

@@ -28,6 +28,9 @@ def time_text(run: Run) -> Text:
         return text
     total = metrics["time_ps"]
     text.append(f"time {duration(total)}\n", style="bold")
+    if "limits_ps" in metrics:
+        told = ", ".join(f"{name} {duration(t)}" for name, t in metrics["limits_ps"].items())
+        text.append(f"  physical limits: {told}; {metrics['limit_ratio']:.2f} x the largest\n")
     floors = ", ".join(f"{name} {duration(t)}" for name, t in metrics["floors_ps"].items())
     text.append(f"  work floors: {floors}; bound by {metrics['bound']}\n")
     text.append(f"  critical path: {_shares(metrics['critical_path_ps'], total)}\n")
