@@ -11,11 +11,7 @@ from kernbench.bench import find
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, progress, results
 from kernbench.cli.run import DTYPE, NAME, PANEL, SEED, SETTINGS, SHAPES, parse_settings
 from kernbench.common.errors import BenchError
-from kernbench.report.plot import plot_sweep
 from kernbench.report.time import duration
-from kernbench.sweep import anomalies, make_plan, run_sweep
-from kernbench.sweep.plan import parse_over
-from kernbench.sweep.store import COLUMNS, Store, write_parquet
 
 OVER = Annotated[list[str], typer.Option("--over", help="key=a,b,c: a parameter, or machine.KEY; several make a grid.")]
 OUT = Annotated[Path, typer.Option("--out", help="CSV file to write; an existing one of the same sweep is continued.")]
@@ -41,6 +37,12 @@ def sweep(
     jobs: JOBS = 1,
 ) -> None:
     """Run a bench at every combination of the given values; kernels run again only where a shape changes."""
+    # timing is compiled code; other commands start without it
+    from kernbench.report.plot import plot_sweep
+    from kernbench.sweep import anomalies, make_plan, run_sweep
+    from kernbench.sweep.plan import parse_over
+    from kernbench.sweep.store import COLUMNS, Store, write_parquet
+
     bench = find(name)
     if bench.panels and panel not in bench.panels:
         raise BenchError(f"choose one panel with --panel: {', '.join(bench.panels)}")

@@ -81,6 +81,7 @@ class ScratchPool:
         self._free: dict[int, deque[Block]] = {}
         self._gaps: list[tuple[int, int]] = [(base, base + size)]
         self._live: dict[int, Block] = {}
+        self._collections_left = 3
         # blocks past the end live here, out of the way of every real address
         self._beyond = base + size + (1 << 36)
 
@@ -154,8 +155,10 @@ class ScratchPool:
         if addr is None:
             self._collect_gaps()
             addr = self._first_fit(size)
-        if addr is None and gc.collect():
-            # handles in reference cycles were dead already
+        if addr is None and self._collections_left:
+            # handles in reference cycles may be dead already; looking for them is slow, so not for ever
+            self._collections_left -= 1
+            gc.collect()
             self._collect_gaps()
             addr = self._first_fit(size)
         if addr is None:
