@@ -17,9 +17,9 @@ def list_machines() -> None:
     """List the bundled machines."""
     for name in bundled():
         machine = load(name)
+        cubes = machine.cubes_per_package
         results().print(
-            f"{name}: {machine.cubes_per_package} cubes of {machine.pes_per_cube} PEs, hash {machine.hash}",
-            highlight=False,
+            f"{name}: {cubes} {'cube' if cubes == 1 else 'cubes'} of {machine.pes_per_cube} PEs, hash {machine.hash}"
         )
 
 
