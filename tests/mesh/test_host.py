@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from greenlet import GreenletExit
 
 from kernbench import machine, mesh
 from kernbench.common.errors import KernbenchError, MachineError, MisuseError
@@ -307,3 +308,14 @@ def test_keyboard_interrupt_is_the_users():
     host = mesh.Host("small", ranks=2)
     with pytest.raises(KeyboardInterrupt):
         host.launch(interrupted, host.empty((4, 4), "f32"))
+
+
+def test_a_program_that_kills_its_own_coroutine_has_failed():
+    def kernel(o_ptr, *, tl):
+        tl.store(o_ptr, tl.zeros((4,)))
+        raise GreenletExit
+
+    host = mesh.Host("small", ranks=1)
+    run = host.launch(kernel, host.empty((4,), "f32"))
+    assert run.status is Status.FAILED
+    assert not run.ok

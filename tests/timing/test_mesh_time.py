@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernbench import machine, mesh
 from kernbench.bench import find, run_bench
 from kernbench.benches._attention_limits import Problem, limits
-from kernbench.timing import critical_path, retime, time_recording
+from kernbench.timing import critical_path, graph, retime, time_recording
 from kernbench.timing.costs import gemm_ps, math_ps
 
 REFERENCE = machine.load("reference")
@@ -353,3 +353,21 @@ def test_limits_are_those_of_the_papers():
     assert found["latency"] == 7 * 20_000
     decode = limits(Problem(1, (4096,) * 4, 64, 8, 128, "f16", True, 8, 1), REFERENCE, sends_partials=True)
     assert decode["link"] == 7 * 4 * 64 * 130 * 4 * 1000 // 256
+
+
+def test_many_live_values_and_tensors_are_all_followed():
+    def hoard(x_ptr, *, tl):
+        spaces = [tl.workspace((64,), "f32") for _ in range(41)]
+        kept = [tl.full((16,), 1.0) for _ in range(600)]
+        for space in spaces:
+            tl.store(space, tl.zeros((64,)))
+        # GEMM writes where MATH wrote before: each waits for the value it takes over
+        for i in range(600):
+            kept[i] = tl.dot(tl.reshape(kept[i], (4, 4)), tl.reshape(kept[i], (4, 4)), out=kept[i])
+        for space in spaces:
+            tl.load(space, shape=(64,), dtype="f32")
+
+    kinds = time_recording(record(hoard).recording, REFERENCE).lowered.graph.kinds
+    # an odd number of stores puts each tensor's load on the other channel than its store
+    assert (kinds == graph.MEMORY).sum() == 41
+    assert (kinds == graph.SPACE).sum() >= 600

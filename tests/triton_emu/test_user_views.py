@@ -390,3 +390,13 @@ def test_an_integer_view_can_be_branched_on(shapes_only):
     run = host.launch(kernel, host.replicate(np.array([5, 6, 7, 8], np.int32)))
     assert run.safe, run.findings
     assert taken == [6]
+
+
+@pytest.mark.parametrize(("offset", "kinds"), [(0, []), (8, []), (3, ["misaligned"])])
+def test_a_view_begins_where_an_element_can(offset, kinds):
+    def kernel(x_ptr, o_ptr, *, tl):
+        tile = tl.load(x_ptr, shape=(4, 8))
+        tl.store(o_ptr, TensorHandle(addr=tile.addr + offset, shape=(8,), dtype="f16"))
+
+    _, run = launch(kernel, numbers(4, 8), (8,))
+    assert [f.kind for f in run.findings] == kinds

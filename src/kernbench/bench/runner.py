@@ -68,9 +68,9 @@ def run_bench(
 
 def _take_earlier(run: Run, host: Any) -> None:
     """A bench may launch several times; what was found in any launch was found in the bench."""
-    earlier = [r for r in getattr(host, "runs", []) if r is not run]
-    run.findings[:0] = [finding for r in earlier for finding in r.findings]
-    bad = [r.status for r in earlier if r.status is not Status.FINISHED]
+    earlier = [(status, found) for status, found in host.launches if found is not run.findings]
+    run.findings = [finding for _, found in earlier for finding in found] + run.findings
+    bad = [status for status, _ in earlier if status is not Status.FINISHED]
     if bad and run.status is Status.FINISHED:
         run.status = bad[0]
 

@@ -22,7 +22,7 @@ from kernbench.mesh.outputs import disagreeing, lost, unwritten
 from kernbench.mesh.placement import Placement
 from kernbench.mesh.tensors import DisagreementError, Tensor, disagreement, make_source
 from kernbench.mesh.wiring import install as install_wiring
-from kernbench.result.finding import KINDS, Place
+from kernbench.result.finding import KINDS, Finding, Place
 from kernbench.result.recording import Recording
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
@@ -36,7 +36,8 @@ class Host:
 
     `machine` is a bundled machine's name, a TOML path or a `Machine`. With `rank_axis=1` every PE of each cube runs the
     kernel; only PE 0 has neighbours, and its memory is the rank's. With `shapes_only` launches carry no data.
-    `schedule` and `budget` hold for launches that do not say otherwise. `runs` are all launches so far.
+    `schedule` and `budget` hold for launches that do not say otherwise. `launches`: how each
+    ended and what it found.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Host:
         self._placements = self._place()
         self._leaders = [p for p in self._placements if p.leads]
         self._tensors: list[Tensor] = []
-        self.runs: list[Run] = []
+        self.launches: list[tuple[Status, list[Finding]]] = []
 
     @property
     def dist(self) -> Dist:
@@ -228,7 +229,7 @@ class Host:
             views={"placement": {p.rank: (p.cube, p.pe) for p in self._leaders}},
             origin=self._origin(kernel, arguments, schedule),
         )
-        self.runs.append(run)
+        self.launches.append((run.status, run.findings))
         return run
 
     def _bind(self, kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,6 @@ from kernbench.common.dtypes import DTYPES, Array, cast, dtype_name, poisoned
 from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.safety.memory import Region
 
-# roundings of f32 that copies may be apart; generous, because the golden judges values, this only their agreement
-_SUMS = 1024
-
 
 class DisagreementError(KernbenchError):
     """Copies of one output that should be equal are not."""
@@ -103,8 +100,8 @@ def disagreement(first: Array, second: Array, dtype: str) -> tuple[float, tuple[
     """How far two copies are apart beyond rounding: (difference, index, elements); None if they agree.
 
     Ranks sum the same terms in different orders, so results differ by a few roundings of f32 relative to what was
-    summed, which may be larger than the sum, and by at most one step of the output's own type. What was summed is not
-    known here; the largest value of the whole tensor stands for it.
+    summed, and by at most one step of the output's own type. What was summed is not known here; the largest value of
+    the row stands for it.
     """
     a, b = first.astype(np.float64), second.astype(np.float64)
     row = DTYPES[dtype]
@@ -113,8 +110,8 @@ def disagreement(first: Array, second: Array, dtype: str) -> tuple[float, tuple[
     else:
         finite = np.isfinite(a) & np.isfinite(b)
         scale = np.where(finite, np.maximum(np.abs(a), np.abs(b)), 0.0)
-        largest = scale.max(initial=0.0)
-        allowed = 1.5 * row.epsilon * scale + _SUMS * 2.0**-24 * largest + row.smallest_normal * row.epsilon
+        largest = scale.max(axis=-1, keepdims=True, initial=0.0) if scale.ndim else scale
+        allowed = 1.5 * row.epsilon * scale + 64 * 2.0**-24 * largest + row.smallest_normal * row.epsilon
         with np.errstate(invalid="ignore"):
             same = (a == b) | (np.isnan(a) & np.isnan(b))
             off = ~(same | (finite & (np.abs(a - b) <= allowed)))

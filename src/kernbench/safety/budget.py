@@ -49,7 +49,7 @@ class Watchdog:
         self._abandon = abandon
         self._target = threading.get_ident()
         self._done = threading.Event()
-        self._recursion_limit = sys.getrecursionlimit()
+        self._room = 0
         self._raised = 0
         self._thread = threading.Thread(target=self._watch, name="kernbench-watchdog", daemon=True)
         self._error = self._exception_type()
@@ -61,7 +61,8 @@ class Watchdog:
     def __exit__(self, *exc: object) -> None:
         self._done.set()
         self._thread.join()
-        sys.setrecursionlimit(self._recursion_limit)
+        if self._room:
+            sys.setrecursionlimit(sys.getrecursionlimit() - self._room)
 
     def _exception_type(self) -> type[OverBudgetError]:
         watchdog = self
@@ -89,6 +90,7 @@ class Watchdog:
                 last, wait = now, patience
                 continue
             # a program at the end of its stack needs room for the exception to be made
+            self._room += _ROOM
             sys.setrecursionlimit(sys.getrecursionlimit() + _ROOM)
             # until the program has really stopped, try again at short intervals
             wait = 0.05

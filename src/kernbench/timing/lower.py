@@ -273,6 +273,20 @@ def _piece_edges(pieces: Pieces, depth: int, entry: Small) -> tuple[Small, Small
 
 
 @njit(cache=True)
+def _grown(values, size):  # type: ignore[no-untyped-def]
+    larger = np.empty(size, np.int64)
+    larger[: len(values)] = values
+    return larger
+
+
+@njit(cache=True)
+def _grown_rows(values, size):  # type: ignore[no-untyped-def]
+    larger = np.empty((size, values.shape[1]), np.int64)
+    larger[: len(values)] = values
+    return larger
+
+
+@njit(cache=True)
 def _command_edges(  # type: ignore[no-untyped-def]
     first, op, kind, addr, operands, operand_type, operand_addr, x, engine, entry, blocking, awaited, nbytes,
     engines, load, store, first_dma, sources, targets, lags, kinds,
@@ -283,12 +297,12 @@ def _command_edges(  # type: ignore[no-untyped-def]
     commands = len(op)
     previous = np.empty(engines, np.int64)
     # scratch ranges in use: where, who wrote last, who read last on each engine
-    most = 4096
+    most = 256
     low = np.empty(most, np.int64)
     high = np.empty(most, np.int64)
     readers = np.empty((most, engines), np.int64)
-    stored_window = np.empty(256, np.int64)
-    stored_by = np.empty((256, engines), np.int64)
+    stored_window = np.empty(16, np.int64)
+    stored_by = np.empty((16, engines), np.int64)
     for program in range(len(first) - 1):
         head = commands + program
         since = 0
@@ -341,14 +355,20 @@ def _command_edges(  # type: ignore[no-untyped-def]
                 w = 0
                 while w < windows and stored_window[w] != window:
                     w += 1
-                if w == windows and windows < 256:
+                if w == windows:
+                    if windows == len(stored_window):
+                        stored_window = _grown(stored_window, 2 * windows)
+                        stored_by = _grown_rows(stored_by, 2 * windows)
                     stored_window[w] = window
                     stored_by[w, :] = -1
                     windows += 1
-                if w < windows:
-                    stored_by[w, where] = c
+                stored_by[w, where] = c
             # the result overwrites its range: its last users on other engines must be done
             if kind[c] >= 0:
+                if ranges + 2 > most:
+                    # room for the new range and for the rest of one it splits
+                    most *= 2
+                    low, high, readers = _grown(low, most), _grown(high, most), _grown_rows(readers, most)
                 start = addr[c]
                 stop = start + max(nbytes[kind[c]], 1)
                 r = 0
@@ -364,7 +384,7 @@ def _command_edges(  # type: ignore[no-untyped-def]
                             edges += 1
                     # what sticks out on either side stays in use
                     if low[r] < start:
-                        if stop < high[r] and ranges < most:
+                        if stop < high[r]:
                             low[ranges], high[ranges] = stop, high[r]
                             readers[ranges, :] = readers[r, :]
                             ranges += 1
@@ -377,11 +397,10 @@ def _command_edges(  # type: ignore[no-untyped-def]
                         ranges -= 1
                         low[r], high[r] = low[ranges], high[ranges]
                         readers[r, :] = readers[ranges, :]
-                if ranges < most:
-                    low[ranges], high[ranges] = start, stop
-                    readers[ranges, :] = -1
-                    readers[ranges, where] = c
-                    ranges += 1
+                low[ranges], high[ranges] = start, stop
+                readers[ranges, :] = -1
+                readers[ranges, where] = c
+                ranges += 1
             if blocking[c]:
                 head = c
                 since = 0
