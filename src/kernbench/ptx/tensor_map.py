@@ -1,0 +1,242 @@
+"""Tensor maps: what a bulk tensor copy is told about a tensor, held to the rules of the real encoder."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil, prod
+from operator import index
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.errors import MisuseError, unknown
+from kernbench.ptx.device_base import DeviceArray, shape_of
+
+TENSOR_MAP_BYTES = 128
+
+# kind of element -> NumPy types it is made from by default
+ELEMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "u8": ("uint8", "int8", "bool", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
+        "u16": ("uint16", "int16"),
+        "u32": ("uint32",),
+        "s32": ("int32",),
+        "u64": ("uint64",),
+        "s64": ("int64",),
+        "f16": ("float16",),
+        "f32": ("float32",),
+        "f64": ("float64",),
+        "bf16": ("bfloat16",),
+        "f32.ftz": (),
+        "tf32": (),
+        "tf32.ftz": (),
+    }
+)
+ELEMENT_BYTES: Mapping[str, int] = MappingProxyType(
+    {
+        "u8": 1,
+        "u16": 2,
+        "u32": 4,
+        "s32": 4,
+        "u64": 8,
+        "s64": 8,
+        "f16": 2,
+        "f32": 4,
+        "f64": 8,
+        "bf16": 2,
+        "f32.ftz": 4,
+        "tf32": 4,
+        "tf32.ftz": 4,
+    }
+)
+FLOAT_ELEMENTS = frozenset(("f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz"))
+# swizzle -> bytes the inner box may have
+SWIZZLES: Mapping[str, int] = MappingProxyType(
+    {
+        "none": 0,
+        "32B": 32,
+        "64B": 64,
+        "128B": 128,
+        "128B.atom32B": 128,
+        "128B.atom32B.flip8B": 128,
+        "128B.atom64B": 128,
+    }
+)
+INTERLEAVES = ("none", "16B", "32B")
+L2_PROMOTIONS = ("none", "64B", "128B", "256B")
+OOB_FILLS = ("zero", "nan")
+_BY_NUMPY = {name: element for element, names in ELEMENTS.items() for name in names}
+
+
+@dataclass(frozen=True)
+class TensorMapDescription:
+    """What a tensor map says, held to the rules of cuTensorMapEncodeTiled when it is made.
+
+    Dimension 0 is the innermost and dense; `strides` are the byte strides of dimensions 1 and on. `box` is what one
+    copy moves, in elements; a traversal stride of n in `element_strides` takes every n-th of them.
+    """
+
+    address: int
+    element: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    swizzle: str = "none"
+    interleave: str = "none"
+    l2_promotion: str = "none"
+    oob_fill: str = "zero"
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        self._check_counts()
+        for problem in self._problems():
+            raise MisuseError(f"tensor map: {problem}")
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions, 1 to 5."""
+        return len(self.dims)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element."""
+        return ELEMENT_BYTES[self.element]
+
+    @property
+    def byte_strides(self) -> tuple[int, ...]:
+        """Byte strides of all dimensions, the dense innermost one included."""
+        return (self.element_bytes, *self.strides)
+
+    @property
+    def copied(self) -> tuple[int, ...]:
+        """Elements one copy places in shared memory, per dimension: the box thinned by the traversal strides."""
+        inner = self.box[0] if self.interleave == "none" else ceil(self.box[0] / self.element_strides[0])
+        return (inner, *(ceil(b / s) for b, s in zip(self.box[1:], self.element_strides[1:], strict=True)))
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes one copy moves into shared memory, parts outside the tensor included."""
+        return prod(self.copied) * self.element_bytes
+
+    @property
+    def reach(self) -> int:
+        """Bytes from the address to the end of the tensor's last element."""
+        return sum((n - 1) * s for n, s in zip(self.dims, self.byte_strides, strict=True)) + self.element_bytes
+
+    def _check_names(self) -> None:
+        for what, name, known in (
+            ("element type", self.element, ELEMENTS),
+            ("swizzle", self.swizzle, SWIZZLES),
+            ("interleave", self.interleave, INTERLEAVES),
+            ("L2 promotion", self.l2_promotion, L2_PROMOTIONS),
+            ("out-of-bounds fill", self.oob_fill, OOB_FILLS),
+        ):
+            if name not in known:
+                raise MisuseError("tensor map: " + unknown(what, name, known))
+
+    def _check_counts(self) -> None:
+        if not 1 <= self.rank <= 5:
+            raise MisuseError(f"tensor map: {self.rank} dimensions; it has 1 to 5")
+        for what, given, wanted in (
+            ("strides (one for each dimension but the innermost)", self.strides, self.rank - 1),
+            ("box sizes", self.box, self.rank),
+            ("element strides", self.element_strides, self.rank),
+        ):
+            if len(given) != wanted:
+                raise MisuseError(
+                    f"tensor map: {len(given)} {what} for {self.rank} dimensions {self.dims}; give {wanted}"
+                )
+
+    def _problems(self) -> Iterable[str]:
+        """Every broken rule, in words; the first one is raised."""
+        unit = 32 if self.interleave == "32B" else 16
+        if self.address % unit:
+            yield f"address {self.address:#x} is no multiple of {unit} bytes: align the array's start"
+        yield from _outside("size", self.dims, 1, 2**32)
+        yield from _outside("box size", self.box, 1, 256)
+        yield from _outside("element stride", self.element_strides, 1, 8)
+        yield from _outside("stride", self.strides, 0, 2**40 - 1, first=1)
+        for dimension, stride in enumerate(self.strides, 1):
+            if stride % unit:
+                yield f"stride {stride} of dimension {dimension} is no multiple of {unit} bytes: pad the rows"
+        yield from self._inner_problems()
+
+    def _inner_problems(self) -> Iterable[str]:
+        inner = self.box[0] * self.element_bytes
+        limit = SWIZZLES[self.swizzle]
+        if self.interleave == "none":
+            if inner % 16:
+                yield f"the box's innermost row is {inner} bytes; it must be a multiple of 16"
+            if limit and inner > limit:
+                yield (
+                    f"the box's innermost row is {inner} bytes, swizzle {self.swizzle} allows {limit}: "
+                    f"use a box of {limit // self.element_bytes} elements there, or split the dimension"
+                )
+        elif self.rank < 3:
+            yield f"interleave {self.interleave} needs at least 3 dimensions; got {self.rank}"
+        if self.interleave == "32B" and self.swizzle != "32B":
+            yield f"interleave 32B needs swizzle 32B; got {self.swizzle}"
+        if self.oob_fill == "nan" and self.element not in FLOAT_ELEMENTS:
+            yield f"out-of-bounds fill 'nan' needs float elements; got {self.element}"
+
+
+def _outside(what: str, values: tuple[int, ...], low: int, high: int, first: int = 0) -> Iterable[str]:
+    for dimension, value in enumerate(values, first):
+        if not low <= value <= high:
+            yield f"{what} {value} of dimension {dimension}; allowed are {low} to {high}"
+
+
+def describe_tensor_map(
+    array: DeviceArray,
+    dims: Any,
+    strides: Any,
+    box: Any,
+    swizzle: str = "none",
+    *,
+    element: str | None = None,
+    element_strides: Any = None,
+    interleave: str = "none",
+    l2_promotion: str = "none",
+    oob_fill: str = "zero",
+    offset: int = 0,
+) -> TensorMapDescription:
+    """A checked description of a tensor in `array`, `offset` bytes from its start; the element type is the array's.
+
+    `element` overrides it, for "tf32" and the flushing types, which NumPy does not tell apart from f32.
+    """
+    sizes = shape_of(dims)
+    return TensorMapDescription(
+        address=array.address + index(offset),
+        element=_element_of(array.dtype, element),
+        dims=sizes,
+        strides=shape_of(strides),
+        box=shape_of(box),
+        element_strides=(1,) * len(sizes) if element_strides is None else shape_of(element_strides),
+        swizzle=swizzle,
+        interleave=interleave,
+        l2_promotion=l2_promotion,
+        oob_fill=oob_fill,
+    )
+
+
+def _element_of(dtype: np.dtype[Any], element: str | None) -> str:
+    if element is not None:
+        if element in ELEMENT_BYTES and ELEMENT_BYTES[element] != dtype.itemsize:
+            raise MisuseError(f"tensor map: {element} elements in an array of {dtype.name}: the widths differ")
+        return element
+    if dtype.name not in _BY_NUMPY:
+        raise MisuseError("tensor map: " + unknown("array element type", dtype.name, _BY_NUMPY))
+    return _BY_NUMPY[dtype.name]
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tensor map as a kernel receives it: `encoded` are its 128 bytes, in the device's own form."""
+
+    description: TensorMapDescription
+    encoded: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.encoded) != TENSOR_MAP_BYTES:
+            raise ValueError(f"a tensor map has {TENSOR_MAP_BYTES} bytes; got {len(self.encoded)}")
