@@ -1,0 +1,177 @@
+"""PTX to machine code through NVIDIA's ptxas: the cubin, what each kernel takes, and errors by PTX line."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from kernbench.common.errors import KernbenchError, MisuseError
+
+SETTING = "KERNBENCH_PTXAS"
+_SOURCE = "module.ptx"
+_ARCH = re.compile(r"sm_\d{2,3}[af]?")
+_PROBLEM = re.compile(r"ptxas (?:.*?, line (?P<line>\d+); )?(?:error|fatal) *: (?P<message>.*)")
+_ABORTED = "Ptx assembly aborted due to errors"
+
+
+class AssemblyError(KernbenchError):
+    """ptxas refused the module. `line` is the first PTX line it names (0 for none), `text` that line, `log` it all."""
+
+    def __init__(self, message: str, line: int = 0, text: str = "", log: str = ""):
+        super().__init__(message)
+        self.line = line
+        self.text = text
+        self.log = log
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """What one kernel takes per thread (registers, stack, spills, in bytes but for registers) and per block."""
+
+    registers: int = 0
+    spill_stores: int = 0
+    spill_loads: int = 0
+    shared_bytes: int = 0
+    stack_bytes: int = 0
+    constant_bytes: int = 0
+    barriers: int = 0
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Machine code for `arch`, each kernel's resources by name, and what ptxas said."""
+
+    arch: str
+    cubin: bytes = field(repr=False)
+    kernels: dict[str, KernelResources]
+    log: str = field(repr=False)
+
+
+def assemble(
+    module: Any, arch: str = "sm_90a", options: Sequence[str] = (), timeout: float = 300.0, ptxas: str | None = None
+) -> Assembly:
+    """Assemble `module` (PTX text, or anything with `emit()`) for `arch`; `options` go to ptxas as they are."""
+    if not _ARCH.fullmatch(arch):
+        raise MisuseError(f"arch {arch!r} is no target: write it as ptxas does, sm_80, sm_90a, sm_100a")
+    text = module if isinstance(module, str) else module.emit()
+    program = ptxas or find_ptxas()
+    with TemporaryDirectory(prefix="kernbench-") as folder:
+        (Path(folder) / _SOURCE).write_text(text, encoding="utf-8", errors="replace")
+        command = [program, "--verbose", f"--gpu-name={arch}", *options, f"--output-file={arch}.cubin", _SOURCE]
+        done = _run(command, folder, timeout)
+        log = done.stdout
+        cubin = Path(folder) / f"{arch}.cubin"
+        if done.returncode or not cubin.exists():
+            raise _refusal(text, log, done.returncode)
+        return Assembly(arch, cubin.read_bytes(), parse_resources(log.splitlines()), log)
+
+
+def find_ptxas() -> str:
+    """Path of ptxas: from the environment variable KERNBENCH_PTXAS, on PATH, or in a usual CUDA folder."""
+    named = os.environ.get(SETTING)
+    if named:
+        found = shutil.which(named)
+        if found is None:
+            raise MisuseError(f"{SETTING}={named}: no such program; name ptxas itself, or unset the variable")
+        return found
+    for candidate in ("ptxas", *_usual_places()):
+        found = shutil.which(candidate)
+        if found is not None:
+            return found
+    raise MisuseError(
+        "ptxas was not found on PATH or in /usr/local/cuda: install the CUDA toolkit's compiler (nvcc), or name the "
+        f"program in {SETTING}. Emulation and `emit()` work without it."
+    )
+
+
+def _usual_places() -> Iterable[str]:
+    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    homes += ["/usr/local/cuda", *sorted(map(str, Path("/usr/local").glob("cuda-*")), reverse=True), "/opt/cuda"]
+    return (f"{home}/bin/ptxas" for home in homes)
+
+
+def _run(command: list[str], folder: str, timeout: float) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            # ptxas puts files of its own there
+            env={**os.environ, "TMPDIR": folder},
+        )
+    except subprocess.TimeoutExpired:
+        raise AssemblyError(f"ptxas did not finish within {timeout:g} seconds; raise `timeout`") from None
+    except OSError as error:
+        raise MisuseError(f"{command[0]} could not be started: {error.strerror}") from None
+
+
+def _refusal(text: str, log: str, code: int) -> AssemblyError:
+    """The error for a failed call: every complaint with the PTX line it is about."""
+    lines = text.split("\n")
+    complaints: list[str] = []
+    first = 0
+    for match in filter(None, map(_PROBLEM.match, log.splitlines())):
+        line = int(match["line"] or 0)
+        first = first or line
+        if match["message"] != _ABORTED:
+            complaints.append(_complaint(match["message"], line, lines))
+    message = "\n".join(complaints) or f"ptxas ended with code {code}: {log.strip()[-500:] or 'it said nothing'}"
+    return AssemblyError(f"ptxas: {message}", first, _line(lines, first), log)
+
+
+def _complaint(message: str, line: int, lines: list[str]) -> str:
+    return f"line {line}: {message}\n    {_line(lines, line)}" if line else message
+
+
+def _line(lines: list[str], number: int) -> str:
+    return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+
+# what a "Used ..." or "... stack frame" line may say, and where it goes
+_AMOUNTS = (
+    (re.compile(r"Used (\d+) registers"), "registers"),
+    (re.compile(r"used (\d+) barriers"), "barriers"),
+    (re.compile(r"(\d+) bytes smem"), "shared_bytes"),
+    (re.compile(r"(\d+) bytes cmem\[\d+\]"), "constant_bytes"),
+    (re.compile(r"(\d+) bytes cumulative stack size"), "stack_bytes"),
+    (re.compile(r"(\d+) bytes stack frame"), "stack_bytes"),
+    (re.compile(r"(\d+) bytes spill stores"), "spill_stores"),
+    (re.compile(r"(\d+) bytes spill loads"), "spill_loads"),
+)
+_ENTRY = re.compile(r"ptxas info *: Compiling entry function '(.*)' for '.*'")
+_PROPERTIES = re.compile(r"ptxas info *: Function properties for (.*)")
+
+
+def parse_resources(log: Iterable[str]) -> dict[str, KernelResources]:
+    """Each kernel's resources from ptxas's verbose log; device functions are left out, as kernels include them."""
+    kernels: dict[str, KernelResources] = {}
+    subject = ""
+    for line in log:
+        if match := _ENTRY.match(line):
+            subject = match[1]
+            kernels[subject] = KernelResources()
+        elif match := _PROPERTIES.match(line):
+            subject = match[1]
+        elif subject in kernels:
+            kernels[subject] = _with_amounts(kernels[subject], line)
+    return kernels
+
+
+def _with_amounts(resources: KernelResources, line: str) -> KernelResources:
+    """`resources` with what `line` adds; a larger amount wins where two are given, constant banks add up."""
+    for pattern, name in _AMOUNTS:
+        amounts = [int(n) for n in pattern.findall(line)]
+        if amounts:
+            resources = replace(resources, **{name: max(sum(amounts), getattr(resources, name))})
+    return resources

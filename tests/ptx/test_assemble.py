@@ -1,0 +1,201 @@
+"""The assembler front: resources read off ptxas's log, errors by PTX line, nothing left behind."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from kernbench.common.errors import KernbenchError, MisuseError
+from kernbench.ptx.assemble import AssemblyError, KernelResources, assemble, find_ptxas, parse_resources
+
+HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
+KERNEL = """.visible .entry scale(.param .u64 data, .param .f32 factor)
+{
+  .reg .b64 %rd<4>;
+  .reg .b32 %r<3>;
+  .reg .f32 %f<3>;
+  .shared .align 4 .b8 tile[512];
+  ld.param.u64 %rd1, [data];
+  ld.param.f32 %f1, [factor];
+  mov.u32 %r1, %tid.x;
+  mul.wide.u32 %rd2, %r1, 4;
+  add.u64 %rd3, %rd1, %rd2;
+  ld.global.f32 %f2, [%rd3];
+  mul.f32 %f2, %f2, %f1;
+  st.shared.f32 [tile], %f2;
+  bar.sync 0;
+  ld.shared.f32 %f1, [tile];
+  st.global.f32 [%rd3], %f1;
+  ret;
+}
+"""
+
+
+def ptxas_is_here():
+    try:
+        find_ptxas()
+    except MisuseError:
+        return False
+    return True
+
+
+needs_ptxas = pytest.mark.skipif(not ptxas_is_here(), reason="ptxas is not installed")
+
+
+class Module:
+    def emit(self):
+        return HEADER + KERNEL
+
+
+@pytest.fixture
+def watched_temp(tmp_path, monkeypatch):
+    """Temporary files go to an empty folder, which must be empty again afterwards."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    yield
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_ptxas
+@pytest.mark.parametrize("module", [HEADER + KERNEL, Module()], ids=["text", "module"])
+def test_resources_and_machine_code(module, watched_temp):
+    assembly = assemble(module, "sm_90a")
+    assert assembly.cubin[:4] == b"\x7fELF"
+    assert assembly.arch == "sm_90a"
+    resources = assembly.kernels["scale"]
+    assert resources.registers > 3
+    assert resources.shared_bytes == 512
+    assert resources.barriers == 1
+    assert (resources.spill_stores, resources.spill_loads, resources.stack_bytes) == (0, 0, 0)
+    assert "Compiling entry function 'scale'" in assembly.log
+
+
+@needs_ptxas
+def test_spills_show(watched_temp):
+    lines = [f"ld.volatile.global.f32 %f{i}, [%rd1+{4 * i}];" for i in range(60)]
+    lines += [f"st.volatile.global.f32 [%rd1+{4 * i}], %f{i};" for i in range(60)]
+    body = ".reg .f32 %f<60>; .reg .b64 %rd<2>; ld.param.u64 %rd1, [p];\n" + "\n".join(lines)
+    text = f"{HEADER}.visible .entry wide(.param .u64 p)\n{{\n{body}\nret;\n}}\n"
+    resources = assemble(text, "sm_90a", options=["--maxrregcount=24"]).kernels["wide"]
+    assert resources.registers == 24
+    assert resources.spill_stores > 0
+    assert resources.spill_loads > 0
+    assert resources.stack_bytes >= resources.spill_stores
+
+
+@needs_ptxas
+def test_errors_name_the_line_and_show_it(watched_temp):
+    text = HEADER + KERNEL.replace("mul.f32 %f2, %f2, %f1", "mul.f33 %f2, %f2, %f9")
+    with pytest.raises(AssemblyError) as caught:
+        assemble(text)
+    error = caught.value
+    assert isinstance(error, KernbenchError)
+    assert error.line == text.splitlines().index("  mul.f33 %f2, %f2, %f9;") + 1
+    assert error.text == "mul.f33 %f2, %f2, %f9;"
+    assert f"line {error.line}: Unknown symbol '%f9'\n    mul.f33 %f2, %f2, %f9;" in str(error)
+    assert "aborted" not in str(error)
+    assert "aborted" in error.log
+
+
+@needs_ptxas
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: Missing .version directive"),
+        (".version 99.0\n.target sm_80\n", "line 1: Unsupported .version 99.0"),
+        (
+            HEADER.replace("8.0", "8.6").replace("sm_80", "sm_100a") + KERNEL,
+            "^ptxas: SM version specified by .target is higher",
+        ),
+        (HEADER + KERNEL[:-2], "syntax error"),
+        ("\x00\udcff garbage", "Unexpected EOF encountered on line 1"),
+    ],
+)
+def test_other_refusals(text, message, watched_temp):
+    with pytest.raises(AssemblyError, match=message):
+        assemble(text)
+
+
+def test_an_arch_is_a_target():
+    with pytest.raises(MisuseError, match="'hopper' is no target: write it as ptxas does"):
+        assemble(HEADER, "hopper")
+
+
+def script(path, body):
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_hanging_ptxas_is_stopped(tmp_path, monkeypatch):
+    program = script(tmp_path / "ptxas", "exec sleep 60")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with pytest.raises(AssemblyError, match=r"did not finish within 0\.2 seconds"):
+        assemble(HEADER, timeout=0.2, ptxas=program)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_crashing_ptxas_is_reported(tmp_path):
+    with pytest.raises(AssemblyError, match="ptxas ended with code 7: it broke"):
+        assemble(HEADER, ptxas=script(tmp_path / "ptxas", "echo it broke; exit 7"))
+    with pytest.raises(AssemblyError, match="ptxas ended with code 0: it said nothing"):
+        assemble(HEADER, ptxas=script(tmp_path / "ptxas", "exit 0"))
+    with pytest.raises(MisuseError, match="could not be started"):
+        assemble(HEADER, ptxas=str(tmp_path / "absent"))
+
+
+def test_where_ptxas_is_found(tmp_path, monkeypatch):
+    own = script(tmp_path / "own-ptxas", "exit 0")
+    monkeypatch.setenv("KERNBENCH_PTXAS", own)
+    assert find_ptxas() == own
+    monkeypatch.setenv("KERNBENCH_PTXAS", str(tmp_path / "absent"))
+    with pytest.raises(MisuseError, match=r"KERNBENCH_PTXAS=.*absent: no such program"):
+        find_ptxas()
+    monkeypatch.delenv("KERNBENCH_PTXAS")
+    (tmp_path / "bin").mkdir()
+    home = script(tmp_path / "bin" / "ptxas", "exit 0")
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert find_ptxas() == home
+
+
+def test_a_missing_ptxas_says_what_to_do(monkeypatch):
+    monkeypatch.delenv("KERNBENCH_PTXAS", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(MisuseError, match=r"install the CUDA toolkit.* or name the program in KERNBENCH_PTXAS"):
+        assemble(HEADER)
+
+
+LOG = """\
+ptxas info    : 64 bytes gmem, 64 bytes cmem[3], 8 bytes cmem[4]
+ptxas info    : Compiling entry function 'bar' for 'sm_75'
+ptxas info    : Function properties for bar
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 4 registers, used 0 barriers, 352 bytes cmem[0]
+ptxas info    : Compile time = 1.060 ms
+ptxas info    : Compiling entry function 'foo' for 'sm_75'
+ptxas info    : Function properties for foo
+    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 8 registers, used 2 barriers, 256 bytes cumulative stack size, 4 bytes smem, 364 bytes cmem[0], \
+8 bytes cmem[2]
+ptxas info    : Function properties for device_function
+    96 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+"""
+
+
+def test_the_log_is_read_by_kernel():
+    assert parse_resources(LOG.splitlines()) == {
+        "bar": KernelResources(registers=4, constant_bytes=352),
+        "foo": KernelResources(8, 8, 12, 4, 256, 372, 2),
+    }
+
+
+def test_the_environment_is_left_alone():
+    before = dict(os.environ)
+    assert Path(tempfile.gettempdir()).exists()
+    if ptxas_is_here():
+        assemble(HEADER + KERNEL)
+    assert dict(os.environ) == before
