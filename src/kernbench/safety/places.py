@@ -5,7 +5,8 @@ place is the innermost line that is not ours.
 """
 
 import sys
-from types import CodeType
+from traceback import walk_tb
+from types import CodeType, FrameType
 
 from kernbench.result.finding import Place
 
@@ -13,8 +14,8 @@ from kernbench.result.finding import Place
 class SiteTable:
     """Numbers each kernel line that is met; `places[number]` is the line.
 
-    A line is looked up by code object and instruction offset, which costs two dictionary reads; the line number itself
-    is decoded once. The table keeps the code objects alive, so that their identities stay theirs.
+    A line is looked up by code object and instruction offset, one dictionary read; frames are walked and the line
+    number is decoded only the first time. The table keeps the code objects alive, so that their identities stay theirs.
     """
 
     def __init__(self, places: list[Place]):
@@ -23,31 +24,47 @@ class SiteTable:
         self._by_place: dict[Place, int] = {}
         self._codes: dict[int, CodeType] = {}
 
-    def here(self) -> int:
-        """The number of the kernel line that is calling now."""
-        frame = sys._getframe(2)
-        while "__kernbench_internal__" in frame.f_globals:
-            back = frame.f_back
-            if back is None:
-                break
-            frame = back
-        code = frame.f_code
-        key = (id(code), frame.f_lasti)
+    def here(self, depth: int = 2) -> int:
+        """The number of the kernel line that is calling now: at best `depth` frames away, else further out."""
+        frame = sys._getframe(depth)
+        number = self._numbers.get((id(frame.f_code), frame.f_lasti))
+        return self._outside(frame) if number is None else number
+
+    def _outside(self, frame: FrameType) -> int:
+        """The number of the innermost line from `frame` on that is not ours; ours never get a number of their own."""
+        while _is_internal(frame) and frame.f_back is not None:
+            frame = frame.f_back
+        key = (id(frame.f_code), frame.f_lasti)
         number = self._numbers.get(key)
         if number is None:
-            number = self._add(key, code, frame.f_lineno or code.co_firstlineno)
+            number = self._add(frame.f_code, frame.f_lineno)
+            if not _is_internal(frame):
+                self._codes[key[0]] = frame.f_code
+                self._numbers[key] = number
         return number
 
     def place_here(self) -> Place:
         """The kernel line that is calling now."""
         return self.places[self.here()]
 
-    def _add(self, key: tuple[int, int], code: CodeType, line: int) -> int:
-        place = Place(code.co_filename, line, code.co_name)
+    def _add(self, code: CodeType, line: int | None) -> int:
+        place = Place(code.co_filename, line or code.co_firstlineno, code.co_name)
         number = self._by_place.get(place)
         if number is None:
             number = self._by_place[place] = len(self.places)
             self.places.append(place)
-        self._codes[key[0]] = code
-        self._numbers[key] = number
         return number
+
+
+def _is_internal(frame: FrameType) -> bool:
+    return "__kernbench_internal__" in frame.f_globals
+
+
+def raised_at(error: BaseException) -> Place | None:
+    """The innermost line of an exception's traceback that is not ours."""
+    places = [
+        Place(frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in walk_tb(error.__traceback__)
+        if not _is_internal(frame)
+    ]
+    return places[-1] if places else None

@@ -40,7 +40,7 @@ class Arithmetic(Core):
 
     def _binary(self, op: str, a: Any, b: Any, out: TensorHandle | None = None) -> Any:
         """An elementwise operation of two operands, at least one of them a handle."""
-        site = self._here()
+        site = self._here(3)
         a_number = b_number = NONE
         a_type: Any
         b_type: Any
@@ -123,7 +123,7 @@ class Arithmetic(Core):
 
     def _unary(self, op: str, value: Any, out: TensorHandle | None = None) -> Any:
         """An elementwise operation of one operand."""
-        site = self._here()
+        site = self._here(3)
         handle, x = self._operand(value)
         if handle is None:
             return numerics.UNARY[op](np.asarray(x, np.float32)).item()
@@ -146,7 +146,7 @@ class Arithmetic(Core):
 
     def _reduce(self, op: str, value: Any, axis: int | None, keep_dims: bool, dtype: str | None = None) -> TensorHandle:
         """A reduction along `axis` (all axes for None), which stays as size 1 unless `keep_dims` is False."""
-        site = self._here()
+        site = self._here(3)
         handle = self._handle(op, value)
         key = (op, handle.type, axis, dtype)
         plan = self._plans.get(key) or self._plan_reduce(key, op, handle, axis, dtype)
@@ -179,7 +179,7 @@ class Arithmetic(Core):
 
     def _convert(self, handle: TensorHandle, dtype: str, out: TensorHandle | None) -> TensorHandle:
         """Rounded to `dtype`; the handle itself if it has that type."""
-        site = self._here()
+        site = self._here(3)
         if handle.dtype == dtype and (out is None or out is handle):
             # a handle of its own, so that out= on one is seen by the other
             return self._view(handle, handle.shape, handle.strides, 0, handle.data) if out is None else handle

@@ -292,13 +292,32 @@ class Core:
     def _into(self, out: TensorHandle, kind: ScratchType, data: Array | None, site: int) -> TensorHandle:
         """Let the new value take over the space of `out`, which becomes its handle; other views of it end."""
         block = self._handle("out=", out).block
-        whole = out.strides is None and out.addr == block.addr and out.nbytes == block.used if block.live_in else False
-        if block.live_in is not self._scratch or not whole:
+        if (
+            block.live_in is not self._scratch
+            or out.nbytes != block.used
+            or out.addr != block.addr
+            or out.strides is not None
+        ):
             self._fail("misuse", f"out= needs a whole live scratch value of this PE, not {out!r}")
         if kind.nbytes > block.nbytes:
             self._fail(
                 "shape", f"out= holds {block.nbytes} bytes, the result {kind.shape} {kind.dtype} needs {kind.nbytes}"
             )
+        if block.sends or block.arriving is not None:
+            self._report_in_flight(out, block, site)
+        if block.users > 1:
+            # other handles on the old value keep the old block object: reading one is a finding from now on
+            block.users -= 1
+            block = out.block = self._scratch.replace(block)
+        if out.type != kind.number:
+            out.shape, out.dtype, out.nbytes, out.type = kind.shape, kind.dtype, kind.nbytes, kind.number
+        block.used = kind.nbytes
+        out.data = block.data = data
+        out.number = out.id = block.number = self.steps
+        return out
+
+    def _report_in_flight(self, out: TensorHandle, block: Block, site: int) -> None:
+        """`out` is about to be overwritten while a send reads it or a receive will fill it."""
         for pending in (*block.sends, block.arriving):
             if pending is None:
                 continue
@@ -310,15 +329,6 @@ class Core:
                 self._tables.sites[site],
                 (Other(f"the {pending.verb} in flight", pending.where),),
             )
-        if block.users > 1:
-            # other handles on the old value keep the old block object: reading one is a finding from now on
-            block.users -= 1
-            block = out.block = self._scratch.replace(block)
-        out.data = block.data = data
-        block.used = kind.nbytes
-        out.shape, out.dtype, out.nbytes, out.type = kind.shape, kind.dtype, kind.nbytes, kind.number
-        out.number = out.id = block.number = self.steps
-        return out
 
     def _scalar(self, value: Any) -> float | int | bool:
         """A Python number from whatever a kernel wrote as one."""

@@ -20,8 +20,8 @@ _new_block = object.__new__
 
 
 class Block:
-    """One allocation. `users` counts the handles on it; `data` is the array of the value that owns it, `number` its
-    handle number, `used` its bytes.
+    """One allocation. `users` counts the handles on it, 0 while it is free; `data` is the array of the value that owns
+    it, `number` its handle number, `used` its bytes, `shelf` where it waits for its next use.
 
     `live_in` is the pool while the value is there, None once another value took over its space in place (`replaced`).
     `sends` are asynchronous sends still reading it, `arriving` the receive that will fill it; a `pinned` block is never
@@ -39,6 +39,7 @@ class Block:
         "pool",
         "replaced",
         "sends",
+        "shelf",
         "used",
         "users",
     )
@@ -52,6 +53,7 @@ class Block:
     live_in: "ScratchPool | None"
     pinned: bool
     replaced: bool
+    shelf: "deque[Block]"
     used: int
     sends: tuple[Any, ...]
     users: int
@@ -78,27 +80,42 @@ class ScratchPool:
         self.used = 0
         self.peak = 0
         self._on_overflow = on_overflow
-        self._free: dict[int, deque[Block]] = {}
+        # free blocks by their size; the same shelves by the bytes that were asked for
+        self._shelves: dict[int, deque[Block]] = {}
+        self._shelf_for: dict[int, deque[Block]] = {}
         self._gaps: list[tuple[int, int]] = [(base, base + size)]
-        self._live: dict[int, Block] = {}
+        # by address: live blocks, and free ones until their space is merged into a gap
+        self._blocks: dict[int, Block] = {}
         self._collections_left = 3
         # blocks past the end live here, out of the way of every real address
         self._beyond = base + size + (1 << 36)
 
     def allocate(self, nbytes: int) -> Block:
         """A block of `nbytes`, rounded up to the alignment."""
-        size = (nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT or ALIGNMENT
-        free = self._free.get(size)
-        if free:
-            block = free.popleft()
+        shelf = self._shelf_for.get(nbytes)
+        if shelf:
+            block = shelf.popleft()
             block.users = 1
         else:
-            block = self._block(self._from_gaps(size), size)
+            block = self._first_of(nbytes)
         block.used = nbytes
-        self._live[block.addr] = block
-        self.used += size
-        if self.used > self.peak:
-            self.peak = self.used
+        self.used = used = self.used + block.nbytes
+        if used > self.peak:
+            self.peak = used
+        return block
+
+    def _first_of(self, nbytes: int) -> Block:
+        """A block when the shelf is empty, or nobody asked for so many bytes yet."""
+        size = (nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT or ALIGNMENT
+        shelf = self._shelf_for[nbytes] = self._shelves.setdefault(size, deque())
+        if shelf:
+            block = shelf.popleft()
+            block.users = 1
+            return block
+        addr = self._from_gaps(size)
+        block = self._blocks[addr] = self._block(addr, size)
+        # space past the end is not used twice
+        block.shelf = shelf if addr < self._end else deque(maxlen=0)
         return block
 
     def _block(self, addr: int, nbytes: int) -> Block:
@@ -116,39 +133,38 @@ class ScratchPool:
 
     def release(self, block: Block) -> None:
         """Take back a block nobody refers to; the object itself serves again with its space."""
-        addr, size = block.addr, block.nbytes
-        if block.replaced or block.pinned:
+        if block.pinned:
+            block.users = 1
             return
-        del self._live[addr]
-        self.used -= size
+        self.used -= block.nbytes
+        block.users = 0
         block.data = None
         block.sends = ()
         block.arriving = None
-        if addr < self._end:
-            try:
-                self._free[size].append(block)
-            except KeyError:
-                self._free[size] = deque((block,))
+        block.shelf.append(block)
 
     def block_at(self, addr: int, nbytes: int) -> Block | None:
         """The live block that holds [addr, addr + nbytes)."""
-        block = self._live.get(addr)
-        if block is not None and nbytes <= block.nbytes:
+        block = self._blocks.get(addr)
+        if block is not None and block.users and nbytes <= block.nbytes:
             return block
-        return next((b for b in self._live.values() if b.addr <= addr and addr + nbytes <= b.addr + b.nbytes), None)
+        return next((b for b in self._live() if b.addr <= addr and addr + nbytes <= b.addr + b.nbytes), None)
 
     def replace(self, block: Block) -> Block:
-        """A new block in the place of a live one, which is marked as replaced."""
-        fresh = self._block(block.addr, block.nbytes)
-        self._live[block.addr] = fresh
-        block.replaced = True
-        block.live_in = None
+        """A new block in the place of a live one, which is marked as replaced and has nothing to give back."""
+        fresh = self._blocks[block.addr] = self._block(block.addr, block.nbytes)
+        fresh.shelf = block.shelf
         fresh.pinned = block.pinned
+        block.replaced = block.pinned = True
+        block.live_in = None
         return fresh
+
+    def _live(self) -> Iterator[Block]:
+        return (block for block in self._blocks.values() if block.users)
 
     def live(self) -> Iterator[Block]:
         """Blocks in use, largest first."""
-        return iter(sorted(self._live.values(), key=lambda b: (-b.nbytes, b.addr)))
+        return iter(sorted(self._live(), key=lambda b: (-b.nbytes, b.addr)))
 
     def _from_gaps(self, size: int) -> int:
         addr = self._first_fit(size)
@@ -175,14 +191,16 @@ class ScratchPool:
         return None
 
     def _collect_gaps(self) -> None:
-        """Forget the exact-size lists and merge all free space into gaps."""
-        self._free.clear()
+        """Forget the free blocks and merge all free space into gaps."""
+        for shelf in self._shelves.values():
+            shelf.clear()
+        self._blocks = {block.addr: block for block in self._live()}
         self._gaps = []
         cursor = self.base
-        for addr in sorted(a for a in self._live if a < self._end):
+        for addr in sorted(a for a in self._blocks if a < self._end):
             if addr > cursor:
                 self._gaps.append((cursor, addr))
-            cursor = addr + self._live[addr].nbytes
+            cursor = addr + self._blocks[addr].nbytes
         self._gaps.append((cursor, self._end))
 
     def largest_gap(self) -> int:

@@ -17,7 +17,7 @@ from kernbench.common.errors import KernelError, unknown
 from kernbench.common.ipcq_types import DIRECTIONS, check_direction
 from kernbench.common.pe_commands import TensorHandle, running_context
 from kernbench.result.recording import NONE, Stream, Tables
-from kernbench.safety.places import SiteTable
+from kernbench.safety.places import SiteTable, raised_at
 from kernbench.triton_emu import numerics
 from kernbench.triton_emu.arithmetic import Plan
 from kernbench.triton_emu.core import Shape
@@ -345,21 +345,26 @@ class TLContext(Views):
         return self._convert(self._handle("cast", input), self._dtype(dtype), out)
 
     def fma(self, x: Any, y: Any, z: Any, *, out: _Out = None) -> TensorHandle:
-        """x * y + z of handles: one command."""
+        """x * y + z: one command; at least one is a handle, the others may be numbers."""
         site = self._here()
-        handles = [self._handle("fma", v) for v in (x, y, z)]
-        shape = self._broadcast("fma", self._broadcast("fma", handles[0].shape, handles[1].shape), handles[2].shape)
-        kind = promote(promote(handles[0].dtype, handles[1].dtype), handles[2].dtype)
-        values = [self._data(h) for h in handles]
+        operands = [self._operand(v) for v in (x, y, z)]
+        handles = [h for h, _ in operands if h is not None]
+        if not handles:
+            self._handle("fma", x)
+        kind, shape = handles[0].dtype, handles[0].shape
+        for handle in handles[1:]:
+            kind, shape = promote(kind, handle.dtype), self._broadcast("fma", shape, handle.shape)
         data = None
-        if values[0] is not None and values[1] is not None and values[2] is not None:
+        if all(value is not None for _, value in operands):
             # the product of two f32 is exact in f64, so only the sum rounds before the final rounding
-            a, b, c = (v.astype(np.float64 if kind in FLOATS else np.int64) for v in values if v is not None)
+            wide = np.float64 if kind in FLOATS else np.int64
+            a, b, c = (np.asarray(value).astype(wide) for _, value in operands)
             data = cast(a * b + c, kind)
-        x_number, y_number, z_number = (h.number for h in handles)
-        return self._emit(
-            "fma", site, self._tables.scratch_type(shape, kind), data, x_number, y_number, z_number, out=out
-        )
+        for handle, value in operands:
+            if handle is None:
+                self._fit(value, kind)
+        p, q, r = (NONE if h is None else h.number for h, _ in operands)
+        return self._emit("fma", site, self._tables.scratch_type(shape, kind), data, p, q, r, out=out)
 
     def cat(self, input: TensorHandle, other: TensorHandle, axis: int = 0) -> TensorHandle:
         """Two handles joined along `axis`: one command."""
@@ -500,12 +505,6 @@ class TLContext(Views):
         if not condition:
             self._fail("misuse", f"static_assert failed: {message or 'no message'}")
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        known = sorted(n for n in dir(type(self)) if not n.startswith("_"))
-        raise UnknownOperationError("misuse", unknown("tl operation", name, known), "", self._sites.place_here())
-
 
 def _elementwise(op: str, operands: int, meaning: str) -> Callable[..., Any]:
     """The method for one elementwise row of the table."""
@@ -559,5 +558,13 @@ def run_kernel(kernel: Callable[..., Any], tl: TLContext, *args: Any, **kwargs: 
     token = running_context.set(tl)
     try:
         return kernel(*args, tl=tl, **kwargs)
+    except AttributeError as error:
+        # not by __getattr__ on the context: with one, every use of an attribute costs several times as much
+        if error.obj is not tl:
+            raise
+        known = sorted(n for n in dir(tl) if not n.startswith("_"))
+        raise UnknownOperationError(
+            "misuse", unknown("tl operation", error.name, known), "", raised_at(error)
+        ) from None
     finally:
         running_context.reset(token)
