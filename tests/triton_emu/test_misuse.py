@@ -129,7 +129,7 @@ ARGUMENTS = [
     case("store of a number", "misuse", "store needs a tensor handle", lambda g: g.tl.store(g.pointer, 1.0)),
     case("dot of an array", "misuse", "dot needs a tensor handle", lambda g: g.tl.dot(g.x, np.zeros((4, 3)))),
     case("dot onto a number", "misuse", "dot needs a tensor handle", lambda g: g.tl.dot(g.x, g.x.T, 0)),
-    case("fma of a number", "misuse", "fma needs a tensor handle", lambda g: g.tl.fma(g.x, 2.0, g.x)),
+    case("fma of numbers", "misuse", "fma needs a tensor handle", lambda g: g.tl.fma(1.0, 2.0, 3.0)),
     case("cat of a list", "misuse", "cat needs a tensor handle", lambda g: g.tl.cat([g.x, g.x], g.x)),
     case("where on a number", "misuse", "where needs a tensor handle", lambda g: g.tl.where(True, g.x, g.x)),
     case("sum of a number", "misuse", "sum needs a tensor handle", lambda g: g.tl.sum(3)),

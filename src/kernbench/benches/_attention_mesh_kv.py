@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernbench.benches._attention_tiles import make_tiling
-from kernbench.benches._ring_kv import Hop, attend
-from kernbench.benches._waves import travel
+from kernbench.benches._ring_kv import attend
+from kernbench.benches._routes import along_line
 
 
 def attention_mesh_kv_kernel(
@@ -52,11 +52,5 @@ def attention_mesh_kv_kernel(
     )
     if tiling is None:
         return
-    hops = [_hop(tiling.rank, n_ranks, step) for step in range(1, n_ranks)]
     for user in range(batch):
-        attend(tl, tiling, user, (q_ptr, k_ptr, v_ptr, o_ptr), hops)
-
-
-def _hop(rank: int, n_ranks: int, step: int) -> Hop:
-    east, west, from_west, from_east = travel(rank, n_ranks, step)
-    return [("E", east), ("W", west)], [("W", from_west), ("E", from_east)]
+        attend(tl, tiling, user, (q_ptr, k_ptr, v_ptr, o_ptr), along_line(tiling.rank, n_ranks))

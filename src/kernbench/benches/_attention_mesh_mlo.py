@@ -5,7 +5,8 @@ from typing import Any
 
 from kernbench.benches._attention_tiles import MESSAGE, Queries, Tiling, make_tiling
 from kernbench.benches._online_softmax import State, finish, fold, merge, start
-from kernbench.benches._waves import Pair, PairShapes, exchange, travel
+from kernbench.benches._routes import along_line
+from kernbench.benches._waves import Pair, PairShapes, exchange
 from kernbench.common.pe_commands import TensorHandle
 
 
@@ -94,10 +95,9 @@ def _decode(tl: Any, tiling: Tiling, tiles: list[Queries], pointers: tuple[int, 
     partials = Partials(merged)
     if n_ranks > 1:
         partials.held[rank] = [_pack(tl, state) for state in merged]
-    for step in range(1, n_ranks):
-        east, west, from_west, from_east = travel(rank, n_ranks, step)
-        exchange(tl, partials, [("E", east), ("W", west)], [("W", from_west), ("E", from_east)])
-        partials.held = {o: pairs for o, pairs in partials.held.items() if o in (from_west, from_east)}
+    for hop in along_line(rank, n_ranks):
+        arrived = exchange(tl, partials, hop)
+        partials.held = {o: pairs for o, pairs in partials.held.items() if o in arrived}
         for pairs in partials.held.values():
             merged = [merge(tl, state, _unpack(pair)) for state, pair in zip(merged, pairs, strict=True)]
     del states
@@ -128,9 +128,9 @@ def _partial(tl: Any, tiling: Tiling, tile: Queries, q_ptr: int, k_ptr: int, v_p
     q = tiling.load_queries(tl, q_ptr, tile)
     state = start(tl, tiling.group * tile.tokens, tiling.d_head)
     for block in tiling.key_blocks(tiling.rank, tile.user):
-        if block.head == tile.head and not tiling.hides_all(tile, tiling.rank, block):
+        if block.head == tile.head and not tiling.hides_all(tile, block.position):
             k, v = (tiling.load_keys(tl, p, tile.user, block) for p in (k_ptr, v_ptr))
-            mask = tiling.mask(tl, tile, tiling.rank, block)
+            mask = tiling.mask(tl, tile, (block.position, block.rows))
             state = fold(tl, state, q, k, v, tiling.scale, mask)
     return state
 

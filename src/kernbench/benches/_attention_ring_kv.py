@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernbench.benches._attention_tiles import make_tiling
-from kernbench.benches._ring_kv import Hop, attend
+from kernbench.benches._ring_kv import attend
+from kernbench.benches._routes import round_ring
 
 
 def attention_ring_kv_kernel(
@@ -45,9 +46,5 @@ def attention_ring_kv_kernel(
     )
     if tiling is None:
         return
-    rank = tiling.rank
-    hops: list[Hop] = [
-        ([("E", (rank - step + 1) % n_ranks)], [("W", (rank - step) % n_ranks)]) for step in range(1, n_ranks)
-    ]
     for user in range(batch):
-        attend(tl, tiling, user, (q_ptr, k_ptr, v_ptr, o_ptr), hops)
+        attend(tl, tiling, user, (q_ptr, k_ptr, v_ptr, o_ptr), round_ring(tiling.rank, n_ranks))

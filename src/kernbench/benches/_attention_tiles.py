@@ -7,6 +7,7 @@ of one group of query heads (those sharing a KV head) for some tokens: [group * 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kernbench.benches._shards import Segment, contiguous, zigzag
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.errors import MisuseError
 from kernbench.common.pe_commands import TensorHandle
@@ -18,28 +19,37 @@ MESSAGE = 64 << 10
 
 
 class Keys(NamedTuple):
-    """A block of keys: KV head, first row in its shard, rows."""
+    """A block of keys: KV head, first row in its shard, rows, and where the first stands among the user's keys."""
 
     head: int
     first: int
     rows: int
+    position: int
 
 
 class Queries(NamedTuple):
-    """A tile of queries: user, KV head whose group it is, first token in the shard, tokens."""
+    """A tile of queries: user, KV head whose group it is, first token in the shard, tokens, and where the first stands
+    among the user's keys.
+    """
 
     user: int
     head: int
     first: int
     tokens: int
+    position: int
+
+    @property
+    def last(self) -> int:
+        """Where the last token stands: under a causal mask, the last key that the tile sees."""
+        return self.position + self.tokens - 1
 
 
 @dataclass(frozen=True)
 class Tiling:
     """The geometry one rank works with. Totals are over all ranks: `total_kv` per user, `total_q` the same for all.
 
-    Rank r holds rows r * per_rank and on of every sequence; the last shards may be shorter or empty. `q_split` tells a
-    sharded Q (prefill) from a replicated one (decode).
+    Rank r holds rows r * per_rank and on of every sequence, or with `zigzag` two runs of it; the last shards may be
+    shorter or empty. `q_split` tells a sharded Q (prefill) from a replicated one (decode).
     """
 
     rank: int
@@ -57,6 +67,7 @@ class Tiling:
     scale: float
     block_q: int
     block_kv: int
+    zigzag: bool = False
     group: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,51 +84,55 @@ class Tiling:
         """Tokens of a query tile: its rows are the group's heads times these."""
         return max(1, self.block_q // self.group)
 
-    def query_rows(self) -> int:
-        """Tokens of Q that this rank holds, of every user."""
-        return _share(self.total_q, self.rank, self.S_q) if self.q_split else self.S_q
+    def query_segments(self, rank: int) -> list[Segment]:
+        """The runs of Q that `rank` holds, of every user."""
+        if not self.q_split:
+            return [Segment(0, 0, self.S_q)]
+        return self._segments(self.total_q, rank, self.S_q)
 
-    def key_rows(self, rank: int, user: int) -> int:
-        """Keys of `user` that `rank` holds."""
-        return _share(self.total_kv[user], rank, self.S_kv_per_rank)
+    def key_segments(self, rank: int, user: int) -> list[Segment]:
+        """The runs of `user`'s keys that `rank` holds; memory has as many as the longest user needs."""
+        held = self._segments(max(self.total_kv), rank, self.S_kv_per_rank)
+        clipped = [s._replace(rows=min(s.rows, self.total_kv[user] - s.position)) for s in held]
+        return [s for s in clipped if s.rows > 0]
+
+    def _segments(self, total: int, rank: int, per_rank: int) -> list[Segment]:
+        return zigzag(total, rank, self.n_ranks) if self.zigzag else contiguous(total, rank, per_rank)
+
+    def query_rows(self, rank: int | None = None) -> int:
+        """Tokens of Q that a rank, this one if not said, holds of every user."""
+        return sum(s.rows for s in self.query_segments(self.rank if rank is None else rank))
 
     def stored_rows(self) -> int:
         """Rows of K and V that this rank's memory has for every user: as many as the longest one needs."""
-        return _share(max(self.total_kv), self.rank, self.S_kv_per_rank)
+        return sum(s.rows for s in self._segments(max(self.total_kv), self.rank, self.S_kv_per_rank))
 
     def key_blocks(self, rank: int, user: int) -> list[Keys]:
         """The blocks of `rank`'s shard, in the order they are sent and folded."""
-        rows = self.key_rows(rank, user)
-        starts = range(0, rows, self.block_kv)
-        return [Keys(h, f, min(self.block_kv, rows - f)) for h in range(self.h_kv) for f in starts]
+        runs = [cut for s in self.key_segments(rank, user) for cut in _cuts(s, self.block_kv)]
+        return [Keys(h, s.first, s.rows, s.position) for h in range(self.h_kv) for s in runs]
 
-    def query_tiles(self, user: int) -> list[Queries]:
-        """This rank's query tiles of `user`."""
-        rows, step = self.query_rows(), self.tokens_per_tile
-        return [Queries(user, h, f, min(step, rows - f)) for h in range(self.h_kv) for f in range(0, rows, step)]
+    def query_tiles(self, user: int, rank: int | None = None) -> list[Queries]:
+        """The query tiles of `user` on a rank, this one if not said."""
+        before = self.total_kv[user] - self.total_q
+        segments = self.query_segments(self.rank if rank is None else rank)
+        runs = [cut for s in segments for cut in _cuts(s, self.tokens_per_tile)]
+        return [Queries(user, h, s.first, s.rows, before + s.position) for h in range(self.h_kv) for s in runs]
 
-    # Positions, for the causal mask
+    # Positions, for the causal mask: the last query sees the last key
 
-    def query_position(self, tile: Queries) -> int:
-        """Where the tile's first token stands among the user's keys: the last query sees the last key."""
-        shard = self.rank * self.S_q if self.q_split else 0
-        return self.total_kv[tile.user] - self.total_q + shard + tile.first
+    def hides_all(self, tile: Queries, position: int) -> bool:
+        """Whether no query of the tile sees the key at `position` or any after it."""
+        return self.causal and position > tile.last
 
-    def key_position(self, rank: int, block: Keys) -> int:
-        """Where the block's first key stands among the user's keys."""
-        return rank * self.S_kv_per_rank + block.first
-
-    def hides_all(self, tile: Queries, rank: int, block: Keys) -> bool:
-        """Whether no query of the tile sees any key of the block."""
-        return self.causal and self.key_position(rank, block) > self.query_position(tile) + tile.tokens - 1
-
-    def mask(self, tl: Any, tile: Queries, rank: int, block: Keys) -> TensorHandle | None:
-        """[tokens, keys], true where the query sees the key; None where all do."""
-        first_key, first_query = self.key_position(rank, block), self.query_position(tile)
-        if not self.causal or first_key + block.rows - 1 <= first_query:
+    def mask(self, tl: Any, tile: Queries, *runs: tuple[int, int]) -> TensorHandle | None:
+        """[tokens, keys], true where the query sees the key; None where all do. Keys are runs of (position, rows)."""
+        if not self.causal or all(position + rows - 1 <= tile.position for position, rows in runs):
             return None
-        queries = tl.arange(first_query, first_query + tile.tokens)
-        keys = tl.arange(first_key, first_key + block.rows)
+        keys = tl.arange(runs[0][0], sum(runs[0]))
+        for position, rows in runs[1:]:
+            keys = tl.cat(keys, tl.arange(position, position + rows), axis=0)
+        queries = tl.arange(tile.position, tile.last + 1)
         visible: TensorHandle = queries[:, None] >= keys[None, :]
         return visible
 
@@ -156,8 +171,10 @@ class Tiling:
         return block.rows, self.d_head
 
 
-def _share(total: int, rank: int, per_rank: int) -> int:
-    return min(max(total - rank * per_rank, 0), per_rank)
+def _cuts(segment: Segment, most: int) -> list[Segment]:
+    """A run in pieces of at most `most` rows."""
+    starts = range(0, segment.rows, most)
+    return [Segment(segment.first + i, segment.position + i, min(most, segment.rows - i)) for i in starts]
 
 
 def make_tiling(
@@ -173,6 +190,7 @@ def make_tiling(
     total_kv: Any,
     block_q: int | None,
     block_kv: int | None,
+    zigzag: bool = False,
 ) -> Tiling | None:
     """The tiling for the PE that calls; None on PEs that only hold replicas and have nothing to do.
 
@@ -200,4 +218,5 @@ def make_tiling(
         d_head**-0.5 if scale is None else scale,
         block_q or DEFAULT_QUERY_ROWS,
         block_kv or max(1, min(DEFAULT_KEYS, MESSAGE // (4 * d_head))),
+        zigzag,
     )

@@ -31,14 +31,20 @@ def fold(tl: Any, state: State, q: TensorHandle, k: TensorHandle, v: TensorHandl
 
     `mask` is None where every query sees every key, else [tokens, keys], repeated over the heads of the query rows.
     """
-    s = tl.dot(q, tl.trans(k))
-    s = tl.mul(s, scale, out=s)
+    return absorb(tl, state, tl.dot(q, tl.trans(k)), v, scale, mask)
+
+
+def absorb(tl: Any, state: State, s: TensorHandle, v: TensorHandle, scale: float, mask: Any) -> State:
+    """`state` after values `v` whose scores, not yet scaled, are `s`; takes over the memory of both."""
+    if scale <= 0:
+        # the largest score is the largest product only for a positive scale
+        s, scale = tl.mul(s, scale, out=s), 1.0
     if mask is not None:
         tokens, keys = mask.shape
         by_head = tl.reshape(s, (-1, tokens, keys))
         s = tl.reshape(tl.where(mask, by_head, HIDDEN, out=by_head), s.shape)
-    m = tl.maximum(state.m, tl.max(s, axis=1))
-    p = tl.exp(tl.sub(s, m, out=s), out=s)
+    m = tl.maximum(state.m, tl.max(s, axis=1) * scale)
+    p = tl.exp(tl.fma(s, scale, -m, out=s), out=s)
     shrink = tl.exp(state.m - m)
     l = state.l * shrink + tl.sum(p, axis=1)
     o = tl.mul(state.o, shrink, out=state.o)

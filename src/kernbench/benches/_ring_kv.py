@@ -10,7 +10,8 @@ from typing import Any
 
 from kernbench.benches._attention_tiles import Keys, Queries, Tiling
 from kernbench.benches._online_softmax import State, finish, fold, start
-from kernbench.benches._waves import Pair, PairShapes, Route, exchange
+from kernbench.benches._routes import Hop
+from kernbench.benches._waves import Pair, PairShapes, exchange
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
 
@@ -132,13 +133,13 @@ class QuerySet:
             seen = [
                 i
                 for i, tile in enumerate(self._tiles)
-                if tile.head == block.head and not tiling.hides_all(tile, owner, block)
+                if tile.head == block.head and not tiling.hides_all(tile, block.position)
             ]
             if not seen:
                 continue
             k, v = chunks.get(owner, number)
             for i in seen:
-                mask = tiling.mask(self._tl, self._tiles[i], owner, block)
+                mask = tiling.mask(self._tl, self._tiles[i], (block.position, block.rows))
                 self._states[i] = fold(self._tl, self._states[i], self._queries[i], k, v, tiling.scale, mask)
 
     def store(self, o_ptr: int) -> None:
@@ -167,8 +168,6 @@ def plan(tl: Any, tiling: Tiling, user: int) -> tuple[type[ChunkStore], list[lis
 
 
 Pointers = tuple[int, int, int, int]
-# what one step sends and what it receives
-Hop = tuple[list[Route], list[Route]]
 
 
 def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Hop]) -> None:
@@ -179,9 +178,8 @@ def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Ho
     queries = QuerySet(tl, tiling, q_ptr, query_sets[0])
     queries.fold_chunk(chunks, tiling.rank)
     met = [tiling.rank]
-    for sends, receives in hops:
-        exchange(tl, chunks, sends, receives)
-        arrived = [owner for _, owner in receives if owner is not None]
+    for hop in hops:
+        arrived = exchange(tl, chunks, hop)
         chunks.keep(set(arrived))
         for owner in arrived:
             queries.fold_chunk(chunks, owner)

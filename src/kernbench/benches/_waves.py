@@ -1,18 +1,13 @@
-"""Waves on an open line: what every rank holds travels east and west at once, one hop a step.
-
-At step s rank i passes on what it got at step s - 1: east what came from rank i - (s - 1), west what came from rank
-i + (s - 1). So rank i's goods reach rank j at step |i - j|, each exactly once, and no wrap link is needed.
-"""
+"""Waves in lockstep: what every rank holds moves one hop a step, and is passed on only when all of it has arrived."""
 
 from typing import Any, Protocol
 
+from kernbench.benches._routes import KEY, VALUE, Hop, Route
 from kernbench.common.pe_commands import TensorHandle
 
 # two handles that travel together: K and V of a block, or (m, l) and o of a partial
 Pair = tuple[TensorHandle, TensorHandle]
 PairShapes = tuple[tuple[int, ...], str, tuple[int, ...], str]
-# a direction and whose goods go there, or come from there; None for nobody's
-Route = tuple[str, int | None]
 
 
 class Goods(Protocol):
@@ -31,31 +26,31 @@ class Goods(Protocol):
         """A pair that arrived."""
 
 
-def travel(rank: int, n_ranks: int, step: int) -> tuple[int | None, int | None, int | None, int | None]:
-    """Whose goods go east, go west, come from the west and come from the east at `step`; None for nobody's."""
-    out_east = rank - (step - 1) if rank < n_ranks - 1 else -1
-    out_west = rank + (step - 1) if rank > 0 else n_ranks
-    in_west, in_east = rank - step, rank + step
-    kept = (out_east, out_west, in_west, in_east)
-    east, west, from_west, from_east = (r if 0 <= r < n_ranks else None for r in kept)
-    return east, west, from_west, from_east
-
-
-def exchange(tl: Any, goods: Goods, sends: list[Route], receives: list[Route]) -> None:
-    """One step: the goods of whole ranks move a hop, pair by pair.
+def exchange(tl: Any, goods: Goods, hop: Hop) -> list[int]:
+    """One step: the goods of whole ranks move a hop, pair by pair; whose have arrived.
 
     Each pair is sent both ways before any is received, so a queue must hold two messages; with depth 1 two neighbours
     that both send wait for each other for ever.
     """
-    counts = [goods.count(owner) for _, owner in sends + receives if owner is not None]
+    counts = [goods.count(route.owner) for route in hop.sends + hop.receives if route.owner is not None]
     for number in range(max(counts, default=0)):
-        for direction, owner in sends:
-            if owner is not None and number < goods.count(owner):
-                for handle in goods.get(owner, number):
-                    tl.send(dir=direction, src=handle)
-        for direction, owner in receives:
-            if owner is not None and number < goods.count(owner):
-                first_shape, first_type, second_shape, second_type = goods.shapes(owner, number)
-                first = tl.recv(dir=direction, shape=first_shape, dtype=first_type)
-                second = tl.recv(dir=direction, shape=second_shape, dtype=second_type)
-                goods.put(owner, number, (first, second))
+        for route in hop.sends:
+            if route.owner is not None and number < goods.count(route.owner):
+                pair = goods.get(route.owner, number)
+                for part in route.parts:
+                    tl.send(dir=route.direction, src=pair[part])
+        _take(tl, goods, hop.receives, number)
+    return list(dict.fromkeys(route.owner for route in hop.receives if route.owner is not None))
+
+
+def _take(tl: Any, goods: Goods, routes: list[Route], number: int) -> None:
+    """Receive the pairs of this number; one pair may come in two halves from two sides."""
+    arrived: dict[int, dict[int, TensorHandle]] = {}
+    for route in routes:
+        if route.owner is not None and number < goods.count(route.owner):
+            shapes = goods.shapes(route.owner, number)
+            for part in route.parts:
+                handle = tl.recv(dir=route.direction, shape=shapes[2 * part], dtype=shapes[2 * part + 1])
+                arrived.setdefault(route.owner, {})[part] = handle
+    for owner, halves in arrived.items():
+        goods.put(owner, number, (halves[KEY], halves[VALUE]))

@@ -58,6 +58,25 @@ class Grid:
         (row_a, column_a), (row_b, column_b) = self.position(a), self.position(b)
         return abs(row_a - row_b) + abs(column_a - column_b)
 
+    def cycle(self) -> list[int] | None:
+        """The ids along a closed walk over neighbours that meets every cell once; None where the grid has none.
+
+        There is one if the number of cells is even and both sides are at least 2: out along the first row, back and
+        forth through the others without their first column, and home through that column.
+        """
+        if self.size % 2 or self.rows < 2 or self.columns < 2:
+            return None
+        if self.rows % 2:
+            turned = Grid(self.columns, self.rows)
+            walk = [turned.position(id)[::-1] for id in turned.cycle() or ()]
+        else:
+            walk = [(0, column) for column in range(self.columns)]
+            for row in range(1, self.rows):
+                inner = range(1, self.columns)
+                walk += [(row, column) for column in (inner if row % 2 == 0 else reversed(inner))]
+            walk += [(row, 0) for row in reversed(range(1, self.rows))]
+        return [self.id_at(row, column) for row, column in walk]
+
     def _holds(self, row: int, column: int) -> bool:
         return 0 <= row < self.rows and 0 <= column < self.columns
 

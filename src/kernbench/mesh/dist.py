@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from kernbench.common.errors import MisuseError
-from kernbench.mesh.collectives import Layout, choose
+from kernbench.mesh.collectives import GRID, LINE, RING, Layout, choose
 from kernbench.mesh.tensors import Tensor
 from kernbench.result.run import Run
 
@@ -76,7 +76,7 @@ def full_grid(columns: int, ranks: int) -> bool:
 
 def layout_of(install: Any, ranks: int, columns: int, rank_axis: int, slot: int) -> Layout:
     """The layout of an installed wiring."""
-    if not isinstance(install, str):
+    if install not in (LINE, RING, GRID):
         raise MisuseError("collectives need a standard install: line, ring or grid")
     if install == "grid" and not full_grid(columns, ranks):
         raise MisuseError(f"{ranks} ranks do not fill whole rows of {columns}: collectives on a grid need a full one")

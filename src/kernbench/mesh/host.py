@@ -2,7 +2,7 @@
 
 import inspect
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from operator import index
 from typing import Any
@@ -20,13 +20,16 @@ from kernbench.mesh.dist import Dist, layout_of
 from kernbench.mesh.launch import Launch, Setting
 from kernbench.mesh.outputs import disagreeing, lost, unwritten
 from kernbench.mesh.placement import Placement
-from kernbench.mesh.tensors import DisagreementError, Tensor, disagreement, make_source
+from kernbench.mesh.tensors import DisagreementError, Tensor, checked_rows, disagreement, make_source
+from kernbench.mesh.wiring import cycle_order
 from kernbench.mesh.wiring import install as install_wiring
 from kernbench.result.finding import KINDS, Finding, Place
 from kernbench.result.recording import Recording
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 from kernbench.safety.memory import WINDOW
+
+Rows = Sequence[Any]
 
 _ALWAYS_CHECKED = tuple(k for k in KINDS if k not in ("uninitialised-read", "output-unwritten", "output-disagreement"))
 
@@ -77,6 +80,16 @@ class Host:
         slot = self.machine.ipcq.slot
         return layout_of(self._install, self.ranks, self._grid.columns, self.rank_axis, slot)
 
+    @property
+    def cycle(self) -> list[int] | None:
+        """The ranks along a closed walk over links of the grid, as install="cycle" wires them; None where none is."""
+        return cycle_order(self.ranks, self._grid)
+
+    @property
+    def grid(self) -> Grid:
+        """The cells the ranks stand on: of a cube's PEs, or of the cubes."""
+        return self._grid
+
     def __repr__(self) -> str:
         return f"<mesh.Host: {self.ranks} ranks on {self.machine.name}, rank_axis {self.rank_axis}>"
 
@@ -97,17 +110,26 @@ class Host:
 
     # Tensors
 
-    def shard(self, array: Any, axis: int = 0, dtype: str | None = None, name: str = "") -> Tensor:
-        """Split `array` along `axis`: every rank sees its own slice, all at the same address."""
-        return self._input(array, axis, dtype, name)
+    def shard(
+        self, array: Any, axis: int = 0, dtype: str | None = None, name: str = "", rows: Rows | None = None
+    ) -> Tensor:
+        """Split `array` along `axis`: every rank sees its own slice, all at the same address.
+
+        `rows` gives each rank the indices along `axis` that are its, in its order, instead of equal slices.
+        """
+        return self._input(array, axis, dtype, name, rows)
 
     def replicate(self, array: Any, dtype: str | None = None, name: str = "") -> Tensor:
         """Every rank sees all of `array`."""
         return self._input(array, None, dtype, name)
 
-    def empty(self, shape: Any, dtype: Any = "f32", axis: int | None = None, name: str = "") -> Tensor:
-        """Unwritten memory for an output, split along `axis`; None gives every rank its own copy of all of it."""
-        return self._fresh(shape, dtype, axis, name, True)
+    def empty(
+        self, shape: Any, dtype: Any = "f32", axis: int | None = None, name: str = "", rows: Rows | None = None
+    ) -> Tensor:
+        """Unwritten memory for an output, split along `axis` (and `rows`, as in `shard`); None gives every rank its own
+        copy of all of it.
+        """
+        return self._fresh(shape, dtype, axis, name, True, rows)
 
     def workspace(self, shape: Any, dtype: Any = "f32", axis: int | None = None, name: str = "") -> Tensor:
         """Like `empty`, for values nobody looks at after the launch."""
@@ -118,7 +140,7 @@ class Host:
         self._check_own(tensor)
         parts = [tensor.part(p.number, p.rank) for p in self._leaders]
         if tensor.axis is not None:
-            return np.concatenate(parts, axis=tensor.axis)
+            return tensor.whole(parts)
         for placement, part in zip(self._leaders[1:], parts[1:], strict=True):
             gap = disagreement(parts[0], part, tensor.dtype)
             if gap is not None:
@@ -128,19 +150,22 @@ class Host:
                 )
         return parts[0].copy()
 
-    def _input(self, array: Any, axis: int | None, dtype: str | None, name: str) -> Tensor:
+    def _input(
+        self, array: Any, axis: int | None, dtype: str | None, name: str, rows: Rows | None = None
+    ) -> Tensor:
         given = as_array(array)
         if self.shapes_only:
             # floats keep only their shape; nothing is copied
             kind = dtype_name(given.dtype if dtype is None else dtype)
             if DTYPES[kind].kind == "float":
-                return self._add(
-                    name, given.shape, kind, axis, np.broadcast_to(np.zeros((), DTYPES[kind].numpy), given.shape), False
-                )
+                nothing = np.broadcast_to(np.zeros((), DTYPES[kind].numpy), given.shape)
+                return self._add(name, given.shape, kind, axis, nothing, False, rows)
         source = make_source(given, dtype)
-        return self._add(name, source.shape, dtype_name(source.dtype), axis, source, False)
+        return self._add(name, source.shape, dtype_name(source.dtype), axis, source, False, rows)
 
-    def _fresh(self, shape: Any, dtype: Any, axis: int | None, name: str, is_output: bool) -> Tensor:
+    def _fresh(
+        self, shape: Any, dtype: Any, axis: int | None, name: str, is_output: bool, rows: Rows | None = None
+    ) -> Tensor:
         try:
             sizes = tuple(index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape))
         except TypeError:
@@ -149,13 +174,22 @@ class Host:
             raise MisuseError(f"a shape has no negative sizes; got {sizes}")
         if prod(sizes) * ITEMSIZE[dtype_name(dtype)] > WINDOW // 2:
             raise MisuseError(f"a tensor of shape {sizes} is larger than any memory: at most {WINDOW // 2} bytes")
-        return self._add(name, sizes, dtype_name(dtype), axis, None, is_output)
+        return self._add(name, sizes, dtype_name(dtype), axis, None, is_output, rows)
 
     def _add(
-        self, name: str, shape: tuple[int, ...], dtype: str, axis: int | None, source: Array | None, is_output: bool
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str,
+        axis: int | None,
+        source: Array | None,
+        is_output: bool,
+        rows: Rows | None,
     ) -> Tensor:
         if axis is not None and (not hasattr(axis, "__index__") or not -len(shape) <= axis < len(shape)):
             raise MisuseError(f"axis {axis!r} of a tensor of shape {shape}")
+        if rows is not None and axis is None:
+            raise MisuseError("rows says how an axis is split: give the axis too")
         number = len(self._tensors) + 1
         tensor = Tensor(
             name or f"tensor {number}",
@@ -167,6 +201,7 @@ class Host:
             source,
             is_output,
             not self.shapes_only,
+            None if rows is None or axis is None else checked_rows(rows, shape[axis], self.ranks),
         )
         self._tensors.append(tensor)
         return tensor
@@ -282,7 +317,7 @@ class Host:
 
     def _merged(self, tensor: Tensor) -> Array:
         parts = [tensor.part(p.number, p.rank) for p in self._leaders]
-        return parts[0].copy() if tensor.axis is None else np.concatenate(parts, axis=tensor.axis)
+        return parts[0].copy() if tensor.axis is None else tensor.whole(parts)
 
     def _origin(self, kernel: Callable[..., Any], arguments: dict[str, Any], schedule: str | int) -> dict[str, Any]:
         return {

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,8 @@ class DisagreementError(KernbenchError):
 @dataclass(repr=False)
 class Tensor:
     """A tensor of `shape` over all ranks, split along `axis` (None: every rank has all of it) in equal parts, the last
-    ones shorter. `fresh` ones hold nothing yet; `is_output` ones are looked at when a launch ends.
+    ones shorter, or as `rows` says: the indices along `axis` that each rank has, in its order. Those made without a
+    source hold nothing yet; `is_output` ones are looked at when a launch ends.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Tensor:
     source: Array | None
     is_output: bool
     carries_data: bool
+    rows: tuple[Array, ...] | None = None
     regions: dict[int, Region] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -41,19 +44,20 @@ class Tensor:
         assert self.axis is not None
         return -(-self.shape[self.axis] // self.ranks)
 
-    def bounds(self, rank: int) -> tuple[int, int]:
-        """Which rows along the split axis are the rank's."""
+    def indices(self, rank: int) -> Array:
+        """Which indices along the split axis are the rank's, in the order of its part."""
         if self.axis is None:
             raise MisuseError(f"tensor '{self.name}' is not split")
+        if self.rows is not None:
+            return self.rows[rank]
         size = self.shape[self.axis]
-        return min(rank * self.share, size), min((rank + 1) * self.share, size)
+        return np.arange(min(rank * self.share, size), min((rank + 1) * self.share, size))
 
     def part_shape(self, rank: int) -> tuple[int, ...]:
         """Shape of the rank's part."""
         if self.axis is None:
             return self.shape
-        start, stop = self.bounds(rank)
-        return tuple(stop - start if i == self.axis else n for i, n in enumerate(self.shape))
+        return tuple(len(self.indices(rank)) if i == self.axis else n for i, n in enumerate(self.shape))
 
     def region(self, program: int, rank: int) -> Region:
         """The memory of `program`, which works for `rank`, made when it is first reached."""
@@ -76,7 +80,7 @@ class Tensor:
             return None
         part = self.source
         if self.axis is not None:
-            part = np.take(part, range(*self.bounds(rank)), axis=self.axis)
+            part = np.take(part, self.indices(rank), axis=self.axis)
         flat = np.ascontiguousarray(part).reshape(-1)
         flat.flags.writeable = False
         return flat
@@ -87,6 +91,25 @@ class Tensor:
         if region.array is None:
             raise MisuseError(f"tensor '{self.name}' has no data: the launch was shapes-only")
         return region.array.reshape(region.shape)
+
+
+    def whole(self, parts: list[Array]) -> Array:
+        """The parts of all ranks, put together again."""
+        joined = np.concatenate(parts, axis=self.axis or 0)
+        if self.rows is None:
+            return joined
+        place = np.argsort(np.concatenate(self.rows), kind="stable")
+        return np.take(joined, place, axis=self.axis)
+
+
+def checked_rows(rows: Any, size: int, ranks: int) -> tuple[Array, ...]:
+    """The indices that each rank has, checked: every index of the axis belongs to exactly one rank."""
+    parts = tuple(np.asarray(part, np.int64).reshape(-1) for part in rows)
+    if len(parts) != ranks:
+        raise MisuseError(f"rows gives {len(parts)} ranks their indices; there are {ranks}")
+    if not np.array_equal(np.sort(np.concatenate(parts)), np.arange(size)):
+        raise MisuseError(f"rows must give every index from 0 to {size - 1} to exactly one rank")
+    return parts
 
 
 def make_source(value: Array, dtype: str | None) -> Array:

@@ -40,7 +40,29 @@ def grid(ranks: int, grid: Grid) -> Wiring:
     return wiring
 
 
-INSTALLS: dict[str, Callable[[int, Grid], Wiring]] = {"line": line, "ring": ring, "grid": grid}
+def cycle_order(ranks: int, grid: Grid) -> list[int] | None:
+    """The ranks along a closed walk over links of the grid; None where they do not fill rows that have one."""
+    if ranks % grid.columns or ranks > grid.size:
+        return None
+    return Grid(ranks // grid.columns, grid.columns).cycle()
+
+
+def cycle(ranks: int, grid: Grid) -> Wiring:
+    """E and W along a closed walk over the grid's own links: a ring that needs no wrap link."""
+    order = cycle_order(ranks, grid)
+    if order is None:
+        raise MisuseError(
+            f"{ranks} ranks on a {grid} grid have no closed walk over its links: they must fill two or more whole rows "
+            "of two or more, an even number in all; use install='line'"
+        )
+    wiring: Wiring = {r: {} for r in range(ranks)}
+    for here, onward in zip(order, order[1:] + order[:1], strict=True):
+        wiring[here]["E"] = onward
+        wiring[onward]["W"] = here
+    return wiring
+
+
+INSTALLS: dict[str, Callable[[int, Grid], Wiring]] = {"line": line, "ring": ring, "grid": grid, "cycle": cycle}
 
 
 def install(kind: str | Mapping[int, Mapping[str, int]], ranks: int, machine_grid: Grid) -> Wiring:

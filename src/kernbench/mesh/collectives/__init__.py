@@ -7,9 +7,9 @@ import importlib
 import pkgutil
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.mesh.collectives._base import Algorithm, Layout
+from kernbench.mesh.collectives._base import GRID, LINE, RING, Algorithm, Layout
 
-__all__ = ["Algorithm", "Layout", "algorithms", "choose"]
+__all__ = ["GRID", "LINE", "RING", "Algorithm", "Layout", "algorithms", "choose"]
 
 
 def algorithms() -> list[Algorithm]:

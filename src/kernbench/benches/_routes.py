@@ -1,0 +1,62 @@
+"""Ways for every rank's chunk to meet every other rank: what each rank sends and receives, step by step.
+
+A route along an open line needs P - 1 steps, since the ends have one link. Round a closed walk over the grid's own
+links, both ways at once, P / 2 steps suffice; in the last one K of the rank opposite comes one way and its V the other.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+KEY, VALUE = 0, 1
+BOTH = (KEY, VALUE)
+
+
+class Route(NamedTuple):
+    """A direction, whose goods go there or come from there (None: nobody's), and which handles of each pair."""
+
+    direction: str
+    owner: int | None
+    parts: tuple[int, ...] = BOTH
+
+
+class Hop(NamedTuple):
+    """What one step sends, and what it receives."""
+
+    sends: list[Route]
+    receives: list[Route]
+
+
+def along_line(rank: int, n_ranks: int) -> list[Hop]:
+    """East and west at once on an open line: rank i's goods reach rank j at step |i - j|."""
+    return [_line_step(rank, n_ranks, step) for step in range(1, n_ranks)]
+
+
+def _line_step(rank: int, n_ranks: int, step: int) -> Hop:
+    east = rank - (step - 1) if rank < n_ranks - 1 else -1
+    west = rank + (step - 1) if rank > 0 else n_ranks
+    owners = [r if 0 <= r < n_ranks else None for r in (east, west, rank - step, rank + step)]
+    return Hop([Route("E", owners[0]), Route("W", owners[1])], [Route("W", owners[2]), Route("E", owners[3])])
+
+
+def round_ring(rank: int, n_ranks: int) -> list[Hop]:
+    """East only, round a closed ring of ranks."""
+    return [
+        Hop([Route("E", (rank - step + 1) % n_ranks)], [Route("W", (rank - step) % n_ranks)])
+        for step in range(1, n_ranks)
+    ]
+
+
+def round_cycle(rank: int, order: Sequence[int]) -> list[Hop]:
+    """East and west at once round the closed walk `order`."""
+    n_ranks, place = len(order), list(order).index(rank)
+
+    def owner(away: int) -> int:
+        return order[(place + away) % n_ranks]
+
+    hops = []
+    for step in range(1, n_ranks // 2 + 1):
+        # the rank opposite is met once: its K comes from the west, its V from the east
+        parts = ((KEY,), (VALUE,)) if 2 * step == n_ranks else (BOTH, BOTH)
+        east, west = Route("E", owner(1 - step), parts[0]), Route("W", owner(step - 1), parts[1])
+        hops.append(Hop([east, west], [Route("W", owner(-step), parts[0]), Route("E", owner(step), parts[1])]))
+    return hops
