@@ -1,6 +1,7 @@
 """Launch arguments become the bytes of their parameters, or an error that names the parameter."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernbench.common.errors import KernbenchError, MisuseError
-from kernbench.ptx.arguments import ArgumentError, pack_arguments, parameter_block
+from kernbench.ptx.arguments import ArgumentError, pack_arguments
 from kernbench.ptx.device_base import DeviceArray, host_array, launch_shape
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
 from kernbench.ptx.types import TYPES
@@ -20,10 +21,6 @@ class Param:
     type: str
     name: str = "p"
     length: int = 1
-
-    @property
-    def alignment(self):
-        return TYPES[self.type].nbytes
 
     @property
     def size(self):
@@ -141,7 +138,6 @@ def test_arrays_structs_and_maps():
     packed = pack_arguments(params, [array, TensorMap(description, encoded), b"12345", array])
     address = array.address.to_bytes(8, "little")
     assert packed == [address, encoded, b"12345", address]
-    assert parameter_block(params, packed) == address + encoded + b"12345" + bytes(3) + address
 
 
 def test_a_map_fills_only_its_own_size():
@@ -222,6 +218,21 @@ def test_launch_shapes():
     ):
         with pytest.raises(MisuseError, match=message):
             launch_shape(grid, block, cluster)
+
+
+def test_what_the_kernel_demands_of_a_launch():
+    kernel = SimpleNamespace(name="k", reqntid=(64, 2, 1), maxntid=None, cluster=(2, 1, 1))
+    assert launch_shape(4, (64, 2), None, kernel) == ((4, 1, 1), (64, 2, 1), (2, 1, 1))
+    with pytest.raises(MisuseError, match=r"block \(32, 1, 1\): 'k' demands \(64, 2, 1\) \(\.reqntid\)"):
+        launch_shape(4, 32, None, kernel)
+    with pytest.raises(MisuseError, match=r"cluster \(4, 1, 1\): 'k' demands \(2, 1, 1\) \(\.reqnctapercluster\)"):
+        launch_shape(4, (64, 2), 4, kernel)
+    with pytest.raises(MisuseError, match=r"grid \(3, 1, 1\) is no multiple"):
+        launch_shape(3, (64, 2), None, kernel)
+    small = SimpleNamespace(name="k", reqntid=None, maxntid=(128, 1, 1), cluster=None)
+    assert launch_shape(1, (2, 64), None, small)[1] == (2, 64, 1)
+    with pytest.raises(MisuseError, match="129 threads; 'k' takes 128 at most"):
+        launch_shape(1, 129, None, small)
 
 
 def test_host_arrays_are_contiguous_numbers():

@@ -139,9 +139,9 @@ def test_a_hanging_ptxas_is_stopped(tmp_path, monkeypatch):
 
 
 def test_a_crashing_ptxas_is_reported(tmp_path):
-    with pytest.raises(AssemblyError, match="ptxas ended with code 7: it broke"):
+    with pytest.raises(AssemblyError, match="ptxas: it ended with code 7: it broke"):
         assemble(HEADER, ptxas=script(tmp_path / "ptxas", "echo it broke; exit 7"))
-    with pytest.raises(AssemblyError, match="ptxas ended with code 0: it said nothing"):
+    with pytest.raises(AssemblyError, match="ptxas: it ended with code 0: it said nothing"):
         assemble(HEADER, ptxas=script(tmp_path / "ptxas", "exit 0"))
     with pytest.raises(MisuseError, match="could not be started"):
         assemble(HEADER, ptxas=str(tmp_path / "absent"))

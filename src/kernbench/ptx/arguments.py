@@ -189,11 +189,3 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[ScalarType, int, Any], byte
     (lambda arg: isinstance(arg, (bytes, bytearray, memoryview)), _pack_bytes),
     (_is_number, _pack_number),
 )
-
-
-def parameter_block(params: Sequence[Any], packed: Sequence[bytes]) -> bytes:
-    """All parameters in one block, each at the next multiple of its `alignment`, as the .param space holds them."""
-    block = bytearray()
-    for param, data in zip(params, packed, strict=True):
-        block += bytes(-len(block) % param.alignment) + data
-    return bytes(block)

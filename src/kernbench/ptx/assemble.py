@@ -67,7 +67,7 @@ def assemble(
         log = done.stdout
         cubin = Path(folder) / f"{arch}.cubin"
         if done.returncode or not cubin.exists():
-            raise _refusal(text, log, done.returncode)
+            raise refusal(text, log, f"code {done.returncode}")
         return Assembly(arch, cubin.read_bytes(), parse_resources(log.splitlines()), log)
 
 
@@ -116,8 +116,8 @@ def _run(command: list[str], folder: str, timeout: float) -> "subprocess.Complet
         raise MisuseError(f"{command[0]} could not be started: {error.strerror}") from None
 
 
-def _refusal(text: str, log: str, code: int) -> AssemblyError:
-    """The error for a failed call: every complaint with the PTX line it is about."""
+def refusal(text: str, log: str, code: str) -> AssemblyError:
+    """The error for PTX that ptxas, or the one inside a driver, refused: each complaint with the line it is about."""
     lines = text.split("\n")
     complaints: list[str] = []
     first = 0
@@ -126,7 +126,7 @@ def _refusal(text: str, log: str, code: int) -> AssemblyError:
         first = first or line
         if match["message"] != _ABORTED:
             complaints.append(_complaint(match["message"], line, lines))
-    message = "\n".join(complaints) or f"ptxas ended with code {code}: {log.strip()[-500:] or 'it said nothing'}"
+    message = "\n".join(complaints) or f"it ended with {code}: {log.strip()[-500:] or 'it said nothing'}"
     return AssemblyError(f"ptxas: {message}", first, _line(lines, first), log)
 
 

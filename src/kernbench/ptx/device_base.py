@@ -18,6 +18,8 @@ Extent = tuple[int, int, int]
 GRID_LIMITS: Extent = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS: Extent = (1024, 1024, 64)
 BLOCK_THREADS = 1024
+CLUSTER_LIMITS: Extent = (16, 16, 16)
+CLUSTER_BLOCKS = 16
 
 # element types that NumPy lacks, by the name torch gives them: carried as bits of the same width
 TORCH_ONLY: Mapping[str, np.dtype[Any]] = MappingProxyType(
@@ -118,15 +120,35 @@ def extent(what: str, value: Any, limits: Extent) -> Extent:
     return x, y, z
 
 
-def launch_shape(grid: Any, block: Any, cluster: Any = None) -> tuple[Extent, Extent, Extent]:
-    """Grid, block and cluster as (x, y, z), checked as every device checks them; no cluster is one of 1 x 1 x 1."""
+def launch_shape(grid: Any, block: Any, cluster: Any = None, kernel: Any = None) -> tuple[Extent, Extent, Extent]:
+    """Grid, block and cluster as (x, y, z), held to what every device and the `kernel` itself allow.
+
+    A cluster that nobody asks for is one of 1 x 1 x 1.
+    """
     blocks = extent("grid", grid, GRID_LIMITS)
     threads = extent("block", block, BLOCK_LIMITS)
     if prod(threads) > BLOCK_THREADS:
         raise MisuseError(f"block {threads} has {prod(threads)} threads; a block has {BLOCK_THREADS} at most")
-    clusters = extent("cluster", 1 if cluster is None else cluster, (16, 16, 16))
-    if prod(clusters) > 16:
-        raise MisuseError(f"cluster {clusters} has {prod(clusters)} blocks; a cluster has 16 at most")
+    demanded = getattr(kernel, "cluster", None)
+    clusters = extent("cluster", cluster or demanded or 1, CLUSTER_LIMITS)
+    if prod(clusters) > CLUSTER_BLOCKS:
+        raise MisuseError(f"cluster {clusters} has {prod(clusters)} blocks; a cluster has {CLUSTER_BLOCKS} at most")
+    if kernel is not None:
+        _check_demands(kernel, threads, clusters)
     if any(g % c for g, c in zip(blocks, clusters, strict=True)):
         raise MisuseError(f"grid {blocks} is no multiple of cluster {clusters}: enlarge the grid in each direction")
     return blocks, threads, clusters
+
+
+def _check_demands(kernel: Any, threads: Extent, clusters: Extent) -> None:
+    """What the kernel's own directives say about its launch."""
+    for what, given, demanded, directive in (
+        ("block", threads, kernel.reqntid, ".reqntid"),
+        ("cluster", clusters, kernel.cluster, ".reqnctapercluster"),
+    ):
+        if demanded is not None and given != demanded:
+            raise MisuseError(f"{what} {given}: '{kernel.name}' demands {demanded} ({directive})")
+    if kernel.maxntid is not None and prod(threads) > prod(kernel.maxntid):
+        raise MisuseError(
+            f"block {threads} has {prod(threads)} threads; '{kernel.name}' takes {prod(kernel.maxntid)} at most (.maxntid)"
+        )
