@@ -18,8 +18,11 @@ class OperandRule:
     """One operand position.
 
     `role` is "d" (written), "a" (read), "da" (read and written), "addr", "label", "callee", "args". `type` is a scalar
-    type's name, or "{slot}" for the type chosen in a slot, with a suffix for derived widths ("wide": twice as wide).
-    `shape` says what may stand there: "reg", "imm", "reg|imm", "vec2", "vec4", "addr", "pair", ...
+    type's name, or "{slot}" for the type chosen in a slot, with a suffix for derived widths: "{type}*2" twice as wide,
+    "{type}/4" a quarter of the bits; "addr" for addresses. `shape` says what may stand there: "reg", "imm", "reg|imm",
+    "sym" (also a variable, function or special register), "pred" (a predicate, perhaps negated), "vec1" to "vec128",
+    "vec{slot}", "addr", "tensor" (an address with coordinates), "pair", "label", "callee", "args". `second` is the rule
+    of a pair's second half. `wider` allows registers wider than the type; `when` names the slot that brings the operand.
     """
 
     name: str
@@ -27,6 +30,9 @@ class OperandRule:
     type: str
     shape: str = "reg|imm"
     optional: bool = False
+    wider: bool = False
+    when: str = ""
+    second: "OperandRule | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +40,9 @@ class Form:
     """One row: an instruction's modifiers and operands, where it exists, and where its meaning and cost are found.
 
     `meaning` is the key under which the emulator keeps the semantics ("add.int", "ld", "mma"); `cost` the class the
-    timing model charges. `version` is the least `.version` as (major, minor), `sm` the least target number, and
-    `family` tells "a"-only instructions (sm_90a) apart.
+    timing model charges. `version` is the least `.version` as (major, minor), `sm` the least target number. `family`
+    tells architecture-specific instructions apart: "90a" only that target, "100f" that target's family, "a" any
+    target with an "a" or "f", "" all from `sm` on.
     """
 
     opcode: str
@@ -47,15 +54,30 @@ class Form:
     sm: int = 10
     family: str = ""
     summary: str = ""
+    # the row as it is written in the table
+    modifiers_text: str = ""
+    operands_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """An instruction seen through its form: which modifier stands in which slot, and each operand's rule and type."""
+    """An instruction seen through its form: which modifier stands in which slot, and each operand's rule and type.
+
+    `rules` and `types` have one entry per operand of the instruction, in order, with slots filled in: a shape is
+    "vec4", never "vec{vec}".
+    """
 
     form: Form
     # slot name -> modifier, only those present
     mods: Mapping[str, str] = field(default_factory=dict)
-    # one per operand of the instruction, in order; types with slots filled in
     rules: tuple[OperandRule, ...] = ()
     types: tuple[str, ...] = ()
+
+    @property
+    def meaning(self) -> str:
+        """The form's meaning."""
+        return self.form.meaning
+
+    def operand(self, name: str) -> int | None:
+        """The position of the operand with this name, None where it is absent."""
+        return next((i for i, rule in enumerate(self.rules) if rule.name == name), None)

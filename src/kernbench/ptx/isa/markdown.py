@@ -1,0 +1,50 @@
+"""The table as a document: every supported form, by group."""
+
+from kernbench.ptx.isa.form import Form
+from kernbench.ptx.isa.rows import GROUPS
+from kernbench.ptx.isa.special import SPECIAL_REGISTERS
+
+_HEAD = """# Supported PTX instructions
+
+Generated from the ISA table (`kernbench.ptx.isa.markdown()`); the table's language is described in
+`kernbench.ptx.isa.syntax`. Modifiers in braces may be left out; ptxas and kernbench take modifiers in any order.
+"""
+
+
+def markdown() -> str:
+    """The document's text."""
+    parts = [_HEAD]
+    for group in GROUPS:
+        parts.append(f"## {group.title}\n")
+        parts.append("| instruction | modifiers | operands | since | targets |\n|---|---|---|---|---|")
+        parts.extend(map(_line, group.forms))
+        parts.append("")
+    parts.append("## Special registers\n")
+    parts.append("| name | type | since | targets |\n|---|---|---|---|")
+    parts.extend(
+        f"| `{row.name}` | {row.type} | {row.version[0]}.{row.version[1]} | sm_{row.sm}+ |"
+        for row in SPECIAL_REGISTERS.values()
+        if not row.components
+    )
+    return "\n".join(parts) + "\n"
+
+
+def _line(form: Form) -> str:
+    cells = (form.opcode, _modifiers(form), form.operands_text, f"{form.version[0]}.{form.version[1]}", targets(form))
+    code = [f"`{cell}`" if cell else "" for cell in cells[:3]]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in (*code, *cells[3:]))} |"
+
+
+def targets(form: Form) -> str:
+    """The targets that have the form, in words."""
+    if form.family in ("", "a"):
+        return f"sm_{form.sm}{form.family}+"
+    return " or ".join(f"sm_{name}" for name in form.family.split("|"))
+
+
+def _modifiers(form: Form) -> str:
+    texts = []
+    for slot in form.slots:
+        choices = "|".join(f".{choice}" for choice in slot.choices)
+        texts.append(choices if slot.required else f"{{{choices}}}")
+    return " ".join(texts)

@@ -1,0 +1,181 @@
+"""Find an instruction's form in the table.
+
+Modifiers are taken in any order, as ptxas takes them: each goes to the first free slot that knows it, so that only
+slots with the same choices (the two types of a conversion) depend on the order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from kernbench.common.errors import unknown
+from kernbench.ptx.errors import PtxError
+from kernbench.ptx.isa.form import Form, OperandRule, Resolved
+from kernbench.ptx.isa.table import FORMS, forms_of
+from kernbench.ptx.module import Address, Float, Group, Instruction, Integer, Name, Not, Offset, Operand, Pair, Vector
+from kernbench.ptx.types import TYPES
+
+_CODES: dict[type, str] = {
+    Name: "name",
+    Integer: "number",
+    Float: "number",
+    Offset: "offset",
+    Not: "not",
+    Pair: "pair",
+    Address: "addr",
+    Group: "args",
+}
+# what may stand where a shape is asked for; "vec" and "tensor" are looked at separately
+_ALLOWED: dict[str, frozenset[str]] = {
+    "reg": frozenset(("name",)),
+    "imm": frozenset(("number",)),
+    "reg|imm": frozenset(("name", "number")),
+    "sym": frozenset(("name", "number", "offset")),
+    "pred": frozenset(("name", "not")),
+    "addr": frozenset(("addr",)),
+    "tensor": frozenset(("tensor",)),
+    "label": frozenset(("name",)),
+    "callee": frozenset(("name",)),
+    "args": frozenset(("args",)),
+}
+
+
+def resolve(instruction: Instruction) -> Resolved:
+    """The instruction's form, modifiers by slot, and a rule and type for each operand; raises `PtxError`."""
+    shapes = tuple([shape_of(operand) for operand in instruction.operands])
+    found = _resolve(instruction.opcode, instruction.modifiers, shapes)
+    if isinstance(found, str):
+        from kernbench.ptx.printer import instruction_text
+
+        raise PtxError(found, instruction.line, instruction.column, instruction_text(instruction))
+    return found
+
+
+def shape_of(operand: Operand) -> str:
+    """What kind of operand this is: "name", "number", "vec4", "addr", "tensor", "pair", ..."""
+    if type(operand) is Vector:
+        return f"vec{len(operand.items)}"
+    if type(operand) is Address and operand.more:
+        return "tensor"
+    return _CODES[type(operand)]
+
+
+@lru_cache(maxsize=1 << 16)
+def _resolve(opcode: str, modifiers: tuple[str, ...], shapes: tuple[str, ...]) -> Resolved | str:
+    """The resolved form, or the message that says why there is none."""
+    candidates = forms_of(opcode)
+    if not candidates:
+        return unknown("instruction", opcode, FORMS)
+    fitting = [(form, mods) for form in candidates if (mods := slot_modifiers(form, modifiers)) is not None]
+    if not fitting:
+        return _modifier_message(opcode, modifiers, candidates)
+    for form, mods in fitting:
+        rules = _match(filled(form, mods), shapes)
+        if rules is not None:
+            return Resolved(form, mods, rules, tuple(rule.type for rule in rules))
+    return _operand_message(".".join((opcode, *modifiers)), shapes, fitting)
+
+
+def slot_modifiers(form: Form, modifiers: Sequence[str]) -> dict[str, str] | None:
+    """Slot name -> modifier, or None where a modifier has no place or a required slot stays empty."""
+    mods: dict[str, str] = {}
+    for modifier in modifiers:
+        slot = next((s for s in form.slots if s.name not in mods and modifier in s.choices), None)
+        if slot is None:
+            return None
+        mods[slot.name] = modifier
+    return mods if all(slot.name in mods or not slot.required for slot in form.slots) else None
+
+
+def filled(form: Form, mods: dict[str, str]) -> tuple[OperandRule, ...]:
+    """The form's operand rules with slots filled in, without those that no slot brings."""
+    rules = []
+    for rule in form.operands:
+        if rule.when and rule.when not in mods:
+            continue
+        second = rule.second and replace(rule.second, type=_type(rule.second.type, mods))
+        rules.append(replace(rule, type=_type(rule.type, mods), shape=_shape(rule.shape, mods, rule), second=second))
+    return tuple(rules)
+
+
+def _type(text: str, mods: dict[str, str]) -> str:
+    if not text.startswith("{"):
+        return text
+    slot, _, change = text[1:].partition("}")
+    name = mods.get(slot, "")
+    if not change or name not in TYPES:
+        return name
+    kind = TYPES[name].kind if change[0] == "*" else "b"
+    bits = TYPES[name].bits * int(change[1:]) if change[0] == "*" else TYPES[name].bits // int(change[1:])
+    return f"{kind}{bits}"
+
+
+def _shape(shape: str, mods: dict[str, str], rule: OperandRule) -> str:
+    if not shape.startswith("vec{"):
+        return shape
+    modifier = mods.get(shape[4:-1])
+    if modifier is None:
+        return "reg" if rule.role == "d" else "reg|imm"
+    return f"vec{modifier[1:]}"
+
+
+def _match(rules: tuple[OperandRule, ...], shapes: tuple[str, ...]) -> tuple[OperandRule, ...] | None:
+    """One rule per operand, skipping optional rules where needed."""
+    if not rules:
+        return None if shapes else ()
+    first, rest = rules[0], rules[1:]
+    if shapes and fits(first, shapes[0]):
+        tail = _match(rest, shapes[1:])
+        if tail is not None:
+            return first, *tail
+    return _match(rest, shapes) if first.optional else None
+
+
+def fits(rule: OperandRule, shape: str) -> bool:
+    """May an operand of this shape stand where the rule is?"""
+    if rule.shape == "pair":
+        return shape == "pair" or (shape == "name" and rule.second is not None and rule.second.optional)
+    if rule.shape.startswith("vec"):
+        return shape == rule.shape or shape == "name"
+    return shape in _ALLOWED[rule.shape]
+
+
+def _modifier_message(opcode: str, modifiers: tuple[str, ...], forms: Sequence[Form]) -> str:
+    """Names the first modifier that no form takes, or what is missing in the nearest form."""
+    best, left = max(((form, _left_over(form, modifiers)) for form in forms), key=lambda pair: -len(pair[1]))
+    name = ".".join((opcode, *modifiers))
+    known = {choice for form in forms for slot in form.slots for choice in slot.choices}
+    strange = next((m for m in modifiers if m not in known), None)
+    if strange is not None:
+        return f"{name}: " + unknown(f"modifier of {opcode}", strange, sorted(known))
+    if left:
+        return f"{name}: .{left[0]} does not go with the other modifiers; a form near it is {form_text(best)}"
+    missing = [slot for slot in best.slots if slot.required and not set(slot.choices) & set(modifiers)]
+    what = " and ".join("|".join(f".{choice}" for choice in slot.choices) for slot in missing)
+    return f"{name}: {what or 'a modifier'} is missing; a form near it is {form_text(best)}"
+
+
+def _left_over(form: Form, modifiers: tuple[str, ...]) -> list[str]:
+    taken: set[str] = set()
+    left = []
+    for modifier in modifiers:
+        slot = next((s for s in form.slots if s.name not in taken and modifier in s.choices), None)
+        if slot is None:
+            left.append(modifier)
+        else:
+            taken.add(slot.name)
+    return left
+
+
+def _operand_message(name: str, shapes: tuple[str, ...], fitting: list[tuple[Form, dict[str, str]]]) -> str:
+    wanted = " or ".join(dict.fromkeys(form.operands_text or "no operands" for form, _ in fitting))
+    return f"{name} takes the operands ({wanted}), not ({', '.join(shapes)})"
+
+
+def form_text(form: Form) -> str:
+    """A form as one line: `add{.rn|.rz}.f32 =d, a, b`."""
+    parts = []
+    for slot in form.slots:
+        choices = "|".join(f".{choice}" for choice in slot.choices)
+        parts.append(f"{{{choices}}}" if not slot.required else (choices if len(slot.choices) == 1 else f"({choices})"))
+    return f"{form.opcode}{''.join(parts)} {form.operands_text}".rstrip()

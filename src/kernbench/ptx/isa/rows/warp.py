@@ -1,0 +1,17 @@
+"""Operations across the lanes of a warp."""
+
+from kernbench.ptx.isa.syntax import Group
+
+group = Group("Warp operations", "warp")
+row = group.row
+
+row("shfl", "sync mode:up|down|bfly|idx type:b32", "=d|p:pred?, a, b:u32, c:u32, mask:b32", since="6.0", sm=30)
+row("vote", "sync mode:all|any|uni type:pred", "=d, a, mask:b32", since="6.0", sm=30)
+row("vote", "sync mode:ballot type:b32", "=d, a:pred, mask:b32", since="6.0", sm=30)
+row("match", "mode:any sync type:b32|b64", "=d:b32, a, mask:b32", since="6.0", sm=70)
+row("match", "mode:all sync type:b32|b64", "=d:b32|p:pred?, a, mask:b32", since="6.0", sm=70)
+row("redux", "sync op:add|min|max type:u32|s32", "=d, a, mask:b32", since="7.0", sm=80)
+row("redux", "sync op:and|or|xor type:b32", "=d, a, mask:b32", since="7.0", sm=80)
+row("redux", "sync op:min|max abs? NaN? type:f32", "=d, a, mask:b32", since="8.6", sm=100, family="a")
+row("activemask", "type:b32", "=d", since="6.2", sm=30)
+row("elect", "sync", "=d:b32|p:pred, mask:b32", since="8.0", sm=90)
