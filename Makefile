@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # tiles are small: BLAS threads only get in each other's way
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test bench install clean
+.PHONY: demo test test-gpu bench install clean
 
 install: $(STAMP)
 
@@ -26,6 +26,10 @@ test: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+# where a GPU is, its own Python with cuda-bindings runs the tests as it is: no environment is built, nothing installed
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -rs -W 'ignore::pytest.PytestConfigWarning' tests/ptx/gpu
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/mesh_speed.py

@@ -150,5 +150,6 @@ def _check_demands(kernel: Any, threads: Extent, clusters: Extent) -> None:
             raise MisuseError(f"{what} {given}: '{kernel.name}' demands {demanded} ({directive})")
     if kernel.maxntid is not None and prod(threads) > prod(kernel.maxntid):
         raise MisuseError(
-            f"block {threads} has {prod(threads)} threads; '{kernel.name}' takes {prod(kernel.maxntid)} at most (.maxntid)"
+            f"block {threads} has {prod(threads)} threads; '{kernel.name}' takes {prod(kernel.maxntid)} at most "
+            "(.maxntid)"
         )

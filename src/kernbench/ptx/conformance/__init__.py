@@ -1,0 +1,8 @@
+"""Two devices compared instruction by instruction: cases, inputs that matter, distance of results."""
+
+from kernbench.ptx.conformance.cases import CASES, Case, expand
+from kernbench.ptx.conformance.compare import Agreement, compare
+from kernbench.ptx.conformance.inputs import inputs_for
+from kernbench.ptx.conformance.kernel import run_case, source
+
+__all__ = ["CASES", "Agreement", "Case", "compare", "expand", "inputs_for", "run_case", "source"]
