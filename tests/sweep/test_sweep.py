@@ -7,10 +7,10 @@ import pytest
 from kernbench.bench import find, run_bench
 from kernbench.common.errors import BenchError, MachineError
 from kernbench.report.plot import plot_sweep
-from kernbench.sweep import anomalies, make_plan, run_sweep
-from kernbench.sweep import execute as execute_module
+from kernbench.sweep import Here, Processes, anomalies, in_order, make_plan, run_sweep
+from kernbench.sweep import points as points_module
 from kernbench.sweep.plan import parse_over
-from kernbench.sweep.store import Store, write_parquet
+from kernbench.sweep.store import COLUMNS, Store, write_parquet
 
 BENCH = find("milestone_gqa_llama70b")
 SMALL = {"context": 24, "d_head": 16, "h_q": 4, "h_kv": 2}
@@ -21,9 +21,9 @@ def plan(over=None, panel="single_user_decode"):
     return make_plan(BENCH, panel, SMALL, over or OVER)
 
 
-def rows_of(made, jobs=1, done=()):
+def rows_of(made, executor=None, done=()):
     rows = []
-    run_sweep(made, jobs, set(done), rows.append)
+    run_sweep(made, executor or Here(), set(done), rows.append)
     return rows
 
 
@@ -32,8 +32,8 @@ def test_points_that_differ_only_in_rates_share_a_pass(monkeypatch):
     assert made.points == 6
     assert [len(g.rates) for g in made.groups] == [3, 3]
     passes = []
-    original = execute_module.run_bench
-    monkeypatch.setattr(execute_module, "run_bench", lambda *a, **k: passes.append(a) or original(*a, **k))
+    original = points_module.run_bench
+    monkeypatch.setattr(points_module, "run_bench", lambda *a, **k: passes.append(a) or original(*a, **k))
     assert len(rows_of(made)) == 6
     assert len(passes) == 2
 
@@ -53,10 +53,29 @@ def test_times_are_those_of_single_runs():
 
 
 def test_several_processes_give_the_same_rows():
-    def key(row):
-        return sorted(map(str, row.items()))
+    assert in_order(plan(), rows_of(plan(), Processes(2))) == rows_of(plan())
 
-    assert sorted(rows_of(plan(), 2), key=key) == sorted(rows_of(plan()), key=key)
+
+def test_one_worker_needs_one_pass_and_several_share_a_large_group(monkeypatch):
+    made = plan({"machine.hbm.bandwidth": [str(n) for n in range(1, 301)]})
+    sizes = []
+
+    class Counting(Here):
+        def rows(self, plan, work):
+            sizes.append([len(group.rates) for group in work])
+            return iter(())
+
+    for workers in (1, 2, 100):
+        monkeypatch.setattr(Counting, "workers", workers)
+        rows_of(made, Counting())
+    assert sizes == [[300], [150, 150], [64, 64, 64, 64, 44]]
+
+
+def test_rows_say_where_the_time_went():
+    for row in rows_of(plan()):
+        gap = {k: v for k, v in row.items() if k.startswith("gap_")}
+        assert set(gap) <= set(COLUMNS)
+        assert sum(gap.values()) + row[f"floor_{row['bound']}_ps"] == row["time_ps"]
 
 
 def test_unsafe_points_have_no_time():

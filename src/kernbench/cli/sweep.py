@@ -1,8 +1,9 @@
 """`kernbench sweep`: one bench over many values of its parameters and of the machine."""
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -13,9 +14,13 @@ from kernbench.cli.run import DTYPE, NAME, PANEL, SEED, SETTINGS, SHAPES, parse_
 from kernbench.common.errors import BenchError
 from kernbench.report.time import duration
 
+if TYPE_CHECKING:
+    from kernbench.sweep import Executor
+
 OVER = Annotated[list[str], typer.Option("--over", help="key=a,b,c: a parameter, or machine.KEY; several make a grid.")]
 OUT = Annotated[Path, typer.Option("--out", help="CSV file to write; an existing one of the same sweep is continued.")]
 JOBS = Annotated[int, typer.Option(help="Processes; 0: as many as there are cores.", min=0)]
+RAY = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster; local: start Ray here.")]
 PARQUET = Annotated[Path | None, typer.Option(help="Write the rows as Parquet, too.")]
 PLOT = Annotated[Path | None, typer.Option(help="Write a plot (.png or .svg) of the metric over the first key.")]
 METRIC = Annotated[str, typer.Option(help="What the plot shows.")]
@@ -34,12 +39,13 @@ def sweep(
     parquet: PARQUET = None,
     plot: PLOT = None,
     metric: METRIC = "time_ps",
-    jobs: JOBS = 1,
+    jobs: JOBS = 0,
+    ray: RAY = None,
 ) -> None:
     """Run a bench at every combination of the given values; kernels run again only where a shape changes."""
     # timing is compiled code; other commands start without it
     from kernbench.report.plot import plot_sweep
-    from kernbench.sweep import anomalies, make_plan, run_sweep
+    from kernbench.sweep import anomalies, in_order, make_plan, run_sweep
     from kernbench.sweep.plan import parse_over
     from kernbench.sweep.store import COLUMNS, Store, write_parquet
 
@@ -52,8 +58,9 @@ def sweep(
     for file in (out, parquet, plot):
         if file is not None and (file.is_dir() or not file.parent.is_dir()):
             raise BenchError(f"{file}: there is no folder {file.parent} to write it to, or it is one itself")
+    place = _executor(jobs, ray)
     store = Store(out, plan)
-    with progress(plan.points) as bar:
+    with place as executor, progress(plan.points) as bar:
         task = bar.task_ids[0]
         bar.update(task, description=panel or bench.name, completed=len(store.rows))
 
@@ -61,16 +68,29 @@ def sweep(
             store.add(row)
             bar.advance(task)
 
-        run_sweep(plan, jobs or os.cpu_count() or 1, store.done, take)
-    results().print(_table(f"{bench.name}: {plan.points} points in {out}", plan.keys, store.rows))
-    for told in anomalies(plan, store.rows):
+        run_sweep(plan, executor, store.done, take)
+    rows = in_order(plan, store.rows)
+    results().print(_table(f"{bench.name}: {plan.points} points in {out}", plan.keys, rows))
+    for told in anomalies(plan, rows):
         errors().print(f"anomaly: {told}", soft_wrap=True)
     if parquet is not None:
-        write_parquet(parquet, store.rows)
+        write_parquet(parquet, rows)
     if plot is not None:
-        plot_sweep(plot, plan.keys, metric, store.rows)
-    bad = [row for row in store.rows if str(row["safe"]) != "True" or str(row["right"]) == "False"]
+        plot_sweep(plot, plan.keys, metric, rows)
+    bad = [row for row in rows if str(row["safe"]) != "True" or str(row["right"]) == "False"]
     raise typer.Exit(FOUND if bad else RIGHT_AND_SAFE)
+
+
+def _executor(jobs: int, ray: str | None) -> "AbstractContextManager[Executor]":
+    """The cluster, or this machine."""
+    from kernbench.sweep import Here, Processes, RayCluster
+
+    if ray is None:
+        jobs = jobs or os.cpu_count() or 1
+        return nullcontext(Here() if jobs == 1 else Processes(jobs))
+    if jobs:
+        raise BenchError("--jobs is for processes on this machine; with --ray the cluster says how many there are")
+    return RayCluster(ray)
 
 
 def _table(title: str, keys: tuple[str, ...], rows: list[dict[str, object]]) -> Table:

@@ -1,6 +1,7 @@
 """Which points a sweep visits, and which of them share one functional pass."""
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -76,25 +77,50 @@ def make_plan(
     if count > MOST_POINTS:
         raise BenchError(f"{count:,} points are more than {MOST_POINTS:,}; sweep fewer values")
     panels = dict(bench.panels.get(panel or "", {}))
+    known = _Machines()
     groups: dict[Any, tuple[Point, Point, list[Point]]] = {}
     for chosen in product(*over.values()):
         point = {k: str(v) for k, v in {**settings, **dict(zip(over, chosen, strict=True))}.items()}
-        plain, shapes, rates = _split(bench, panels, point)
+        plain, shapes, rates = _split(bench, panels, point, known)
         group = groups.setdefault((tuple(plain.items()), tuple(shapes.items())), (plain, shapes, []))
         group[2].append(rates)
     made = tuple(Group(plain, shapes, tuple(rates)) for plain, shapes, rates in groups.values())
     return Plan(bench.file or bench.name, panel, seed, shapes_only, tuple(over), made)
 
 
-def _split(bench: Bench, panel: dict[str, Any], point: Point) -> tuple[Point, Point, Point]:
+class _Machines:
+    """What is known of the machines of a plan, so that each value is checked once and not at every point."""
+
+    def __init__(self) -> None:
+        self._load = cache(machine.load)
+        self._checked: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+
+    def roles(self, name: str) -> dict[str, str]:
+        """The role of each key: shape or rate."""
+        return {key: entry.role for key, entry, _ in self._load(name).entries()}
+
+    def check(self, name: str, changes: Point) -> None:
+        """Whether the machine takes these changes; raises what is wrong with them."""
+        mark = (name, tuple(changes.items()))
+        if mark not in self._checked:
+            self._load(name).override(changes)
+            self._checked.add(mark)
+
+
+def _split(bench: Bench, panel: dict[str, Any], point: Point, known: _Machines) -> tuple[Point, Point, Point]:
     """Parameters of the bench, shape keys and rate keys of the machine; all checked."""
     plain = {k: v for k, v in point.items() if not k.startswith(PREFIX)}
     p = make(bench.parameters, {**panel, **plain})
-    described = machine.load(getattr(p, "machine", "reference"))
-    keys = described.keys()
-    roles = {key.name: key.role for key in keys}
+    name = getattr(p, "machine", "reference")
+    roles = known.roles(name)
     changes = {k.removeprefix(PREFIX): v for k, v in point.items() if k.startswith(PREFIX)}
-    described.override(changes)
-    shapes = {PREFIX + k: v for k, v in changes.items() if roles.get(k) != "rate"}
-    rates = {PREFIX + k: v for k, v in changes.items() if roles.get(k) == "rate"}
-    return plain, shapes, rates
+    shapes = {k: v for k, v in changes.items() if roles.get(k) != "rate"}
+    rates = {k: v for k, v in changes.items() if roles.get(k) == "rate"}
+    # shapes may contradict each other, rates cannot
+    for change in (shapes, *({k: v} for k, v in rates.items())):
+        known.check(name, change)
+    return plain, _prefixed(shapes), _prefixed(rates)
+
+
+def _prefixed(changes: Point) -> Point:
+    return {PREFIX + k: v for k, v in changes.items()}

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from kernbench.common.errors import BenchError
 from kernbench.result.run import write_bytes
-from kernbench.sweep.execute import Row, point_key
+from kernbench.sweep.execute import point_key
 from kernbench.sweep.plan import Plan
+from kernbench.sweep.points import Row, gap_column
+from kernbench.timing import CAUSES
 
 COLUMNS = (
     "right", "safe", "commands", "time_ps", "bound", "floor_ratio",
     "utilisation_gemm", "utilisation_math", "utilisation_dma", "utilisation_link",
-    "floor_compute_ps", "floor_exp_ps", "floor_hbm_ps", "floor_link_ps",
+    "floor_compute_ps", "floor_exp_ps", "floor_hbm_ps", "floor_link_ps", *map(gap_column, CAUSES),
 )  # fmt: skip
 
 

@@ -2,6 +2,17 @@
 
 from kernbench.timing.clock import Timing, time_recording
 from kernbench.timing.critical import CriticalPath, critical_path
-from kernbench.timing.measure import measure, retime, timeline
+from kernbench.timing.gap import CAUSES
+from kernbench.timing.measure import measure, retime, summary, timeline
 
-__all__ = ["CriticalPath", "Timing", "critical_path", "measure", "retime", "time_recording", "timeline"]
+__all__ = [
+    "CAUSES",
+    "CriticalPath",
+    "Timing",
+    "critical_path",
+    "measure",
+    "retime",
+    "summary",
+    "time_recording",
+    "timeline",
+]

@@ -25,13 +25,12 @@ def critical_path(timing: Timing) -> CriticalPath:
     """Walk back from the last finish."""
     times, graph, lowered = timing.times, timing.lowered.graph, timing.lowered
     names, numbers = lanes(lowered), lane_numbers(lowered)
-    sources = np.repeat(np.arange(graph.nodes, dtype=np.int32), np.diff(graph.offsets))
     node = int(times.finish.argmax()) if graph.nodes else -1
     steps: list[Step] = []
     shares: dict[str, int] = {}
     while node >= 0:
         edge = int(times.cause[node])
-        before = int(sources[edge]) if edge >= 0 else -1
+        before = int(np.searchsorted(graph.offsets, edge, side="right")) - 1 if edge >= 0 else -1
         kind = int(graph.kinds[edge]) if edge >= 0 else g.DISPATCH
         start, finish = int(times.start[node]), int(times.finish[node])
         lag = start - (int(times.finish[before]) if before >= 0 else 0)

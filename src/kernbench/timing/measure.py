@@ -1,22 +1,22 @@
 """What a person gets of a timed run: the timeline, time by engine, achieved rates, floors and where the gap went."""
 
 from dataclasses import replace
-from fractions import Fraction
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from kernbench.common.pe_commands import OPERATION_NAMES, OPERATIONS
+from kernbench.common.pe_commands import OPERATION_NAMES
 from kernbench.machine import Machine
 from kernbench.result.run import Run
 from kernbench.result.timeline import Timeline
 from kernbench.timing.clock import Timing, time_recording
 from kernbench.timing.counters import counters
-from kernbench.timing.critical import critical_path
+from kernbench.timing.critical import CriticalPath, critical_path
+from kernbench.timing.gap import split_gap
 from kernbench.timing.graph import Ints
 from kernbench.timing.lanes import lane_numbers, lanes
-from kernbench.timing.lower import BLOCKING, CODE, FIRST_DMA, GEMM, MATH, Lowered
+from kernbench.timing.lower import BLOCKING, CODE, FIRST_DMA, GEMM, MATH
+from kernbench.timing.work import Work, achieved_rates, count_work, work_floors
 
 MOST_FOR_SENSITIVITY = 200_000
 # one more of each rate, to see what it would gain; latencies count as rates of their own
@@ -48,10 +48,11 @@ def retime(run: Run, machine: Machine) -> Run:
     if run.recording is None or not run.ok or run.safe is False:
         return run
     timing = time_recording(run.recording, machine)
-    return replace(run, timeline=timeline(timing), metrics={**run.metrics, **measure(timing)})
+    path = critical_path(timing)
+    return replace(run, timeline=timeline(timing, path), metrics={**run.metrics, **measure(timing, path)})
 
 
-def timeline(timing: Timing) -> Timeline:
+def timeline(timing: Timing, path: CriticalPath | None = None) -> Timeline:
     """Every command and piece that took time, as spans."""
     lowered, times = timing.lowered, timing.times
     commands, programs, pieces = lowered.commands, len(lowered.recording.streams), len(lowered.pieces.push)
@@ -78,7 +79,7 @@ def timeline(timing: Timing) -> Timeline:
         start[shown],
         times.finish[shown],
         flows[(flows >= 0).all(axis=1)],
-        critical_path(timing).steps,
+        (path or critical_path(timing)).steps,
         counters(timing),
     )
 
@@ -95,24 +96,36 @@ def issued(timing: Timing) -> Ints:
     return free + (index - np.maximum(before, first - 1)) * timing.rates.dispatch
 
 
-def measure(timing: Timing, with_sensitivity: bool = True) -> dict[str, Any]:
-    """Time, utilisation by engine, achieved against peak, work floors and the critical path's shares."""
+def measure(timing: Timing, path: CriticalPath | None = None) -> dict[str, Any]:
+    """Everything there is to know of a timed run: its summary, achieved rates, critical path and sensitivity."""
+    work, busy = count_work(timing.lowered, timing.machine), _busy(timing)
+    small = timing.lowered.commands <= MOST_FOR_SENSITIVITY
+    return {
+        **_summary(timing, work, busy),
+        "rates": achieved_rates(timing, work, busy["math"]),
+        "critical_path_ps": (path or critical_path(timing)).shares,
+        "sensitivity": sensitivity(timing) if small else {},
+    }
+
+
+def summary(timing: Timing) -> dict[str, Any]:
+    """What every point of a sweep is told: time, utilisation by engine, work floors and the gap to the binding one."""
+    return _summary(timing, count_work(timing.lowered, timing.machine), _busy(timing))
+
+
+def _summary(timing: Timing, work: Work, busy: dict[str, int]) -> dict[str, Any]:
     total = timing.total_ps
     programs = max(1, len(timing.lowered.recording.streams))
-    busy = _busy(timing)
-    floors = work_floors(timing)
-    binding = max(floors, key=lambda k: floors[k]) if floors else ""
-    shares = critical_path(timing).shares
-    small = timing.lowered.commands <= MOST_FOR_SENSITIVITY
+    floors = work_floors(timing, work)
+    binding = max(floors, key=lambda k: floors[k])
     return {
         "time_ps": total,
         "busy_ps": busy,
         "utilisation": {k: v / (programs * total) if total else 0.0 for k, v in busy.items()},
         "floors_ps": floors,
         "bound": binding,
-        "floor_ratio": total / floors[binding] if floors and floors[binding] else None,
-        "critical_path_ps": shares,
-        "sensitivity": sensitivity(timing) if with_sensitivity and small else {},
+        "floor_ratio": total / floors[binding] if floors[binding] else None,
+        "gap_ps": split_gap(timing, work, floors, binding),
     }
 
 
@@ -127,43 +140,3 @@ def _busy(timing: Timing) -> dict[str, int]:
         "dma": int(spent[engine >= FIRST_DMA].sum()) // lowered.channels,
         "link": int(timing.rates.duration[lowered.pieces.push].sum()),
     }
-
-
-def work_floors(timing: Timing) -> dict[str, int]:
-    """No schedule of these commands is faster: each engine's work spread evenly over the PEs, and each cube's bytes.
-
-    The GEMM floor counts MACs at the array's peak, without filling and draining; exp counts only the exponentials.
-    """
-    lowered, machine = timing.lowered, timing.machine
-    programs = max(1, len(lowered.recording.streams))
-    macs, exponentials = _work(lowered, machine)
-    moves = np.isin(lowered.columns.op, (CODE["load"], CODE["store"]))
-    cube = np.array([s.cube for s in lowered.recording.streams] or [0])
-    by_cube = np.bincount(cube[lowered.columns.program[moves]], lowered.columns.y[moves], 1)
-    by_link = np.bincount(lowered.pieces.link, timing.rates.duration[lowered.pieces.push], 1)
-    return {
-        "compute": int(macs / programs),
-        "exp": int(exponentials / programs),
-        "hbm": machine.hbm.transfer_ps(int(by_cube.max())),
-        "link": int(by_link.max()),
-    }
-
-
-def _work(lowered: Lowered, machine: Machine) -> tuple[Fraction, Fraction]:
-    """Picoseconds of MACs at the array's peak, and of exponentials, over all PEs."""
-    types, columns = lowered.recording.tables.types, lowered.columns
-    peak = machine.gemm.rows * machine.gemm.columns
-    macs = exponentials = Fraction(0)
-    for row in OPERATIONS.values():
-        here = columns.op == row.code
-        if row.engine == "gemm":
-            pairs, counts = np.unique(columns.operand_type[here, :2], axis=0, return_counts=True)
-            for (a, b), count in zip(pairs, counts, strict=True):
-                rate = min(machine.gemm.macs_per_cell_cycle.of(types[t][1]) for t in (a, b))
-                work = prod(types[a][0]) * types[b][0][-1]
-                macs += int(count) * machine.pe.cycle_ps * work / (peak * Fraction(rate))
-        elif row.cost in ("exp", "softmax"):
-            kinds, counts = np.unique(columns.type[here], return_counts=True)
-            elements = sum(int(n) * prod(types[k][0]) for k, n in zip(kinds, counts, strict=True))
-            exponentials += elements * machine.pe.cycle_ps / Fraction(machine.math.results_per_cycle("exp"))
-    return macs, exponentials

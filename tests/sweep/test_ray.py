@@ -1,0 +1,130 @@
+"""Sweeps on Ray: the same rows as in this process, with Ray itself where it is installed and with a stand-in always."""
+
+import importlib.util
+import sys
+from types import ModuleType
+
+import pytest
+
+from kernbench.bench import find
+from kernbench.common.errors import BenchError, KernbenchError
+from kernbench.sweep import Here, RayCluster, in_order, make_plan, run_sweep
+
+BENCH = find("milestone_gqa_llama70b")
+SMALL = {"context": 24, "d_head": 16, "h_q": 4, "h_kv": 2}
+OVER = {"machine.hbm.bandwidth": ["256", "512"], "n_ranks": ["2", "4"]}
+
+
+def plan(over=None):
+    return make_plan(BENCH, "single_user_decode", SMALL, over or OVER)
+
+
+def rows_of(made, executor, done=()):
+    rows = []
+    run_sweep(made, executor, set(done), rows.append)
+    return rows
+
+
+class WrappedError(Exception):
+    """As Ray does, what a task raised is kept as the cause."""
+
+    def __init__(self, cause):
+        super().__init__("a task failed")
+        self.cause = cause
+
+
+class FakeRay(ModuleType):
+    """The calls of Ray that are used, in this process; the task submitted last is done first."""
+
+    def __init__(self, cpus=2):
+        super().__init__("ray")
+        self.cpus, self.log = cpus, []
+
+    def init(self, address, **options):
+        if address not in ("local", "head:6379"):
+            raise ConnectionError(f"nothing listens at {address}")
+        self.log.append(("init", address, options.get("include_dashboard")))
+
+    def shutdown(self):
+        self.log.append("shutdown")
+
+    def cluster_resources(self):
+        return {"CPU": float(self.cpus), "memory": 1e9}
+
+    def remote(self, function):
+        class Task:
+            @staticmethod
+            def remote(*arguments):
+                return function, arguments
+
+        return Task
+
+    def wait(self, references, num_returns):
+        assert num_returns == 1
+        return references[-1:], references[:-1]
+
+    def get(self, reference):
+        function, arguments = reference
+        self.log.append("task")
+        try:
+            return function(*arguments)
+        except Exception as error:
+            raise WrappedError(error) from error
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    fake = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    return fake
+
+
+def test_a_cluster_gives_the_rows_of_one_process(ray):
+    with RayCluster("local") as cluster:
+        rows = rows_of(plan(), cluster)
+    assert ray.log == [("init", "local", False), "task", "task", "shutdown"]
+    alone = rows_of(plan(), Here())
+    assert rows != alone
+    assert in_order(plan(), rows) == alone
+
+
+def test_what_is_done_is_not_asked_of_the_cluster(ray):
+    with RayCluster("head:6379") as cluster:
+        rows = rows_of(plan(), cluster, {("256", "2"), ("512", "2"), ("256", "4")})
+    assert ray.log == [("init", "head:6379", None), "task", "shutdown"]
+    assert [(r["machine.hbm.bandwidth"], r["n_ranks"]) for r in rows] == [("512", "4")]
+
+
+def test_an_error_in_a_task_is_told_as_it_was_and_the_cluster_is_left(ray):
+    made = plan({"n_ranks": ["2", "1000"]})
+    with pytest.raises(KernbenchError) as alone:
+        rows_of(made, Here())
+    with pytest.raises(KernbenchError) as told, RayCluster("local") as cluster:
+        rows_of(made, cluster)
+    assert str(told.value) == str(alone.value)
+    assert ray.log[-1] == "shutdown"
+
+
+def test_no_cluster_at_the_address(ray):
+    with (
+        pytest.raises(BenchError, match=r"--ray nowhere:1: no Ray cluster answers .* --ray local"),
+        RayCluster("nowhere:1"),
+    ):
+        pass
+
+
+def test_without_ray_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(BenchError, match=r"pip install 'kernbench\[ray\]'"):
+        RayCluster("local")
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'kernbench[ray]'"
+)
+@pytest.mark.filterwarnings("default")
+def test_ray_itself_gives_the_rows_of_one_process():
+    with RayCluster("local") as cluster:
+        assert cluster.workers >= 1
+        rows = in_order(plan(), rows_of(plan(), cluster))
+    assert rows == rows_of(plan(), Here())
