@@ -65,3 +65,39 @@ def test_times_as_people_read_them():
     assert [duration(t) for t in (0, 999, 8_000, 2_500_000, 10**9, 3 * 10**12)] == [
         "0 ps", "999 ps", "8 ns", "2.5 us", "1 ms", "3 s",
     ]  # fmt: skip
+
+
+def test_the_time_is_told_by_cause_and_against_the_peak():
+    from kernbench.report.time import time_text
+
+    metrics = {
+        "time_ps": 2_000_000,
+        "floors_ps": {"compute": 500_000, "hbm": 100},
+        "bound": "compute",
+        "gap_ps": {"imbalance": 0, "dispatch": 1_400_000, "queue stalls": 99_000, "HBM waits": 1_000},
+        "critical_path_ps": {"gemm": 2_000_000},
+        "rates": {
+            "gemm": {"amount": 6_200_000, "achieved": 3.1e12, "peak": 65.536e12},
+            "hbm": {"amount": 400, "achieved": 2e8, "peak": 512e9},
+        },
+        "load_bytes": 400,
+        "store_bytes": 0,
+        "send_bytes": 1_500_000,
+    }
+    shown = time_text(Run({}, [], ("deadlock",), Status.FINISHED, metrics=metrics)).plain
+    assert "  time by cause: compute floor 25.0 %, dispatch 70.0 %, queue stalls 5.0 %\n" in shown
+    assert "  achieved: gemm 3.1 of 65.5 TFLOP/s (4.7 %), hbm 0.2 of 512 GB/s (0.0 %)\n" in shown
+    assert "  moved: 400 B loaded, 1.5 MB over links\n" in shown
+
+
+def test_quantities_as_people_read_them():
+    from kernbench.report.time import scaled
+
+    assert [scaled(n, "B") for n in (0, 1, 999, 1e3, 2.5e9, 3e18)] == [
+        "0 B",
+        "1 B",
+        "999 B",
+        "1 kB",
+        "2.5 GB",
+        "3e+03 PB",
+    ]

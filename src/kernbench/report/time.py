@@ -10,6 +10,9 @@ from kernbench.result.timeline import Timeline
 
 _LINES = 5
 _WORTH_SAYING = 0.001
+_PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+_UNITS = {"gemm": "FLOP/s", "math": "op/s", "exp": "exp/s", "hbm": "B/s", "link": "B/s"}
+_MOVED = {"load_bytes": "loaded", "store_bytes": "stored", "send_bytes": "over links"}
 
 
 def duration(picoseconds: int) -> str:
@@ -18,6 +21,14 @@ def duration(picoseconds: int) -> str:
         if picoseconds >= scale:
             return f"{picoseconds / scale:.4g} {unit}"
     return f"{picoseconds} ps"
+
+
+def scaled(value: float, unit: str, of: float | None = None) -> str:
+    """A quantity with the prefix that suits it; with `of`, "value of limit" under the prefix of the limit."""
+    largest = value if of is None else of
+    prefix, scale = next((p for p in _PREFIXES if largest >= p[1]), _PREFIXES[-1])
+    numbers = [f"{number / scale:.3g}" for number in ((value,) if of is None else (value, of))]
+    return f"{' of '.join(numbers)} {prefix}{unit}"
 
 
 def time_text(run: Run) -> Text:
@@ -33,6 +44,8 @@ def time_text(run: Run) -> Text:
         text.append(f"  physical limits: {told}; {metrics['limit_ratio']:.2f} x the largest\n")
     floors = ", ".join(f"{name} {duration(t)}" for name, t in metrics["floors_ps"].items())
     text.append(f"  work floors: {floors}; bound by {metrics['bound']}\n")
+    _gap(text, metrics, total)
+    _work(text, metrics)
     text.append(f"  critical path: {_shares(metrics['critical_path_ps'], total)}\n")
     if run.timeline is not None:
         _lines(text, run.timeline, total)
@@ -42,6 +55,31 @@ def time_text(run: Run) -> Text:
         told = ", ".join(f"{name} {100 * gain:.1f} %" for name, gain in best)
         text.append(f"  10 % better would save (dispatch: if free): {told}\n")
     return text
+
+
+def _gap(text: Text, metrics: Mapping[str, Any], total: int) -> None:
+    """What the whole time is made of: the binding floor and the causes of the gap above it."""
+    if "gap_ps" not in metrics or not total:
+        return
+    bound = metrics["bound"]
+    causes = {name: time for name, time in metrics["gap_ps"].items() if time >= _WORTH_SAYING * total}
+    floor = f"{bound} floor {100 * metrics['floors_ps'][bound] / total:.1f} %"
+    text.append(f"  time by cause: {', '.join(filter(None, (floor, _shares(causes, total))))}\n")
+
+
+def _work(text: Text, metrics: Mapping[str, Any]) -> None:
+    """Achieved rates against the machine's peak, and the bytes that moved."""
+    rates = metrics.get("rates", {})
+    told = ", ".join(
+        f"{name} {scaled(r['achieved'], _UNITS[name], r['peak'])} ({100 * r['achieved'] / r['peak']:.1f} %)"
+        for name, r in rates.items()
+        if r["peak"]
+    )
+    if told:
+        text.append(f"  achieved: {told}\n")
+    moved = ", ".join(f"{scaled(metrics[key], 'B')} {word}" for key, word in _MOVED.items() if metrics.get(key))
+    if moved:
+        text.append(f"  moved: {moved}\n")
 
 
 def _shares(shares: Mapping[str, Any], total: int) -> str:
