@@ -1,0 +1,283 @@
+"""Logic, shifts and bit fields over rows of bits."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from kernbench.common.errors import MisuseError, unknown
+from kernbench.ptx.numerics.integer import SIGNED, UNSIGNED, number, on_views, split
+from kernbench.ptx.numerics.loops import Operation, Row, row_kernel
+from kernbench.ptx.numerics.scalar import compiled
+
+_LOGIC: dict[str, Operation] = {
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+}
+
+
+def logic(name: str) -> Operation:
+    """and, or, xor, not of bits or predicates: `operation(*inputs, out)`."""
+    if name not in _LOGIC:
+        raise MisuseError(unknown("logic operation", name, _LOGIC))
+    return _LOGIC[name]
+
+
+def logical_not(a: Row, out: Row) -> None:
+    """cnot: 1 where a is 0, else 0."""
+    np.equal(a, 0, out=out, casting="unsafe")
+
+
+def _lut_masks(lut: int) -> tuple[int, ...]:
+    """For each of the eight combinations (a, b, c as bits 2, 1, 0) all ones or zero."""
+    return tuple(0xFFFFFFFF if lut >> i & 1 else 0 for i in range(8))
+
+
+_SIMPLE_LUTS: dict[int, Callable[..., Any]] = {
+    0x80: lambda a, b, c: a & b & c,
+    0xFE: lambda a, b, c: a | b | c,
+    0x96: lambda a, b, c: a ^ b ^ c,
+    0xF8: lambda a, b, c: a | (b & c),
+    0xEA: lambda a, b, c: (a & b) | c,
+    0xE8: lambda a, b, c: (a & b) | (c & (a | b)),
+    0xCA: lambda a, b, c: (a & b) | (~a & c),
+    0x78: lambda a, b, c: a ^ (b & c),
+    0x6A: lambda a, b, c: (a & b) ^ c,
+    0x1E: lambda a, b, c: a ^ (b | c),
+    0xA8: lambda a, b, c: (a | b) & c,
+    0xE0: lambda a, b, c: a & (b | c),
+    0x28: lambda a, b, c: (a ^ b) & c,
+    0x60: lambda a, b, c: a & (b ^ c),
+}
+
+
+@cache
+def _any_lut() -> Operation:
+    @compiled
+    def scalar(a: Any, b: Any, c: Any, m0: Any, m1: Any, m2: Any, m3: Any, m4: Any, m5: Any, m6: Any, m7: Any) -> Any:
+        not_c = ~c
+        low = ((((m6 & not_c) | (m7 & c)) & b) | (((m4 & not_c) | (m5 & c)) & ~b)) & a
+        return low | (((((m2 & not_c) | (m3 & c)) & b) | (((m0 & not_c) | (m1 & c)) & ~b)) & ~a)
+
+    return row_kernel("lop3", scalar, 11)
+
+
+@cache
+def lop3(lut: int) -> Operation:
+    """lop3.b32 with any table: `operation(a, b, c, out)`."""
+    if lut in _SIMPLE_LUTS:
+        return row_kernel(f"lop3_{lut:02x}", compiled(_SIMPLE_LUTS[lut]), 3)
+    masks = tuple(np.uint32(mask) for mask in _lut_masks(lut))
+    kernel = _any_lut()
+
+    def operation(a: Row, b: Row, c: Row, out: Row) -> None:
+        kernel(a, b, c, *masks, out)
+
+    return operation
+
+
+def shift_left(bits: int) -> Operation:
+    """shl: `operation(a, amount, out)`, amounts (u32) beyond the width give 0."""
+    return np.left_shift if bits == 32 else _shift("shl", f"u{bits}")
+
+
+def shift_right(kind: str) -> Operation:
+    """shr: `operation(a, amount, out)`, arithmetic for signed types; amounts (u32) are clamped to the width."""
+    if kind in ("u32", "b32"):
+        return np.right_shift
+    return on_views(np.right_shift, np.int32) if kind == "s32" else _shift("shr", kind)
+
+
+@cache
+def _shift(name: str, kind: str) -> Operation:
+    typed, bits = number(kind), split(kind)[1]
+    left, signed, width = name == "shl", kind[0] == "s", np.uint32(bits)
+    last = np.uint32(bits - 1)
+
+    @compiled
+    def scalar(a: Any, amount: Any) -> Any:
+        inside = np.uint32(amount) < width
+        by = typed(amount) if inside else typed(last)
+        if left:
+            return typed(typed(a) << by) if inside else typed(0)
+        return typed(typed(a) >> by) if inside or signed else typed(0)
+
+    return row_kernel(f"{name}_{kind.replace('b', 'u')}", scalar, 2)
+
+
+@cache
+def funnel_shift(direction: str, mode: str) -> Operation:
+    """shf.l and shf.r, clamp or wrap: `operation(low, high, amount, out)`."""
+    left, wraps = direction == "l", mode == "wrap"
+
+    @compiled
+    def scalar(low: Any, high: Any, amount: Any) -> Any:
+        n = np.uint64(amount & np.uint32(31)) if wraps else np.uint64(min(amount, np.uint32(32)))
+        both = (np.uint64(high) << np.uint64(32)) | np.uint64(low)
+        if left:
+            # By 32 and then by n: neither step shifts by 64.
+            return np.uint32(
+                ((both << n) if n < np.uint64(32) else (both << np.uint64(31) << np.uint64(1))) >> np.uint64(32)
+            )
+        return np.uint32(both >> n)
+
+    return row_kernel(f"shf_{direction}_{mode}", scalar, 3)
+
+
+@cache
+def extract_field(kind: str) -> Operation:
+    """bfe: `operation(a, position, length, out)`; both counts use their low 8 bits."""
+    bits, signed = split(kind)[1], kind[0] == "s"
+    unsigned = UNSIGNED[bits]
+
+    @compiled
+    def scalar(a: Any, position: Any, length: Any) -> Any:
+        start, count = np.int64(position & np.uint32(0xFF)), np.int64(length & np.uint32(0xFF))
+        if count == 0:
+            return unsigned(0)
+        last: Any = min(start + count - 1, bits - 1)
+        sign = signed and (unsigned(a >> unsigned(last)) & unsigned(1)) == unsigned(1)
+        if start >= bits:
+            return unsigned(~unsigned(0)) if sign else unsigned(0)
+        kept = last - start + 1
+        up = unsigned(np.int64(bits) - kept)
+        field = unsigned(unsigned(unsigned(a >> unsigned(start)) << up) >> up)
+        if sign and kept < bits:
+            field = unsigned(field | unsigned(unsigned(~unsigned(0)) << unsigned(kept)))
+        return field
+
+    return row_kernel(f"bfe_{kind}", scalar, 3)
+
+
+@cache
+def insert_field(bits: int) -> Operation:
+    """bfi: `operation(a, b, position, length, out)`: the low bits of a over b."""
+    unsigned = UNSIGNED[bits]
+
+    @compiled
+    def scalar(a: Any, b: Any, position: Any, length: Any) -> Any:
+        start, count = np.int64(position & np.uint32(0xFF)), np.int64(length & np.uint32(0xFF))
+        if start >= bits or count == 0:
+            return b
+        ones = unsigned(~unsigned(0))
+        field = ones if count >= bits else unsigned(unsigned(unsigned(1) << unsigned(count)) - unsigned(1))
+        mask = unsigned(field << unsigned(start))
+        return unsigned((b & unsigned(~mask)) | (unsigned(a << unsigned(start)) & mask))
+
+    return row_kernel(f"bfi_{bits}", scalar, 4)
+
+
+def _llvm_unary(name: str, bits: int, *flags: int) -> Callable[..., Any]:
+    kind: Any = {32: types.uint32, 64: types.uint64}[bits]
+
+    def typed(context: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            integer = ir.IntType(bits)
+            parameters = [integer] + [ir.IntType(1)] * len(flags)
+            function = builder.module.declare_intrinsic(f"llvm.{name}", [integer], ir.FunctionType(integer, parameters))
+            return builder.call(function, [arguments[0], *(ir.Constant(ir.IntType(1), flag) for flag in flags)])
+
+        return kind(kind), generate
+
+    function: Callable[..., Any] = intrinsic(typed)
+    return function
+
+
+_COUNTS: dict[tuple[str, int], Callable[..., Any]] = {
+    (name, bits): _llvm_unary(llvm, bits, *flags)
+    for bits in (32, 64)
+    for name, llvm, flags in (("popc", "ctpop", ()), ("clz", "ctlz", (0,)), ("brev", "bitreverse", ()))
+}
+
+
+@cache
+def bit_count(name: str, bits: int) -> Operation:
+    """popc, clz (results u32) and brev: `operation(a, out)`."""
+    return row_kernel(f"{name}_{bits}", compiled(_forward(_COUNTS[name, bits])), 1)
+
+
+def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda a: function(a)
+
+
+@cache
+def find_leading(kind: str, shiftamt: bool = False) -> Operation:
+    """bfind: position of the leading bit that is not a sign bit, all ones where none: `operation(a, out)`.
+
+    With `shiftamt` the left shift that brings it to the top.
+    """
+    bits, signed = split(kind)[1], kind[0] == "s"
+    unsigned, typed = UNSIGNED[bits], SIGNED[bits]
+    leading_zeros, last = _COUNTS["clz", bits], np.uint32(bits - 1)
+
+    @compiled
+    def scalar(a: Any) -> Any:
+        value = unsigned(~a) if signed and typed(a) < typed(0) else unsigned(a)
+        if value == unsigned(0):
+            return np.uint32(0xFFFFFFFF)
+        count = np.uint32(leading_zeros(value))
+        return count if shiftamt else np.uint32(last - count)
+
+    return row_kernel(f"bfind_{kind}{'_shiftamt' * shiftamt}", scalar, 1)
+
+
+@cache
+def find_nth_set() -> Operation:
+    """fns.b32: `operation(mask, base, offset, out)`: the offset-th set bit from base, all ones where there is none."""
+
+    @compiled
+    def scalar(mask: Any, base: Any, offset: Any) -> Any:
+        n, place = np.int32(offset), np.int64(base & np.uint32(31))
+        step = 1 if n >= 0 else -1
+        left = abs(np.int64(n))
+        if left == 0:
+            return np.uint32(place) if (mask >> np.uint32(place)) & np.uint32(1) else np.uint32(0xFFFFFFFF)
+        while 0 <= place < 32:
+            if (mask >> np.uint32(place)) & np.uint32(1):
+                left -= 1
+                if left == 0:
+                    return np.uint32(place)
+            place += step
+        return np.uint32(0xFFFFFFFF)
+
+    return row_kernel("fns", scalar, 3)
+
+
+@cache
+def bit_mask(mode: str) -> Operation:
+    """bmsk.b32, clamp or wrap: `operation(start, width, out)`."""
+    clamps = mode == "clamp"
+
+    @compiled
+    def scalar(start: Any, width: Any) -> Any:
+        if clamps:
+            first, count = np.uint64(min(start, np.uint32(32))), np.uint64(min(width, np.uint32(32)))
+        else:
+            first, count = np.uint64(start & np.uint32(31)), np.uint64(width & np.uint32(31))
+        ones = (np.uint64(1) << count) - np.uint64(1)
+        return np.uint32(ones << first)
+
+    return row_kernel(f"bmsk_{mode}", scalar, 2)
+
+
+@cache
+def sign_extend(kind: str, mode: str) -> Operation:
+    """szext, clamp or wrap: `operation(a, width, out)`: the low `width` bits, sign- or zero-extended."""
+    signed, clamps = kind[0] == "s", mode == "clamp"
+
+    @compiled
+    def scalar(a: Any, width: Any) -> Any:
+        count = min(width, np.uint32(32)) if clamps else width & np.uint32(31)
+        if count == np.uint32(0):
+            return np.uint32(0)
+        up = np.uint32(32 - count)
+        high = np.uint32(a << up)
+        return np.uint32(np.int32(high) >> np.int32(up)) if signed else np.uint32(high >> up)
+
+    return row_kernel(f"szext_{kind}_{mode}", scalar, 2)

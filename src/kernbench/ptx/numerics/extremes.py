@@ -1,0 +1,110 @@
+"""min, max, abs and neg of floats of every width, on their bits."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.numerics.integer import SIGNED, UNSIGNED
+from kernbench.ptx.numerics.loops import Operation, Row, row_kernel
+from kernbench.ptx.numerics.scalar import FORMATS, compiled
+
+
+@cache
+def _input(kind: str, ftz: bool, magnitude: bool) -> Callable[..., Any]:
+    """Compiled: bits -> bits, flushed where `ftz`, without sign where `magnitude`."""
+    form = FORMATS[kind]
+    unsigned = UNSIGNED[form.bits]
+    body, sign = unsigned((1 << (form.bits - 1)) - 1), unsigned(1 << (form.bits - 1))
+    normal = unsigned(1 << form.mantissa)
+
+    @compiled
+    def prepare(bits: Any) -> Any:
+        value = unsigned(bits)
+        if ftz and (value & body) < normal:
+            value = unsigned(value & sign)
+        return unsigned(value & body) if magnitude else value
+
+    return prepare
+
+
+@cache
+def _pick(name: str, kind: str, nan: bool) -> Callable[..., Any]:
+    """Compiled: the lesser or greater of two bit patterns, -0 below +0; a NaN loses, or wins where `nan`."""
+    form = FORMATS[kind]
+    unsigned, signed = UNSIGNED[form.bits], SIGNED[form.bits]
+    body = unsigned((1 << (form.bits - 1)) - 1)
+    infinity, canonical = unsigned(form.infinity or 0), unsigned(form.nan or 0)
+    sign_shift = signed(form.bits - 1)
+    less = name == "min"
+
+    @compiled
+    def order(bits: Any) -> Any:
+        value = signed(bits)
+        return signed(value ^ signed(signed(value >> sign_shift) & signed(body)))
+
+    @compiled
+    def pick(a: Any, b: Any) -> Any:
+        a_nan, b_nan = unsigned(a & body) > infinity, unsigned(b & body) > infinity
+        result = a if (order(a) < order(b)) == less else b
+        if nan:
+            return canonical if a_nan | b_nan else result
+        result = b if a_nan else result
+        result = a if b_nan else result
+        return canonical if a_nan & b_nan else result
+
+    return pick
+
+
+@cache
+def extreme(
+    name: str,
+    kind: str,
+    ftz: bool = False,
+    nan: bool = False,
+    xorsign: bool = False,
+    abs_: bool = False,
+    inputs: int = 2,
+) -> Operation:
+    """min or max of two or three floats: `operation(a, b[, c], out)`.
+
+    `abs_` compares magnitudes; `xorsign` gives the result the product's sign.
+    """
+    form = FORMATS[kind]
+    unsigned = UNSIGNED[form.bits]
+    sign = unsigned(1 << (form.bits - 1))
+    infinity, body = unsigned(form.infinity or 0), unsigned((1 << (form.bits - 1)) - 1)
+    prepare, pick = _input(kind, ftz, abs_ or xorsign), _pick(name, kind, nan)
+
+    @compiled
+    def signed_pick(a: Any, b: Any) -> Any:
+        result = unsigned(pick(prepare(a), prepare(b)))
+        if xorsign and unsigned(result & body) <= infinity:
+            result = unsigned(result | unsigned(unsigned(a ^ b) & sign))
+        return result
+
+    flags = "_ftz" * ftz + "_nan" * nan + "_xorsign" * xorsign + "_abs" * abs_
+    if inputs == 2:
+        return row_kernel(f"{name}_{kind}{flags}", signed_pick, 2)
+    three = compiled(lambda a, b, c: pick(pick(prepare(a), prepare(b)), prepare(c)))
+    return row_kernel(f"{name}3_{kind}{flags}", three, 3)
+
+
+@cache
+def sign_operation(name: str, kind: str, ftz: bool = False) -> Operation:
+    """abs or neg: `operation(a, out)`; only the sign bit changes (a NaN keeps its payload)."""
+    form = FORMATS[kind]
+    unsigned = UNSIGNED[form.bits]
+    ufunc = np.bitwise_and if name == "abs" else np.bitwise_xor
+    mask = unsigned((1 << (form.bits - 1)) - 1 if name == "abs" else 1 << (form.bits - 1))
+    if ftz:
+        prepare = _input(kind, True, False)
+        absolute = name == "abs"
+        flip = compiled(lambda a: unsigned(prepare(a) & mask) if absolute else unsigned(prepare(a) ^ mask))
+        return row_kernel(f"{name}_{kind}_ftz", flip, 1)
+
+    def operation(a: Row, out: Row) -> None:
+        ufunc(a, mask, out=out)
+
+    return operation

@@ -1,0 +1,167 @@
+"""f16 and bf16 arithmetic with one rounding, and the row views that make packed types plain ones."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.errors import MisuseError, unknown
+from kernbench.ptx.numerics.loops import Operation, Row, row_kernel
+from kernbench.ptx.numerics.scalar import (
+    FORMATS,
+    bits_of_float32,
+    compiled,
+    float32_of,
+    narrower,
+    odd_sum,
+)
+
+Scalar = Callable[..., Any]
+
+
+@cache
+def half_to_float32(kind: str, ftz: bool = False) -> Scalar:
+    """Compiled: bits of f16 or bf16 -> the same value as float32; subnormals flushed where `ftz`."""
+    if kind == "bf16":
+
+        @compiled
+        def widen_bf16(bits: Any) -> Any:
+            wide = np.uint32(np.uint32(bits) << np.uint32(16))
+            if ftz and (wide & np.uint32(0x7F80_0000)) == np.uint32(0):
+                wide &= np.uint32(0x8000_0000)
+            return float32_of(wide)
+
+        return widen_bf16
+    scale = np.float32(2.0**112)
+
+    @compiled
+    def widen_f16(bits: Any) -> Any:
+        magnitude = np.uint32(np.uint32(bits & np.uint16(0x7FFF)) << np.uint32(13))
+        value = bits_of_float32(float32_of(magnitude) * scale)
+        if ftz and magnitude < np.uint32(0x0080_0000):
+            value = np.uint32(0)
+        if magnitude >= np.uint32(0x0F80_0000):
+            value = magnitude | np.uint32(0x7F80_0000)
+        return float32_of(value | np.uint32(np.uint32(bits & np.uint16(0x8000)) << np.uint32(16)))
+
+    return widen_f16
+
+
+@cache
+def float32_to_half(kind: str) -> Scalar:
+    """Compiled: float32 -> uint32 holding the bits of f16 or bf16, to nearest even, NaN canonical.
+
+    32-bit arithmetic throughout, so that it runs four lanes wide.
+    """
+    nan = np.uint32(FORMATS[kind].nan or 0)
+    if kind == "bf16":
+
+        @compiled
+        def to_bf16(value: Any) -> Any:
+            bits = bits_of_float32(value)
+            rounded = np.uint32(bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+            return rounded if value == value else nan
+
+        return to_bf16
+    # Adding this leaves a subnormal f16's bits, rounded to nearest even, at the bottom of the sum.
+    magic = np.float32(0.5)
+
+    @compiled
+    def to_f16(value: Any) -> Any:
+        bits = bits_of_float32(value)
+        magnitude = bits & np.uint32(0x7FFF_FFFF)
+        odd = (magnitude >> np.uint32(13)) & np.uint32(1)
+        normal = np.uint32(magnitude - np.uint32(0x3800_0000) + np.uint32(0xFFF) + odd) >> np.uint32(13)
+        small = bits_of_float32(float32_of(magnitude) + magic) - np.uint32(0x3F00_0000)
+        code = np.uint32(small) if magnitude < np.uint32(0x3880_0000) else np.uint32(normal)
+        # From 65520 on the nearest is infinity.
+        if magnitude >= np.uint32(0x477F_F000):
+            code = np.uint32(0x7C00)
+        code = np.uint32(code | ((bits >> np.uint32(16)) & np.uint32(0x8000)))
+        return code if value == value else nan
+
+    return to_f16
+
+
+@cache
+def _result(kind: str, ftz: bool, sat: bool, relu: bool) -> Scalar:
+    """Compiled: bits (NaN already canonical) -> bits after flushing, clamping to [0, 1] or clearing negatives."""
+    form = FORMATS[kind]
+    body, sign = np.uint32(0x7FFF), np.uint32(0x8000)
+    infinity, normal = np.uint32(form.infinity or 0), np.uint32(1 << form.mantissa)
+    one, zero = np.uint32(form.bias << form.mantissa), np.uint32(0)
+
+    @compiled
+    def finish(code: Any) -> Any:
+        bits = np.uint32(code)
+        if ftz and (bits & body) < normal:
+            bits &= sign
+        if sat:
+            if (bits & sign) != zero or bits > infinity:
+                return zero
+            return min(bits, one)
+        if relu and (bits & sign) != zero and (bits & body) <= infinity:
+            return zero
+        return bits
+
+    return finish
+
+
+# Sums and products of f16, and sums of bf16, in float32: exact, or far enough from a rounding boundary.
+_IN_FLOAT32: dict[str, Scalar] = {
+    "add": compiled(lambda a, b: a + b),
+    "sub": compiled(lambda a, b: a - b),
+    "mul": compiled(lambda a, b: a * b),
+}
+_IN_FLOAT64: dict[str, Scalar] = {
+    "mul": compiled(lambda a, b: np.float64(a) * np.float64(b)),
+    "fma": compiled(lambda a, b, c: odd_sum(np.float64(a) * np.float64(b), np.float64(c))),
+}
+OUTSIDE = np.uint16(0x7FFF)
+ARITY = {"add": 2, "sub": 2, "mul": 2, "fma": 3}
+
+
+def _core(name: str, kind: str) -> tuple[Scalar, Scalar]:
+    """The operation, and what rounds its result to the type."""
+    if name in ("add", "sub") or (name == "mul" and kind == "f16"):
+        return _IN_FLOAT32[name], float32_to_half(kind)
+    return _IN_FLOAT64[name], narrower(kind)
+
+
+@cache
+def arithmetic(
+    name: str, kind: str, ftz: bool = False, sat: bool = False, relu: bool = False, oob: bool = False
+) -> Operation:
+    """add, sub, mul or fma of f16 or bf16 over rows of 16 bits: `operation(*inputs, out)`.
+
+    With `oob` an fma with the NaN that marks a place outside a tensor (`OUTSIDE`) gives 0.
+    """
+    if name not in ARITY:
+        raise MisuseError(unknown(f"{kind} operation", name, ARITY))
+    (core, narrow), load, finish = _core(name, kind), half_to_float32(kind, ftz), _result(kind, ftz, sat, relu)
+    shapes: dict[int, Scalar] = {
+        2: lambda a, b: finish(narrow(core(load(a), load(b)))),
+        3: lambda a, b, c: (
+            np.uint32(0) if oob and (a == OUTSIDE or b == OUTSIDE) else finish(narrow(core(load(a), load(b), load(c))))
+        ),
+    }
+    key = "_".join([name, kind] + ["ftz"] * ftz + ["sat"] * sat + ["relu"] * relu + ["oob"] * oob)
+    return row_kernel(key, compiled(shapes[ARITY[name]]), ARITY[name])
+
+
+def packed(operation: Operation, lane_bits: int) -> Operation:
+    """An operation over rows of lanes, as one over rows of registers that hold several lanes each."""
+    lane = np.dtype(f"uint{lane_bits}")
+
+    def on_lanes(*rows: Row) -> None:
+        shape = rows[-1].shape
+        operation(*(_lanes(row, lane, shape) for row in rows))
+
+    return on_lanes
+
+
+def _lanes(row: Row, lane: Any, shape: Any) -> Row:
+    if row.ndim == 0:
+        row = np.full(shape, row)
+    return row.view(lane)

@@ -1,0 +1,63 @@
+"""Compiled row kernels: a scalar function over bits becomes one pass over register rows.
+
+A row is a one-dimensional array; inputs may also be NumPy scalars (immediates), which every lane reads. Numba keeps
+compiled code on disk; its key includes a digest of this package's sources, so that a change anywhere here is seen.
+"""
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numba import njit, types
+from numba.extending import overload
+
+Row = Any
+Operation = Callable[..., Any]
+
+
+def _at(row: Row, lane: int) -> Any:
+    """The value that a lane reads from a row or from a scalar."""
+    raise NotImplementedError("only compiled code reads lanes")
+
+
+@overload(_at, strict=False)
+def _compiled_at(row: Any, lane: Any) -> Any:
+    if not isinstance(row, types.Array):
+        return lambda row, lane: row
+    if row.ndim == 0:
+        return lambda row, lane: row[()]
+    return lambda row, lane: row[lane]
+
+
+@cache
+def _digest() -> str:
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+
+
+def _source(name: str, inputs: int, outputs: int) -> str:
+    reads = [f"in{i}" for i in range(inputs)]
+    writes = [f"out{i}" for i in range(outputs)]
+    arguments = ", ".join(f"at({read}, lane)" for read in reads)
+    targets = ", ".join(f"{write}[lane]" for write in writes)
+    return (
+        f"def {name}({', '.join(reads + writes)}):\n"
+        f"    for lane in range(out0.size):\n"
+        f"        {targets} = scalar({arguments})\n"
+    )
+
+
+def row_kernel(name: str, scalar: Operation, inputs: int, outputs: int = 1) -> Operation:
+    """`scalar`, a compiled function of `inputs` values giving `outputs`, as `kernel(*inputs, *outputs)` over rows.
+
+    `name` must tell this kernel from every other one, modifiers included: it is what the kept machine code is found by.
+    Outputs may be the same rows as inputs.
+    """
+    space: dict[str, Any] = {"scalar": scalar, "at": _at, "__name__": __name__}
+    unique = f"{name}_{_digest()}"
+    # The file's own name lets numba find a place to keep the machine code.
+    exec(compile(_source(unique, inputs, outputs), __file__, "exec"), space)
+    kernel: Operation = njit(cache=True, nogil=True, error_model="numpy")(space[unique])
+    return kernel

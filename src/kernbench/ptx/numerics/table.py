@@ -1,0 +1,271 @@
+"""Which function gives an instruction its meaning: from the ISA table's meaning and modifiers to one over rows.
+
+Every function takes the instruction's sources in operand order, then its destinations: `function(*sources, *targets)`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.errors import MisuseError, unknown
+from kernbench.ptx.numerics import (
+    approximate,
+    bitwise,
+    compare,
+    convert,
+    convert_packed,
+    extremes,
+    floats,
+    half,
+    integer,
+    permute,
+)
+from kernbench.ptx.numerics.loops import Operation, Row
+from kernbench.ptx.types import TYPES
+
+Mods = Mapping[str, str]
+Factory = Callable[[Mods], Operation]
+
+
+def _spread(kind: str, make: Callable[[str], Operation]) -> Operation:
+    """The operation of a packed type, from that of its lanes; of a plain one, as it is."""
+    known = TYPES[kind]
+    if known.lanes == 1:
+        return make(kind)
+    return half.packed(make(known.lane), known.bits // known.lanes)
+
+
+def _float_arithmetic(name: str) -> Factory:
+    def factory(mods: Mods) -> Operation:
+        rnd, ftz, sat, relu = mods.get("rnd", "rn"), "ftz" in mods, "sat" in mods, "relu" in mods
+
+        def of_lane(kind: str) -> Operation:
+            if kind in ("f16", "bf16"):
+                return half.arithmetic(name, kind, ftz, sat, relu, "oob" in mods)
+            return floats.arithmetic(name, kind, rnd, ftz, sat)
+
+        operation = _spread(mods["type"], of_lane)
+        return _mixed(operation, name, mods["atype"]) if "atype" in mods else operation
+
+    return factory
+
+
+def _mixed(operation: Operation, name: str, source: str) -> Operation:
+    """An f32 operation whose first operand (of fma: first two) is a half."""
+    widen = convert.convert("f32", source)
+    count = 2 if name == "fma" else 1
+
+    def with_halves(*rows: Row) -> None:
+        out = rows[-1]
+        wide = [np.empty(out.shape, np.uint32) for _ in range(count)]
+        for narrow, row in zip(rows, wide, strict=False):
+            widen(narrow, row)
+        operation(*wide, *rows[count:])
+
+    return with_halves
+
+
+def _division(mods: Mods) -> Operation:
+    if "mode" in mods:
+        return approximate.divide(mods["mode"], "ftz" in mods)
+    return _float_arithmetic("div")(mods)
+
+
+def _root(name: str) -> Factory:
+    exact = _float_arithmetic(name) if name in floats.ARITY else None
+
+    def factory(mods: Mods) -> Operation:
+        if exact is None or "mode" in mods:
+            return _spread(mods["type"], lambda kind: approximate.approximate(name, kind, "ftz" in mods))
+        return exact(mods)
+
+    return factory
+
+
+def _float_extreme(name: str) -> Factory:
+    def factory(mods: Mods) -> Operation:
+        def of_lane(kind: str, inputs: int = 2) -> Operation:
+            flags = ("ftz" in mods, "NaN" in mods, "xorsign" in mods, "abs" in mods)
+            return extremes.extreme(name, kind, *flags, inputs)
+
+        two, three = _spread(mods["type"], of_lane), None
+        if mods["type"] == "f32" and "xorsign" not in mods:
+            three = of_lane("f32", 3)
+        if three is None:
+            return two
+        return lambda *rows: (two if len(rows) == 3 else three)(*rows)
+
+    return factory
+
+
+def _integer_extreme(name: str) -> Factory:
+    return lambda mods: _spread(mods["type"], lambda kind: integer.extreme(name, kind, "relu" in mods))
+
+
+def _integer_sum(name: str) -> Factory:
+    def factory(mods: Mods) -> Operation:
+        if "sat" in mods:
+            return integer.saturating(name, mods["type"])
+        return _spread(mods["type"], lambda kind: integer.wrapping(name))
+
+    return factory
+
+
+def _carry(name: str) -> Factory:
+    """With the flag last among sources where `reads` (addc, subc, madc) and last among targets where `cc`."""
+
+    def factory(mods: Mods) -> Operation:
+        reads, writes = "reads" in mods, "cc" in mods
+        if not (reads or writes):
+            raise MisuseError(f"{name}: a carry form reads or writes the flag; give cc, reads, or both")
+        if name == "mad":
+            return integer.carrying_multiply_add(mods["type"], mods["part"], reads, writes)
+        return integer.carrying(name, int(mods["type"][1:]), reads, writes)
+
+    return factory
+
+
+def _sign(name: str) -> Factory:
+    return lambda mods: _spread(mods["type"], lambda kind: extremes.sign_operation(name, kind, "ftz" in mods))
+
+
+def _lop3(mods: Mods) -> Operation:
+    """The table stands among the sources, an immediate."""
+    if "bool" in mods:
+        return _lop3_predicate(mods["bool"])
+    return lambda a, b, c, lut, out: bitwise.lop3(int(lut) & 0xFF)(a, b, c, out)
+
+
+def _lop3_predicate(name: str) -> Operation:
+    join = np.logical_or if name == "or" else np.logical_and
+
+    def operation(a: Row, b: Row, c: Row, lut: Row, q: Row, out: Row, p: Row) -> None:
+        before = np.array(q)
+        bitwise.lop3(int(lut) & 0xFF)(a, b, c, out)
+        join(out != 0, before, out=p)
+
+    return operation
+
+
+def _set_predicate(mods: Mods) -> Operation:
+    """Targets p and, where the instruction has it, q; of a packed type p for the low half and q for the high one."""
+    known, name, ftz = TYPES[mods["type"]], mods["cmp"], "ftz" in mods
+    if known.lanes == 2:
+        return compare.set_predicate_pair(name, known.lane, mods.get("bool", ""), ftz)
+    if "bool" in mods:
+        return compare.set_predicate(name, mods["type"], mods["bool"], ftz)
+    test = compare.compare(name, mods["type"], ftz)
+
+    def both(*rows: Row) -> None:
+        test(*rows[:3])
+        if len(rows) == 4:
+            np.logical_not(rows[2], out=rows[3])
+
+    both.single = test  # type: ignore[attr-defined]
+    return both
+
+
+def _set_value(mods: Mods) -> Operation:
+    known, ftz, combine = TYPES[mods["type"]], "ftz" in mods, mods.get("bool", "")
+    if known.lanes == 2:
+        return compare.set_value_pair(mods["cmp"], known.lane, mods["dtype"], ftz, combine)
+    return compare.set_value(mods["cmp"], mods["type"], mods["dtype"], ftz, combine)
+
+
+def _convert(mods: Mods) -> Operation:
+    flags = {name: name in mods for name in ("ftz", "sat", "satfinite", "relu")}
+    return convert.convert(mods["dtype"], mods["atype"], mods.get("rnd", ""), **flags)
+
+
+def _convert_packed(mods: Mods) -> Operation:
+    return convert_packed.convert(
+        mods["dtype"], mods["atype"], mods["rnd"], satfinite="satfinite" in mods, relu="relu" in mods
+    )
+
+
+FACTORIES: dict[str, Factory] = {
+    "add.int": _integer_sum("add"),
+    "sub.int": _integer_sum("sub"),
+    "neg.int": lambda mods: integer.wrapping("neg"),
+    "abs.int": lambda mods: integer.absolute(mods["type"]),
+    "mul.int": lambda mods: integer.multiply(mods["type"], mods["part"]),
+    "mad.int": lambda mods: integer.multiply_add(mods["type"], mods["part"], "sat" in mods),
+    "mul24": lambda mods: integer.multiply24(mods["type"], mods["part"]),
+    "mad24": lambda mods: integer.multiply_add24(mods["type"], mods["part"], "sat" in mods),
+    "sad": lambda mods: integer.absolute_difference(mods["type"]),
+    "div.int": lambda mods: integer.divide("div", mods["type"]),
+    "rem.int": lambda mods: integer.divide("rem", mods["type"]),
+    "min.int": _integer_extreme("min"),
+    "max.int": _integer_extreme("max"),
+    "add.carry": _carry("add"),
+    "sub.carry": _carry("sub"),
+    "mad.carry": _carry("mad"),
+    "dp4a": lambda mods: integer.dot_product("dp4a", mods["atype"], mods["btype"]),
+    "dp2a": lambda mods: integer.dot_product("dp2a", mods["atype"], mods["btype"], mods["part"] == "hi"),
+    "and": lambda mods: bitwise.logic("and"),
+    "or": lambda mods: bitwise.logic("or"),
+    "xor": lambda mods: bitwise.logic("xor"),
+    "not": lambda mods: bitwise.logic("not"),
+    "cnot": lambda mods: bitwise.logical_not,
+    "lop3": _lop3,
+    "shl": lambda mods: bitwise.shift_left(int(mods["type"][1:])),
+    "shr": lambda mods: bitwise.shift_right(mods["type"]),
+    "shf": lambda mods: bitwise.funnel_shift(mods["dir"], mods["mode"]),
+    "bfe": lambda mods: bitwise.extract_field(mods["type"]),
+    "bfi": lambda mods: bitwise.insert_field(int(mods["type"][1:])),
+    "bfind": lambda mods: bitwise.find_leading(mods["type"], "shiftamt" in mods),
+    "brev": lambda mods: bitwise.bit_count("brev", int(mods["type"][1:])),
+    "clz": lambda mods: bitwise.bit_count("clz", int(mods["type"][1:])),
+    "popc": lambda mods: bitwise.bit_count("popc", int(mods["type"][1:])),
+    "fns": lambda mods: bitwise.find_nth_set(),
+    "szext": lambda mods: bitwise.sign_extend(mods["type"], mods["mode"]),
+    "bmsk": lambda mods: bitwise.bit_mask(mods["mode"]),
+    "prmt": lambda mods: permute.permute(mods.get("mode", "")),
+    "add.float": _float_arithmetic("add"),
+    "sub.float": _float_arithmetic("sub"),
+    "mul.float": _float_arithmetic("mul"),
+    "fma": _float_arithmetic("fma"),
+    "div.float": _division,
+    "rcp": _root("rcp"),
+    "sqrt": _root("sqrt"),
+    "rsqrt": _root("rsqrt"),
+    "sin": _root("sin"),
+    "cos": _root("cos"),
+    "lg2": _root("lg2"),
+    "ex2": _root("ex2"),
+    "tanh": _root("tanh"),
+    "abs.float": _sign("abs"),
+    "neg.float": _sign("neg"),
+    "min.float": _float_extreme("min"),
+    "max.float": _float_extreme("max"),
+    "testp": lambda mods: compare.classify(mods["op"], mods["type"]),
+    "copysign": lambda mods: compare.copy_sign(mods["type"]),
+    "setp": _set_predicate,
+    "set": _set_value,
+    "selp": lambda mods: compare.select(),
+    "slct": lambda mods: compare.select_by_sign(mods["ctype"], "ftz" in mods),
+    "cvt": _convert,
+    "cvt.packed": _convert_packed,
+    "cvt.pack": lambda mods: convert_packed.pack_integers(mods["dtype"], "ctype" in mods),
+}
+
+
+def operation(meaning: str, mods: Mods) -> Operation:
+    """The function over rows for a resolved instruction: `function(*sources, *targets)`.
+
+    Sources may be zero-dimensional (immediates). For carries, `mods` has "reads" beside the instruction's own where the
+    flag is read, and the flag, a bool row, is the last source and the last target.
+    """
+    if meaning not in FACTORIES:
+        raise MisuseError(unknown("meaning of a lane-wise instruction", meaning, FACTORIES))
+    return FACTORIES[meaning](mods)
+
+
+def numpy_equivalent(meaning: str, mods: Mods) -> tuple[Any, type] | None:
+    """(ufunc, float type) where one NumPy pass over views of the rows differs only in which NaN it gives; else None."""
+    plain = not {"ftz", "sat", "relu", "atype"} & set(mods) and mods.get("rnd", "rn") == "rn" and "mode" not in mods
+    name, _, kind = meaning.partition(".")
+    if kind != "float" or not plain:
+        return None
+    return floats.NUMPY_EQUIVALENT.get((name, mods["type"]))
