@@ -21,8 +21,9 @@ class OperandRule:
     type's name, or "{slot}" for the type chosen in a slot, with a suffix for derived widths: "{type}*2" twice as wide,
     "{type}/4" a quarter of the bits; "addr" for addresses. `shape` says what may stand there: "reg", "imm", "reg|imm",
     "sym" (also a variable, function or special register), "pred" (a predicate, perhaps negated), "vec1" to "vec128",
-    "vec{slot}", "addr", "tensor" (an address with coordinates), "pair", "label", "callee", "args". `second` is the rule
-    of a pair's second half. `wider` allows registers wider than the type; `when` names the slot that brings the operand.
+    "vec{slot}", "vec{any}", "addr", "tensor" (an address with coordinates), "pair", "label", "callee", "args". `second`
+    is the rule of a pair's second half. `wider` allows registers wider than the type; `when` names the slot that
+    brings the operand.
     """
 
     name: str

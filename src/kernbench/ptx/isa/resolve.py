@@ -4,6 +4,7 @@ Modifiers are taken in any order, as ptxas takes them: each goes to the first fr
 slots with the same choices (the two types of a conversion) depend on the order.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -31,7 +32,7 @@ _ALLOWED: dict[str, frozenset[str]] = {
     "imm": frozenset(("number",)),
     "reg|imm": frozenset(("name", "number")),
     "sym": frozenset(("name", "number", "offset")),
-    "pred": frozenset(("name", "not")),
+    "pred": frozenset(("name", "not", "number")),
     "addr": frozenset(("addr",)),
     "tensor": frozenset(("tensor",)),
     "label": frozenset(("name",)),
@@ -110,13 +111,27 @@ def _type(text: str, mods: dict[str, str]) -> str:
     return f"{kind}{bits}"
 
 
+_COUNT = re.compile(r"vec\{(\w+?)(?:([*/])(\d+))?\}")
+
+
 def _shape(shape: str, mods: dict[str, str], rule: OperandRule) -> str:
-    if not shape.startswith("vec{"):
+    match = _COUNT.fullmatch(shape)
+    if match is None or match[1] == "any":
         return shape
-    modifier = mods.get(shape[4:-1])
-    if modifier is None:
+    length = _length(match[1], mods)
+    if length is None:
         return "reg" if rule.role == "d" else "reg|imm"
-    return f"vec{modifier[1:]}"
+    if match[2]:
+        length = length * int(match[3]) if match[2] == "*" else length // int(match[3])
+    return f"vec{length}"
+
+
+def _length(name: str, mods: dict[str, str]) -> int | None:
+    """The number in slot `name` (`v4`, `x16`), the n of slot `shape`, or None where the slot is empty."""
+    if name == "n":
+        return int(mods["shape"].split("n")[1].split("k")[0])
+    modifier = mods.get(name)
+    return None if modifier is None else int(modifier[1:])
 
 
 def _match(rules: tuple[OperandRule, ...], shapes: tuple[str, ...]) -> tuple[OperandRule, ...] | None:
@@ -136,7 +151,7 @@ def fits(rule: OperandRule, shape: str) -> bool:
     if rule.shape == "pair":
         return shape == "pair" or (shape == "name" and rule.second is not None and rule.second.optional)
     if rule.shape.startswith("vec"):
-        return shape == rule.shape or shape == "name"
+        return shape == rule.shape or shape == "name" or (rule.shape == "vec{any}" and shape.startswith("vec"))
     return shape in _ALLOWED[rule.shape]
 
 

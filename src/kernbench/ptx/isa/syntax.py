@@ -4,11 +4,12 @@ Modifiers, separated by spaces: `type:u32|s32` is a slot named `type` that must 
 may, `ftz?` a slot whose only modifier is its name.
 
 Operands, separated by commas: `=d` is written, `+d` read and written, `a` read; `[a]` an address, `<a>` an address
-with coordinates. After the name: `!` registers only, `#` immediates only, `&` also symbols and special registers, `~`
-registers may be wider than the type, `*4` a vector of four, `*vec` a vector as long as slot `vec` says, `:u32` the type (a
-scalar type, or a slot; without it slot `type`; `:type*2` and `:type/4` widen and narrow it), `@slot` there when that slot
-is filled, `?` optional. `=d|p:pred` is a pair, `=d|p:pred?` one whose second half may be missing. `->l` is a label,
-`->f()` a callee, `(args)` a list.
+with coordinates. After the name, in this order: `!` registers only, `#` immediates only, `&` also symbols and special
+registers, `~` registers may be wider than the type; `*4` a vector of four, `*vec` one as long as slot `vec` says
+(`v4`, `x4`), `*num*2` twice as long, `*n/2` half of the n in slot `shape` (`m64n128k16`), `*any` of any length; `:u32`
+the type: a scalar type or a slot, without it slot `type`, and `:type*2` and `:type/4` widen and narrow it; `@slot`
+there when that slot is filled; `?` optional. `=d|p:pred` is a pair, `=d|p:pred?` one whose second half may be missing.
+`->l` is a label, `->f()` a callee, `(args)` a list.
 """
 
 import re
@@ -18,7 +19,7 @@ from kernbench.ptx.types import TYPES
 
 _OPERAND = re.compile(
     r"(?P<role>=|\+|->)?(?P<open>[\[<(]?)(?P<name>\w+)(?P<close>[\])>]?)(?P<flags>[!#&~]*)(?P<call>\(\))?"
-    r"(?:\*(?P<count>\w+))?(?::(?P<type>[\w]+(?:[*/]\d+)?))?(?:@(?P<when>\w+))?(?P<optional>\?)?"
+    r"(?:\*(?P<count>\w+(?:[*/]\d+)?))?(?::(?P<type>[\w]+(?:[*/]\d+)?))?(?:@(?P<when>\w+))?(?P<optional>\?)?"
 )
 _ROLES = {"=": "d", "+": "da", None: "a"}
 _SHAPES = {"!": "reg", "#": "imm", "&": "sym"}
@@ -100,9 +101,8 @@ def _single(text: str, slots: set[str]) -> OperandRule:
         shape = "addr" if match["open"] == "[" else "tensor"
         return OperandRule(name, "addr", "addr", shape, optional, False, when)
     type_text = _type(match["type"], slots)
-    return OperandRule(
-        name, _ROLES[match["role"]], type_text, _shape(match, type_text, slots), optional, "~" in match["flags"], when
-    )
+    wider = "~" in match["flags"]
+    return OperandRule(name, _ROLES[match["role"]], type_text, _shape(match, type_text), optional, wider, when)
 
 
 def _type(text: str | None, slots: set[str]) -> str:
@@ -114,9 +114,9 @@ def _type(text: str | None, slots: set[str]) -> str:
     return base
 
 
-def _shape(match: re.Match[str], type_text: str, slots: set[str]) -> str:
+def _shape(match: re.Match[str], type_text: str) -> str:
     if count := match["count"]:
-        return f"vec{{{count}}}" if count in slots else f"vec{count}"
+        return f"vec{count}" if count.isdigit() else f"vec{{{count}}}"
     for flag in match["flags"]:
         if flag in _SHAPES:
             return _SHAPES[flag]

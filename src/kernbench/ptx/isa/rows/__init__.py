@@ -6,11 +6,16 @@ from kernbench.ptx.isa.rows import (
     compare,
     control,
     convert,
+    copy,
     floating,
     integer,
     logic,
+    matrix,
+    mbarrier,
     memory,
+    tcgen05,
     warp,
+    wgmma,
 )
 
 GROUPS = (
@@ -24,4 +29,9 @@ GROUPS = (
     warp.group,
     barrier.group,
     control.group,
+    matrix.group,
+    copy.group,
+    mbarrier.group,
+    wgmma.group,
+    tcgen05.group,
 )

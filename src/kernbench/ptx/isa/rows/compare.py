@@ -25,8 +25,8 @@ for cmp, types, since, sm in _NUMBERS:
     row("set", f"{cmp} dtype:u32|s32|f32 {types}", "=d:dtype, a, b", since=since, sm=sm)
     row("set", f"{cmp} bool:{_BOOL} dtype:u32|s32|f32 {types}", "=d:dtype, a, b, c:pred", since=since, sm=sm)
 for types, since, sm, pair in (
-    ("ftz? type:f16", "4.2", 53, "=p:pred|q:pred?"),
-    ("type:bf16", "7.8", 90, "=p:pred|q:pred?"),
+    ("ftz? type:f16", "4.2", 53, "=p:pred"),
+    ("type:bf16", "7.8", 90, "=p:pred"),
     ("ftz? type:f16x2", "4.2", 53, "=p:pred|q:pred"),
     ("type:bf16x2", "7.8", 90, "=p:pred|q:pred"),
 ):

@@ -6,8 +6,8 @@ from kernbench.ptx.isa.syntax import Group
 group = Group("Moves and conversions", "convert")
 row = group.row
 
-row("mov", f"type:{BITS}|u16|u32|u64|s16|s32|s64|f16|bf16|f32|f64", "=d, a&", cost="move")
-row("mov", "type:pred", "=d, a&", cost="move")
+row("mov", f"type:{BITS}|u16|u32|u64|s16|s32|s64|f32|f64", "=d, a&", cost="move")
+row("mov", "type:pred", "=d:pred, a:pred", cost="move")
 row("mov", "type:b128", "=d, a!", since="8.3", sm=70, cost="move")
 row("mov", "type:u32|b32 vec:v4", "=d*vec, a!", cost="move")
 row("mov", "type:b16|b32|b64", "=d, a*2:type/2", "pack", cost="move")
@@ -19,11 +19,26 @@ row("mov", "type:b128", "=d, a*4:b32", "pack", since="8.3", sm=70, cost="move")
 row("mov", "type:b128", "=d*2:b64, a!", "unpack", since="8.3", sm=70, cost="move")
 row("mov", "type:b128", "=d*4:b32, a!", "unpack", since="8.3", sm=70, cost="move")
 
+# integer type -> those that hold values outside it
+_SATURATING = {
+    "u8": "u16|u32|u64|s8|s16|s32|s64",
+    "u16": "u32|u64|s8|s16|s32|s64",
+    "u32": "u64|s8|s16|s32|s64",
+    "u64": "s8|s16|s32|s64",
+    "s8": "u8|u16|u32|u64|s16|s32|s64",
+    "s16": "u16|u32|u64|s32|s64",
+    "s32": "u32|u64|s64",
+    "s64": "u64",
+}
 _ONE = "=d~:dtype, a~:atype"
-row("cvt", f"sat? dtype:{INT8} atype:{INT8}", _ONE)
-row("cvt", f"rnd:{RND} ftz? sat? dtype:f16|f32|f64 atype:{INT8}", _ONE)
+row("cvt", f"dtype:{INT8} atype:{INT8}", "=d~:dtype, a~&:atype")
+for dtype, atypes in _SATURATING.items():
+    row("cvt", f"sat dtype:{dtype} atype:{atypes}", _ONE)
+row("cvt", f"rnd:{RND} ftz? sat? dtype:f32 atype:{INT8}", _ONE)
+row("cvt", f"rnd:{RND} sat? dtype:f16|f64 atype:{INT8}", _ONE)
 row("cvt", f"rnd:{RND} dtype:bf16 atype:{INT8}", _ONE, since="7.8", sm=90)
-row("cvt", f"rnd:{RNI} ftz? sat? dtype:{INT8} atype:f16|f32|f64", _ONE)
+row("cvt", f"rnd:{RNI} ftz? sat? dtype:{INT8} atype:f32", _ONE)
+row("cvt", f"rnd:{RNI} sat? dtype:{INT8} atype:f16|f64", _ONE)
 row("cvt", f"rnd:{RNI} dtype:{INT8} atype:bf16", _ONE, since="7.8", sm=90)
 row("cvt", f"rnd:{RND} ftz? sat? dtype:f32 atype:f64", _ONE)
 row("cvt", f"rnd:{RND} sat? dtype:f16 atype:f64", _ONE)
@@ -31,14 +46,14 @@ row("cvt", f"rnd:{RND} ftz? sat? dtype:f16 atype:f32", _ONE)
 row("cvt", "ftz? sat? dtype:f32 atype:f16", _ONE)
 row("cvt", "ftz? sat? dtype:f64 atype:f32", _ONE)
 row("cvt", "sat? dtype:f64 atype:f16", _ONE)
-for kind in ("f16", "f32", "f64"):
-    row("cvt", f"rnd?:{RNI} ftz? sat? dtype:{kind} atype:{kind}", _ONE)
+row("cvt", f"rnd?:{RNI} ftz? sat? dtype:f32 atype:f32", _ONE)
+row("cvt", f"rnd?:{RNI} sat? dtype:f16 atype:f16", _ONE)
+row("cvt", f"rnd?:{RNI} sat? dtype:f64 atype:f64", _ONE)
 row("cvt", "dtype:f32 atype:bf16", _ONE, since="7.1", sm=80)
 row("cvt", f"rnd?:{RNI} dtype:bf16 atype:bf16", _ONE, since="7.8", sm=90)
-row("cvt", f"rnd:{RND} sat? dtype:bf16 atype:f16|f64", _ONE, since="7.8", sm=90)
-row("cvt", f"rnd:{RND} sat? dtype:f16 atype:bf16", _ONE, since="7.8", sm=90)
+row("cvt", f"rnd:{RND} dtype:bf16 atype:f16|f32|f64", _ONE, since="7.8", sm=90)
+row("cvt", f"rnd:{RND} dtype:f16 atype:bf16", _ONE, since="7.8", sm=90)
 row("cvt", "dtype:f64 atype:bf16", _ONE, since="7.8", sm=90)
-row("cvt", f"rnd:{RND} sat? dtype:bf16 atype:f32", _ONE, since="7.8", sm=90)
 row("cvt", "rnd:rn|rz relu? satfinite? dtype:f16|bf16 atype:f32", "=d:dtype, a:atype", since="7.0", sm=80)
 _TWO = "=d:dtype, a:atype, b:atype"
 row("cvt", "rnd:rn|rz relu? satfinite? dtype:f16x2|bf16x2 atype:f32", _TWO, "cvt.packed", since="7.0", sm=80)
@@ -135,6 +150,6 @@ row(
 )
 
 _SPACES = "const|global|local|shared|shared::cta|shared::cluster|param|param::entry"
-row("cvta", f"space:{_SPACES} type:u32|u64", "=d, a&", since="2.0", sm=20)
-row("cvta", f"to space:{_SPACES} type:u32|u64", "=d, a", since="2.0", sm=20)
+row("cvta", f"space:{_SPACES} type:u64", "=d, a&", since="2.0", sm=20)
+row("cvta", f"to space:{_SPACES} type:u64", "=d, a", since="2.0", sm=20)
 row("isspacep", f"space:{_SPACES}", "=p:pred, a!:u64", since="2.0", sm=20)

@@ -32,7 +32,7 @@ row("fma", f"rnd:rn ftz? relu type:{HALF}", "=d, a, b, c", since="7.0", sm=80, c
 row("fma", f"rnd:rn relu? type:{BRAIN}", "=d, a, b, c", since="7.0", sm=80, cost="half")
 row("fma", f"rnd:rn oob relu? type:{HALF}|{BRAIN}", "=d, a, b, c", since="8.1", sm=90, cost="half")
 row("fma", f"rnd:{RND} sat? type:f32 atype:f16|bf16", "=d, a!:atype, b!:atype, c", since="8.6", sm=100, family="100f")
-row("mad", f"rnd?:{RND} ftz? sat? type:f32", "=d, a, b, c", "fma")
+row("mad", f"rnd:{RND} ftz? sat? type:f32", "=d, a, b, c", "fma")
 row("mad", f"rnd:{RND} type:f64", "=d, a, b, c", "fma", cost="double")
 
 row("div", "mode:approx|full ftz? type:f32", "=d, a, b", "div.float", cost="special")

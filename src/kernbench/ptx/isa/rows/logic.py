@@ -7,9 +7,9 @@ group = Group("Logic, shifts and bit fields", "int")
 row = group.row
 
 row("and or xor", f"type:{BITS}", "=d, a, b")
-row("and or xor", "type:pred", "=d, a, b")
+row("and or xor", "type:pred", "=d:pred, a:pred, b:pred")
 row("not", f"type:{BITS}", "=d, a")
-row("not", "type:pred", "=d, a")
+row("not", "type:pred", "=d:pred, a:pred")
 row("cnot", f"type:{BITS}", "=d, a")
 row("lop3", "type:b32", "=d, a, b, c, lut#:u32", since="4.3", sm=50)
 row("lop3", "bool:or|and type:b32", "=d|p:pred, a, b, c, lut#:u32, q:pred", since="8.2", sm=70)

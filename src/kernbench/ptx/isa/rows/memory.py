@@ -8,52 +8,52 @@ row = group.row
 
 _SPACE = "space?:global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func"
 _STORED = "space?:global|shared|shared::cta|shared::cluster|local|param|param::func"
-_ORDERED = "space?:global|shared|shared::cta|shared::cluster"
+_SHARED = "space:shared|shared::cta|shared::cluster"
 _L1 = "l1?:L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"
 _L2 = "l2?:L2::evict_normal|L2::evict_first|L2::evict_last"
 _HINT = "hint?:L2::cache_hint"
 _FETCH = "fetch?:L2::64B|L2::128B|L2::256B"
-_TYPE = f"vec?:v2|v4|v8 type:{LOADED}"
-_LOAD = "=d~*vec, [a], policy:b64@hint"
-_STORE = "[a], b~*vec, policy:b64@hint"
+_SMALL = "b8|b16|b32|u8|u16|u32|s8|s16|s32|f32"
+_LARGE = "b64|u64|s64|f64"
+# the vector and type of an access, what it reads or writes, and where it exists
+_WIDTHS = (
+    (f"vec?:v2|v4 type:{_SMALL}", "~*vec", "1.0", 10, False),
+    (f"vec?:v2 type:{_LARGE}", "~*vec", "1.0", 10, False),
+    ("type:b128", "!", "8.3", 70, False),
+    ("vec:v8 type:b32|u32|s32|f32", "*vec", "8.8", 100, True),
+    ("vec:v4 type:b64|u64|s64|f64", "*vec", "8.8", 100, True),
+)
 
-row("ld", f"sem?:weak {_SPACE} cop?:ca|cg|cs|lu|cv {_L1} {_L2} {_HINT} {_FETCH} unified? {_TYPE}", _LOAD)
-row("ld", f"sem:volatile {_SPACE} {_FETCH} {_TYPE}", _LOAD)
-row(
-    "ld",
-    f"sem:relaxed|acquire scope:{SCOPE} {_ORDERED} {_L1} {_L2} {_HINT} {_FETCH} {_TYPE}",
-    _LOAD,
-    since="6.0",
-    sm=70,
-)
-row("ld", f"mmio sem:relaxed|acquire scope:sys space?:global {_TYPE}", _LOAD, since="8.2", sm=70)
-row("ld", f"sem?:weak space:global cop?:ca|cg|cs nc {_L1} {_L2} {_HINT} {_FETCH} {_TYPE}", _LOAD, since="3.1", sm=32)
-row("ldu", f"space?:global {_TYPE}", "=d~*vec, [a]", "ld", since="2.0", sm=20)
-for modifiers in (
-    f"sem?:weak {_SPACE} cop?:ca|cg|cs|lu|cv {_L1} {_L2} {_HINT} {_FETCH} type:b128",
-    f"sem:relaxed|acquire scope:{SCOPE} {_ORDERED} {_L1} {_L2} {_HINT} {_FETCH} type:b128",
-    f"space:global cop?:ca|cg|cs nc {_L1} {_L2} {_HINT} {_FETCH} type:b128",
-):
-    row("ld", modifiers, "=d, [a], policy:b64@hint", since="8.3", sm=70)
-
-row("st", f"sem?:weak {_STORED} cop?:wb|cg|cs|wt {_L1} {_L2} {_HINT} {_TYPE}", _STORE)
-row("st", f"sem:volatile {_STORED} {_TYPE}", _STORE)
-row("st", f"sem:relaxed|release scope:{SCOPE} {_ORDERED} {_L1} {_L2} {_HINT} {_TYPE}", _STORE, since="6.0", sm=70)
-row("st", f"mmio sem:relaxed|release scope:sys space?:global {_TYPE}", _STORE, since="8.2", sm=70)
-row(
-    "st",
-    f"sem?:weak {_STORED} cop?:wb|cg|cs|wt {_L1} {_L2} {_HINT} type:b128",
-    "[a], b!, policy:b64@hint",
-    since="8.3",
-    sm=70,
-)
-row(
-    "st",
-    f"sem:relaxed|release scope:{SCOPE} {_ORDERED} {_L1} {_L2} {_HINT} type:b128",
-    "[a], b!, policy:b64@hint",
-    since="8.3",
-    sm=70,
-)
+for width, value, since, sm, wide in _WIDTHS:
+    load, store = f"=d{value}, [a], policy:b64@hint", f"[a], b{value}, policy:b64@hint"
+    place = {"since": since, "sm": sm}
+    evict = f"{_L1} {_L2} {_HINT}" if wide else f"{_L1} {_HINT}"
+    # ptxas 13.0 fails on ordered 32-byte accesses of cluster scope
+    scope = "cta|gpu|sys" if wide else SCOPE
+    if not wide:
+        row("ld", f"sem?:weak {_SPACE} cop?:ca|cg|cs|lu|cv {width}", load, **place)
+        row("ld", f"sem:volatile {_SHARED} {width}", load, **place)
+        row("st", f"sem?:weak {_STORED} cop?:wb|cg|cs|wt {width}", store, **place)
+        row("st", f"sem:volatile {_SHARED} {width}", store, **place)
+    row("ld", f"sem?:weak space?:global cop?:ca|cg|cs|lu|cv {_HINT} {_FETCH} {width}", load, **place)
+    row("ld", f"sem?:weak space?:global {evict} {_FETCH} {width}", load, **place)
+    row("ld", f"sem:volatile space?:global {_FETCH} {width}", load, **place)
+    row("st", f"sem?:weak space?:global cop?:wb|cg|cs|wt {_HINT} {width}", store, **place)
+    row("st", f"sem?:weak space?:global {evict} {width}", store, **place)
+    row("st", f"sem:volatile space?:global {width}", store, **place)
+    place = {"since": max(since, "3.1"), "sm": max(sm, 32)}
+    row("ld", f"space:global cop?:ca|cg|cs nc {_HINT} {_FETCH} {width}", load, **place)
+    row("ld", f"space:global nc {evict} {_FETCH} {width}", load, **place)
+    place = {"since": max(since, "6.0"), "sm": max(sm, 70)}
+    row("ld", f"sem:relaxed|acquire scope:{scope} space?:global {evict} {_FETCH} {width}", load, **place)
+    row("st", f"sem:relaxed|release scope:{scope} space?:global {evict} {width}", store, **place)
+    if not wide:
+        row("ld", f"sem:relaxed|acquire scope:{scope} {_SHARED} {width}", load, **place)
+        row("st", f"sem:relaxed|release scope:{scope} {_SHARED} {width}", store, **place)
+    if width != "type:b128" and not wide:
+        row("ldu", f"space?:global {width}", f"=d{value}, [a]", "ld", since="2.0", sm=20)
+row("ld", f"mmio sem:relaxed scope:sys space?:global type:{LOADED}", "=d~, [a]", since="8.2", sm=70)
+row("st", f"mmio sem:relaxed scope:sys space?:global type:{LOADED}", "[a], b~", since="8.2", sm=70)
 
 row("prefetch", "space?:global|local level:L1|L2", "[a]", "hint", since="2.0", sm=20)
 row("prefetch", "space:global level:L2::evict_last|L2::evict_normal", "[a]", "hint", since="7.4", sm=80)
@@ -76,9 +76,9 @@ row(
     since="7.4",
     sm=80,
 )
-row("createpolicy", "mode:cvt level:L2 type:b64", "=d, a#", since="7.4", sm=80)
+row("createpolicy", "mode:cvt level:L2 type:b64", "=d, value#", since="7.4", sm=80)
 row("mapa", "space?:shared::cluster type:u32|u64", "=d, a&, b:u32", since="7.8", sm=90)
 row("getctarank", "space?:shared::cluster type:u32|u64", "=d:u32, a&", since="7.8", sm=90)
-row("alloca", "type:u32|u64", "=d, size, alignment#:u32?", since="7.3", sm=52)
-row("stacksave", "type:u32|u64", "=d", since="7.3", sm=52)
-row("stackrestore", "type:u32|u64", "a!", since="7.3", sm=52)
+row("alloca", "type:u64", "=d, size, alignment#:u32?", since="7.3", sm=52)
+row("stacksave", "type:u64", "=d", since="7.3", sm=52)
+row("stackrestore", "type:u64", "a!", since="7.3", sm=52)

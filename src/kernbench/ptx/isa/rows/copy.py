@@ -1,0 +1,261 @@
+"""Asynchronous copies: cp.async, bulk and tensor copies, asynchronous stores, tensor maps."""
+
+from kernbench.ptx.isa.rows._types import SCOPE
+from kernbench.ptx.isa.syntax import Group
+
+group = Group("Asynchronous copies", "copy")
+row = group.row
+
+_HINT = "hint?:L2::cache_hint"
+_POLICY = "policy:b64@hint"
+_BYTES = "completion:mbarrier::complete_tx::bytes"
+_FETCH = "fetch?:L2::64B|L2::128B|L2::256B"
+_TO_SHARED = f"dst:shared|shared::cta src:global {_HINT} {_FETCH}"
+
+row(
+    "cp",
+    f"async cop:ca {_TO_SHARED}",
+    f"[dst], [src], size#:u32, src_size:u32?, {_POLICY}",
+    "cp.async",
+    since="7.0",
+    sm=80,
+)
+row(
+    "cp",
+    f"async cop:cg {_TO_SHARED}",
+    f"[dst], [src], size#:u32, src_size:u32?, {_POLICY}",
+    "cp.async",
+    since="7.0",
+    sm=80,
+)
+row("cp", "async op:commit_group", "", "cp.async.commit", since="7.0", sm=80)
+row("cp", "async op:wait_group", "n#:u32", "cp.async.wait", since="7.0", sm=80)
+row("cp", "async op:wait_all", "", "cp.async.wait", since="7.0", sm=80)
+row(
+    "cp",
+    "async mbarrier arrive noinc? space?:shared|shared::cta type:b64",
+    "[a]",
+    "cp.async.arrive",
+    since="7.0",
+    sm=80,
+)
+
+row(
+    "cp",
+    f"async bulk dst:shared::cluster src:global {_BYTES} multicast?:multicast::cluster {_HINT}",
+    f"[dst], [src], size:u32, [mbar], mask:u16@multicast, {_POLICY}",
+    "cp.bulk",
+    since="8.0",
+    sm=90,
+)
+row(
+    "cp",
+    f"async bulk dst:shared::cta src:global {_BYTES} {_HINT}",
+    f"[dst], [src], size:u32, [mbar], {_POLICY}",
+    "cp.bulk",
+    since="8.6",
+    sm=90,
+)
+row(
+    "cp",
+    f"async bulk dst:shared::cluster src:shared::cta {_BYTES}",
+    "[dst], [src], size:u32, [mbar]",
+    "cp.bulk",
+    since="8.0",
+    sm=90,
+)
+row(
+    "cp",
+    f"async bulk dst:global src:shared::cta completion:bulk_group {_HINT}",
+    f"[dst], [src], size:u32, {_POLICY}",
+    "cp.bulk",
+    since="8.0",
+    sm=90,
+)
+row(
+    "cp",
+    f"async bulk dst:global src:shared::cta completion:bulk_group {_HINT} cp_mask",
+    f"[dst], [src], size:u32, {_POLICY}, bytes:u16",
+    "cp.bulk",
+    since="8.6",
+    sm=100,
+)
+row("cp", f"async bulk prefetch level:L2 src:global {_HINT}", f"[src], size:u32, {_POLICY}", "hint", since="8.0", sm=90)
+row("cp", "async bulk op:commit_group", "", "cp.bulk.commit", since="8.0", sm=90)
+row("cp", "async bulk op:wait_group read?", "n#:u32", "cp.bulk.wait", since="8.0", sm=90)
+
+_DIM = "dim:1d|2d|3d|4d|5d"
+_TILE = "mode?:tile"
+_IM2COL = "mode:im2col|im2col::w|im2col::w::128"
+_MULTICAST = "multicast?:multicast::cluster group?:cta_group::1|cta_group::2"
+for space, multicast, mask, since in (
+    ("shared::cluster", _MULTICAST, "mask:u16@multicast, ", "8.0"),
+    ("shared::cta", "group?:cta_group::1|cta_group::2", "", "8.6"),
+):
+    head = f"dst:{space} src:global"
+    row(
+        "cp",
+        f"async bulk tensor {_DIM} {head} {_TILE} {_BYTES} {multicast} {_HINT}",
+        f"[dst], <src>, [mbar], {mask}{_POLICY}",
+        "cp.tensor.load",
+        since=since,
+        sm=90,
+    )
+    row(
+        "cp",
+        f"async bulk tensor dim:3d|4d|5d {head} {_IM2COL} {_BYTES} {multicast} {_HINT}",
+        f"[dst], <src>, [mbar], offsets*any:u16, {mask}{_POLICY}",
+        "cp.tensor.load",
+        since=since,
+        sm=90,
+    )
+    row(
+        "cp",
+        f"async bulk tensor dim:2d {head} mode:tile::gather4 {_BYTES} {multicast} {_HINT}",
+        f"[dst], <src>, [mbar], {mask}{_POLICY}",
+        "cp.tensor.load",
+        since="8.6",
+        sm=100,
+        family="a",
+    )
+row(
+    "cp",
+    f"async bulk tensor {_DIM} dst:global src:shared::cta {_TILE} completion:bulk_group {_HINT}",
+    f"<dst>, [src], {_POLICY}",
+    "cp.tensor.store",
+    since="8.0",
+    sm=90,
+)
+row(
+    "cp",
+    f"async bulk tensor dim:3d|4d|5d dst:global src:shared::cta mode:im2col_no_offs completion:bulk_group {_HINT}",
+    f"<dst>, [src], {_POLICY}",
+    "cp.tensor.store",
+    since="8.0",
+    sm=90,
+)
+row(
+    "cp",
+    f"async bulk tensor dim:2d dst:global src:shared::cta mode:tile::scatter4 completion:bulk_group {_HINT}",
+    f"<dst>, [src], {_POLICY}",
+    "cp.tensor.store",
+    since="8.6",
+    sm=100,
+    family="a",
+)
+row(
+    "cp",
+    f"async bulk prefetch tensor {_DIM} level:L2 src:global {_TILE} {_HINT}",
+    f"<src>, {_POLICY}",
+    "hint",
+    since="8.0",
+    sm=90,
+)
+row(
+    "cp",
+    f"async bulk prefetch tensor dim:3d|4d|5d level:L2 src:global {_IM2COL} {_HINT}",
+    f"<src>, offsets*any:u16, {_POLICY}",
+    "hint",
+    since="8.0",
+    sm=90,
+)
+row(
+    "cp",
+    f"async bulk prefetch tensor dim:2d level:L2 src:global mode:tile::gather4 {_HINT}",
+    f"<src>, {_POLICY}",
+    "hint",
+    since="8.6",
+    sm=100,
+    family="a",
+)
+for dim, mode in ((_DIM, _TILE), ("dim:3d|4d|5d", "mode:im2col_no_offs")):
+    row(
+        "cp",
+        f"reduce async bulk tensor {dim} dst:global src:shared::cta op:add|min|max|inc|dec|and|or|xor {mode} "
+        f"completion:bulk_group {_HINT}",
+        f"<dst>, [src], {_POLICY}",
+        "cp.tensor.reduce",
+        since="8.0",
+        sm=90,
+    )
+
+_REDUCED = (
+    ("shared::cluster", _BYTES, "op:and|or|xor type:b32", "", "[dst], [src], size:u32, [mbar]"),
+    ("shared::cluster", _BYTES, "op:add|min|max type:u32|s32", "", "[dst], [src], size:u32, [mbar]"),
+    ("shared::cluster", _BYTES, "op:add type:u64", "", "[dst], [src], size:u32, [mbar]"),
+    ("shared::cluster", _BYTES, "op:inc|dec type:u32", "", "[dst], [src], size:u32, [mbar]"),
+    ("global", "completion:bulk_group", "op:and|or|xor type:b32|b64", _HINT, f"[dst], [src], size:u32, {_POLICY}"),
+    ("global", "completion:bulk_group", "op:add type:u32|s32|u64|f32|f64", _HINT, f"[dst], [src], size:u32, {_POLICY}"),
+    ("global", "completion:bulk_group", "op:add noftz type:f16|bf16", _HINT, f"[dst], [src], size:u32, {_POLICY}"),
+    (
+        "global",
+        "completion:bulk_group",
+        "op:min|max type:u32|s32|u64|s64|f16|bf16",
+        _HINT,
+        f"[dst], [src], size:u32, {_POLICY}",
+    ),
+    ("global", "completion:bulk_group", "op:inc|dec type:u32", _HINT, f"[dst], [src], size:u32, {_POLICY}"),
+)
+for space, completion, operation, hint, operands in _REDUCED:
+    row(
+        "cp",
+        f"reduce async bulk dst:{space} src:shared::cta {completion} {hint} {operation}",
+        operands,
+        "cp.bulk.reduce",
+        since="8.0",
+        sm=90,
+    )
+
+for types in ("vec?:v2|v4 type:b32|u32|s32|f32", "vec?:v2 type:b64|u64|s64|f64"):
+    modifiers = f"async sem?:weak space?:shared::cluster {_BYTES} {types}"
+    row("st", modifiers, "[a], b*vec, [mbar]", "st.async", since="8.1", sm=90)
+row("st", "bulk sem?:weak space?:shared::cta", "[a], size:u64, value#:u64", "st.bulk", since="8.6", sm=100)
+for operation in (
+    "op:inc|dec type:u32",
+    "op:min|max type:u32|s32",
+    "op:add type:u32|s32|u64",
+    "op:and|or|xor type:b32",
+):
+    row(
+        "red",
+        f"async sem:relaxed scope:cluster {_BYTES} space?:shared::cluster {operation}",
+        "[a], b, [mbar]",
+        "red.async",
+        since="8.1",
+        sm=90,
+    )
+
+_MAP = "space?:global|shared::cta object:b1024"
+for fields, kind, operands in (
+    ("global_address", "b64", "[a], value"),
+    ("rank", "b32", "[a], value"),
+    ("box_dim|global_dim|element_stride", "b32", "[a], index#:u32, value"),
+    ("global_stride", "b64", "[a], index#:u32, value"),
+    ("elemtype|interleave_layout|swizzle_mode|fill_mode", "b32", "[a], value#"),
+):
+    row(
+        "tensormap",
+        f"replace mode:tile field:{fields} {_MAP} type:{kind}",
+        operands,
+        "tensormap.replace",
+        since="8.3",
+        sm=90,
+        family="a",
+    )
+row(
+    "tensormap",
+    "replace mode:tile field:swizzle_atomicity space?:global|shared::cta object:b1024 type:b32",
+    "[a], value#",
+    "tensormap.replace",
+    since="8.6",
+    sm=100,
+    family="a",
+)
+row(
+    "tensormap",
+    f"cp_fenceproxy dst:global src:shared::cta kind:tensormap::generic sem:release scope:{SCOPE} sync aligned",
+    "[dst], [src], size#:u32",
+    "tensormap.cp_fenceproxy",
+    since="8.3",
+    sm=90,
+)
