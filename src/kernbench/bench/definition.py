@@ -24,6 +24,30 @@ class Expected:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """Another way to do the same job: the settings that choose it, and what it does in a sentence."""
+
+    settings: Mapping[str, Any]
+    idea: str
+
+
+@dataclass(frozen=True)
+class Size:
+    """Settings for each panel at one size; with `shapes_only` it is too large to carry data."""
+
+    settings: Mapping[str, Mapping[str, Any]]
+    shapes_only: bool = False
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """How often the whole does what a run does once: 80 layers of a model."""
+
+    count: int
+    of: str
+
+
+@dataclass(frozen=True)
 class Bench:
     """One bench.
 
@@ -34,6 +58,9 @@ class Bench:
     - `launch(p, inputs, torch=...)`: hands tensors to the context, launches, gives back the Run
     - `panels`: named sets of parameter values; a run without a panel runs all of them
     - `limits(p, machine)`: optional; name -> picoseconds that no schedule can beat
+    - `variants(p)`: optional; name -> `Variant`, other ways to do the same job, to be ranked against each other
+    - `sizes`: optional; name -> `Size`, the panels at other sizes than they have by themselves
+    - `repeats`: optional; how often the whole job does this one
     """
 
     name: str
@@ -45,10 +72,17 @@ class Bench:
     launch: Callable[..., Run]
     panels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     limits: Callable[..., Mapping[str, int]] | None = None
+    variants: Callable[..., Mapping[str, Variant]] | None = None
+    sizes: Mapping[str, Size] = field(default_factory=dict)
+    repeats: Repeats | None = None
     file: str = ""
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise BenchError(f"a bench's name is a Python identifier; got {self.name!r}")
+        for name, size in self.sizes.items():
+            strangers = set(size.settings) - set(self.panels)
+            if strangers:
+                raise BenchError(f"bench {self.name}: size {name} names {sorted(strangers)}, which are no panels")
         if not hasattr(self.parameters, "__dataclass_fields__"):
             raise BenchError(f"bench {self.name}: parameters must be a frozen dataclass; got {self.parameters!r}")

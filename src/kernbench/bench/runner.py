@@ -27,13 +27,16 @@ def run_bench(
     budget: Budget | None = None,
     timed: bool = False,
     shapes_only: bool = False,
+    size: str | None = None,
 ) -> Run:
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine.
 
     `schedule` and `budget` replace those of the bench's host. With `timed`, a run that is right and safe gets its time
     on the machine. With `shapes_only` nothing is computed and no golden asked; inputs are drawn from `ShapesOnly`.
+    `size` names one of the bench's sizes, over the panel's values.
     """
-    chosen, overrides = _split({**_panel(bench, panel), **(settings or {})})
+    chosen, overrides = _split({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
+    shapes_only = shapes_only or (size is not None and bench.sizes[size].shapes_only)
     try:
         p = parameters.make(bench.parameters, chosen)
         host = _call(bench, "host", bench.host, p, _machine(bench, p, overrides))
@@ -59,11 +62,20 @@ def run_bench(
     run.origin.update(
         bench=bench.name,
         panel=panel,
+        size=size,
         seed=seed,
         parameters={d.name: getattr(p, d.name) for d in parameters.describe(bench.parameters)},
         machine_overrides=overrides,
     )
     return _timed(bench, p, run, host) if timed else run
+
+
+def parameters_of(
+    bench: Bench, panel: str | None = None, settings: Mapping[str, Any] | None = None, size: str | None = None
+) -> Any:
+    """The parameters that `run_bench` would run with."""
+    chosen, _ = _split({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
+    return parameters.make(bench.parameters, chosen)
 
 
 def _take_earlier(run: Run, host: Any) -> None:
@@ -93,6 +105,8 @@ def _timed(bench: Bench, p: Any, run: Run, host: Any) -> Run:
     from kernbench.timing import retime
 
     timed = retime(run, host.machine)
+    if bench.repeats is not None and "time_ps" in timed.metrics:
+        timed.metrics["repeats"] = {"count": bench.repeats.count, "of": bench.repeats.of}
     if bench.limits is not None and "time_ps" in timed.metrics:
         limits = dict(_call(bench, "limits", bench.limits, p, host.machine))
         binding = max(limits, key=lambda name: limits[name])
@@ -108,6 +122,15 @@ def _panel(bench: Bench, panel: str | None) -> Mapping[str, Any]:
         names = bench.panels or ["none: this bench has no panels"]
         raise BenchError(unknown(f"panel of {bench.name}", panel, names))
     return bench.panels[panel]
+
+
+def _size(bench: Bench, panel: str | None, size: str | None) -> Mapping[str, Any]:
+    if size is None:
+        return {}
+    if size not in bench.sizes:
+        names = bench.sizes or ["none: this bench has one size"]
+        raise BenchError(unknown(f"size of {bench.name}", size, names))
+    return bench.sizes[size].settings.get(panel or "", {})
 
 
 def _split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,12 +1,14 @@
 """Physical limits of distributed attention on a mesh machine: no schedule of the same algorithm is faster.
 
 Compute counts two MACs a head dimension, query and visible key at the GEMM array's peak; exp one exponential a visible
-pair; HBM the bytes that must move at least once (K, V, Q and O) through the cubes that hold them; link what must reach
-the rank at the end of the line over its one link; latency the hops to it.
+pair; HBM the bytes that must move at least once (K, V, Q and O) through the cubes that hold them. Those hold for every
+algorithm. Link and latency are the algorithm's own: the bytes of its busiest link one way, and the hops of its longest
+way.
 """
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.machine import Machine
@@ -31,24 +33,78 @@ class Problem:
         """Queries times the keys they see, of one head, over all users."""
         return sum(_visible(self.tokens, keys, self.causal) for keys in self.lengths)
 
+    @property
+    def keys_bytes(self) -> int:
+        """K and V of all users."""
+        return 2 * sum(self.lengths) * self.h_kv * self.d_head * ITEMSIZE[self.dtype]
 
-def limits(problem: Problem, machine: Machine, sends_partials: bool) -> dict[str, int]:
-    """Each limit in picoseconds; `sends_partials` tells the merge of (m, l, o) from passing K and V on."""
+    @property
+    def query_bytes(self) -> int:
+        """Q of all users; O has as many."""
+        return len(self.lengths) * self.tokens * self.h_q * self.d_head * ITEMSIZE[self.dtype]
+
+    @property
+    def partial_bytes(self) -> int:
+        """(m, l, o) of all queries, in f32."""
+        return len(self.lengths) * self.tokens * self.h_q * (self.d_head + 2) * 4
+
+
+class Traffic(NamedTuple):
+    """What an algorithm must send: bytes over its busiest link, one way, and hops of the longest way."""
+
+    nbytes: int
+    hops: int
+
+
+def on_line(p: Problem) -> Traffic:
+    """Every chunk of K and V reaches the rank at the end over its one link, or goes round a ring one way."""
+    return Traffic((p.ranks - 1) * p.keys_bytes // p.ranks, p.ranks - 1)
+
+
+def round_cycle(p: Problem) -> Traffic:
+    """Every chunk reaches every rank over two links."""
+    return Traffic((p.ranks - 1) * p.keys_bytes // (2 * p.ranks), p.ranks // 2)
+
+
+def tiled(p: Problem, columns: int) -> Traffic:
+    """Queries and partials along the shorter side if heads are grouped, keys along the other."""
+    sides = sorted((min(columns, p.ranks), -(-p.ranks // columns)))
+    n, m = sides if p.h_q > p.h_kv else sides[::-1]
+    query, partial, keys = (b // p.ranks for b in (p.query_bytes, p.partial_bytes, p.keys_bytes))
+    inward, outward = (n - 1) * query + partial, query + (n - 1) * partial
+    return Traffic(max((m - 1) * keys, 0 if n == 1 else max(inward, outward)), 2 * (n - 1) + m - 1)
+
+
+def every_partial(p: Problem) -> Traffic:
+    """Every rank's partial reaches the rank at the end of a line over its one link."""
+    return Traffic((p.ranks - 1) * p.partial_bytes, p.ranks - 1)
+
+
+def through_root(p: Problem, columns: int) -> Traffic:
+    """One partial over each link towards the rank in the middle, and the way back."""
+    width, height = min(columns, p.ranks), -(-p.ranks // columns)
+    return Traffic(p.partial_bytes if p.ranks > 1 else 0, 2 * (width // 2 + height // 2))
+
+
+def rows_then_columns(p: Problem, columns: int) -> Traffic:
+    """One merged partial over each link and way."""
+    width, height = min(columns, p.ranks), -(-p.ranks // columns)
+    return Traffic(p.partial_bytes if p.ranks > 1 else 0, width + height - 2)
+
+
+def limits(problem: Problem, machine: Machine, traffic: Traffic) -> dict[str, int]:
+    """Each limit in picoseconds."""
     p, link = problem, machine.link if problem.rank_axis == 0 else machine.cube_link
-    cycle, itemsize = machine.pe.cycle_ps, ITEMSIZE[problem.dtype]
+    cycle = machine.pe.cycle_ps
     macs = 2 * p.h_q * p.d_head * p.pairs
     exponentials = Fraction(machine.math.results_per_cycle("exp"))
-    keys_bytes = 2 * sum(p.lengths) * p.h_kv * p.d_head * itemsize
-    query_bytes = 2 * len(p.lengths) * p.tokens * p.h_q * p.d_head * itemsize
     cubes = 1 if p.rank_axis == 0 else p.ranks
-    partial_bytes = len(p.lengths) * p.tokens * p.h_q * (p.d_head + 2) * 4
-    travels = partial_bytes if sends_partials else keys_bytes // p.ranks
     return {
         "compute": int(macs * cycle / (p.ranks * Fraction(machine.gemm.macs_per_cycle(p.dtype)))),
         "exp": int(p.h_q * p.pairs * cycle / (p.ranks * exponentials)),
-        "hbm": machine.hbm.transfer_ps((keys_bytes + query_bytes) // cubes),
-        "link": link.transfer_ps((p.ranks - 1) * travels),
-        "latency": (p.ranks - 1) * link.latency_ps,
+        "hbm": machine.hbm.transfer_ps((p.keys_bytes + 2 * p.query_bytes) // cubes),
+        "link": link.transfer_ps(traffic.nbytes),
+        "latency": traffic.hops * link.latency_ps,
     }
 
 

@@ -61,5 +61,6 @@ def merge(tl: Any, left: State, right: State) -> State:
 
 def finish(tl: Any, state: State) -> TensorHandle:
     """The softmax-weighted values; rows that saw no key give zeros."""
-    rows: TensorHandle = state.o / tl.where(state.l > 0, state.l, 1.0)
+    share = 1.0 / tl.where(state.l > 0, state.l, 1.0)
+    rows: TensorHandle = tl.mul(state.o, share, out=state.o)
     return rows

@@ -28,14 +28,24 @@ class Hop(NamedTuple):
 
 def along_line(rank: int, n_ranks: int) -> list[Hop]:
     """East and west at once on an open line: rank i's goods reach rank j at step |i - j|."""
-    return [_line_step(rank, n_ranks, step) for step in range(1, n_ranks)]
+    return along_chain(rank, range(n_ranks))
 
 
-def _line_step(rank: int, n_ranks: int, step: int) -> Hop:
-    east = rank - (step - 1) if rank < n_ranks - 1 else -1
-    west = rank + (step - 1) if rank > 0 else n_ranks
-    owners = [r if 0 <= r < n_ranks else None for r in (east, west, rank - step, rank + step)]
-    return Hop([Route("E", owners[0]), Route("W", owners[1])], [Route("W", owners[2]), Route("E", owners[3])])
+def along_chain(
+    rank: int, chain: Sequence[int], low: str = "W", high: str = "E", parts: tuple[int, ...] = BOTH
+) -> list[Hop]:
+    """Both ways at once along the open line of ranks `chain`, whose ends lie in the directions `low` and `high`."""
+    place, length = list(chain).index(rank), len(chain)
+
+    def route(direction: str, owner: int) -> Route:
+        return Route(direction, chain[owner] if 0 <= owner < length else None, parts)
+
+    hops = []
+    for step in range(1, length):
+        up = place - (step - 1) if place < length - 1 else -1
+        down = place + (step - 1) if place > 0 else length
+        hops.append(Hop([route(high, up), route(low, down)], [route(low, place - step), route(high, place + step)]))
+    return hops
 
 
 def round_ring(rank: int, n_ranks: int) -> list[Hop]:

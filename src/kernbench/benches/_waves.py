@@ -2,12 +2,13 @@
 
 from typing import Any, Protocol
 
-from kernbench.benches._routes import KEY, VALUE, Hop, Route
+from kernbench.benches._routes import Hop, Route
 from kernbench.common.pe_commands import TensorHandle
 
-# two handles that travel together: K and V of a block, or (m, l) and o of a partial
-Pair = tuple[TensorHandle, TensorHandle]
-PairShapes = tuple[tuple[int, ...], str, tuple[int, ...], str]
+# handles that travel together: K and V of a block, or (m, l) and o of a partial
+Pair = tuple[TensorHandle, ...]
+# their shapes and element types, one after the other
+PairShapes = tuple[Any, ...]
 
 
 class Goods(Protocol):
@@ -53,4 +54,4 @@ def _take(tl: Any, goods: Goods, routes: list[Route], number: int) -> None:
                 handle = tl.recv(dir=route.direction, shape=shapes[2 * part], dtype=shapes[2 * part + 1])
                 arrived.setdefault(route.owner, {})[part] = handle
     for owner, halves in arrived.items():
-        goods.put(owner, number, (halves[KEY], halves[VALUE]))
+        goods.put(owner, number, tuple(halves[part] for part in sorted(halves)))

@@ -1,38 +1,21 @@
 """Grouped-query attention of llama-70B on the mesh: K/V ring prefill and (m, l, o)-merge decode, one user or many."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernbench import mesh
-from kernbench.bench import Bench, Expected, ShapesOnly, normal, param
+from kernbench.bench import Bench, Expected, Repeats, ShapesOnly, Size, Variant, normal, param
+from kernbench.benches._algorithms import ALGORITHMS, Algorithm
 from kernbench.benches._attention_limits import Problem, limits
-from kernbench.benches._attention_mesh_kv import attention_mesh_kv_kernel
-from kernbench.benches._attention_mesh_mlo import attention_mesh_mlo_kernel
-from kernbench.benches._attention_ring_kv import attention_ring_kv_kernel
+from kernbench.benches._shards import zigzag_rows
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError
 from kernbench.golden import attention
 from kernbench.machine import Machine
 from kernbench.result.run import Run
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """A kernel, the wiring it needs, and whether Q is split over the ranks or the same on all."""
-
-    kernel: Callable[..., None]
-    install: str
-    splits_q: bool
-
-
-ALGORITHMS = {
-    "mesh_kv": Algorithm(attention_mesh_kv_kernel, "line", True),
-    "ring_kv": Algorithm(attention_ring_kv_kernel, "ring", True),
-    "mesh_mlo": Algorithm(attention_mesh_mlo_kernel, "line", False),
-}
 
 
 @dataclass(frozen=True)
@@ -64,9 +47,14 @@ class Parameters:
             raise BenchError(f"lengths {self.lengths} must not exceed context = {self.context}")
 
     @property
+    def chosen(self) -> Algorithm:
+        """The algorithm."""
+        return ALGORITHMS[self.algorithm]
+
+    @property
     def splits_q(self) -> bool:
         """Whether each rank has its own queries."""
-        return ALGORITHMS[self.algorithm].splits_q
+        return self.chosen.splits_q
 
     @property
     def query_tokens(self) -> int:
@@ -96,31 +84,46 @@ def inputs(p: Parameters, rng: np.random.Generator | ShapesOnly) -> dict[str, Ar
 def golden(p: Parameters, x: Mapping[str, Array]) -> dict[str, Expected]:
     """Attention in float64; the ranks' parts lie along the tokens where Q is split."""
     reference = attention(x["q"], x["k"], x["v"], causal=p.causal, key_lengths=np.array(p.key_lengths))
-    return {"o": Expected(reference, 1, p.n_ranks) if p.splits_q else Expected(reference)}
+    contiguous = p.splits_q and not p.chosen.zigzag
+    return {"o": Expected(reference, 1, p.n_ranks) if contiguous else Expected(reference)}
 
 
 def host(p: Parameters, machine: Machine) -> mesh.Host:
     """The ranks, wired as the algorithm needs them."""
-    install = ALGORITHMS[p.algorithm].install
+    host = mesh.Host(machine=machine, ranks=p.n_ranks, rank_axis=p.rank_axis)
+    install = p.chosen.install
+    if install == "closed":
+        install = "line" if host.cycle is None else "cycle"
+    if install == "grid" and p.n_ranks > host.grid.columns and p.n_ranks % host.grid.columns:
+        raise BenchError(f"{p.algorithm} needs ranks that fill whole rows of {host.grid.columns}; got {p.n_ranks}")
     return mesh.Host(machine=machine, ranks=p.n_ranks, rank_axis=p.rank_axis, install=install)
 
 
 def launch(p: Parameters, x: Mapping[str, Array], *, torch: mesh.Host) -> Run:
     """Q split or replicated, K and V split along the sequence, O like Q."""
-    axis = 1 if p.splits_q else None
     q_tile = x["q"].reshape(p.users, p.query_tokens, p.h_q * p.d_head)
-    q = torch.shard(q_tile, axis=1) if p.splits_q else torch.replicate(q_tile)
-    k, v = (torch.shard(_stored(p, x[name]), axis=1) for name in ("k", "v"))
-    o = torch.empty(q_tile.shape, p.dtype, axis=axis)
-    options: dict[str, Any] = {"total_q": p.query_tokens} if p.splits_q else {}
+    queries, keys = (_rows(p, total) for total in (p.query_tokens, max(p.key_lengths)))
+    k, v = (torch.shard(_stored(p, x[name]), axis=1, rows=keys) for name in ("k", "v"))
+    options: dict[str, Any] = {}
+    if p.splits_q:
+        q, o = torch.shard(q_tile, axis=1, rows=queries), torch.empty(q_tile.shape, p.dtype, axis=1, rows=queries)
+        options["total_q"] = p.query_tokens
+    else:
+        q, o = torch.replicate(q_tile), torch.empty(q_tile.shape, p.dtype)
+    if torch.install == "cycle":
+        options["order"] = torch.cycle
+    if torch.install == "grid":
+        options["columns"] = torch.grid.columns
+    if p.chosen.zigzag:
+        options["zigzag"] = True
     return torch.launch(
-        ALGORITHMS[p.algorithm].kernel,
+        p.chosen.kernel,
         q,
         k,
         v,
         o,
-        _share(p.query_tokens, p.n_ranks) if p.splits_q else p.query_tokens,
-        _share(max(p.key_lengths), p.n_ranks),
+        _share(p, p.query_tokens) if p.splits_q else p.query_tokens,
+        _share(p, max(p.key_lengths)),
         p.h_q,
         p.h_kv,
         p.d_head,
@@ -135,19 +138,47 @@ def launch(p: Parameters, x: Mapping[str, Array], *, torch: mesh.Host) -> Run:
     )
 
 
+def _rows(p: Parameters, total: int) -> list[Any] | None:
+    """Which tokens each rank has, where they are not equal shares in order."""
+    return zigzag_rows(total, p.n_ranks) if p.chosen.zigzag else None
+
+
 def _stored(p: Parameters, keys: Array) -> Array:
     """As many rows as the longest user needs."""
     return keys[:, : max(p.key_lengths)]
 
 
-def _share(total: int, ranks: int) -> int:
-    return -(-total // ranks)
+def _share(p: Parameters, total: int) -> int:
+    """Tokens of a full shard."""
+    return 2 * -(-total // (2 * p.n_ranks)) if p.chosen.zigzag else -(-total // p.n_ranks)
 
 
 def physical_limits(p: Parameters, machine: Machine) -> dict[str, int]:
     """What no schedule of the panel's algorithm can beat on this machine."""
     problem = Problem(p.query_tokens, p.key_lengths, p.h_q, p.h_kv, p.d_head, p.dtype, p.causal, p.n_ranks, p.rank_axis)
-    return limits(problem, machine, sends_partials=not p.splits_q)
+    wired = host(p, machine)
+    return limits(problem, machine, p.chosen.traffic(problem, str(wired.install), wired.grid.columns))
+
+
+def variants(p: Parameters) -> dict[str, Variant]:
+    """The algorithms that do the panel's job."""
+    rivals = {name: a for name, a in ALGORITHMS.items() if a.splits_q == p.splits_q}
+    return {name: Variant({"algorithm": name}, a.idea) for name, a in rivals.items()}
+
+
+def _size(context: int, tokens: int = 0) -> Size:
+    """Real sizes: blocks of 1,024 query rows and 512 keys, or the kernel's choice where it makes its own."""
+    prefill: dict[str, Any] = {"context": context, "tokens": tokens}
+    decode: dict[str, Any] = {"context": context, "block_kv": 512, "lengths": ()}
+    return Size(
+        {
+            "single_user_prefill": prefill,
+            "single_user_decode": decode,
+            "multi_user_prefill": prefill | {"users": 2},
+            "multi_user_decode": decode | {"users": 16},
+        },
+        shapes_only=True,
+    )
 
 
 bench = Bench(
@@ -159,6 +190,8 @@ bench = Bench(
     host=host,
     launch=launch,
     limits=physical_limits,
+    variants=variants,
+    repeats=Repeats(80, "layers"),
     panels={
         "single_user_prefill": {"algorithm": "mesh_kv", "rank_axis": 0, "context": 256},
         "single_user_decode": {"algorithm": "mesh_mlo", "rank_axis": 0, "context": 2048},
@@ -171,4 +204,6 @@ bench = Bench(
             "lengths": (1024, 700, 33, 512),
         },
     },
+    # at 128k the prefill is that of the last 8,192 tokens, as a server that prefills in chunks sees it
+    sizes={"8k": _size(8192), "32k": _size(32768), "128k": _size(131072, 8192)},
 )

@@ -1,0 +1,107 @@
+"""The ways to do distributed attention that the milestone knows: kernel, wiring, shards, and what each must send."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernbench.benches import _attention_limits as send
+from kernbench.benches._attention_cycle_kv import attention_cycle_kv_kernel
+from kernbench.benches._attention_grid_mlo import attention_grid_mlo_kernel
+from kernbench.benches._attention_limits import Problem, Traffic
+from kernbench.benches._attention_mesh_kv import attention_mesh_kv_kernel
+from kernbench.benches._attention_mesh_mlo import attention_mesh_mlo_kernel
+from kernbench.benches._attention_ring_kv import attention_ring_kv_kernel
+from kernbench.benches._attention_stream_kv import attention_stream_kv_kernel
+from kernbench.benches._attention_tiled_kv import attention_tiled_kv_kernel
+from kernbench.benches._attention_tree_mlo import attention_tree_mlo_kernel
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One algorithm.
+
+    - `idea`: what it does, in a sentence
+    - `install`: the wiring it needs; "closed" is a cycle where the grid has one, else a line
+    - `splits_q`: whether Q is split over the ranks (prefill) or the same on all (decode)
+    - `traffic(problem, install, columns)`: what it must send at least
+    - `zigzag`: whether shards are two mirrored runs instead of one
+    """
+
+    idea: str
+    kernel: Callable[..., None]
+    install: str
+    splits_q: bool
+    traffic: Callable[[Problem, str, int], Traffic]
+    zigzag: bool = False
+
+
+def _gathered(p: Problem, install: str, columns: int) -> Traffic:
+    return send.round_cycle(p) if install == "cycle" else send.on_line(p)
+
+
+ALGORITHMS = {
+    "mesh_kv": Algorithm(
+        "K and V travel both ways along the open line and are folded chunk by chunk (published)",
+        attention_mesh_kv_kernel,
+        "line",
+        True,
+        _gathered,
+    ),
+    "ring_kv": Algorithm(
+        "K and V travel one way round a ring closed by a wrap link (the older design)",
+        attention_ring_kv_kernel,
+        "ring",
+        True,
+        _gathered,
+    ),
+    "cycle_kv": Algorithm(
+        "K and V travel both ways round a closed walk over the grid's links: half the steps of the line",
+        attention_cycle_kv_kernel,
+        "cycle",
+        True,
+        _gathered,
+    ),
+    "stream_kv": Algorithm(
+        "the closed walk, double-buffered; scores are made one block ahead, so GEMM and MATH work at once",
+        attention_stream_kv_kernel,
+        "closed",
+        True,
+        _gathered,
+    ),
+    "zigzag_kv": Algorithm(
+        "stream_kv with zigzag shards: under a causal mask every rank has the same work",
+        attention_stream_kv_kernel,
+        "closed",
+        True,
+        _gathered,
+        zigzag=True,
+    ),
+    "tiled_kv": Algorithm(
+        "two-dimensional: queries are shared along one side of the grid, keys along the other, partials merged back",
+        attention_tiled_kv_kernel,
+        "grid",
+        True,
+        lambda p, install, columns: send.tiled(p, columns),
+        zigzag=True,
+    ),
+    "mesh_mlo": Algorithm(
+        "every rank's partial travels both ways along the open line, head by head (published)",
+        attention_mesh_mlo_kernel,
+        "line",
+        False,
+        lambda p, install, columns: send.every_partial(p),
+    ),
+    "tree_mlo": Algorithm(
+        "all heads in one message, merged towards the rank in the middle, which sends the finished output back",
+        attention_tree_mlo_kernel,
+        "grid",
+        False,
+        lambda p, install, columns: send.through_root(p, columns),
+    ),
+    "grid_mlo": Algorithm(
+        "all heads in one message, merged along the rows and then along the columns of the grid",
+        attention_grid_mlo_kernel,
+        "grid",
+        False,
+        lambda p, install, columns: send.rows_then_columns(p, columns),
+    ),
+}

@@ -1,0 +1,64 @@
+"""(m, l, o)-merge decode on a grid: partials are merged along each row, then along each column.
+
+Every rank ends with all of it after rows + columns - 2 hops, where the open line needs ranks - 1; and a hop carries one
+merged partial, not every rank's own.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernbench.benches._attention_tiles import make_tiling
+from kernbench.benches._grid import Place
+from kernbench.benches._partials import finished, partials, scan, store, tiles_at_once
+
+
+def attention_grid_mlo_kernel(
+    q_ptr: int,
+    k_ptr: int,
+    v_ptr: int,
+    o_ptr: int,
+    S_q: int,
+    S_kv_per_rank: int,
+    h_q: int,
+    h_kv: int,
+    d_head: int,
+    n_ranks: int,
+    rank_axis: int = 0,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    batch: int = 1,
+    total_kv: int | Sequence[int] | None = None,
+    block_q: int | None = None,
+    block_kv: int | None = None,
+    columns: int,
+    tl: Any,
+) -> None:
+    """The same attention and the same arguments as `attention_mesh_mlo_kernel`, on ranks installed as a grid.
+
+    The ranks fill whole rows of `columns`, or are one row.
+    """
+    tiling = make_tiling(
+        tl,
+        (S_q, S_kv_per_rank, h_q, h_kv, d_head, n_ranks),
+        rank_axis,
+        q_split=False,
+        causal=causal,
+        scale=scale,
+        batch=batch,
+        total_q=S_q,
+        total_kv=total_kv,
+        block_q=block_q,
+        block_kv=block_kv or 256,
+    )
+    if tiling is None:
+        return
+    place = Place(tiling.rank, n_ranks, columns)
+    tiles = [tile for user in range(batch) for tile in tiling.query_tiles(user)]
+    together = tiles_at_once(tl, tiling)
+    for first in range(0, len(tiles), together):
+        some = tiles[first : first + together]
+        state = partials(tl, tiling, some, (q_ptr, k_ptr, v_ptr))
+        state = scan(tl, state, "W", "E", place.column, place.columns)
+        state = scan(tl, state, "N", "S", place.row, place.rows)
+        store(tl, tiling, some, o_ptr, finished(tl, state, tl.element_type(o_ptr)))

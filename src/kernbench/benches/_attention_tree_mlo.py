@@ -1,0 +1,82 @@
+"""(m, l, o)-merge decode by a tree: partials are merged towards the rank in the middle, which alone divides.
+
+The finished output travels back the same way in the output's own element type, half the bytes or less. Twice the
+distance to the farthest rank in hops, and the fewest bytes of all; no two ranks can disagree.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernbench.benches._attention_tiles import make_tiling
+from kernbench.benches._grid import Place
+from kernbench.benches._online_softmax import State
+from kernbench.benches._partials import Chain, finished, partials, store, tiles_at_once
+from kernbench.common.pe_commands import TensorHandle
+
+
+def attention_tree_mlo_kernel(
+    q_ptr: int,
+    k_ptr: int,
+    v_ptr: int,
+    o_ptr: int,
+    S_q: int,
+    S_kv_per_rank: int,
+    h_q: int,
+    h_kv: int,
+    d_head: int,
+    n_ranks: int,
+    rank_axis: int = 0,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    batch: int = 1,
+    total_kv: int | Sequence[int] | None = None,
+    block_q: int | None = None,
+    block_kv: int | None = None,
+    columns: int,
+    tl: Any,
+) -> None:
+    """The same attention and the same arguments as `attention_mesh_mlo_kernel`, on ranks installed as a grid.
+
+    The ranks fill whole rows of `columns`, or are one row.
+    """
+    tiling = make_tiling(
+        tl,
+        (S_q, S_kv_per_rank, h_q, h_kv, d_head, n_ranks),
+        rank_axis,
+        q_split=False,
+        causal=causal,
+        scale=scale,
+        batch=batch,
+        total_q=S_q,
+        total_kv=total_kv,
+        block_q=block_q,
+        block_kv=block_kv or 256,
+    )
+    if tiling is None:
+        return
+    place = Place(tiling.rank, n_ranks, columns)
+    tiles = [tile for user in range(batch) for tile in tiling.query_tiles(user)]
+    together = tiles_at_once(tl, tiling)
+    for first in range(0, len(tiles), together):
+        some = tiles[first : first + together]
+        state = partials(tl, tiling, some, (q_ptr, k_ptr, v_ptr))
+        rows = _through_root(tl, place, state, tl.element_type(o_ptr))
+        store(tl, tiling, some, o_ptr, rows)
+
+
+def _through_root(tl: Any, place: Place, state: State, dtype: str) -> TensorHandle:
+    """The finished rows, made by the rank in the middle: along the row to the middle column, and along that."""
+    shape = state.o.shape
+    across = Chain("W", "E", place.column, place.columns, _middle(place.columns))
+    down = Chain("N", "S", place.row, place.rows, _middle(place.rows))
+    state = across.reduce(tl, state)
+    rows = None
+    if across.is_root:
+        state = down.reduce(tl, state)
+        rows = down.spread(tl, finished(tl, state, dtype) if down.is_root else None, shape, dtype)
+    return across.spread(tl, rows, shape, dtype)
+
+
+def _middle(length: int) -> int:
+    return (length - 1) // 2

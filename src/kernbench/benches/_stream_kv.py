@@ -1,0 +1,233 @@
+"""Attention while K and V stream past: communication, GEMM and MATH each work on something else.
+
+Two things hide behind each other. While a chunk is folded the next is already on its way, posted before the fold
+(double buffering). And while MATH works on the scores of one block, GEMM already makes those of the next: its commands
+stand first in the program, and engines run in order.
+
+Blocks are folded by position, not by owner: what arrived is joined to blocks of up to `block_kv` keys. Where K and V do
+not fit the scratch memory they land in HBM; the first query tiles fold the rank's own chunk while the others arrive.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kernbench.benches._attention_tiles import MESSAGE, Queries, Tiling
+from kernbench.benches._key_store import HbmKeys, KeyStore, Run, ScratchKeys
+from kernbench.benches._online_softmax import State, absorb, finish, start
+from kernbench.benches._routes import KEY, VALUE, Hop
+from kernbench.benches._waves import exchange
+from kernbench.common.dtypes import ITEMSIZE
+from kernbench.common.pe_commands import TensorHandle
+
+# of the scratch memory; the rest is for masks, small values and gaps between blocks
+USABLE = 0.85
+SMALLEST_BLOCK, LARGEST_BLOCK = 128, 512
+Pointers = tuple[int, int, int, int]
+
+
+class QuerySet:
+    """Some query tiles of one user and their running states."""
+
+    def __init__(self, tl: Any, tiling: Tiling, tiles: Sequence[Queries], queries: list[TensorHandle]):
+        self._tl = tl
+        self._tiling = tiling
+        self._tiles = list(tiles)
+        self._queries = queries
+        self._states: list[State] = [start(tl, tiling.group * t.tokens, tiling.d_head) for t in tiles]
+
+    def fold(self, keys: KeyStore, runs: Sequence[Run]) -> None:
+        """Fold these keys into every tile that sees some of them; scores are made one block ahead."""
+        ahead = None
+        for tile, k, v, block in self._jobs(keys, runs):
+            s = self._tl.dot(self._queries[tile], self._tl.trans(k))
+            if ahead is not None:
+                self._absorb(*ahead)
+            ahead = (tile, s, v, block)
+        if ahead is not None:
+            self._absorb(*ahead)
+
+    def _jobs(
+        self, keys: KeyStore, runs: Sequence[Run]
+    ) -> Iterator[tuple[int, TensorHandle, TensorHandle, tuple[Run, ...]]]:
+        blocks = _blocks(runs, self._tiling.block_kv)
+        for head in sorted({tile.head for tile in self._tiles}):
+            for block in blocks:
+                seen = [
+                    i
+                    for i, tile in enumerate(self._tiles)
+                    if tile.head == head and not self._tiling.hides_all(tile, block[0][0])
+                ]
+                if seen:
+                    k, v = keys.head(head, block)
+                    yield from ((i, k, v, block) for i in seen)
+
+    def _absorb(self, tile: int, s: TensorHandle, v: TensorHandle, block: tuple[Run, ...]) -> None:
+        mask = self._tiling.mask(self._tl, self._tiles[tile], *block)
+        self._states[tile] = absorb(self._tl, self._states[tile], s, v, self._tiling.scale, mask)
+
+    def take(self) -> State:
+        """The state of the last tile, which leaves the set."""
+        self._tiles.pop()
+        self._queries.pop()
+        return self._states.pop()
+
+    def store(self, o_ptr: int) -> None:
+        """Normalise and store every tile."""
+        while self._tiles:
+            tile = self._tiles[-1]
+            self._tiling.store_output(self._tl, o_ptr, tile, finish(self._tl, self.take()))
+
+
+def _load_set(tl: Any, tiling: Tiling, q_ptr: int, tiles: Sequence[Queries]) -> QuerySet:
+    """A set of this rank's own tiles."""
+    return QuerySet(tl, tiling, tiles, [tiling.load_queries(tl, q_ptr, tile) for tile in tiles])
+
+
+def _blocks(runs: Sequence[Run], most: int) -> list[tuple[Run, ...]]:
+    """The runs in order of position, in blocks of at most `most` keys; a longer run is cut."""
+    blocks: list[tuple[Run, ...]] = []
+    block: list[Run] = []
+    room = most
+    for position, rows in sorted(runs):
+        while rows:
+            if not room:
+                blocks.append(tuple(block))
+                block, room = [], most
+            taken = min(rows, room)
+            block.append((position, taken))
+            position, rows, room = position + taken, rows - taken, room - taken
+    return [*blocks, tuple(block)] if block else blocks
+
+
+def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Hop]) -> None:
+    """Attention of one user's queries, (Q, K, V, O) at `pointers`, while chunks travel as `hops` say."""
+    q_ptr, k_ptr, v_ptr, o_ptr = pointers
+    tiles = tiling.query_tiles(user)
+    if _fits_scratch(tl, tiling, user, tiles, pointers):
+        keys: KeyStore = ScratchKeys(tl, tiling, user, k_ptr, v_ptr)
+        _ride(tl, keys, _load_set(tl, tiling, q_ptr, tiles), tiling, hops, o_ptr)
+        return
+    keys = HbmKeys(tl, tiling, user, k_ptr, v_ptr)
+    sets = _sets(tl, tiling, tiles, pointers)
+    own = keys.messages(tiling.rank)
+    keys.keep_own()
+    first = _load_set(tl, tiling, q_ptr, sets[0])
+    first.fold(keys, own)
+    others = _gather(tl, keys, hops)
+    first.fold(keys, others)
+    first.store(o_ptr)
+    for some in sets[1:]:
+        queries = _load_set(tl, tiling, q_ptr, some)
+        queries.fold(keys, own + others)
+        queries.store(o_ptr)
+
+
+def _ride(tl: Any, keys: KeyStore, queries: QuerySet, tiling: Tiling, hops: list[Hop], o_ptr: int) -> None:
+    """Everything in scratch: each step's messages are posted before what came with the last one is folded."""
+    waiting = list(keys.messages(tiling.rank))
+    keys.keep_own()
+    for hop in hops:
+        posted = _post(tl, keys, hop)
+        if sum(rows for _, rows in waiting) >= tiling.block_kv:
+            queries.fold(keys, waiting)
+            waiting = []
+        waiting += _collect(keys, posted)
+    queries.fold(keys, waiting)
+    queries.store(o_ptr)
+
+
+Posted = tuple[list[tuple[int, int, int, Any]], list[Any]]
+
+
+def _post(tl: Any, keys: KeyStore, hop: Hop) -> Posted:
+    """Receives first, then sends, none of them waited for: no order of the neighbours can block."""
+    arriving = []
+    for route in hop.receives:
+        if route.owner is not None:
+            for number in range(keys.count(route.owner)):
+                shapes = keys.shapes(route.owner, number)
+                for part in route.parts:
+                    request = tl.recv_async(route.direction, shapes[2 * part], shapes[2 * part + 1])
+                    arriving.append((route.owner, number, part, request))
+    leaving = []
+    for route in hop.sends:
+        if route.owner is not None:
+            for number in range(keys.count(route.owner)):
+                pair = keys.get(route.owner, number)
+                leaving += [tl.send_async(route.direction, pair[part]) for part in route.parts]
+    return arriving, leaving
+
+
+def _collect(keys: KeyStore, posted: Posted) -> list[Run]:
+    """Wait for what was posted; the keys that arrived."""
+    arriving, leaving = posted
+    halves: dict[tuple[int, int], dict[int, TensorHandle]] = {}
+    for owner, number, part, request in arriving:
+        halves.setdefault((owner, number), {})[part] = request.wait()
+    for request in leaving:
+        request.wait()
+    for (owner, number), pair in halves.items():
+        keys.put(owner, number, (pair[KEY], pair[VALUE]))
+    return [keys.messages(owner)[number] for owner, number in halves]
+
+
+def _gather(tl: Any, keys: KeyStore, hops: list[Hop]) -> list[Run]:
+    """All other ranks' keys, message by message, through to the store."""
+    met: list[int] = []
+    for hop in hops:
+        met += exchange(tl, keys, hop)
+    return [run for owner in met for run in keys.messages(owner)]
+
+
+class Room:
+    """Bytes that the parts of a fold take in scratch, for tiles of `tokens` tokens and blocks of `keys` keys."""
+
+    def __init__(self, tl: Any, tiling: Tiling, pointers: Sequence[int], tokens: int, keys: int):
+        q_size, *key_sizes = (ITEMSIZE[tl.element_type(p)] for p in pointers[:3])
+        rows, self._width = tiling.group * tokens, tiling.h_kv * tiling.d_head
+        # two blocks of scores with a mask, two of K and V
+        self.passing = 2 * (rows * keys * 4 + tokens * keys) + 2 * keys * tiling.d_head * sum(key_sizes)
+        # a query tile and its state
+        self.tile = rows * (tiling.d_head * (4 + q_size) + 16)
+        # K and V, in and out, on two sides
+        self.messages = 4 * sum(max(MESSAGE, self._width * size) for size in key_sizes)
+        self.key = self._width * sum(key_sizes)
+        self.usable = int(tl.scratch_size * USABLE)
+
+
+def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool) -> Tiling:
+    """The tiling with as many keys a block, up to its own, as leave room for one tile.
+
+    With `grow`, short sequences get smaller blocks: long ones fill the array better, but a causal mask hides part of
+    the last block of every tile.
+    """
+    tokens = min(tiling.tokens_per_tile, max(1, tiling.S_q))
+    longest = max(tiling.total_kv)
+    keys = max(1, min(tiling.block_kv, longest))
+    if grow:
+        keys = min(keys, max(SMALLEST_BLOCK, longest // 8))
+    while keys > 16:
+        room = Room(tl, tiling, pointers, tokens, keys)
+        if room.passing + room.tile + room.messages <= room.usable:
+            break
+        keys = -(-keys // 2)
+    return replace(tiling, block_kv=keys)
+
+
+def _room(tl: Any, tiling: Tiling, tiles: Sequence[Queries], pointers: Pointers) -> Room:
+    tokens = max((tile.tokens for tile in tiles), default=1)
+    return Room(tl, tiling, pointers, tokens, tiling.block_kv)
+
+
+def _fits_scratch(tl: Any, tiling: Tiling, user: int, tiles: Sequence[Queries], pointers: Pointers) -> bool:
+    """Whether all K and V, all query tiles and what folding needs lie in scratch at once."""
+    room = _room(tl, tiling, tiles, pointers)
+    return tiling.total_kv[user] * room.key + room.passing + len(tiles) * room.tile <= room.usable
+
+
+def _sets(tl: Any, tiling: Tiling, tiles: list[Queries], pointers: Pointers) -> list[list[Queries]]:
+    """The tiles in sets that fit the scratch memory one at a time, with room for messages on their way."""
+    room = _room(tl, tiling, tiles, pointers)
+    most = max(1, (room.usable - room.passing - room.messages) // room.tile)
+    return [tiles[i : i + most] for i in range(0, len(tiles), most)] or [[]]
