@@ -63,7 +63,7 @@ class Host:
         rows, columns = self.machine.cube.pes if rank_axis == 0 else self.machine.package.cubes
         self.ranks = self._check_ranks(rows * columns if ranks is None else ranks, rows * columns)
         self._grid = Grid(rows, columns)
-        self._install = install
+        self.install = install
         self._wiring = install_wiring(install, self.ranks, self._grid)
         self._placements = self._place()
         self._leaders = [p for p in self._placements if p.leads]
@@ -78,7 +78,7 @@ class Host:
     def layout(self) -> Layout:
         """How the ranks lie, for collectives."""
         slot = self.machine.ipcq.slot
-        return layout_of(self._install, self.ranks, self._grid.columns, self.rank_axis, slot)
+        return layout_of(self.install, self.ranks, self._grid.columns, self.rank_axis, slot)
 
     @property
     def cycle(self) -> list[int] | None:
@@ -150,9 +150,7 @@ class Host:
                 )
         return parts[0].copy()
 
-    def _input(
-        self, array: Any, axis: int | None, dtype: str | None, name: str, rows: Rows | None = None
-    ) -> Tensor:
+    def _input(self, array: Any, axis: int | None, dtype: str | None, name: str, rows: Rows | None = None) -> Tensor:
         given = as_array(array)
         if self.shapes_only:
             # floats keep only their shape; nothing is copied
@@ -371,13 +369,13 @@ def _metrics(recording: Recording) -> dict[str, Any]:
     totals = dict.fromkeys(("flops", "load_bytes", "store_bytes", "send_bytes"), 0)
     codes = {name: row.code for name, row in OPERATIONS.items()}
     for stream in recording.streams:
-        rows = stream.rows.columns()
-        op, first = rows[:, 0], stream.operand_types(rows[:, 4])
+        op, made, moved = (stream.rows.column(name) for name in ("op", "type", "y"))
+        first = stream.operand_types(stream.rows.column("a"))
         counts += np.bincount(op, minlength=len(OPERATIONS))
         dots, sends = op == codes["dot"], (op == codes["send"]) | (op == codes["send_async"])
-        totals["flops"] += int((2 * elements[rows[dots, 2]] * inner[first[dots]]).sum())
-        totals["load_bytes"] += int(rows[op == codes["load"], 8].sum())
-        totals["store_bytes"] += int(rows[op == codes["store"], 8].sum())
+        totals["flops"] += int((2 * elements[made[dots]] * inner[first[dots]]).sum())
+        totals["load_bytes"] += int(moved[op == codes["load"]].sum())
+        totals["store_bytes"] += int(moved[op == codes["store"]].sum())
         totals["send_bytes"] += int(nbytes[first[sends]].sum())
     engines: dict[str, int] = {}
     for row in OPERATIONS.values():
