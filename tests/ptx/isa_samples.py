@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernbench.ptx.isa.form import Form, OperandRule
+from kernbench.ptx.isa.form import Form, OperandRule, Resolved
 from kernbench.ptx.isa.resolve import filled
+from kernbench.ptx.isa.since import since
 from kernbench.ptx.types import TYPES
 
 PTXAS = shutil.which("ptxas") or next((p for p in ("/usr/local/cuda/bin/ptxas",) if Path(p).exists()), None)
@@ -135,14 +136,16 @@ def target_of(form: Form) -> str:
     return f"sm_{form.family.split('|')[0].rstrip('af')}a"
 
 
-def oldest_target(form: Form) -> tuple[str, tuple[int, int]]:
-    """The oldest target and version the row claims, as far back as this ptxas goes."""
-    number = next(sm for sm in sorted(_TARGET_VERSIONS) if sm >= form.sm)
+def oldest_target(sample: Sample) -> tuple[str, tuple[int, int]]:
+    """The oldest target and version the table claims for a sample, as far back as this ptxas goes."""
+    form = sample.form
+    first = since(Resolved(form, dict(sample.mods)))
+    number = next(sm for sm in sorted(_TARGET_VERSIONS) if sm >= first.sm)
     letter = "a" if form.family else ""
     if form.family not in ("", "a"):
         number = int(form.family.split("|")[0].rstrip("af"))
     least = (8, 0) if letter and number == 90 else _TARGET_VERSIONS[number]
-    return f"sm_{number}{letter}", max(form.version, least)
+    return f"sm_{number}{letter}", max(first.version, least)
 
 
 def module(lines: Iterable[str], target: str, version: tuple[int, int] = (9, 0)) -> str:

@@ -35,10 +35,10 @@ for rest, since, sm in _BOTH:
         row("red", f"{_RED} {space} {rest}", "[a], b, policy:b64@hint", since=since, sm=sm)
 for space in (_GLOBAL, _SHARED):
     row("atom", f"{_ATOM} {space} op:exch type:b32|b64", "=d, [a], b, policy:b64@hint", since="1.2", sm=12)
-    row("atom", f"{_ATOM} {space} op:exch type:b128", "=d, [a], b!, policy:b64@hint", since="8.3", sm=90)
+    row("atom", f"{_ATOM} {space} op:exch type:b128", "=d, [a], b!, policy:b64@hint", since="8.4", sm=90)
 row("atom", f"{_ATOM} {_EITHER} op:cas type:b32|b64", "=d, [a], b, c", since="1.2", sm=12)
 row("atom", f"{_ATOM} {_EITHER} op:cas type:b16", "=d, [a], b, c", since="6.3", sm=70)
-row("atom", f"{_ATOM} {_EITHER} op:cas type:b128", "=d, [a], b!, c!", since="8.3", sm=90)
+row("atom", f"{_ATOM} {_EITHER} op:cas type:b128", "=d, [a], b!, c!", since="8.4", sm=90)
 for head, types, noftz in _VECTORS:
     rest = f"{head} {'noftz ' if noftz else ''}{types}"
     row("atom", f"{_ATOM} {_GLOBAL} {rest}", "=d*vec, [a], b*vec, policy:b64@hint", since="8.1", sm=90)

@@ -33,7 +33,8 @@ for types, since, sm, pair in (
     row("setp", f"cmp:{_FLOAT} {types}", f"{pair}, a, b", since=since, sm=sm, cost="half")
     row("setp", f"cmp:{_FLOAT} bool:{_BOOL} {types}", f"{pair}, a, b, c:pred", since=since, sm=sm, cost="half")
 for types, dtypes, since, sm in (
-    ("ftz? type:f16", "f16|u16|s16|u32|s32", "4.2", 53),
+    ("ftz? type:f16", "f16", "4.2", 53),
+    ("ftz? type:f16", "u16|s16|u32|s32", "6.5", 53),
     ("ftz? type:f16x2", "f16x2|u32|s32", "6.5", 53),
     ("type:bf16", "bf16|u16|s16|u32|s32", "7.8", 90),
     ("type:bf16x2", "bf16x2|u32|s32", "7.8", 90),

@@ -67,7 +67,8 @@ row(
     family="100f",
 )
 row("cvt", "rnd:rna satfinite? dtype:tf32 atype:f32", "=d:b32, a:atype", since="7.0", sm=80)
-row("cvt", "rnd:rn|rz relu? satfinite? dtype:tf32 atype:f32", "=d:b32, a:atype", since="7.8", sm=90)
+row("cvt", "rnd:rn|rz relu? dtype:tf32 atype:f32", "=d:b32, a:atype", since="7.8", sm=90)
+row("cvt", "rnd:rn|rz relu? satfinite dtype:tf32 atype:f32", "=d:b32, a:atype", since="8.6", sm=100)
 
 _F8 = "e4m3x2|e5m2x2"
 _F6 = "e2m3x2|e3m2x2"
@@ -76,11 +77,11 @@ row(
     f"rnd:rn satfinite relu? dtype:{_F8} atype:f32",
     "=d!:b16, a:atype, b:atype",
     "cvt.packed",
-    since="7.8",
+    since="8.1",
     sm=89,
 )
-row("cvt", f"rnd:rn satfinite relu? dtype:{_F8} atype:f16x2", "=d!:b16, a:atype", "cvt.packed", since="7.8", sm=89)
-row("cvt", f"rnd:rn relu? dtype:f16x2 atype:{_F8}", "=d:dtype, a!:b16", "cvt.packed", since="7.8", sm=89)
+row("cvt", f"rnd:rn satfinite relu? dtype:{_F8} atype:f16x2", "=d!:b16, a:atype", "cvt.packed", since="8.1", sm=89)
+row("cvt", f"rnd:rn relu? dtype:f16x2 atype:{_F8}", "=d:dtype, a!:b16", "cvt.packed", since="8.1", sm=89)
 row(
     "cvt",
     f"rnd:rn satfinite relu? dtype:{_F6} atype:f32",

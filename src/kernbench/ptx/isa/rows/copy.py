@@ -87,37 +87,31 @@ row("cp", "async bulk op:wait_group read?", "n#:u32", "cp.bulk.wait", since="8.0
 _DIM = "dim:1d|2d|3d|4d|5d"
 _TILE = "mode?:tile"
 _IM2COL = "mode:im2col|im2col::w|im2col::w::128"
-_MULTICAST = "multicast?:multicast::cluster group?:cta_group::1|cta_group::2"
-for space, multicast, mask, since in (
-    ("shared::cluster", _MULTICAST, "mask:u16@multicast, ", "8.0"),
-    ("shared::cta", "group?:cta_group::1|cta_group::2", "", "8.6"),
-):
-    head = f"dst:{space} src:global"
-    row(
-        "cp",
-        f"async bulk tensor {_DIM} {head} {_TILE} {_BYTES} {multicast} {_HINT}",
-        f"[dst], <src>, [mbar], {mask}{_POLICY}",
-        "cp.tensor.load",
-        since=since,
-        sm=90,
-    )
-    row(
-        "cp",
-        f"async bulk tensor dim:3d|4d|5d {head} {_IM2COL} {_BYTES} {multicast} {_HINT}",
-        f"[dst], <src>, [mbar], offsets*any:u16, {mask}{_POLICY}",
-        "cp.tensor.load",
-        since=since,
-        sm=90,
-    )
-    row(
-        "cp",
-        f"async bulk tensor dim:2d {head} mode:tile::gather4 {_BYTES} {multicast} {_HINT}",
-        f"[dst], <src>, [mbar], {mask}{_POLICY}",
-        "cp.tensor.load",
-        since="8.6",
-        sm=100,
-        family="a",
-    )
+_MULTICAST = "multicast?:multicast::cluster"
+_GROUP = "group:cta_group::1|cta_group::2"
+
+
+def _load(dim: str, mode: str, operands: str, space: str, since: str, sm: int, family: str = "") -> None:
+    """Rows of a tensor load with and without a group of CTAs."""
+    multicast, mask = (_MULTICAST, "mask:u16@multicast, ") if space == "shared::cluster" else ("", "")
+    for group_slot, least, number, only in (("", since, sm, family), (_GROUP, "8.6", 100, "100f")):
+        row(
+            "cp",
+            f"async bulk tensor {dim} dst:{space} src:global {mode} {_BYTES} {multicast} {group_slot} {_HINT}",
+            f"[dst], <src>, [mbar], {operands}{mask}{_POLICY}",
+            "cp.tensor.load",
+            since=least,
+            sm=number,
+            family=only,
+        )
+
+
+for space, since, sm in (("shared::cluster", "8.0", 90), ("shared::cta", "8.6", 100)):
+    offsets = "offsets*any:u16, "
+    _load(_DIM, _TILE, "", space, max(since, "8.0"), 90)
+    _load("dim:3d|4d|5d", "mode:im2col", offsets, space, since, 90)
+    _load("dim:3d|4d|5d", "mode:im2col::w|im2col::w::128", offsets, space, "8.6", sm)
+    _load("dim:2d", "mode:tile::gather4", "", space, "8.6", 100, "a")
 row(
     "cp",
     f"async bulk tensor {_DIM} dst:global src:shared::cta {_TILE} completion:bulk_group {_HINT}",

@@ -56,7 +56,8 @@ for opcode in ("abs", "neg"):
     meaning = f"{opcode}.float"
     row(opcode, "ftz? type:f32", "=d, a", meaning)
     row(opcode, "type:f64", "=d, a", meaning, cost="double")
-    row(opcode, f"ftz? type:{HALF}", "=d, a", meaning, since="6.0", sm=53, cost="half")
+    since = "6.5" if opcode == "abs" else "6.0"
+    row(opcode, f"ftz? type:{HALF}", "=d, a", meaning, since=since, sm=53, cost="half")
     row(opcode, f"type:{BRAIN}", "=d, a", meaning, since="7.0", sm=80, cost="half")
 for opcode in ("min", "max"):
     meaning = f"{opcode}.float"

@@ -92,8 +92,7 @@ for shape, a, b, c, sm in _DOUBLE:
 for dtype, register, count in (("f32", "f32", 4), ("f16", "b32", 2)):
     row(
         "mma",
-        f"sync aligned shape:m16n8k32 alayout:row blayout:col kind:kind::f8f6f4 dtype:{dtype} atype:{_F864} btype:{_F864} "
-        f"ctype:{dtype}",
+        f"{_HEAD.format('m16n8k32')} kind:kind::f8f6f4 dtype:{dtype} atype:{_F864} btype:{_F864} ctype:{dtype}",
         _fragments(register, count, "b32", 4, "b32", 2, register, count),
         since="8.7",
         sm=120,
@@ -138,7 +137,7 @@ for shape, types, a, b, accumulators in _SPARSE:
         # f8 metadata comes only in the ordered form
         row(
             "mma",
-            f"sp:{'' if f8 else 'sp|'}sp::ordered_metadata sync aligned shape:{shape} alayout:row blayout:col {saturate}"
+            f"sp:{'' if f8 else 'sp|'}sp::ordered_metadata {_HEAD.format(shape)} {saturate}"
             f"dtype:{dtype} atype:{types} btype:{types} ctype:{dtype}",
             f"{_fragments(register, count, 'b32', a, 'b32', b, register, count)}, e:b32, selector#:u32",
             "mma.sp",
@@ -203,7 +202,7 @@ _SUBBYTE = _fragments("s32", 2, "b32", 1, "b32", 1, "s32", 2)
 for kind in _INT4.split("|"):
     row(
         "wmma",
-        f"mma sync aligned alayout:row blayout:col shape:m8n8k32 dtype:s32 atype:{kind} btype:{kind} ctype:s32 satfinite?",
+        f"mma {_HEAD.format('m8n8k32')} dtype:s32 atype:{kind} btype:{kind} ctype:s32 satfinite?",
         _SUBBYTE,
         "wmma.mma",
         since="6.3",

@@ -16,14 +16,14 @@ for order in ("", f"sem:relaxed {_SCOPE}"):
     row("mbarrier", modifiers, "[a], bytes:u32", "mbarrier.tx", since="8.0", sm=90)
 _ARRIVE = "op:arrive|arrive_drop"
 row("mbarrier", f"{_ARRIVE} {_CTA} type:b64", "=state, [a]", "mbarrier.arrive", since="7.0", sm=80)
-for order in ("", f"sem:release|relaxed {_SCOPE}"):
+for order, since in (("", "8.0"), (f"sem:release {_SCOPE}", "8.0"), (f"sem:relaxed {_SCOPE}", "8.6")):
     head = f"{order} {_ANY} type:b64"
-    row("mbarrier", f"{_ARRIVE} {head}", "=state, [a], count:u32?", "mbarrier.arrive", since="8.0", sm=90)
-    row("mbarrier", f"{_ARRIVE} expect_tx {head}", "=state, [a], bytes:u32", "mbarrier.arrive", since="8.0", sm=90)
+    row("mbarrier", f"{_ARRIVE} {head}", "=state, [a], count:u32?", "mbarrier.arrive", since=since, sm=90)
+    row("mbarrier", f"{_ARRIVE} expect_tx {head}", "=state, [a], bytes:u32", "mbarrier.arrive", since=since, sm=90)
 for order, since, sm in (("", "7.0", 80), ("sem:release scope:cta", "8.0", 80)):
     modifiers = f"{_ARRIVE} noComplete {order} {_CTA} type:b64"
     row("mbarrier", modifiers, "=state, [a], count:u32", "mbarrier.arrive", since=since, sm=sm)
-for order, since, sm in (("", "7.0", 80), (f"sem:acquire|relaxed {_SCOPE}", "8.0", 90)):
+for order, since, sm in (("", "7.0", 80), (f"sem:acquire {_SCOPE}", "8.0", 90), (f"sem:relaxed {_SCOPE}", "8.6", 90)):
     head = f"{order} {_CTA} type:b64"
     row("mbarrier", f"op:test_wait {head}", "=p:pred, [a], state", "mbarrier.wait", since=since, sm=sm)
     row(
@@ -40,15 +40,10 @@ for order, since, sm in (("", "7.0", 80), (f"sem:acquire|relaxed {_SCOPE}", "8.0
 row("mbarrier", "op:pending_count type:b64", "=d:u32, state", "mbarrier.pending", since="7.0", sm=80)
 
 _CANCEL = "clusterlaunchcontrol"
-row(
-    _CANCEL,
-    "op:try_cancel async space?:shared::cta completion:mbarrier::complete_tx::bytes "
-    "multicast?:multicast::cluster::all type:b128",
-    "[a], [mbar]",
-    "cluster.cancel",
-    since="8.6",
-    sm=100,
-)
+_TRY = "op:try_cancel async space?:shared::cta completion:mbarrier::complete_tx::bytes {} type:b128"
+row(_CANCEL, _TRY.format(""), "[a], [mbar]", "cluster.cancel", since="8.6", sm=100)
+_EVERYWHERE = _TRY.format("multicast:multicast::cluster::all")
+row(_CANCEL, _EVERYWHERE, "[a], [mbar]", "cluster.cancel", since="8.6", sm=100, family="a")
 row(
     _CANCEL,
     "op:query_cancel field:is_canceled dtype:pred type:b128",

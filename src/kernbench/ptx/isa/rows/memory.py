@@ -1,5 +1,7 @@
 """Loads, stores, prefetches and cache policies."""
 
+from typing import Any
+
 from kernbench.ptx.isa.rows._types import LOADED, SCOPE
 from kernbench.ptx.isa.syntax import Group
 
@@ -26,7 +28,7 @@ _WIDTHS = (
 
 for width, value, since, sm, wide in _WIDTHS:
     load, store = f"=d{value}, [a], policy:b64@hint", f"[a], b{value}, policy:b64@hint"
-    place = {"since": since, "sm": sm}
+    place: dict[str, Any] = {"since": since, "sm": sm}
     evict = f"{_L1} {_L2} {_HINT}" if wide else f"{_L1} {_HINT}"
     # ptxas 13.0 fails on ordered 32-byte accesses of cluster scope
     scope = "cta|gpu|sys" if wide else SCOPE
@@ -44,7 +46,7 @@ for width, value, since, sm, wide in _WIDTHS:
     place = {"since": max(since, "3.1"), "sm": max(sm, 32)}
     row("ld", f"space:global cop?:ca|cg|cs nc {_HINT} {_FETCH} {width}", load, **place)
     row("ld", f"space:global nc {evict} {_FETCH} {width}", load, **place)
-    place = {"since": max(since, "6.0"), "sm": max(sm, 70)}
+    place = {"since": "8.4" if since == "8.3" else max(since, "6.0"), "sm": max(sm, 70)}
     row("ld", f"sem:relaxed|acquire scope:{scope} space?:global {evict} {_FETCH} {width}", load, **place)
     row("st", f"sem:relaxed|release scope:{scope} space?:global {evict} {width}", store, **place)
     if not wide:

@@ -41,7 +41,8 @@ for shape in (
     _row(f"op:cp {_GROUP} {shape} {_FORMAT}", "[taddr], s_desc!:b64", "tcgen05.cp")
 _row(f"op:shift {_GROUP} down", "[taddr]", "tcgen05.shift")
 _row(
-    f"op:commit {_GROUP} completion:mbarrier::arrive::one space?:shared::cluster multicast?:multicast::cluster type:b64",
+    f"op:commit {_GROUP} completion:mbarrier::arrive::one space?:shared::cluster multicast?:multicast::cluster "
+    "type:b64",
     "[mbar], mask:u16@multicast",
     "tcgen05.commit",
 )
@@ -60,10 +61,14 @@ _KINDS = (
     ("kind:kind::f8f6f4|kind::i8", ""),
 )
 _BLOCK = (
-    "kind:kind::mxf8f6f4 block_scale vector?:scale_vec::1X|block32",
-    "kind:kind::mxf4 block_scale vector?:scale_vec::2X|block32",
-    "kind:kind::mxf4nvf4 block_scale vector:scale_vec::2X|scale_vec::4X|block16|block32",
+    ("kind:kind::mxf8f6f4 block_scale vector:scale_vec::1X", "8.6"),
+    ("kind:kind::mxf8f6f4 block_scale vector?:block32", "8.8"),
+    ("kind:kind::mxf4 block_scale vector:scale_vec::2X", "8.6"),
+    ("kind:kind::mxf4 block_scale vector?:block32", "8.8"),
+    ("kind:kind::mxf4nvf4 block_scale vector:scale_vec::2X|scale_vec::4X", "8.7"),
+    ("kind:kind::mxf4nvf4 block_scale vector:block16|block32", "8.8"),
 )
+_WS_KINDS = "kind:kind::f16|kind::tf32|kind::f8f6f4|kind::i8"
 for a, collector in _A_FORMS:
     for sparse, meta, meaning in (("", "", "tcgen05.mma"), ("sp ", "[meta], ", "tcgen05.mma.sp")):
         operands = f"[d], {a}, b_desc!:b64, {meta}idesc:u32"
@@ -75,14 +80,15 @@ for a, collector in _A_FORMS:
             )
         if "ashift" in collector:
             continue
-        for kind in _BLOCK:
+        for kind, since in _BLOCK:
             _row(
                 f"op:mma {sparse}{_GROUP} {kind} {_COLLECTOR}",
                 f"{operands}, [scale_a], [scale_b], enable_d:pred",
                 meaning,
+                since,
             )
         _row(
-            f"op:mma ws {sparse}group:cta_group::1 kind:kind::f16|kind::tf32|kind::f8f6f4|kind::i8 collector?:{_COLLECTOR_B}",
+            f"op:mma ws {sparse}group:cta_group::1 {_WS_KINDS} collector?:{_COLLECTOR_B}",
             f"{operands}, enable_d:pred, zero_mask!:b64?",
             meaning.replace("mma", "mma.ws"),
         )

@@ -1,0 +1,80 @@
+"""Where an instruction exists: its row's version and target, and those of its modifiers that came later."""
+
+import re
+from typing import NamedTuple
+
+from kernbench.ptx.isa.form import Form, Resolved
+
+
+class Since(NamedTuple):
+    """The least `.version` and target number."""
+
+    version: tuple[int, int]
+    sm: int
+
+
+# modifiers that are younger than the rows that take them
+_MODIFIERS = {
+    "shared::cta": Since((7, 8), 10),
+    "shared::cluster": Since((7, 8), 90),
+    "cluster": Since((7, 8), 90),
+    "param::entry": Since((8, 3), 10),
+    "param::func": Since((8, 3), 10),
+    "L2::cache_hint": Since((7, 4), 80),
+    "L2::64B": Since((7, 4), 75),
+    "L2::128B": Since((7, 4), 75),
+    "L2::256B": Since((7, 4), 80),
+    "L1::evict_normal": Since((7, 4), 70),
+    "L1::evict_unchanged": Since((7, 4), 70),
+    "L1::evict_first": Since((7, 4), 70),
+    "L1::evict_last": Since((7, 4), 70),
+    "L1::no_allocate": Since((7, 4), 70),
+    "NaN": Since((7, 0), 80),
+    "acc::f32": Since((8, 2), 90),
+    "im2col::w": Since((8, 6), 90),
+    "im2col::w::128": Since((8, 6), 90),
+    "block16": Since((8, 8), 100),
+    "block32": Since((8, 8), 100),
+}
+# the same for one instruction only
+_OF_INSTRUCTION = {
+    ("bar", "cta"): Since((7, 8), 10),
+    ("barrier", "cta"): Since((7, 8), 10),
+    ("barrier", "release"): Since((8, 0), 90),
+    ("barrier", "relaxed"): Since((8, 0), 90),
+    ("barrier", "acquire"): Since((8, 0), 90),
+    ("cvt", "satfinite"): Since((8, 1), 80),
+    ("cvta", "param"): Since((7, 7), 70),
+    ("isspacep", "param"): Since((7, 7), 70),
+}
+_TARGET = re.compile(r"(?:sm|compute)_(\d+)([af]?)")
+# members of the families that "f" targets name
+_FAMILIES = {"100f": (100, 101, 103, 110), "120f": (120, 121)}
+
+
+def since(resolved: Resolved) -> Since:
+    """The least version and target number that have this instruction with these modifiers."""
+    form = resolved.form
+    found = Since(form.version, form.sm)
+    for modifier in resolved.mods.values():
+        later = _OF_INSTRUCTION.get((form.opcode, modifier)) or _MODIFIERS.get(modifier)
+        if later is not None:
+            found = Since(max(found.version, later.version), max(found.sm, later.sm))
+    return found
+
+
+def has_target(form: Form, least: int, target: str) -> bool:
+    """Does a target such as "sm_90a" have the form? Names that are no targets have everything."""
+    match = _TARGET.fullmatch(target)
+    if match is None:
+        return True
+    number, letter = int(match[1]), match[2]
+    if form.family in ("", "a"):
+        return number >= least and (bool(letter) or not form.family)
+    return any(_in_family(name, number, letter) for name in form.family.split("|"))
+
+
+def _in_family(name: str, number: int, letter: str) -> bool:
+    if name in _FAMILIES:
+        return bool(letter) and number in _FAMILIES[name]
+    return f"{number}{letter}" == name
