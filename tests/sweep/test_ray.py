@@ -1,6 +1,7 @@
 """Sweeps on Ray: the same rows as in this process, with Ray itself where it is installed and with a stand-in always."""
 
 import importlib.util
+import socket
 import sys
 from types import ModuleType
 
@@ -41,8 +42,8 @@ class FakeRay(ModuleType):
         self.cpus, self.log = cpus, []
 
     def init(self, address, **options):
-        if address not in ("local", "head:6379"):
-            raise ConnectionError(f"nothing listens at {address}")
+        if address == "auto":
+            raise ConnectionError("Could not find any running Ray instance")
         self.log.append(("init", address, options.get("include_dashboard")))
 
     def shutdown(self):
@@ -89,9 +90,11 @@ def test_a_cluster_gives_the_rows_of_one_process(ray):
 
 
 def test_what_is_done_is_not_asked_of_the_cluster(ray):
-    with RayCluster("head:6379") as cluster:
-        rows = rows_of(plan(), cluster, {("256", "2"), ("512", "2"), ("256", "4")})
-    assert ray.log == [("init", "head:6379", None), "task", "shutdown"]
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        with RayCluster(address) as cluster:
+            rows = rows_of(plan(), cluster, {("256", "2"), ("512", "2"), ("256", "4")})
+    assert ray.log == [("init", address, None), "task", "shutdown"]
     assert [(r["machine.hbm.bandwidth"], r["n_ranks"]) for r in rows] == [("512", "4")]
 
 
@@ -106,11 +109,12 @@ def test_an_error_in_a_task_is_told_as_it_was_and_the_cluster_is_left(ray):
 
 
 def test_no_cluster_at_the_address(ray):
-    with (
-        pytest.raises(BenchError, match=r"--ray nowhere:1: no Ray cluster answers .* --ray local"),
-        RayCluster("nowhere:1"),
-    ):
-        pass
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:port", "auto"):
+        with pytest.raises(BenchError, match=rf"--ray {address}: no Ray cluster answers .* --ray local"):
+            RayCluster(address).__enter__()
+    assert ray.log == []
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):

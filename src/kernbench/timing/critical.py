@@ -6,11 +6,14 @@ Lags and durations along it add up to the total time exactly, so its shares say 
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
+from kernbench.common.pe_commands import OPERATION_NAMES
 from kernbench.result.timeline import Step
 from kernbench.timing import graph as g
 from kernbench.timing.clock import Timing
-from kernbench.timing.lanes import lane_numbers, lanes, name_of, place_of, work_of
+from kernbench.timing.graph import Ints
+from kernbench.timing.lanes import WORKS, commands_of, lane_numbers, lanes, works_of
 
 
 @dataclass(frozen=True)
@@ -24,25 +27,58 @@ class CriticalPath:
 def critical_path(timing: Timing) -> CriticalPath:
     """Walk back from the last finish."""
     times, graph, lowered = timing.times, timing.lowered.graph, timing.lowered
-    names, numbers = lanes(lowered), lane_numbers(lowered)
-    node = int(times.finish.argmax()) if graph.nodes else -1
-    steps: list[Step] = []
-    shares: dict[str, int] = {}
+    last = int(times.finish.argmax()) if graph.nodes else -1
+    nodes, edges = _trail(last, times.cause, graph.offsets)
+    finish = times.finish[nodes]
+    lag = times.start[nodes] - np.concatenate([[0], finish[:-1]])[: len(nodes)]
+    kind = np.where(edges >= 0, graph.kinds[edges] if graph.edges else 0, g.DISPATCH)
+    spent = finish - times.start[nodes]
+    shares = {
+        "dispatch": int(lag[kind == g.DISPATCH].sum()),
+        "link latency": int(lag[kind != g.DISPATCH].sum()),
+    }
+    works = works_of(lowered, nodes)
+    for number, work in enumerate(WORKS):
+        shares[work] = int(spent[works == number].sum())
+    shown = (spent > 0) | (lag > 0)
+    return CriticalPath(
+        _steps(timing, nodes[shown], kind[shown], lag[shown]), {work: time for work, time in shares.items() if time}
+    )
+
+
+@njit(cache=True)
+def _trail(last, cause, offsets):  # type: ignore[no-untyped-def]
+    """The nodes of the path, first to last, and the edge each waited for; -1 for none."""
+    length = 0
+    node = last
     while node >= 0:
-        edge = int(times.cause[node])
-        before = int(np.searchsorted(graph.offsets, edge, side="right")) - 1 if edge >= 0 else -1
-        kind = int(graph.kinds[edge]) if edge >= 0 else g.DISPATCH
-        start, finish = int(times.start[node]), int(times.finish[node])
-        lag = start - (int(times.finish[before]) if before >= 0 else 0)
-        lane = names[numbers[node]]
-        step = Step(lane, name_of(lowered, node), place_of(lowered, node), g.KIND_NAMES[kind], lag, start, finish)
-        steps.append(step)
-        _add(shares, "dispatch" if kind == g.DISPATCH else "link latency", lag)
-        _add(shares, work_of(lowered, node), finish - start)
-        node = before
-    return CriticalPath([s for s in reversed(steps) if s.finish > s.start or s.lag], shares)
+        length += 1
+        node = np.searchsorted(offsets, cause[node], side="right") - 1 if cause[node] >= 0 else -1
+    nodes = np.empty(length, np.int64)
+    edges = np.empty(length, np.int64)
+    node = last
+    for i in range(length - 1, -1, -1):
+        nodes[i] = node
+        edges[i] = cause[node]
+        node = np.searchsorted(offsets, cause[node], side="right") - 1
+    return nodes, edges
 
 
-def _add(shares: dict[str, int], what: str, time: int) -> None:
-    if time:
-        shares[what] = shares.get(what, 0) + time
+def _steps(timing: Timing, nodes: Ints, kind: Ints, lag: Ints) -> list[Step]:
+    lowered, times = timing.lowered, timing.times
+    names, sites = lanes(lowered), lowered.recording.tables.sites
+    lane, command = lane_numbers(lowered)[nodes], commands_of(lowered, nodes)
+    columns = (lane, command, lowered.columns.op[command], lowered.columns.site[command], kind, lag)
+    rows = zip(*(c.tolist() for c in (*columns, times.start[nodes], times.finish[nodes])), strict=True)
+    return [
+        Step(
+            names[lane],
+            OPERATION_NAMES[op] if command >= 0 else "start",
+            sites[site] if command >= 0 else None,
+            g.KIND_NAMES[kind],
+            lag,
+            start,
+            finish,
+        )
+        for lane, command, op, site, kind, lag, start, finish in rows
+    ]

@@ -1,15 +1,15 @@
-"""What a node of a timed graph is to a person: its lane, its name, its kernel line, and the kind of work it does."""
+"""What a node of a timed graph is to a person: its lane, its command, and the kind of work it does."""
 
 import numpy as np
 
 from kernbench.common.ipcq_types import DIRECTIONS
-from kernbench.common.pe_commands import OPERATION_NAMES
-from kernbench.result.finding import Place
 from kernbench.result.timeline import Lane
 from kernbench.timing.graph import Ints
-from kernbench.timing.lower import CPU, FIRST_DMA, GEMM, MATH, Lowered
+from kernbench.timing.lower import CPU, FIRST_DMA, GEMM, MATH, OUT, Lowered
 
-_ENGINES = {CPU: "cpu", GEMM: "gemm", MATH: "math"}
+WORKS = ("cpu", "gemm", "math", "link", "dma")
+# by engine; all DMA channels are the last
+_WORK: Ints = np.array([{CPU: 0, GEMM: 1, MATH: 2, FIRST_DMA: 4}.get(i, 3) for i in range(FIRST_DMA + 1)], np.int64)
 
 
 def lanes(lowered: Lowered) -> list[Lane]:
@@ -34,32 +34,19 @@ def lane_numbers(lowered: Lowered) -> Ints:
     return np.concatenate([commands, starts, links, links])
 
 
-def command_of(lowered: Lowered, node: int) -> int:
-    """The command a node belongs to (a piece: the send when pushed, the receive when taken); -1 for a start."""
-    if node < lowered.commands:
-        return node
-    piece = node - lowered.commands - len(lowered.recording.streams)
-    if piece < 0:
-        return -1
-    count = len(lowered.pieces.push)
-    return int(lowered.pieces.send[piece] if piece < count else lowered.pieces.recv[piece - count])
+def commands_of(lowered: Lowered, nodes: Ints) -> Ints:
+    """The command each node belongs to (a piece: the send when pushed, the receive when taken); -1 for a start."""
+    owner = np.concatenate([lowered.pieces.send, lowered.pieces.recv])
+    piece = nodes - lowered.commands - len(lowered.recording.streams)
+    command = np.where(nodes < lowered.commands, nodes, -1)
+    command[piece >= 0] = owner[piece[piece >= 0]]
+    return command
 
 
-def name_of(lowered: Lowered, node: int) -> str:
-    """The operation, or what a piece or start is."""
-    command = command_of(lowered, node)
-    return "start" if command < 0 else OPERATION_NAMES[int(lowered.columns.op[command])]
-
-
-def place_of(lowered: Lowered, node: int) -> Place | None:
-    """The kernel line behind a node."""
-    command = command_of(lowered, node)
-    return None if command < 0 else lowered.recording.tables.sites[int(lowered.columns.site[command])]
-
-
-def work_of(lowered: Lowered, node: int) -> str:
-    """gemm, math, dma, link or cpu."""
-    if node >= lowered.commands:
-        return "link"
-    engine = int(lowered.engine[node])
-    return _ENGINES.get(engine, "link" if engine < FIRST_DMA else "dma")
+def works_of(lowered: Lowered, nodes: Ints) -> Ints:
+    """What each node is at, as a place in WORKS."""
+    engine = np.full(len(nodes), OUT)
+    own = nodes < lowered.commands
+    engine[own] = lowered.engine[nodes[own]]
+    works: Ints = _WORK[np.minimum(engine, FIRST_DMA)]
+    return works

@@ -1,5 +1,6 @@
 """Sweeps on a Ray cluster (the extra `ray`): each part of the work is one task; kernbench is installed on its nodes."""
 
+import socket
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,7 @@ from kernbench.sweep.plan import Group, Plan
 from kernbench.sweep.points import Row
 
 LOCAL = "local"
+_PATIENCE_S = 5
 
 
 class RayCluster:
@@ -22,8 +24,9 @@ class RayCluster:
     def __enter__(self) -> "RayCluster":
         options = {"include_dashboard": False} if self._address == LOCAL else {}
         try:
+            _knock(self._address)
             self._ray.init(address=self._address, log_to_driver=False, logging_level="error", **options)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise BenchError(
                 f"--ray {self._address}: no Ray cluster answers there ({error}); "
                 f"start one with `ray start --head`, or say --ray {LOCAL}"
@@ -57,6 +60,13 @@ class RayCluster:
                 raise cause from None
             raise
         return rows
+
+
+def _knock(address: str) -> None:
+    """Whether anyone listens at host:port; Ray itself would wait for minutes. Names without a port are Ray's."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if colon:
+        socket.create_connection((host, int(port)), timeout=_PATIENCE_S).close()
 
 
 def _ray() -> Any:
