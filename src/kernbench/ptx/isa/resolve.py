@@ -71,7 +71,7 @@ def _resolve(opcode: str, modifiers: tuple[str, ...], shapes: tuple[str, ...]) -
     if not fitting:
         return _modifier_message(opcode, modifiers, candidates)
     for form, mods in fitting:
-        rules = _match(filled(form, mods), shapes)
+        rules = _match(filled(form, mods, "vec1" in shapes), shapes)
         if rules is not None:
             return Resolved(form, mods, rules, tuple(rule.type for rule in rules))
     return _operand_message(".".join((opcode, *modifiers)), shapes, fitting)
@@ -88,14 +88,17 @@ def slot_modifiers(form: Form, modifiers: Sequence[str]) -> dict[str, str] | Non
     return mods if all(slot.name in mods or not slot.required for slot in form.slots) else None
 
 
-def filled(form: Form, mods: dict[str, str]) -> tuple[OperandRule, ...]:
-    """The form's operand rules with slots filled in, without those that no slot brings."""
+def filled(form: Form, mods: dict[str, str], braced: bool = False) -> tuple[OperandRule, ...]:
+    """The form's operand rules with slots filled in, without those that no slot brings.
+
+    Where a vector's slot is empty there is one register, which may stand in braces: `ld.b32 {%r1}, [%rd1]`.
+    """
     rules = []
     for rule in form.operands:
         if rule.when and rule.when not in mods:
             continue
         second = rule.second and replace(rule.second, type=_type(rule.second.type, mods))
-        rules.append(replace(rule, type=_type(rule.type, mods), shape=_shape(rule.shape, mods, rule), second=second))
+        rules.append(replace(rule, type=_type(rule.type, mods), shape=_shape(rule, mods, braced), second=second))
     return tuple(rules)
 
 
@@ -114,13 +117,13 @@ def _type(text: str, mods: dict[str, str]) -> str:
 _COUNT = re.compile(r"vec\{(\w+?)(?:([*/])(\d+))?\}")
 
 
-def _shape(shape: str, mods: dict[str, str], rule: OperandRule) -> str:
-    match = _COUNT.fullmatch(shape)
+def _shape(rule: OperandRule, mods: dict[str, str], braced: bool) -> str:
+    match = _COUNT.fullmatch(rule.shape)
     if match is None or match[1] == "any":
-        return shape
+        return rule.shape
     length = _length(match[1], mods)
     if length is None:
-        return "reg" if rule.role == "d" else "reg|imm"
+        return "vec1" if braced else "reg" if rule.role == "d" else "reg|imm"
     if match[2]:
         length = length * int(match[3]) if match[2] == "*" else length // int(match[3])
     return f"vec{length}"

@@ -86,7 +86,6 @@ row("cp", "async bulk op:wait_group read?", "n#:u32", "cp.bulk.wait", since="8.0
 
 _DIM = "dim:1d|2d|3d|4d|5d"
 _TILE = "mode?:tile"
-_IM2COL = "mode:im2col|im2col::w|im2col::w::128"
 _MULTICAST = "multicast?:multicast::cluster"
 _GROUP = "group:cta_group::1|cta_group::2"
 
@@ -106,11 +105,11 @@ def _load(dim: str, mode: str, operands: str, space: str, since: str, sm: int, f
         )
 
 
-for space, since, sm in (("shared::cluster", "8.0", 90), ("shared::cta", "8.6", 100)):
+for space, since in (("shared::cluster", "8.0"), ("shared::cta", "8.6")):
     offsets = "offsets*any:u16, "
-    _load(_DIM, _TILE, "", space, max(since, "8.0"), 90)
+    _load(_DIM, _TILE, "", space, since, 90)
     _load("dim:3d|4d|5d", "mode:im2col", offsets, space, since, 90)
-    _load("dim:3d|4d|5d", "mode:im2col::w|im2col::w::128", offsets, space, "8.6", sm)
+    _load("dim:3d|4d|5d", "mode:im2col::w|im2col::w::128", offsets, space, "8.6", 100, "100f")
     _load("dim:2d", "mode:tile::gather4", "", space, "8.6", 100, "a")
 row(
     "cp",
@@ -145,14 +144,16 @@ row(
     since="8.0",
     sm=90,
 )
-row(
-    "cp",
-    f"async bulk prefetch tensor dim:3d|4d|5d level:L2 src:global {_IM2COL} {_HINT}",
-    f"<src>, offsets*any:u16, {_POLICY}",
-    "hint",
-    since="8.0",
-    sm=90,
-)
+for mode, sm, family in (("im2col", 90, ""), ("im2col::w|im2col::w::128", 100, "100f")):
+    row(
+        "cp",
+        f"async bulk prefetch tensor dim:3d|4d|5d level:L2 src:global mode:{mode} {_HINT}",
+        f"<src>, offsets*any:u16, {_POLICY}",
+        "hint",
+        since="8.0",
+        sm=sm,
+        family=family,
+    )
 row(
     "cp",
     f"async bulk prefetch tensor dim:2d level:L2 src:global mode:tile::gather4 {_HINT}",
