@@ -1,0 +1,289 @@
+"""The emulated GPU: arrays in its memory, and launches that tell what a kernel computed and what is wrong with it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernbench import __version__
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.arguments import pack_arguments
+from kernbench.ptx.device_base import DeviceArray, Extent, host_array, launch_shape, shape_of
+from kernbench.ptx.emulator.analysis import analyse
+from kernbench.ptx.emulator.checks import CHECKED, Checks
+from kernbench.ptx.emulator.decode import decode
+from kernbench.ptx.emulator.launch import Launch
+from kernbench.ptx.emulator.loading import LoadedModule
+from kernbench.ptx.emulator.machine import architecture, target_runs_on
+from kernbench.ptx.emulator.memory.arena import NOTHING, WRITTEN, Allocation, Arena
+from kernbench.ptx.emulator.program import Program
+from kernbench.ptx.emulator.schedule import schedule_of
+from kernbench.ptx.module import Kernel
+from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
+from kernbench.result.finding import Finding
+from kernbench.result.run import Run
+from kernbench.safety.budget import Budget
+
+_PARAMETER_BYTES = 32764
+BUDGET = Budget(steps=50_000_000, seconds=600.0)
+
+
+class EmulatedArray(DeviceArray):
+    """An array in the memory of an emulated device."""
+
+    def __init__(self, device: "EmulatedDevice", allocation: Allocation, shape: tuple[int, ...], dtype: Any, name: str):
+        super().__init__(allocation.address, shape, dtype, name)
+        self._device = device
+        self.allocation = allocation
+
+    def numpy(self) -> Array:
+        """A copy of the contents."""
+        self.check_usable()
+        return self._device.read(self.allocation).view(self.dtype).reshape(self.shape)
+
+    def free(self) -> None:
+        """Give the memory back; a kernel that still uses it is told so."""
+        self.check_usable()
+        self._device.release(self.allocation)
+
+    def check_usable(self) -> None:
+        """Raise if the array was freed."""
+        if not self.allocation.live:
+            raise MisuseError(f"{self!r} was freed: make a new array")
+
+
+class EmulatedDevice:
+    """A GPU of architecture `arch` that exists only here. `launch` runs a kernel with every check, and returns a `Run`."""
+
+    def __init__(self, arch: str = "sm_90a"):
+        self.arch = arch
+        self.machine = architecture(arch)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._arena = Arena(self.machine.memory_bytes)
+        self._parameters = self._arena.allocate(_PARAMETER_BYTES, "kernel parameters", "param")
+        # what each allocation was made as, to give outputs their shape
+        self._arrays: dict[int, EmulatedArray] = {}
+        self._programs: dict[int, tuple[Kernel, Program]] = {}
+        self._modules: dict[int, tuple[Any, LoadedModule]] = {}
+        self._launches = 0
+
+    def __repr__(self) -> str:
+        return f"<EmulatedDevice {self.arch}: {self._arena.live_bytes:,} bytes in use>"
+
+    def __enter__(self) -> "EmulatedDevice":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: a launch returns when it has ended."""
+
+    def close(self) -> None:
+        """Forget all arrays and programs."""
+        self._reset()
+
+    def array(self, value: Any, name: str = "") -> EmulatedArray:
+        """A copy of `value` (NumPy, torch, anything with `__dlpack__`) on the device."""
+        if isinstance(value, EmulatedArray):
+            return value
+        host = host_array(value)
+        data = np.frombuffer(host.tobytes(), np.uint8)
+        return self._made(host.shape, host.dtype, name, data)
+
+    def empty(self, shape: Any, dtype: Any = np.float32, name: str = "") -> EmulatedArray:
+        """An array nobody has written: it holds poison, and reading it is a finding."""
+        return self._made(shape_of(shape), np.dtype(dtype), name, None)
+
+    def _made(self, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, data: Array | None) -> EmulatedArray:
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        allocation = self._arena.allocate(nbytes, name or "array", "global", data)
+        made = EmulatedArray(self, allocation, shape, dtype, name)
+        self._arrays[allocation.offset] = made
+        return made
+
+    def tensor_map(self, array: DeviceArray, dims: Any, strides: Any, box: Any, swizzle: str = "none", **more: Any) -> TensorMap:
+        """A tensor map for bulk copies, checked as the real encoder checks it."""
+        return self.encode(describe_tensor_map(array, dims, strides, box, swizzle, **more))
+
+    def encode(self, description: TensorMapDescription) -> TensorMap:
+        """The 128 bytes a kernel receives; their layout is the emulator's own."""
+        raise MisuseError("tensor maps cannot be used on the emulator yet")
+
+    def read(self, allocation: Allocation) -> Array:
+        """A copy of an allocation's bytes."""
+        return self._arena.contents(allocation).copy()
+
+    def release(self, allocation: Allocation) -> None:
+        """End an allocation."""
+        self._arena.free(allocation)
+        del self._arrays[allocation.offset]
+
+    def launch(
+        self,
+        kernel: Any,
+        grid: Any,
+        block: Any,
+        args: Sequence[Any] = (),
+        shared_bytes: int = 0,
+        *,
+        cluster: Any = None,
+        checks: bool = True,
+        schedule: Any = "canonical",
+        budget: Budget | None = None,
+    ) -> Run:
+        """Run `kernel` on every block of `grid` and wait for it.
+
+        `schedule` is "canonical", "reversed" or a seed: one legal order of many. `budget.steps` counts instructions
+        as they are run for all lanes together.
+        """
+        kernel = _kernel_of(kernel)
+        blocks, threads, clusters = launch_shape(grid, block, cluster, kernel)
+        if clusters != (1, 1, 1):
+            raise MisuseError(f"cluster {clusters}: the emulator runs clusters of one block only")
+        program = self._program(kernel)
+        self._check_fit(kernel, program, shared_bytes)
+        given = [self._usable(arg) for arg in args]
+        parameters = _parameter_block(kernel, pack_arguments(kernel.params, given))
+        names = _names(kernel, given)
+        return self._launch(kernel, program, blocks, threads, parameters, shared_bytes, names, checks, schedule, budget)
+
+    def _launch(
+        self,
+        kernel: Kernel,
+        program: Program,
+        grid: Extent,
+        block: Extent,
+        parameters: bytes,
+        shared_bytes: int,
+        names: dict[int, str],
+        checks: bool,
+        schedule: Any,
+        budget: Budget | None,
+    ) -> Run:
+        arena = self._arena
+        self._launches += 1
+        loaded = self._loaded(kernel)
+        self._pass(parameters)
+        arena.clear_written()
+        checker = Checks(program, arena, names) if checks else None
+        launch = Launch(
+            program,
+            grid,
+            block,
+            arena,
+            self.machine,
+            loaded.addresses,
+            parameters,
+            self._parameters.address,
+            shared_bytes,
+            checker,
+            schedule_of(schedule),
+            budget or BUDGET,
+            self._launches,
+        )
+        status = launch.run()
+        outputs = self._outputs(names)
+        findings: list[Finding] = checker.end() if checker is not None else []
+        metrics = launch.meter.metrics(program.blocks)
+        checked = CHECKED if checks else ()
+        origin = self._origin(kernel, grid, block, shared_bytes, schedule)
+        return Run(outputs, findings, checked, status, metrics=metrics, origin=origin)
+
+    def _pass(self, parameters: bytes) -> None:
+        """Write the parameters where the kernel finds them."""
+        contents, states = self._arena.contents(self._parameters), self._arena.states(self._parameters)
+        if len(parameters) > len(contents):
+            raise MisuseError(f"the parameters have {len(parameters)} bytes; a kernel has {len(contents)} at most")
+        contents[: len(parameters)] = np.frombuffer(parameters, np.uint8)
+        states[: len(parameters)] = WRITTEN
+        states[len(parameters) :] = NOTHING
+
+    def _program(self, kernel: Kernel) -> Program:
+        known = self._programs.get(id(kernel))
+        if known is None:
+            program, bodies = decode(kernel)
+            analyse(program, bodies)
+            known = self._programs[id(kernel)] = (kernel, program)
+        return known[1]
+
+    def _loaded(self, kernel: Kernel) -> LoadedModule:
+        known = self._modules.get(id(kernel.module))
+        if known is None:
+            known = self._modules[id(kernel.module)] = (kernel.module, LoadedModule(kernel.module, self._arena))
+        return known[1]
+
+    def _check_fit(self, kernel: Kernel, program: Program, shared_bytes: int) -> None:
+        if not isinstance(shared_bytes, int) or shared_bytes < 0:
+            raise MisuseError(f"shared_bytes={shared_bytes!r}: give a whole number of bytes, 0 or more")
+        most = self.machine.shared_per_block
+        if program.declared_shared + shared_bytes > most:
+            raise MisuseError(
+                f"'{kernel.name}' declares {program.declared_shared} bytes of shared memory and is launched with "
+                f"{shared_bytes} more; a block of {self.arch} has {most}"
+            )
+        if not target_runs_on(kernel.module.arch, self.arch):
+            raise MisuseError(
+                f"'{kernel.name}' is for {kernel.module.arch} and does not run on {self.arch}: "
+                f"use EmulatedDevice(arch={kernel.module.arch!r}), or change the .target"
+            )
+
+    def _usable(self, arg: Any) -> Any:
+        if isinstance(arg, EmulatedArray):
+            if arg._device is not self:
+                raise MisuseError(f"{arg!r} lies on another device: make it with this device's array()")
+        return arg
+
+    def _outputs(self, names: dict[int, str]) -> dict[str, Array]:
+        """Copies of the arrays the kernel wrote, by their own name or the parameter's."""
+        outputs: dict[str, Array] = {}
+        for array in self._arrays.values():
+            if array.nbytes and self._arena.written_since(array.allocation):
+                name = array.name or names.get(array.address, f"array at {array.address:#x}")
+                outputs[name] = array.numpy()
+        return outputs
+
+    def _origin(self, kernel: Kernel, grid: Extent, block: Extent, shared_bytes: int, schedule: Any) -> dict[str, Any]:
+        return {
+            "target": "ptx",
+            "kernel": kernel.name,
+            "device": "emulator",
+            "arch": self.arch,
+            "grid": grid,
+            "block": block,
+            "shared_bytes": shared_bytes,
+            "schedule": schedule,
+            "kernbench": __version__,
+        }
+
+
+def _kernel_of(kernel: Any) -> Kernel:
+    """A kernel, or the only one of a module or of something that builds one."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    kernels = getattr(kernel, "kernels", None)
+    if kernels is not None and len(kernels) == 1:
+        return next(iter(kernels.values()))  # type: ignore[no-any-return]
+    if kernels is not None:
+        raise MisuseError(f"the module has {len(kernels)} kernels: pass module.kernels[name], one of {list(kernels)}")
+    raise MisuseError(f"a {type(kernel).__name__} is no kernel: pass ptx.parse(text).kernels[name]")
+
+
+def _names(kernel: Kernel, given: Sequence[Any]) -> dict[int, str]:
+    """What the arrays that are passed are called: by address, their own name or the parameter's."""
+    return {
+        arg.address: arg.name or parameter.name
+        for parameter, arg in zip(kernel.params, given, strict=True)
+        if isinstance(arg, DeviceArray)
+    }
+
+
+def _parameter_block(kernel: Kernel, packed: Sequence[bytes]) -> bytes:
+    """All parameters in one block, each at its place."""
+    block = bytearray()
+    for parameter, data in zip(kernel.params, packed, strict=True):
+        block += bytes(parameter.offset - len(block)) + data
+    return bytes(block)

@@ -1,0 +1,155 @@
+"""CTA barriers: sixteen a CTA, each with the lanes that have arrived and the fragments that wait.
+
+A barrier without a count waits for every lane of the CTA that has not ended; one with a count for that many threads, a
+warp whose living lanes all arrived counting as 32, as hardware counts.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.fragment import Fragment
+from kernbench.ptx.emulator.lanes import WARP, Lanes
+from kernbench.ptx.emulator.program import Site
+
+NUMBER = 16
+
+
+@dataclass(eq=False)
+class Arrival:
+    """Lanes that wait: where they go on, and where a reduction's result goes."""
+
+    fragment: Fragment
+    following: int
+    site: Site
+    target: int | None = None
+
+
+@dataclass(eq=False)
+class Barrier:
+    """One barrier number of all CTAs of a batch."""
+
+    lanes: Array
+    units: Array
+    expected: Array
+    # warps of each CTA that take part
+    present: Array
+    votes: Array
+    operation: str = ""
+    waiting: list[Arrival] = field(default_factory=list)
+
+
+class Barriers:
+    """The barriers of one batch."""
+
+    def __init__(self, scheduler: Any):
+        self._scheduler = scheduler
+        self._batch = scheduler.batch
+        self._barriers: dict[int, Barrier] = {}
+
+    def _barrier(self, number: int) -> Barrier:
+        found = self._barriers.get(number)
+        if found is None:
+            ctas, warps = self._batch.ctas, self._batch.warps_per_cta
+            zeros = [np.zeros(ctas, np.int64) for _ in range(4)]
+            zeros[2] -= 1
+            present = np.zeros((ctas, warps), bool)
+            found = self._barriers[number] = Barrier(zeros[0], zeros[1], zeros[2], present, zeros[3])
+        return found
+
+    def arrive(
+        self,
+        fragment: Fragment,
+        number: int,
+        count: int | None,
+        following: int,
+        site: Site,
+        waits: bool = True,
+        predicate: Array | None = None,
+        operation: str = "",
+        target: int | None = None,
+    ) -> Fragment | None:
+        """Lanes arrive; those whose barrier is complete go on."""
+        batch, lanes = self._batch, fragment.lanes
+        barrier = self._barrier(number)
+        whole = lanes.count == batch.alive_count and not barrier.lanes.any() and predicate is None
+        if whole and waits and (count is None or count == batch.warps_per_cta * WARP):
+            batch.barrier_clocks(None, None)
+            return fragment.at(following)
+        self._enter(barrier, lanes, predicate, operation)
+        if count is not None:
+            barrier.expected[np.unique(batch.cta_of(lanes))] = count
+        if waits:
+            barrier.waiting.append(Arrival(fragment, following, site, target))
+        self._complete(barrier)
+        if waits:
+            return None
+        return fragment.at(following)
+
+    def _enter(self, barrier: Barrier, lanes: Lanes, predicate: Array | None, operation: str) -> None:
+        batch = self._batch
+        warps = lanes.warp_numbers()
+        ctas, inside = warps % batch.ctas, warps // batch.ctas
+        active = lanes.active().reshape(-1, WARP)
+        counts = active.sum(axis=1)
+        alive = batch.alive.reshape(-1, WARP)[warps]
+        complete = (alive & ~active).sum(axis=1) == 0
+        units = np.where(complete, WARP - alive.sum(axis=1) + counts, counts)
+        np.add.at(barrier.lanes, ctas, counts)
+        np.add.at(barrier.units, ctas, units)
+        barrier.present[ctas, inside] = True
+        if predicate is not None:
+            barrier.operation = operation
+            np.add.at(barrier.votes, ctas, (predicate.reshape(-1, WARP) & active).sum(axis=1))
+
+    def recheck(self) -> None:
+        """Lanes have ended: a barrier that waited for them only may be complete."""
+        for barrier in self._barriers.values():
+            if barrier.waiting:
+                self._complete(barrier)
+
+    def _complete(self, barrier: Barrier) -> None:
+        batch = self._batch
+        everybody = (barrier.expected < 0) & (barrier.lanes == batch.alive_by_cta)
+        counted = (barrier.expected >= 0) & (barrier.units >= barrier.expected)
+        done = (barrier.lanes > 0) & (everybody | counted)
+        if not done.any():
+            return
+        batch.barrier_clocks(done, barrier.present)
+        waiting, barrier.waiting = barrier.waiting, []
+        for arrival in waiting:
+            self._release(barrier, arrival, done)
+        for array in (barrier.lanes, barrier.units, barrier.votes):
+            array[done] = 0
+        barrier.expected[done] = -1
+        barrier.present[done] = False
+
+    def _release(self, barrier: Barrier, arrival: Arrival, done: Array) -> None:
+        """Lanes of complete CTAs go on with their result, the others wait on."""
+        fragment = arrival.fragment
+        ctas = fragment.window.warps % self._batch.ctas
+        going, staying = self._scheduler.split(fragment, np.repeat(done[ctas], WARP))
+        if staying is not None:
+            barrier.waiting.append(Arrival(staying, arrival.following, arrival.site, arrival.target))
+        if going is None:
+            return
+        if arrival.target is not None:
+            votes = barrier.votes[going.window.warps % self._batch.ctas]
+            members = barrier.lanes[going.window.warps % self._batch.ctas]
+            result = _RESULTS[barrier.operation](votes, members)
+            dtype = going.window.blank(arrival.target).dtype
+            going.window.put(arrival.target, np.repeat(result, WARP).astype(dtype), going.lanes.mask)
+        self._scheduler.push(going.at(arrival.following))
+
+    def waiting(self) -> list[tuple[int, Barrier, Arrival]]:
+        """Everything that waits: barrier number, barrier, arrival."""
+        return [(n, barrier, arrival) for n, barrier in self._barriers.items() for arrival in barrier.waiting]
+
+
+_RESULTS = {
+    "popc": lambda votes, members: votes,
+    "and": lambda votes, members: votes == members,
+    "or": lambda votes, members: votes > 0,
+}

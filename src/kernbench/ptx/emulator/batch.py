@@ -1,0 +1,241 @@
+"""A batch: CTAs that are resident together, with their registers, shared and local memory.
+
+Lanes are ordered by warp in the CTA first and CTA second, so that one warp role of all CTAs is a run of lanes. Lanes
+beyond the block in a partial last warp are never alive.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.fragment import Fragment, Frame
+from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask, from_mask
+from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, views
+from kernbench.ptx.emulator.memory.port import Port, Space
+from kernbench.ptx.emulator.program import Code
+from kernbench.ptx.emulator.scheduler import Scheduler
+from kernbench.ptx.emulator.slots import (
+    ConstantSlot,
+    RegisterSlot,
+    SpecialSlot,
+    SymbolSlot,
+    constant_array,
+)
+from kernbench.ptx.emulator.special import special_row
+
+# entries between rows, so that rows of one bank do not fall into the same cache sets
+_PADDING = 48
+_NO_DIRTY = np.zeros(1, bool)
+
+
+class Batch:
+    """The state of resident CTAs, numbered from 0 to `ctas` here; `numbers` are their numbers in the grid."""
+
+    def __init__(self, launch: Any, numbers: Array):
+        self.launch = launch
+        self.program = launch.program
+        self.table = launch.program.table
+        self.numbers = numbers
+        self.ctas = len(numbers)
+        self.warps_per_cta = launch.warps_per_cta
+        self.warps = self.ctas * self.warps_per_cta
+        self.lanes = self.warps * WARP
+        self.local_bytes = launch.local_bytes
+        self._make_registers()
+        self._make_lanes()
+        shared, local = self._make_shared(), self._make_local()
+        self.checks = launch.checks.batch(self) if launch.checks is not None else None
+        self.port = Port(self, launch.arena, shared, local, self.checks)
+        self.scheduler = Scheduler(self, launch.program, launch.meter)
+        everybody = from_mask(self.alive)
+        assert everybody is not None
+        self.scheduler.push(Fragment(everybody, self.scheduler.window(everybody), self.program.entry.entry))
+
+    def _make_registers(self) -> None:
+        width = self.lanes + _PADDING
+        self.banks: dict[str, Array] = {
+            bank: np.zeros((max(rows, 1), width), bank) for bank, rows in self.table.rows.items()
+        }
+        self._rows: dict[int, Array] = {}
+        self._frames: dict[str, list[tuple[Array, int]]] = {}
+        self._bases: dict[str, int] = {}
+        self._saved: dict[tuple[str, int], dict[str, Array]] = {}
+
+    def _make_lanes(self) -> None:
+        threads = self.launch.threads
+        inside = np.arange(self.warps_per_cta * WARP).reshape(self.warps_per_cta, 1, WARP)
+        thread = np.broadcast_to(inside, (self.warps_per_cta, self.ctas, WARP)).reshape(-1)
+        self.thread: Array = np.ascontiguousarray(thread)
+        self.alive: Mask = self.thread < threads
+        self.alive_count = int(np.count_nonzero(self.alive))
+        self.alive_by_cta: Array = np.full(self.ctas, threads)
+        self.alive_bits: Array = _bits(self.alive)
+        warps = np.arange(self.warps)
+        self.cta_of_warp: Array = warps % self.ctas
+
+    def _make_shared(self) -> Space:
+        size = self.launch.shared_bytes
+        stride = -(-max(size, 16) // 128) * 128 + 128
+        words = np.full(self.ctas * stride, POISON, np.uint8)
+        state = np.zeros((self.ctas, stride), np.uint8)
+        if self.launch.checks is not None:
+            for start, end in self.launch.shared_parts:
+                state[:, start:end] = UNWRITTEN | TRACKED
+        self.shared_stride = stride
+        origins = np.repeat(self.cta_of_warp, WARP).astype(np.uint64) * np.uint64(stride)
+        return Space("shared", views(words), views(state.reshape(-1)), 0, size, origins, _NO_DIRTY)
+
+    def _make_local(self) -> Space:
+        stride = max(16, self.local_bytes)
+        size = self.lanes * stride if self.local_bytes else 16
+        self.local = np.full(size, POISON, np.uint8)
+        self.local_state = np.full(size, UNWRITTEN, np.uint8)
+        self.local_stride = stride
+        origins = np.arange(self.lanes, dtype=np.uint64) * np.uint64(stride)
+        return Space(
+            "local", views(self.local), views(self.local_state), 0, self.local_bytes, origins, _NO_DIRTY
+        )
+
+    def row(self, slot: int) -> Array:
+        """The whole row of a slot: one entry a lane, or a zero-dimensional constant."""
+        found = self._rows.get(slot)
+        if found is None:
+            found = self._rows[slot] = self._make_row(slot)
+        return found
+
+    def _make_row(self, slot: int) -> Array:
+        spec = self.table.slots[slot]
+        if isinstance(spec, RegisterSlot):
+            return self.banks[spec.bank][spec.row, : self.lanes]
+        if isinstance(spec, ConstantSlot):
+            value: Array = constant_array(spec.bits, spec.dtype)
+            return np.full(self.lanes, value) if spec.spread else value
+        if isinstance(spec, SpecialSlot):
+            return np.ascontiguousarray(np.broadcast_to(special_row(self, spec.name), self.lanes).astype(spec.dtype))
+        assert isinstance(spec, SymbolSlot)
+        return self._symbol(spec)
+
+    def _symbol(self, spec: SymbolSlot) -> Array:
+        if spec.space != "frame":
+            return np.array(self.launch.symbol(spec.space, spec.name) + spec.offset, spec.dtype)
+        cell: Array = np.array(self._bases.get(spec.name, 0) + spec.offset, spec.dtype)
+        self._frames.setdefault(spec.name, []).append((cell, spec.offset))
+        return cell
+
+    def set_base(self, function: str, base: int) -> None:
+        """Where the frame of the function that runs now begins."""
+        if self._bases.get(function, 0) != base:
+            self._bases[function] = base
+            for cell, offset in self._frames.get(function, ()):
+                cell[...] = base + offset
+
+    def parameter(self, slot: int, dtype: str, count: int) -> Array:
+        """`count` values of the kernel's parameters from a symbol's place on."""
+        spec = self.table.slots[slot]
+        assert isinstance(spec, SymbolSlot)
+        return self.launch.parameter(spec.name, spec.offset, dtype, count)  # type: ignore[no-any-return]
+
+    def cta_of(self, lanes: Lanes) -> Array:
+        """The batch's CTA number of each warp of a set."""
+        return lanes.warp_numbers() % self.ctas
+
+    def pick(self, ready: dict[Any, Fragment]) -> Any:
+        """Which fragment runs next."""
+        return self.launch.pick(ready)
+
+    def end(self, lanes: Lanes) -> None:
+        """Lanes have ended."""
+        active = lanes.active().reshape(-1, WARP)
+        warps = lanes.warp_numbers()
+        np.subtract.at(self.alive_by_cta, warps % self.ctas, active.sum(axis=1))
+        alive = self.alive.reshape(-1, WARP)
+        alive[warps] &= ~active
+        self.alive_bits[warps] = _bits(np.ascontiguousarray(alive[warps]).reshape(-1))
+        self.alive_count -= lanes.count
+
+    def changes(self) -> int:
+        """How often memory has been changed so far in the whole launch."""
+        return int(self.launch.changes())
+
+    def read_clock(self) -> int:
+        """Logical time: instructions run so far."""
+        return int(self.launch.meter.steps)
+
+    def enter_frame(self, fragment: Fragment, code: Code, caller: int, frame: Frame, copies: Any) -> None:
+        """Hand over arguments, and keep the registers of a function that is entered again."""
+        if code.recursive:
+            self._keep(fragment, code, frame.base, restore=False)
+        lanes = fragment.window.lane_numbers
+        lanes = lanes if fragment.lanes.mask is None else lanes[fragment.lanes.mask]
+        state = self.local_state.reshape(-1, self.local_stride) if self.local_bytes else None
+        if state is not None:
+            state[lanes, frame.base : frame.top] = UNWRITTEN
+        for source, target, nbytes in copies:
+            self._copy_local(lanes, caller + source, frame.base + target, nbytes)
+
+    def leave_frame(self, fragment: Fragment, frame: Frame, caller: int) -> None:
+        """Hand over results, and give back the registers of a function that was entered again."""
+        lanes = fragment.window.lane_numbers
+        lanes = lanes if fragment.lanes.mask is None else lanes[fragment.lanes.mask]
+        for source, target, nbytes in frame.results:
+            self._copy_local(lanes, frame.base + source, caller + target, nbytes)
+        code = self.program.codes[frame.callee]
+        if code.recursive:
+            self._keep(fragment, code, frame.base, restore=True)
+
+    def _copy_local(self, lanes: Array, source: int, target: int, nbytes: int) -> None:
+        for array in (self.local, self.local_state):
+            table = array.reshape(-1, self.local_stride)
+            table[lanes, target : target + nbytes] = table[lanes, source : source + nbytes]
+
+    def _keep(self, fragment: Fragment, code: Code, base: int, restore: bool) -> None:
+        """Save or restore a function's registers for the lanes of a fragment, one place for each depth of the stack."""
+        saved = self._saved.setdefault((code.name, base), {})
+        lanes = fragment.window.lane_numbers
+        lanes = lanes if fragment.lanes.mask is None else lanes[fragment.lanes.mask]
+        for bank, rows in code.rows.items():
+            if bank not in saved:
+                saved[bank] = np.zeros((len(rows), self.lanes), bank)
+            place, held = np.ix_(rows, lanes), (slice(None), lanes)
+            if restore:
+                self.banks[bank][place] = saved[bank][held]
+            else:
+                saved[bank][held] = self.banks[bank][place]
+
+    def external_call(self, name: str, fragment: Fragment) -> None:
+        """A function without a body was called."""
+        self.launch.external_call(name)
+
+    def barrier_clocks(self, done: Array | None, present: Array | None) -> None:
+        """A barrier completed, for all CTAs or those of `done`, for all warps or those of `present`."""
+        if self.checks is not None:
+            self.checks.barrier(done, present)
+
+    def warp_clocks(self, window: Any) -> None:
+        """The lanes of warps met at bar.warp.sync."""
+        if self.checks is not None:
+            self.checks.warp_barrier(window)
+
+    def aligned(self, fragment: Fragment, site: Any) -> None:
+        """An aligned barrier is reached: every living lane of its warps must be there."""
+        if self.checks is not None and fragment.lanes.mask is not None:
+            self.checks.aligned(fragment, site)
+
+    def missing_lanes(self, fragment: Fragment, operation: Any, members: Array, missing: Array, bad: Mask) -> None:
+        """Lanes that a warp operation's mask names never came."""
+        if self.checks is not None and bad.any():
+            self.checks.missing_lanes(fragment, operation, members, missing, bad)
+
+    def stray(self, lanes: Lanes, site: Any, message: str) -> None:
+        """Control flow left the program."""
+        self.launch.stray(self, lanes, site, message)
+
+    def trapped(self, lanes: Lanes, site: Any) -> None:
+        """The kernel executed a trap."""
+        self.launch.stray(self, lanes, site, "the kernel executed a trap", "trap")
+
+
+def _bits(mask: Mask) -> Array:
+    packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
+    return np.ascontiguousarray(packed).view(np.uint32).reshape(-1)

@@ -1,0 +1,5 @@
+"""Checks."""
+from typing import Any
+CHECKED: tuple[str, ...] = ()
+class Checks:
+    def __init__(self, *a: Any): ...

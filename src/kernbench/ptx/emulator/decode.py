@@ -1,0 +1,251 @@
+"""Decoding: a kernel and the functions it reaches become one program."""
+
+from dataclasses import dataclass, field
+
+from kernbench.ptx.emulator.flow import Order, order_blocks
+from kernbench.ptx.emulator.layout import SharedLayout, all_scopes, lay_out_frame, mentioned, reachable
+from kernbench.ptx.emulator.meanings import CONTROLS, meaning_of
+from kernbench.ptx.emulator.meanings.control import leave
+from kernbench.ptx.emulator.operands import Decoding, Linker
+from kernbench.ptx.emulator.program import Block, Code, Program, Site
+from kernbench.ptx.emulator.scopes import Line, Scope, flatten
+from kernbench.ptx.emulator.slots import SlotTable
+from kernbench.ptx.emulator.steps import ControlStep, Step, guarded
+from kernbench.ptx.isa import Resolved, resolve
+from kernbench.ptx.module import Directive, Function, Kernel
+from kernbench.ptx.printer import instruction_text
+
+# how many activations of recursive functions the local memory of a thread holds
+_DEEPEST_RECURSION = 64
+
+
+@dataclass(eq=False)
+class Body:
+    """A function taken apart: its lines, what each resolves to, and the blocks they fall into."""
+
+    function: Function
+    lines: list[Line]
+    scope: Scope
+    code: Code
+    resolved: list[Resolved]
+    # the line at which each block begins
+    starts: list[int] = field(default_factory=list)
+    # decoded instructions of each block, and the blocks that may follow it, numbered from the function's first
+    decodings: list[list[Decoding]] = field(default_factory=list)
+    edges: list[list[int]] = field(default_factory=list)
+    order: Order = Order((), ())
+
+    @property
+    def entry(self) -> bool:
+        """Whether it is the kernel."""
+        return self.function.kind == "entry"
+
+    def block_at(self, line: int) -> int:
+        """The number of the block that begins at a line."""
+        return self.code.entry + self.starts.index(line)
+
+
+def decode(kernel: Kernel) -> tuple[Program, list[Body]]:
+    """The program of a kernel, and its functions for further analysis; raises `PtxError` for what cannot be run."""
+    return _Decoder(kernel).decode()
+
+
+class _Decoder:
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
+        self.module = kernel.module
+        self.table = SlotTable()
+        self.shared = SharedLayout()
+        self.linker = Linker(self.table, self.module.variables, self.module.functions)
+        self.blocks: list[Block] = []
+        self.sites: list[Site] = []
+        self.files = _source_files(kernel)
+
+    def decode(self) -> tuple[Program, list[Body]]:
+        bodies = [self._body(function) for function in reachable(self.kernel, self.module).values()]
+        self._place_shared(bodies)
+        static = self.shared.close()
+        self.linker.shared = self.shared.offsets
+        for body in bodies:
+            self._partition(body)
+            self.linker.codes[body.code.name] = body.code
+        for body in bodies:
+            self._decode(body)
+        local = place_frames(self.linker.codes, self.kernel.name, self.linker.addressed)
+        return self._program(static, local), bodies
+
+    def _program(self, static: int, local: int) -> Program:
+        return Program(
+            self.kernel,
+            self.table,
+            self.blocks,
+            self.linker.codes,
+            self.sites,
+            self.shared.variables,
+            static,
+            self.shared.declared,
+            local,
+            self.linker.used,
+            self.linker.addressed,
+        )
+
+    def _body(self, function: Function) -> Body:
+        lines, scope = flatten(function, self.table)
+        code = Code(function.name, params=function.params, returns=function.returns, scope=id(scope))
+        lay_out_frame(code, all_scopes(lines, scope), function.kind == "entry")
+        return Body(function, lines, scope, code, [resolve(line.instruction) for line in lines])
+
+    def _place_shared(self, bodies: list[Body]) -> None:
+        for body in bodies:
+            for scope in all_scopes(body.lines, body.scope):
+                for variable in scope.variables.values():
+                    if variable.space == "shared":
+                        self.shared.place(id(scope), variable)
+            assert body.function.body is not None
+            for name in mentioned(body.function.body.statements):
+                outside = self.module.variables.get(name)
+                if outside is not None and outside.space == "shared":
+                    self.shared.place(0, outside)
+
+    def _partition(self, body: Body) -> None:
+        starts = {0, len(body.lines)}
+        for scope in all_scopes(body.lines, body.scope):
+            starts.update(scope.labels.values())
+        starts.update(n + 1 for n, resolved in enumerate(body.resolved) if resolved.meaning in CONTROLS)
+        body.starts = sorted(starts)
+        body.code.entry = len(self.blocks)
+        for _ in body.starts:
+            self.blocks.append(Block(len(self.blocks), body.code.name))
+
+    def _decode(self, body: Body) -> None:
+        first = body.code.entry
+        for position, start in enumerate(body.starts):
+            end = body.starts[position + 1] if position + 1 < len(body.starts) else start
+            following = self._fill(body, self.blocks[first + position], start, end)
+            body.edges.append([number - first for number in following])
+        body.order = order_blocks(body.edges)
+        for position, rank in enumerate(body.order.ranks):
+            self.blocks[first + position].rank = rank
+        for scope in all_scopes(body.lines, body.scope):
+            for register in scope.registers.values():
+                rows = range(register.row, register.row + register.rows)
+                body.code.rows.setdefault(register.bank, []).extend(rows)
+
+    def _fill(self, body: Body, block: Block, start: int, end: int) -> list[int]:
+        """Decode a block's lines; returns the numbers of the blocks that may follow."""
+        block.following = block.number + 1
+        control: ControlStep | None = None
+        decodings: list[Decoding] = []
+        for number in range(start, end):
+            decoding = self._decoding(body, number, block.following)
+            made = meaning_of(decoding)
+            decodings.append(decoding)
+            for step in decoding.before:
+                _append(block, step)
+            if isinstance(made, ControlStep):
+                control = made
+                block.control = _guarded_control(decoding, made).run
+            else:
+                _append_guarded(block, decoding, made)
+            _account(block, decoding)
+        if start == len(body.lines):
+            control = leave(body.entry)
+            block.control = control.run
+        body.decodings.append(decodings)
+        return _edges(block, control, decodings)
+
+    def _decoding(self, body: Body, number: int, following: int) -> Decoding:
+        line = body.lines[number]
+        instruction = line.instruction
+        text = self.module.line_text(instruction.line).strip() or instruction_text(instruction)
+        file = self.files.get(line.loc.file, "") if line.loc is not None else ""
+        source_line = line.loc.source_line if line.loc is not None else 0
+        site = Site(len(self.sites), body.code.name, instruction.opcode, instruction.line, text, file, source_line)
+        self.sites.append(site)
+        resolved = body.resolved[number]
+        return Decoding(line, resolved, site, body.code, self.linker, body.entry, following, body.block_at)
+
+
+def _append(block: Block, step: Step) -> None:
+    block.direct.append(step.direct)
+    block.general.append(step.general)
+
+
+def _append_guarded(block: Block, decoding: Decoding, made: Step) -> None:
+    guard = decoding.guard()
+    for step in (made, *decoding.after):
+        _append(block, step if guard is None else guarded(step, *guard, decoding.writes_guard()))
+
+
+def _guarded_control(decoding: Decoding, control: ControlStep) -> ControlStep:
+    guard = decoding.guard()
+    if guard is None or control.guards_itself:
+        return control
+    slot, negated = guard
+    inner, following = control.run, decoding.following
+
+    def run(scheduler: object, fragment: object) -> object:
+        return scheduler.under_guard(fragment, slot, negated, inner, following)  # type: ignore[attr-defined]
+
+    return ControlStep(run)
+
+
+def _account(block: Block, decoding: Decoding) -> None:
+    block.sites.append(decoding.site)
+    block.kinds[decoding.resolved.form.cost] += 1
+    if decoding.traffic is not None:
+        space, direction, nbytes = decoding.traffic
+        block.traffic[space, direction] += nbytes
+    block.flops += decoding.flops
+
+
+def _edges(block: Block, control: ControlStep | None, decodings: list[Decoding]) -> list[int]:
+    if control is None:
+        return [block.following]
+    falls = control.falls or (bool(decodings) and decodings[-1].instruction.guard is not None)
+    return [*dict.fromkeys((*control.targets, *((block.following,) if falls else ())))]
+
+
+def place_frames(codes: dict[str, Code], entry: str, addressed: list[str]) -> int:
+    """Where each function's frame begins in a thread's local memory; returns the bytes a thread needs."""
+    for code in codes.values():
+        if "" in code.callees:
+            code.callees.discard("")
+            code.callees.update(name for name in addressed if name in codes)
+    for code in codes.values():
+        code.recursive = code.name in _called(code, codes)
+    pending = [entry]
+    while pending:
+        caller = codes[pending.pop()]
+        for callee in (codes[name] for name in caller.callees if name in codes):
+            base = caller.base + caller.frame_bytes
+            if not callee.recursive and base > callee.base:
+                callee.base = base
+                pending.append(callee.name)
+    end = max(code.base + code.frame_bytes for code in codes.values())
+    if any(code.recursive for code in codes.values()):
+        end += _DEEPEST_RECURSION * max(16, sum(code.frame_bytes for code in codes.values()))
+    return end
+
+
+def _called(code: Code, codes: dict[str, Code]) -> set[str]:
+    """Every function that a call from `code` may reach."""
+    found: set[str] = set()
+    pending = list(code.callees)
+    while pending:
+        name = pending.pop()
+        if name in codes and name not in found:
+            found.add(name)
+            pending.extend(codes[name].callees)
+    return found
+
+
+def _source_files(kernel: Kernel) -> dict[int, str]:
+    """File numbers of `.file` lines, by the name they give."""
+    files: dict[int, str] = {}
+    for item in kernel.module.items:
+        if isinstance(item, Directive) and item.name.lstrip(".") == "file":
+            number, _, rest = item.text.strip().partition(" ")
+            if number.isdecimal():
+                files[int(number)] = rest.split('"')[1] if rest.count('"') >= 2 else rest.strip()
+    return files

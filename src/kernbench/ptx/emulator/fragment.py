@@ -1,0 +1,43 @@
+"""Fragments: lanes that stand at the same block with the same calls behind them, and run it together."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernbench.ptx.emulator.lanes import Lanes
+from kernbench.ptx.emulator.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A call that has not returned: where to go on, which function was called, and where its frame begins."""
+
+    following: int
+    callee: str
+    base: int
+    top: int
+    # copies of results from the callee's frame to the caller's: (from, to, bytes), and registers (from, to) by slot
+    results: tuple[tuple[int, int, int], ...] = ()
+    result_slots: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Fragment:
+    """Lanes at a block. `prefix` holds the ranks of the calls behind them, so that keys order fragments of all depths."""
+
+    lanes: Lanes
+    window: Window
+    block: int
+    stack: tuple[Frame, ...] = ()
+    prefix: tuple[int, ...] = ()
+    # what a loop that waits looked like when it last came round
+    rounds: dict[int, Any] = field(default_factory=dict)
+
+    def at(self, block: int) -> "Fragment":
+        """The same lanes at another block."""
+        self.block = block
+        return self
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Fragments of the same place may be one."""
+        return self.block, self.prefix

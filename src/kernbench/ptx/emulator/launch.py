@@ -1,0 +1,151 @@
+"""A launch: CTAs run in batches, as many at once as are resident, until all have ended or nothing can go on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.batch import Batch
+from kernbench.ptx.emulator.lanes import WARP, Lanes
+from kernbench.ptx.emulator.machine import Architecture
+from kernbench.ptx.emulator.memory.arena import Arena
+from kernbench.ptx.emulator.meter import Meter
+from kernbench.ptx.emulator.program import Program, Site
+from kernbench.result.run import Status
+from kernbench.safety.budget import Budget, OverBudgetError
+
+Extent = tuple[int, int, int]
+
+# lanes that run together: enough to hide what an instruction costs in Python, few enough for the caches
+_LANES = 16384
+# bytes of local memory that one batch may hold
+_LOCAL_BYTES = 1 << 28
+
+
+class Launch:
+    """One launch of a program on a device's memory."""
+
+    def __init__(
+        self,
+        program: Program,
+        grid: Extent,
+        block: Extent,
+        arena: Arena,
+        machine: Architecture,
+        symbols: dict[str, int],
+        parameters: bytes,
+        parameter_address: int,
+        dynamic_shared: int,
+        checks: Any,
+        schedule: Any,
+        budget: Budget,
+        number: int = 0,
+    ):
+        self.program = program
+        self.grid, self.block = grid, block
+        self.arena, self.machine, self.checks, self.number = arena, machine, checks, number
+        self.threads = int(np.prod(block))
+        self.warps_per_cta = -(-self.threads // WARP)
+        self.dynamic_shared = dynamic_shared
+        self.shared_bytes = program.static_shared + dynamic_shared
+        self.shared_parts = _shared_parts(program, dynamic_shared)
+        self.local_bytes = program.local_bytes
+        self.meter = Meter(budget)
+        self.schedule = schedule
+        self.outside: set[str] = set()
+        self._symbols = symbols
+        self._parameters = parameters
+        self._parameter_address = parameter_address
+        self._offsets = {p.name: p.offset for p in program.kernel.params}
+        self._live: list[Batch] = []
+        self._ended_changes = 0
+        if checks is not None:
+            checks.begin(self)
+
+    def run(self) -> Status:
+        """Run all CTAs."""
+        waiting = self._groups()
+        resident = self.machine.resident(self.threads, self.shared_bytes)
+        try:
+            with np.errstate(all="ignore"):
+                return self._run(waiting, resident)
+        except OverBudgetError as spent:
+            if self.checks is not None:
+                self.checks.over_budget(str(spent), self.meter)
+            return Status.OVER_BUDGET
+
+    def _groups(self) -> list[Array]:
+        """CTA numbers in the order they become resident, a batch at a time."""
+        total = int(np.prod(self.grid))
+        lanes = self.warps_per_cta * WARP
+        most = max(1, min(_LANES // lanes, _LOCAL_BYTES // (lanes * max(16, self.local_bytes))))
+        order = self.schedule.cta_order(total)
+        return [order[start : start + most] for start in range(0, total, most)]
+
+    def _run(self, waiting: Sequence[Array], resident: int) -> Status:
+        queue = list(reversed(waiting))
+        while queue or self._live:
+            running = sum(batch.ctas for batch in self._live)
+            if queue and (not self._live or running + len(queue[-1]) <= resident):
+                self._live.append(Batch(self, queue.pop()))
+            elif not self._wake():
+                self._stuck(queue, resident)
+                return Status.DEADLOCKED
+            self._advance()
+        return Status.FINISHED
+
+    def _advance(self) -> None:
+        """Run every batch until it waits; those that have ended are dropped."""
+        progress = True
+        while progress:
+            for batch in self._live:
+                batch.scheduler.run()
+            for batch in [b for b in self._live if not b.alive_count]:
+                self._ended_changes += batch.port.changes
+                self._live.remove(batch)
+            progress = any([batch.scheduler.spinning.wake() for batch in self._live])
+
+    def _wake(self) -> bool:
+        """Nothing runs and nothing more can become resident: let warps go on without lanes that never come."""
+        return any([batch.scheduler.gathering.settle() for batch in self._live])
+
+    def _stuck(self, queue: Sequence[Array], resident: int) -> None:
+        if self.checks is not None:
+            self.checks.deadlock(self._live, sum(len(group) for group in queue), resident)
+
+    def changes(self) -> int:
+        """How often memory has been changed."""
+        return self._ended_changes + sum(batch.port.changes for batch in self._live)
+
+    def symbol(self, space: str, name: str) -> int:
+        """The address of a module variable or kernel parameter."""
+        if space == "param":
+            return self._parameter_address + self._offsets[name]
+        return self._symbols[name]
+
+    def parameter(self, name: str, offset: int, dtype: str, count: int) -> Array:
+        """`count` values from a place in the kernel's parameters."""
+        start = self._offsets[name] + offset
+        width = np.dtype(dtype).itemsize
+        data = self._parameters[start : start + width * count]
+        return np.frombuffer(data.ljust(width * count, b"\0"), dtype)
+
+    def pick(self, ready: dict[Any, Any]) -> Any:
+        """Which fragment runs next."""
+        return self.schedule.pick(ready)
+
+    def external_call(self, name: str) -> None:
+        """A function without a body was called; it does nothing."""
+        self.outside.add(name)
+
+    def stray(self, batch: Batch, lanes: Lanes, site: Site, message: str, kind: str = "misuse") -> None:
+        """Control flow left the program."""
+        if self.checks is not None:
+            self.checks.stray(batch, lanes, site, message, kind)
+
+
+def _shared_parts(program: Program, dynamic: int) -> list[tuple[int, int]]:
+    """First and last + 1 bytes of what shared memory holds."""
+    parts = [(v.offset, v.offset + v.size) for v in program.shared if v.size is not None]
+    return [*parts, (program.static_shared, program.static_shared + dynamic)]

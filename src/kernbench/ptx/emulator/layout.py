@@ -1,0 +1,117 @@
+"""Where variables lie: shared memory of a kernel, and the frame that each function has in local memory."""
+
+from collections.abc import Iterable, Iterator
+
+from kernbench.ptx.emulator.program import Code, SharedVariable
+from kernbench.ptx.emulator.scopes import Line, Scope
+from kernbench.ptx.module import Address, Function, Group, Kernel, Module, Name, Not, Offset, Operand, Pair, Variable, Vector
+
+# bytes between shared variables, so that running over the end of one is not silently the next
+_GAP = 16
+
+
+class SharedLayout:
+    """Shared memory: static variables from address 0 upward, dynamic memory after them."""
+
+    def __init__(self) -> None:
+        self.variables: list[SharedVariable] = []
+        self.offsets: dict[tuple[int, str], int] = {}
+        self.declared = 0
+        self._end = 0
+        self._dynamic: list[tuple[int, Variable]] = []
+        self.alignment = 16
+
+    def place(self, scope: int, variable: Variable) -> None:
+        """Find room for a variable; unsized ones all begin where the static ones end."""
+        if (scope, variable.name) in self.offsets:
+            return
+        alignment = variable.natural_alignment
+        if not variable.size:
+            self._dynamic.append((scope, variable))
+            self.alignment = max(self.alignment, alignment)
+            self.offsets[scope, variable.name] = -1
+            return
+        start = -(-(self._end + _GAP if self._end else 0) // alignment) * alignment
+        self.offsets[scope, variable.name] = start
+        self.variables.append(SharedVariable(variable.name, start, variable.size))
+        self._end = start + variable.size
+        self.declared += variable.size
+
+    def close(self) -> int:
+        """Bytes of static variables, the gaps included; places the dynamic ones."""
+        end = -(-(self._end + _GAP if self._end else 0) // self.alignment) * self.alignment
+        for scope, variable in self._dynamic:
+            self.offsets[scope, variable.name] = end
+            self.variables.append(SharedVariable(variable.name, end, None))
+        return end
+
+
+def all_scopes(lines: Iterable[Line], outer: Scope) -> list[Scope]:
+    """Every scope that holds an instruction, and those around them."""
+    found: dict[int, Scope] = {id(outer): outer}
+    for line in lines:
+        scope: Scope | None = line.scope
+        while scope is not None and id(scope) not in found:
+            found[id(scope)] = scope
+            scope = scope.parent
+    return list(found.values())
+
+
+def lay_out_frame(code: Code, scopes: Iterable[Scope], entry: bool) -> None:
+    """Give each local variable and call parameter a place in the function's frame."""
+    end = 0
+    for scope in scopes:
+        for variable in scope.variables.values():
+            kernel_parameter = entry and variable.space == "param" and id(scope) == code.scope
+            if variable.space not in ("local", "param") or kernel_parameter:
+                continue
+            alignment = variable.natural_alignment
+            end = -(-end // alignment) * alignment
+            code.frame[id(scope), variable.name] = end
+            end += variable.size or 0
+    code.frame_bytes = -(-end // 16) * 16
+
+
+def reachable(kernel: Kernel, module: Module) -> dict[str, Function]:
+    """The kernel and every function with a body that it may call, by name."""
+    found: dict[str, Function] = {}
+    pending = [kernel.function]
+    while pending:
+        function = pending.pop()
+        if function.name in found or function.body is None:
+            continue
+        found[function.name] = function
+        names = set(mentioned(function.body.statements))
+        pending.extend(module.functions[name] for name in sorted(names) if name in module.functions)
+    return found
+
+
+def mentioned(statements: Iterable[object]) -> Iterator[str]:
+    """Every name that instructions and target tables use."""
+    for statement in statements:
+        if hasattr(statement, "statements"):
+            yield from mentioned(statement.statements)
+        elif hasattr(statement, "operands"):
+            for operand in statement.operands:
+                yield from _names(operand)
+        elif hasattr(statement, "targets"):
+            yield from statement.targets
+
+
+def _names(operand: Operand) -> Iterator[str]:
+    if isinstance(operand, Name):
+        yield operand.text
+    elif isinstance(operand, Offset):
+        yield operand.base.text
+    elif isinstance(operand, Not):
+        yield operand.operand.text
+    elif isinstance(operand, (Vector, Group)):
+        for item in operand.items:
+            yield from _names(item)
+    elif isinstance(operand, Pair):
+        yield from _names(operand.first)
+        yield from _names(operand.second)
+    elif isinstance(operand, Address):
+        yield from _names(operand.base)
+        for item in operand.more:
+            yield from _names(item)

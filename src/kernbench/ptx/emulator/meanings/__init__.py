@@ -1,0 +1,31 @@
+"""What instructions do: one maker for each meaning of the ISA table, from a decoded instruction to a step or a control."""
+
+from collections.abc import Callable, Mapping
+
+from kernbench.common.errors import unknown
+from kernbench.ptx.emulator.meanings import barrier, control, lanewise, memory, moves, warp
+from kernbench.ptx.emulator.operands import Decoding
+from kernbench.ptx.emulator.steps import ControlStep, Step
+
+Maker = Callable[[Decoding], "Step | ControlStep"]
+
+MEANINGS: Mapping[str, Maker] = {
+    **lanewise.MEANINGS,
+    **moves.MEANINGS,
+    **memory.MEANINGS,
+    **control.MEANINGS,
+    **warp.MEANINGS,
+    **barrier.MEANINGS,
+}
+# meanings that end a block
+CONTROLS = frozenset((*control.CONTROLS, *warp.CONTROLS, *barrier.CONTROLS))
+
+
+def meaning_of(decoding: Decoding) -> Step | ControlStep:
+    """The step or control of a decoded instruction."""
+    meaning = decoding.resolved.meaning
+    maker = MEANINGS.get(meaning)
+    if maker is None:
+        what = unknown("meaning", meaning, sorted(MEANINGS))
+        raise decoding.error(f"the emulator cannot run {decoding.instruction.name} yet: {what}")
+    return maker(decoding)

@@ -1,0 +1,112 @@
+"""Barriers and fences."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.gathering import WarpOperation
+from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.operands import Decoding
+from kernbench.ptx.emulator.steps import ControlStep, Step, action, nothing
+from kernbench.ptx.emulator.window import Window
+
+CLUSTER = 16
+
+
+def barrier(d: Decoding) -> ControlStep:
+    """bar and barrier: sync, arrive and red."""
+    number, count, predicate = d.position("id"), d.position("count"), d.position("p")
+    assert number is not None
+    id_slot = d.source(number)
+    count_slot = None if count is None else d.source(count)
+    predicate_slot = None if predicate is None else d.source(predicate)
+    target = d.target(0) if predicate is not None else None
+    following, site, waits, operation = d.following, d.site, d.mod("mode") != "arrive", d.mod("op")
+    aligned = d.instruction.opcode == "bar" or d.has("aligned")
+
+    def run(scheduler: Any, fragment: Any) -> Any:
+        rows = fragment.window.rows
+        if aligned:
+            scheduler.batch.aligned(fragment, site)
+        results = []
+        for group, (one, many) in _groups(scheduler, fragment, id_slot, count_slot):
+            votes = None if predicate_slot is None else np.array(group.window.rows[predicate_slot])
+            results.append(
+                scheduler.barriers.arrive(group, one, many, following, site, waits, votes, operation, target)
+            )
+        if len(results) == 1:
+            return results[0]
+        for going in filter(None, results):
+            scheduler.push(going)
+        assert rows is not None
+        return None
+
+    return ControlStep(run)
+
+
+def _groups(scheduler: Any, fragment: Any, id_slot: int, count_slot: int | None) -> Any:
+    """Lanes by the barrier and count they name; nearly always all the same."""
+    numbers = fragment.window.rows[id_slot]
+    counts = None if count_slot is None else fragment.window.rows[count_slot]
+    if not numbers.ndim and (counts is None or not counts.ndim):
+        return [(fragment, (int(numbers), None if counts is None else int(counts)))]
+    size = fragment.window.size
+    many = np.full(size, -1) if counts is None else np.broadcast_to(counts, size).astype(np.int64)
+    keys = np.broadcast_to(numbers, size).astype(np.int64) * (1 << 32) + many + 1
+    groups = []
+    for key in np.unique(keys[fragment.lanes.active()]):
+        lanes = fragment.lanes.select(keys == key)
+        number, count = int(key) >> 32, (int(key) & 0xFFFFFFFF) - 1
+        group = scheduler.fragment(fragment, lanes, fragment.block)
+        groups.append((group, (number, None if count < 0 else count)))
+    return groups
+
+
+def cluster_barrier(d: Decoding) -> ControlStep:
+    """barrier.cluster of clusters of one CTA: arrive counts, wait waits for every lane's arrival."""
+    following, site, waits = d.following, d.site, d.mod("mode") == "wait"
+
+    def run(scheduler: Any, fragment: Any) -> Any:
+        if not waits:
+            return fragment.at(following)
+        return scheduler.barriers.arrive(fragment, CLUSTER, None, following, site)
+
+    return ControlStep(run)
+
+
+def warp_barrier(d: Decoding) -> ControlStep:
+    """bar.warp.sync: lanes meet, and memory is ordered between them."""
+
+    def perform(window: Window, mask: Mask | None) -> None:
+        window.batch.warp_clocks(window)
+
+    operation = WarpOperation(perform, d.row_slot(d.source(0)), d.following, d.site, exchanges=False)
+    return ControlStep(lambda scheduler, fragment: scheduler.gathering.arrive(fragment, operation))
+
+
+def fence(d: Decoding) -> Step:
+    """membar and fence: what was written before may be published after."""
+    wide = d.mod("scope") not in ("cta",)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is not None:
+            window.batch.checks.fence(window, wide)
+
+    return action(general)
+
+
+def proxy_fence(d: Decoding) -> Step:
+    """Proxies share one memory here until asynchronous units have their own."""
+    return nothing()
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
+    "bar": barrier,
+    "bar.red": barrier,
+    "bar.cluster": cluster_barrier,
+    "bar.warp": warp_barrier,
+    "fence": fence,
+    "fence.proxy": proxy_fence,
+}
+CONTROLS = frozenset(("bar", "bar.red", "bar.cluster", "bar.warp"))

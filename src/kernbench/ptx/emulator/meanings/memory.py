@@ -1,0 +1,146 @@
+"""Loads, stores, atomics and hints."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.memory.atomics import OPERATIONS
+from kernbench.ptx.emulator.memory.port import space_of
+from kernbench.ptx.emulator.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.steps import Step, action, nothing
+from kernbench.ptx.emulator.window import Window
+from kernbench.ptx.types import TYPES
+
+_STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel"))
+
+
+def space_name(d: Decoding, address: AddressSlot) -> str:
+    """The array an access reaches: what the variable lies in, or what the modifier says."""
+    return space_of(address.space or d.mod("space"))
+
+
+def load(d: Decoding) -> Step:
+    """ld and ldu."""
+    index = d.position("a")
+    assert index is not None
+    address = d.address(index)
+    targets = d.targets(0)
+    d.traffic = (_label(d, address), "read", TYPES[d.mod("type")].nbytes * len(targets))
+    if d.mod("type") == "b128":
+        targets = d.halves(targets[0])
+    if address.space == "param":
+        return _parameter(d, address, targets)
+    bank, rows = d.bank_rows(targets)
+    return _access("load", d, address, bank, rows)
+
+
+def store(d: Decoding) -> Step:
+    """st."""
+    index = d.position("a")
+    assert index is not None
+    address = d.address(index)
+    sources = d.sources(1)
+    d.traffic = (_label(d, address), "written", TYPES[d.mod("type")].nbytes * len(sources))
+    if d.mod("type") == "b128":
+        sources = d.halves(sources[0])
+    bank, rows = d.bank_rows([d.register_slot(source) for source in sources])
+    return _access("store", d, address, bank, rows)
+
+
+def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[int]) -> Step:
+    space, slot, offset = space_name(d, address), address.slot, np.uint64(address.offset)
+    row_numbers = np.array(rows, np.int64)
+    site, strong = d.site, d.mod("sem") in _STRONG
+    order = d.mod("sem") in ("acquire", "release")
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch = window.batch
+        if strong and batch.checks is not None:
+            batch.checks.synchronise(what, space, window, slot, offset, mask, order)
+        getattr(batch.port, what)(space, window, slot, offset, bank, row_numbers, mask, site, strong)
+
+    return action(general)
+
+
+def _label(d: Decoding, address: AddressSlot) -> str:
+    """The space's name in the metrics."""
+    return (address.space or d.mod("space") or "generic").partition("::")[0]
+
+
+def _parameter(d: Decoding, address: AddressSlot, targets: list[int]) -> Step:
+    """A kernel parameter at a fixed place: one value for all lanes."""
+    dtype = d.table.slots[targets[0]].dtype
+    slot = address.slot
+
+    def general(window: Window, mask: Mask | None) -> None:
+        values = window.batch.parameter(slot, dtype, len(targets))
+        for target, value in zip(targets, values, strict=True):
+            window.put(target, value, mask)
+
+    return action(general)
+
+
+def atomic(d: Decoding) -> Step:
+    """atom and red."""
+    returns = d.instruction.opcode == "atom"
+    index = d.position("a")
+    assert index is not None
+    address = d.address(index)
+    kind = TYPES[d.mod("type")]
+    d.traffic = (_label(d, address), "atomic", kind.nbytes)
+    operation = _operation_code(d)
+    if operation is None:
+        raise d.error(f"{d.instruction.name} is not emulated")
+    sources = [d.register_slot(slot) for slot in (d.source(index + 1), *((d.source(index + 2),) if d.mod("op") == "cas" else ()))]
+    bank, rows = d.bank_rows(sources)
+    target = d.bank_rows([d.target(0)])[1][0] if returns else -1
+    return _atomic_step(d, address, bank, (target, rows[0], rows[-1]), operation)
+
+
+def _operation_code(d: Decoding) -> int | None:
+    op, kind = d.mod("op"), d.mod("type")
+    if d.has("vec") or kind in ("f16", "bf16", "f16x2", "bf16x2", "b128"):
+        return None
+    if op in ("min", "max"):
+        return OPERATIONS[f"{op}.{kind[0]}"]
+    return OPERATIONS["add.f" if op == "add" and kind[0] == "f" else op]
+
+
+def _atomic_step(d: Decoding, address: AddressSlot, bank: str, rows: tuple[int, int, int], operation: int) -> Step:
+    space, slot, offset, site = space_name(d, address), address.slot, np.uint64(address.offset), d.site
+    order = d.mod("sem") in ("acquire", "release", "acq_rel")
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch = window.batch
+        if batch.checks is not None:
+            batch.checks.synchronise("atomic", space, window, slot, offset, mask, order)
+        batch.port.atomic(space, window, slot, offset, bank, rows, operation, mask, site)
+
+    return action(general)
+
+
+def hint(d: Decoding) -> Step:
+    """Caches have no effect on values."""
+    return nothing()
+
+
+def create_policy(d: Decoding) -> Step:
+    """A cache policy is a number nobody looks at."""
+    return d.compute(_zero, [d.table.constant(0, "uint64")], [d.target(0)])
+
+
+def _zero(source: Any, target: Any) -> None:
+    target[...] = 0
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
+    "ld": load,
+    "st": store,
+    "atom": atomic,
+    "red": atomic,
+    "hint": hint,
+    "discard": hint,
+    "createpolicy": create_policy,
+}

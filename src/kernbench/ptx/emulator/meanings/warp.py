@@ -1,0 +1,139 @@
+"""Operations across the lanes of a warp."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator import warp_kernels as kernels
+from kernbench.ptx.emulator.gathering import WarpOperation
+from kernbench.ptx.emulator.lanes import WARP, Mask
+from kernbench.ptx.emulator.operands import Decoding
+from kernbench.ptx.emulator.steps import ControlStep, Step, action
+from kernbench.ptx.emulator.window import Window
+
+_NO_MASK = np.zeros(0, bool)
+_NO_PREDICATE = np.zeros(0, bool)
+
+
+def _gathered(d: Decoding, perform: Callable[[Window, "Mask | None"], None]) -> ControlStep:
+    """A warp operation that waits for the lanes of its mask, the last operand."""
+    mask = d.position("mask")
+    assert mask is not None
+    operation = WarpOperation(perform, d.row_slot(d.source(mask)), d.following, d.site)
+    return ControlStep(lambda scheduler, fragment: scheduler.gathering.arrive(fragment, operation))
+
+
+def _plain(mask: Mask | None) -> Mask:
+    return _NO_MASK if mask is None else mask
+
+
+def shuffle(d: Decoding) -> ControlStep:
+    """shfl.sync."""
+    mode = kernels.MODES[d.mod("mode")]
+    a, b, c, members = (d.row_slot(d.source(index)) for index in (1, 2, 3, 4))
+    target, predicate, site = d.target(0), d.second(0), d.site
+
+    def perform(window: Window, mask: Mask | None) -> None:
+        rows = window.rows
+        out = window.scratch("uint32", 5)
+        inside = _NO_PREDICATE if predicate is None else window.scratch("bool", 5)
+        bad, first = kernels.shuffle(mode, rows[a], rows[b], rows[c], rows[members], _plain(mask), out, inside)
+        window.put(target, out, mask)
+        if predicate is not None:
+            window.put(predicate, inside, mask)
+        if bad and window.batch.checks is not None:
+            window.batch.checks.inactive_source(window, site, bad, first)
+
+    return _gathered(d, perform)
+
+
+def vote(d: Decoding) -> ControlStep:
+    """vote.sync."""
+    mode = kernels.VOTES[d.mod("mode")]
+    a, members, target = d.row_slot(d.source(1)), d.row_slot(d.source(2)), d.target(0)
+    ballot = d.mod("mode") == "ballot"
+
+    def perform(window: Window, mask: Mask | None) -> None:
+        out = window.scratch("uint32", 5)
+        kernels.vote(mode, window.rows[a], window.rows[members], _plain(mask), out)
+        window.put(target, out if ballot else out != 0, mask)
+
+    return _gathered(d, perform)
+
+
+def match(d: Decoding) -> ControlStep:
+    """match.any and match.all."""
+    everywhere = d.mod("mode") == "all"
+    a, members, target = d.row_slot(d.source(1)), d.row_slot(d.source(2)), d.target(0)
+    predicate = d.second(0)
+
+    def perform(window: Window, mask: Mask | None) -> None:
+        out = window.scratch("uint32", 5)
+        kernels.match(window.rows[a], window.rows[members], _plain(mask), out)
+        if everywhere:
+            same = out == (window.rows[members] & np.repeat(_bits(window, mask), WARP))
+            out = np.where(same, out, np.uint32(0))
+            if predicate is not None:
+                window.put(predicate, same, mask)
+        window.put(target, out, mask)
+
+    return _gathered(d, perform)
+
+
+def _bits(window: Window, mask: Mask | None) -> Any:
+    """The active lanes of each warp as bits."""
+    if mask is None:
+        return np.full(window.size // WARP, 0xFFFFFFFF, np.uint32)
+    packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
+    return np.ascontiguousarray(packed).view(np.uint32).reshape(-1)
+
+
+def reduce(d: Decoding) -> ControlStep:
+    """redux.sync."""
+    kind = d.mod("type")
+    name = f"{d.mod('op')}.{kind[0]}" if d.mod("op") in ("min", "max") else d.mod("op")
+    a, members, target = d.row_slot(d.source(1)), d.row_slot(d.source(2)), d.target(0)
+    code, absolute, nan = kernels.REDUCTIONS[name], d.has("abs"), d.has("NaN")
+
+    def perform(window: Window, mask: Mask | None) -> None:
+        out = window.scratch("uint32", 5)
+        kernels.reduce(code, window.rows[a], window.rows[members], _plain(mask), out, absolute, nan)
+        window.put(target, out, mask)
+
+    return _gathered(d, perform)
+
+
+def elect(d: Decoding) -> ControlStep:
+    """elect.sync: the lowest lane of the mask."""
+    members, target, predicate = d.row_slot(d.source(1)), d.target(0), d.second(0)
+
+    def perform(window: Window, mask: Mask | None) -> None:
+        bits = window.rows[members] & np.repeat(_bits(window, mask), WARP)
+        leader = np.log2((bits & (~bits + np.uint32(1))).astype(np.float64)).astype(np.uint32)
+        if predicate is not None:
+            window.put(predicate, leader == np.tile(np.arange(WARP, dtype=np.uint32), window.size // WARP), mask)
+        window.put(target, leader, mask)
+
+    return _gathered(d, perform)
+
+
+def active_mask(d: Decoding) -> Step:
+    """activemask: the lanes that stand here together now."""
+    target = d.target(0)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        window.put(target, np.repeat(_bits(window, mask), WARP), mask)
+
+    return action(general)
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
+    "shfl": shuffle,
+    "vote": vote,
+    "match": match,
+    "redux": reduce,
+    "elect": elect,
+    "activemask": active_mask,
+}
+CONTROLS = frozenset(("shfl", "vote", "match", "redux", "elect"))

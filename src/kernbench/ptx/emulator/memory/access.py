@@ -1,0 +1,282 @@
+"""Compiled loads and stores: one pass over the active lanes that moves data and checks bounds, alignment and state.
+
+All kernels address one space by `addresses + offset - window`, which must lie below `size`; `origins` gives each lane's
+own place in the space's array (a CTA's shared memory, a thread's local memory) and is empty for global memory. `bank`
+holds registers as rows over lanes, `rows` the rows of a vector's elements. What is wrong is counted in `report`: for each
+of `CODES` the number of lanes and the first position; kernels return how much that is in all.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN
+from kernbench.ptx.emulator.memory.cells import note_read, note_write
+
+OUTSIDE, MISALIGNED, UNINITIALISED, RACE, READ_ONLY = range(5)
+CODES = ("out-of-bounds", "misaligned", "uninitialised-read", "race", "read-only")
+
+_POISON = np.uint64(POISON * 0x0101_0101_0101_0101)
+_WRITTEN = np.uint64(WRITTEN * 0x0101_0101_0101_0101)
+_UNWRITTEN = np.uint64(UNWRITTEN * 0x0101_0101_0101_0101)
+_TRACKED = np.uint64(TRACKED * 0x0101_0101_0101_0101)
+_PAGE = np.uint64(8)
+
+
+def new_report() -> Any:
+    """An empty report: per code, how many lanes and the first position; last, the other access of the first race."""
+    return np.zeros((len(CODES) + 1, 2), np.int64)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _count(report: Any, code: int, position: int) -> None:
+    if report[code, 0] == 0:
+        report[code, 1] = position
+    report[code, 0] += 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _total(report: Any) -> Any:
+    total = 0
+    for code in range(len(CODES)):
+        total += report[code, 0]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def load(
+    memory: Any,
+    addresses: Any,
+    offset: Any,
+    window: Any,
+    size: Any,
+    origins: Any,
+    bank: Any,
+    rows: Any,
+    lanes: Any,
+    mask: Any,
+    report: Any,
+) -> Any:
+    """Unchecked: what lies outside the space, or is misaligned, reads as poison."""
+    width = np.uint64(memory.itemsize)
+    span = width * np.uint64(rows.size)
+    own = origins.size > 0
+    masked = mask.size > 0
+    poison = memory.dtype.type(_POISON)
+    for i in range(lanes.size):
+        if masked and not mask[i]:
+            continue
+        lane = lanes[i]
+        address = addresses[i] + offset
+        place = address - window
+        if (address & (span - np.uint64(1))) or place > size - span:
+            _count(report, OUTSIDE, i)
+            for k in range(rows.size):
+                bank[rows[k], lane] = poison
+            continue
+        if own:
+            place += origins[lane]
+        word = place // width
+        for k in range(rows.size):
+            bank[rows[k], lane] = memory[word + np.uint64(k)]
+    return _total(report)
+
+
+@njit(cache=True, nogil=True)
+def store(
+    memory: Any,
+    dirty: Any,
+    addresses: Any,
+    offset: Any,
+    window: Any,
+    size: Any,
+    origins: Any,
+    bank: Any,
+    rows: Any,
+    lanes: Any,
+    mask: Any,
+    report: Any,
+) -> Any:
+    """Unchecked: what lies outside the space, or is misaligned, is dropped."""
+    width = np.uint64(memory.itemsize)
+    span = width * np.uint64(rows.size)
+    own = origins.size > 0
+    masked = mask.size > 0
+    for i in range(lanes.size):
+        if masked and not mask[i]:
+            continue
+        lane = lanes[i]
+        address = addresses[i] + offset
+        place = address - window
+        if (address & (span - np.uint64(1))) or place > size - span:
+            _count(report, OUTSIDE, i)
+            continue
+        if own:
+            place += origins[lane]
+        else:
+            dirty[place >> _PAGE] = True
+        word = place // width
+        for k in range(rows.size):
+            memory[word + np.uint64(k)] = bank[rows[k], lane]
+    return _total(report)
+
+
+@njit(cache=True, nogil=True)
+def checked_load(
+    memory: Any,
+    state: Any,
+    addresses: Any,
+    offset: Any,
+    window: Any,
+    size: Any,
+    origins: Any,
+    bank: Any,
+    rows: Any,
+    lanes: Any,
+    mask: Any,
+    report: Any,
+    cells: Any,
+    clocks: Any,
+    known: Any,
+    known_rows: Any,
+    identity: Any,
+    site: Any,
+    strong: Any,
+) -> Any:
+    """Checked: outside or misaligned reads as poison; unwritten memory reads as it is, and is reported."""
+    width = np.uint64(memory.itemsize)
+    span = width * np.uint64(rows.size)
+    own = origins.size > 0
+    masked = mask.size > 0
+    poison = memory.dtype.type(_POISON)
+    written = memory.dtype.type(_WRITTEN)
+    tracked = memory.dtype.type(_TRACKED)
+    unwritten = memory.dtype.type(_UNWRITTEN)
+    for i in range(lanes.size):
+        if masked and not mask[i]:
+            continue
+        lane = lanes[i]
+        address = addresses[i] + offset
+        place = address - window
+        trouble = -1
+        racing = False
+        if address & (span - np.uint64(1)):
+            trouble = MISALIGNED
+        elif place > size - span:
+            trouble = OUTSIDE
+        else:
+            if own:
+                place += origins[lane]
+            word = place // width
+            for k in range(rows.size):
+                found = state[word + np.uint64(k)]
+                racing |= (found & tracked) != 0
+                found &= ~tracked
+                if found != written:
+                    if (found & unwritten) == unwritten:
+                        trouble = max(trouble, UNINITIALISED) if trouble < 0 else trouble
+                    else:
+                        trouble = OUTSIDE
+        if trouble >= 0:
+            _count(report, trouble, i)
+            if trouble != UNINITIALISED:
+                for k in range(rows.size):
+                    bank[rows[k], lane] = poison
+                continue
+        word = place // width
+        for k in range(rows.size):
+            bank[rows[k], lane] = memory[word + np.uint64(k)]
+        if racing:
+            note_read(place, span, lane, i, cells, clocks, known, known_rows, identity, site, strong, report)
+    return _total(report)
+
+
+@njit(cache=True, nogil=True)
+def checked_store(
+    memory: Any,
+    state: Any,
+    dirty: Any,
+    addresses: Any,
+    offset: Any,
+    window: Any,
+    size: Any,
+    origins: Any,
+    bank: Any,
+    rows: Any,
+    lanes: Any,
+    mask: Any,
+    report: Any,
+    cells: Any,
+    clocks: Any,
+    known: Any,
+    known_rows: Any,
+    identity: Any,
+    site: Any,
+    strong: Any,
+) -> Any:
+    """Checked: what lies outside or is misaligned is dropped; bytes become written."""
+    width = np.uint64(memory.itemsize)
+    span = width * np.uint64(rows.size)
+    own = origins.size > 0
+    masked = mask.size > 0
+    written = memory.dtype.type(_WRITTEN)
+    tracked = memory.dtype.type(_TRACKED)
+    unwritten = memory.dtype.type(_UNWRITTEN)
+    for i in range(lanes.size):
+        if masked and not mask[i]:
+            continue
+        lane = lanes[i]
+        address = addresses[i] + offset
+        place = address - window
+        trouble = -1
+        racing = False
+        if address & (span - np.uint64(1)):
+            trouble = MISALIGNED
+        elif place > size - span:
+            trouble = OUTSIDE
+        else:
+            if own:
+                place += origins[lane]
+            else:
+                dirty[place >> _PAGE] = True
+            word = place // width
+            for k in range(rows.size):
+                found = state[word + np.uint64(k)]
+                racing |= (found & tracked) != 0
+                if (found & unwritten) != unwritten:
+                    trouble = OUTSIDE
+        if trouble >= 0:
+            _count(report, trouble, i)
+            continue
+        word = place // width
+        same = True
+        for k in range(rows.size):
+            same &= memory[word + np.uint64(k)] == bank[rows[k], lane]
+            memory[word + np.uint64(k)] = bank[rows[k], lane]
+            state[word + np.uint64(k)] |= written
+        if racing:
+            note_write(place, span, lane, i, same, cells, clocks, known, known_rows, identity, site, strong, report)
+    return _total(report)
+
+
+@njit(cache=True, nogil=True)
+def survey_spaces(addresses: Any, offset: Any, mask: Any, codes: Any) -> Any:
+    """The space of each generic address in `codes` (0 global, 1 local, 2 shared), and how many lanes are in each."""
+    masked = mask.size > 0
+    outside, local, shared = 0, 0, 0
+    for i in range(addresses.size):
+        if masked and not mask[i]:
+            codes[i] = 3
+            continue
+        window = (addresses[i] + offset) >> np.uint64(44)
+        if window == np.uint64(2):
+            codes[i] = 1
+            local += 1
+        elif window == np.uint64(3):
+            codes[i] = 2
+            shared += 1
+        else:
+            codes[i] = 0
+            outside += 1
+    return outside, local, shared

@@ -1,0 +1,169 @@
+"""Global memory: allocations in one arena with guard gaps between them, and a state byte for each byte of it.
+
+The state tells what may be done with a byte, so that bounds, lifetime and definedness of an access are one comparison.
+Freed memory keeps its addresses until much has been freed, so that a late access is recognised.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+
+GLOBAL_BASE = 0x1000_0000_0000
+LOCAL_BASE = 0x2000_0000_0000
+SHARED_BASE = 0x3000_0000_0000
+WINDOW_MASK = 0xF000_0000_0000
+
+NOTHING, UNWRITTEN, WRITTEN, FREED = 0, 1, 3, 4
+TRACKED = 0x80
+POISON = 0xFF
+
+_ALIGNMENT = 256
+_START = 1 << 26
+_SMALLEST_GAP, _LARGEST_GAP = 1 << 10, 1 << 20
+_QUARANTINE = 1 << 28
+_WIDTHS = (1, 2, 4, 8)
+
+
+@dataclass(eq=False)
+class Allocation:
+    """A named piece of global memory; `space` is "global", "const" or "param"."""
+
+    offset: int
+    nbytes: int
+    name: str
+    space: str = "global"
+    live: bool = True
+    # poisoned when made, so that what a launch leaves unwritten can be told
+    fresh: bool = False
+
+    @property
+    def address(self) -> int:
+        """The device address of the first byte."""
+        return GLOBAL_BASE + self.offset
+
+    @property
+    def valid(self) -> str:
+        """The valid addresses, in words."""
+        return f"{self.address:#x} to {self.address + self.nbytes:#x} ({self.nbytes} bytes)"
+
+
+def views(memory: Array) -> dict[int, Array]:
+    """`memory`, an array of bytes, as unsigned words of each width."""
+    return {width: memory.view(f"uint{8 * width}") for width in _WIDTHS}
+
+
+class Arena:
+    """All global memory of one device."""
+
+    def __init__(self, limit: int):
+        self.limit = limit
+        self.used = _ALIGNMENT
+        self.live_bytes = 0
+        self._allocations: list[Allocation] = []
+        self._offsets: list[int] = []
+        self._quarantine: deque[Allocation] = deque()
+        self._quarantined = 0
+        self._reusable: list[Allocation] = []
+        self._resize(_START)
+
+    def _resize(self, capacity: int) -> None:
+        old = getattr(self, "words", None)
+        bytes_, state = np.zeros(capacity, np.uint8), np.zeros(capacity, np.uint8)
+        dirty = np.zeros(capacity // _ALIGNMENT, np.bool_)
+        if old is not None:
+            bytes_[: self.used] = self.words[1][: self.used]
+            state[: self.used] = self.state[1][: self.used]
+            dirty[: self.used // _ALIGNMENT] = self.dirty[: self.used // _ALIGNMENT]
+        self.words: dict[int, Array] = views(bytes_)
+        self.state: dict[int, Array] = views(state)
+        self.dirty: Array = dirty
+        self.capacity = capacity
+
+    def allocate(self, nbytes: int, name: str = "", space: str = "global", data: Any = None) -> Allocation:
+        """Fresh memory, holding `data` (bytes of exactly that size) or poison."""
+        if self.live_bytes + nbytes > self.limit:
+            raise MisuseError(
+                f"{nbytes:,} bytes do not fit the device's memory: {self.live_bytes:,} of {self.limit:,} are in use"
+            )
+        allocation = self._take(nbytes) or self._extend(nbytes)
+        allocation.name, allocation.space, allocation.fresh = name, space, data is None
+        part = slice(allocation.offset, allocation.offset + nbytes)
+        self.words[1][part] = POISON if data is None else data
+        self.state[1][part] = UNWRITTEN if data is None else WRITTEN
+        self.live_bytes += nbytes
+        return allocation
+
+    def _extend(self, nbytes: int) -> Allocation:
+        gap = max(_SMALLEST_GAP, min(_LARGEST_GAP, nbytes))
+        allocation = Allocation(self.used, nbytes, "")
+        end = -(-(self.used + nbytes + gap) // _ALIGNMENT) * _ALIGNMENT
+        if end > self.capacity:
+            self._resize(max(2 * self.capacity, 1 << (end - 1).bit_length()))
+        self.used = end
+        self._allocations.append(allocation)
+        self._offsets.append(allocation.offset)
+        return allocation
+
+    def _take(self, nbytes: int) -> Allocation | None:
+        """A piece freed long ago that fits, if there is one."""
+        for number, old in enumerate(self._reusable):
+            if old.nbytes >= nbytes > 0:
+                del self._reusable[number]
+                place = bisect_right(self._offsets, old.offset) - 1
+                self.state[1][old.offset : old.offset + old.nbytes] = NOTHING
+                self._allocations[place] = Allocation(old.offset, nbytes, "")
+                return self._allocations[place]
+        return None
+
+    def free(self, allocation: Allocation) -> None:
+        """End an allocation's life; its addresses are remembered as freed."""
+        allocation.live = False
+        part = slice(allocation.offset, allocation.offset + allocation.nbytes)
+        self.state[1][part] = FREED
+        self.words[1][part] = POISON
+        self.live_bytes -= allocation.nbytes
+        self._quarantine.append(allocation)
+        self._quarantined += allocation.nbytes
+        while self._quarantined > _QUARANTINE:
+            oldest = self._quarantine.popleft()
+            self._quarantined -= oldest.nbytes
+            self._reusable.append(oldest)
+
+    def contents(self, allocation: Allocation) -> Array:
+        """The bytes of an allocation, in place."""
+        return self.words[1][allocation.offset : allocation.offset + allocation.nbytes]
+
+    def states(self, allocation: Allocation) -> Array:
+        """The state of each byte of an allocation, in place."""
+        return self.state[1][allocation.offset : allocation.offset + allocation.nbytes]
+
+    def nearest(self, address: int) -> Allocation | None:
+        """The allocation that holds `address`, or else the one before it, or else the first."""
+        place = bisect_right(self._offsets, address - GLOBAL_BASE) - 1
+        if not self._allocations:
+            return None
+        before = self._allocations[max(place, 0)]
+        following = self._allocations[min(place + 1, len(self._allocations) - 1)]
+        gap_before = address - GLOBAL_BASE - (before.offset + before.nbytes)
+        gap_after = following.offset - (address - GLOBAL_BASE)
+        return following if 0 <= gap_after < gap_before else before
+
+    def allocations(self) -> list[Allocation]:
+        """All that live, by address."""
+        return [a for a in self._allocations if a.live]
+
+    def written_since(self, allocation: Allocation) -> bool:
+        """Whether a kernel wrote to it since `clear_written`."""
+        first = allocation.offset // _ALIGNMENT
+        last = -(-(allocation.offset + allocation.nbytes) // _ALIGNMENT)
+        return bool(self.dirty[first:last].any())
+
+    def clear_written(self) -> None:
+        """Forget which allocations were written."""
+        self.dirty[: self.used // _ALIGNMENT] = False

@@ -1,0 +1,167 @@
+"""Compiled atomics: lanes one after the other in order of position, each reading what the one before left.
+
+Conventions are those of `access`. `target` is the row the old value goes to, negative for a reduction. The result says
+how many lanes changed memory, so that a failed attempt can be told from progress.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload
+
+from kernbench.ptx.emulator.memory.access import (
+    _PAGE,
+    _TRACKED,
+    _UNWRITTEN,
+    _WRITTEN,
+    MISALIGNED,
+    OUTSIDE,
+    UNINITIALISED,
+    _count,
+)
+from kernbench.ptx.emulator.memory.cells import note_write
+from kernbench.ptx.numerics.scalar import bits_of_float32, bits_of_float64, float32_of, float64_of
+
+OPERATIONS = {
+    name: code
+    for code, name in enumerate(
+        ("add", "and", "or", "xor", "exch", "cas", "inc", "dec", "min.u", "max.u", "min.s", "max.s", "add.f")
+    )
+}
+_ADD, _AND, _OR, _XOR, _EXCH, _CAS, _INC, _DEC, _MIN_U, _MAX_U, _MIN_S, _MAX_S, _ADD_F = range(13)
+_NAN32, _NAN64 = np.uint32(0x7FFFFFFF), np.uint64(0x7FFFFFFFFFFFFFFF)
+
+
+def _float_sum(a: Any, b: Any) -> Any:
+    """The sum of two floats given by their bits."""
+    raise NotImplementedError("only compiled code adds here")
+
+
+@overload(_float_sum)
+def _compiled_sum(a: Any, b: Any) -> Any:
+    if a == types.uint32:
+
+        def sum32(a: Any, b: Any) -> Any:
+            total = float32_of(a) + float32_of(b)
+            return _NAN32 if total != total else bits_of_float32(total)
+
+        return sum32
+    if a == types.uint64:
+
+        def sum64(a: Any, b: Any) -> Any:
+            total = float64_of(a) + float64_of(b)
+            return _NAN64 if total != total else bits_of_float64(total)
+
+        return sum64
+    return lambda a, b: a
+
+
+def _signed_less(a: Any, b: Any) -> Any:
+    """a < b as signed numbers."""
+    raise NotImplementedError("only compiled code compares here")
+
+
+@overload(_signed_less)
+def _compiled_less(a: Any, b: Any) -> Any:
+    if a == types.uint32:
+        return lambda a, b: np.int32(a) < np.int32(b)
+    return lambda a, b: np.int64(a) < np.int64(b)
+
+
+@njit(cache=True, nogil=True)
+def _result(operation: Any, old: Any, b: Any, c: Any) -> Any:
+    if operation == _ADD:
+        return old + b
+    if operation == _CAS:
+        return c if old == b else old
+    if operation == _EXCH:
+        return b
+    if operation == _ADD_F:
+        return _float_sum(old, b)
+    if operation == _AND:
+        return old & b
+    if operation == _OR:
+        return old | b
+    if operation == _XOR:
+        return old ^ b
+    if operation == _INC:
+        return old - old if old >= b else old + type(old)(1)
+    if operation == _DEC:
+        return b if (old == 0 or old > b) else old - type(old)(1)
+    if operation == _MIN_U:
+        return min(old, b)
+    if operation == _MAX_U:
+        return max(old, b)
+    less = _signed_less(old, b)
+    if operation == _MIN_S:
+        return old if less else b
+    return b if less else old
+
+
+@njit(cache=True, nogil=True)
+def atomic(
+    memory: Any,
+    state: Any,
+    dirty: Any,
+    addresses: Any,
+    offset: Any,
+    window: Any,
+    size: Any,
+    origins: Any,
+    bank: Any,
+    target: Any,
+    source: Any,
+    other: Any,
+    lanes: Any,
+    mask: Any,
+    operation: Any,
+    report: Any,
+    checked: Any,
+    cells: Any,
+    clocks: Any,
+    known: Any,
+    known_rows: Any,
+    identity: Any,
+    site: Any,
+) -> Any:
+    """One atomic for all active lanes; returns how many of them changed memory."""
+    width = np.uint64(memory.itemsize)
+    own = origins.size > 0
+    masked = mask.size > 0
+    kind = memory.dtype.type
+    written, tracked, unwritten = kind(_WRITTEN), kind(_TRACKED), kind(_UNWRITTEN)
+    changed = 0
+    for i in range(lanes.size):
+        if masked and not mask[i]:
+            continue
+        lane = lanes[i]
+        address = addresses[i] + offset
+        place = address - window
+        if (address & (width - np.uint64(1))) or place > size - width:
+            _count(report, MISALIGNED if address & (width - np.uint64(1)) else OUTSIDE, i)
+            continue
+        if own:
+            place += origins[lane]
+        word = place // width
+        racing = False
+        if checked:
+            found = state[word]
+            racing = (found & tracked) != 0
+            if (found & unwritten) != unwritten:
+                _count(report, OUTSIDE, i)
+                continue
+            if (found & ~tracked) != written and operation != _EXCH:
+                _count(report, UNINITIALISED, i)
+            state[word] = found | written
+        if not own:
+            dirty[place >> _PAGE] = True
+        old = memory[word]
+        new = kind(_result(operation, old, bank[source, lane], bank[other, lane]))
+        memory[word] = new
+        changed += new != old
+        if target >= 0:
+            bank[target, lane] = old
+        if racing:
+            note_write(place, width, lane, i, False, cells, clocks, known, known_rows, identity, site, 1, report)
+    return changed

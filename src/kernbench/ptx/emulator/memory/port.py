@@ -1,0 +1,213 @@
+"""The port through which a batch's steps reach memory: picks the space and the compiled kernel, and hands on trouble."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.memory import access
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, Arena
+from kernbench.ptx.emulator.memory.atomics import atomic
+from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.window import Window
+
+_NO_MASK = np.zeros(0, bool)
+_NO_ORIGINS = np.zeros(0, np.uint64)
+_NO_DIRTY = np.zeros(1, bool)
+_SPACE_NAMES = {
+    "": "generic",
+    "global": "global",
+    "const": "global",
+    "param": "global",
+    "param::entry": "global",
+    "shared": "shared",
+    "shared::cta": "shared",
+    "shared::cluster": "shared",
+    "local": "local",
+    "param::func": "local",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """One state space of a batch: words and states by width, and how addresses become places in them."""
+
+    name: str
+    words: dict[int, Array]
+    state: dict[int, Array]
+    base: int
+    size: int
+    origins: Array
+    dirty: Array
+
+
+class Checker(Protocol):
+    """What the port asks of the checks."""
+
+    def arguments(self, space: Space, site: Site, strong: bool) -> tuple[Any, ...]:
+        """Cells, clocks and identities, as the compiled kernels take them."""
+
+    def trouble(self, space: Space, site: Site, what: str, spot: "Spot", report: Any) -> None:
+        """Something is wrong: turn the report into findings."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spot:
+    """An access that went wrong: where each position pointed, and how wide it is."""
+
+    window: Window
+    addresses: Array
+    offset: int
+    nbytes: int
+
+
+def space_of(modifier: str) -> str:
+    """Which array an instruction's space lies in: "global", "shared", "local" or "generic"."""
+    return _SPACE_NAMES[modifier]
+
+
+class Port:
+    """Loads, stores and atomics of one batch."""
+
+    def __init__(self, batch: Any, arena: Arena, shared: Space, local: Space, checker: Checker | None):
+        self._batch = batch
+        self._spaces = {"shared": shared, "local": local}
+        self._arena = arena
+        self._checker = checker
+        self._report = access.new_report()
+        self.changes = 0
+
+    def space(self, name: str) -> Space:
+        """A space; the arena may have grown since the batch was made."""
+        if name == "global":
+            arena = self._arena
+            return Space("global", arena.words, arena.state, GLOBAL_BASE, arena.used, _NO_ORIGINS, arena.dirty)
+        return self._spaces[name]
+
+    def parts(
+        self, name: str, addresses: Array, offset: Any, mask: Mask | None
+    ) -> "list[tuple[Space, int, Mask | None]]":
+        """The spaces an access touches, the address each begins at, and the lanes that touch it."""
+        if name != "generic":
+            return [(self.space(name), GLOBAL_BASE if name == "global" else 0, mask)]
+        codes = np.empty(addresses.size, np.uint8)
+        counts = access.survey_spaces(addresses, offset, _NO_MASK if mask is None else mask, codes)
+        touched = [number for number, count in enumerate(counts) if count]
+        order = (("global", GLOBAL_BASE), ("local", LOCAL_BASE), ("shared", SHARED_BASE))
+        if len(touched) == 1:
+            space, base = order[touched[0]]
+            return [(self.space(space), base, mask)]
+        return [(self.space(order[n][0]), order[n][1], codes == n) for n in touched]
+
+    def addresses(self, window: Window, slot: int) -> Array:
+        """An address operand as one 64-bit address a position."""
+        row = window.rows[slot]
+        if row.ndim and row.dtype == np.uint64:
+            return row
+        wide = window.scratch("uint64", 7)
+        wide[...] = row
+        return wide
+
+    def load(
+        self,
+        space: str,
+        window: Window,
+        address: int,
+        offset: Any,
+        bank: str,
+        rows: Array,
+        mask: Mask | None,
+        site: Site,
+        strong: bool = False,
+    ) -> None:
+        """Read one element a row from each active lane's address into registers."""
+        addresses = self.addresses(window, address)
+        registers = self._batch.banks[bank]
+        for part, base, active in self.parts(space, addresses, offset, mask):
+            memory = part.words[registers.itemsize]
+            place = (addresses, offset, np.uint64(base), np.uint64(part.size), part.origins)
+            lanes = (registers, rows, window.lane_numbers, _NO_MASK if active is None else active, self._report)
+            if self._checker is None:
+                trouble = access.load(memory, *place, *lanes)
+            else:
+                more = self._checker.arguments(part, site, strong)
+                trouble = access.checked_load(memory, part.state[registers.itemsize], *place, *lanes, *more)
+            if trouble:
+                self._tell(part, site, "load", Spot(window, addresses, int(offset), registers.itemsize * rows.size))
+
+    def store(
+        self,
+        space: str,
+        window: Window,
+        address: int,
+        offset: Any,
+        bank: str,
+        rows: Array,
+        mask: Mask | None,
+        site: Site,
+        strong: bool = False,
+    ) -> None:
+        """Write one element a row to each active lane's address from registers."""
+        addresses = self.addresses(window, address)
+        registers = self._batch.banks[bank]
+        self.changes += 1
+        for part, base, active in self.parts(space, addresses, offset, mask):
+            memory = part.words[registers.itemsize]
+            place = (part.dirty, addresses, offset, np.uint64(base), np.uint64(part.size), part.origins)
+            lanes = (registers, rows, window.lane_numbers, _NO_MASK if active is None else active, self._report)
+            if self._checker is None:
+                trouble = access.store(memory, *place, *lanes)
+            else:
+                more = self._checker.arguments(part, site, strong)
+                trouble = access.checked_store(memory, part.state[registers.itemsize], *place, *lanes, *more)
+            if trouble:
+                self._tell(part, site, "store", Spot(window, addresses, int(offset), registers.itemsize * rows.size))
+
+    def atomic(
+        self,
+        space: str,
+        window: Window,
+        address: int,
+        offset: Any,
+        bank: str,
+        rows: tuple[int, int, int],
+        operation: int,
+        mask: Mask | None,
+        site: Site,
+    ) -> None:
+        """Read, change and write each active lane's word; rows are the old value's (or -1), b's and c's."""
+        addresses = self.addresses(window, address)
+        registers = self._batch.banks[bank]
+        for part, base, active in self.parts(space, addresses, offset, mask):
+            memory, state = part.words[registers.itemsize], part.state[registers.itemsize]
+            place = (part.dirty, addresses, offset, np.uint64(base), np.uint64(part.size), part.origins)
+            lanes = (window.lane_numbers, _NO_MASK if active is None else active)
+            checked = self._checker is not None
+            more = self._arguments(part, site)
+            self.changes += atomic(
+                memory, state, *place, registers, *rows, *lanes, operation, self._report, checked, *more[:-1]
+            )
+            if self._report[: len(access.CODES), 0].any():
+                self._tell(part, site, "atomic", Spot(window, addresses, int(offset), registers.itemsize))
+
+    def _arguments(self, part: Space, site: Site) -> tuple[Any, ...]:
+        if self._checker is not None:
+            return self._checker.arguments(part, site, True)
+        return (*UNCHECKED, site.number, True)
+
+    def _tell(self, part: Space, site: Site, what: str, spot: Spot) -> None:
+        if self._checker is not None:
+            self._checker.trouble(part, site, what, spot, self._report)
+        self._report[...] = 0
+
+
+# cells, clocks, known, known rows and identity of a launch that checks nothing
+UNCHECKED: tuple[Any, ...] = (
+    np.zeros((1, 3), np.uint64),
+    np.zeros((1, 1, 1), np.int32),
+    np.zeros((1, 1), np.int32),
+    np.zeros(1, np.int64),
+    np.zeros((2, 3), np.int64),
+)

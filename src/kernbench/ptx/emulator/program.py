@@ -1,0 +1,115 @@
+"""A kernel as the scheduler runs it: blocks of steps, each ended by a control, over all functions it can reach."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernbench.ptx.emulator.slots import SlotTable
+from kernbench.ptx.emulator.steps import Direct, General
+from kernbench.ptx.module import Kernel, Variable
+
+# a control takes the scheduler and the fragment, and gives back the fragment if it simply goes on
+Control = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One instruction of the text: its PTX line, its text, and the source line it was compiled from."""
+
+    number: int
+    function: str
+    opcode: str
+    line: int
+    text: str
+    source_file: str = ""
+    source_line: int = 0
+
+
+@dataclass(eq=False)
+class Block:
+    """Steps that run one after the other, then a control; without one, the next block follows."""
+
+    number: int
+    function: str
+    rank: int = 0
+    direct: list[Direct] = field(default_factory=list)
+    general: list[General] = field(default_factory=list)
+    control: Control | None = None
+    following: int = -1
+    # sites in order, the control's last
+    sites: list[Site] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    # bytes each lane moves, by (space, direction), and floating-point operations
+    traffic: Counter[tuple[str, str]] = field(default_factory=Counter)
+    flops: int = 0
+    # set where this block is the head of a loop that may wait for another thread
+    wait_loop: "WaitLoop | None" = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaitLoop:
+    """A loop that reads memory and may do nothing until it changes; `carried` are slots whose values go round it."""
+
+    head: int
+    blocks: frozenset[int]
+    carried: tuple[int, ...]
+    # (slot of the address, offset, site) of what it reads
+    reads: tuple[tuple[int, int, Site], ...]
+
+
+@dataclass(eq=False)
+class Code:
+    """One function: where its blocks begin, what its frame holds, which register rows it owns."""
+
+    name: str
+    entry: int = -1
+    params: tuple[Variable, ...] = ()
+    returns: tuple[Variable, ...] = ()
+    # offsets of parameters and local variables in the frame, by (scope identity, name)
+    frame: dict[tuple[int, str], int] = field(default_factory=dict)
+    frame_bytes: int = 0
+    base: int = 0
+    # register rows it owns, by bank
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    # identity of the outermost scope, to which parameters belong
+    scope: int = 0
+    recursive: bool = False
+    carry_row: int = -1
+    callees: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedVariable:
+    """A variable in shared memory: where it lies, and its size (None: all dynamic shared memory)."""
+
+    name: str
+    offset: int
+    size: int | None
+
+
+@dataclass(eq=False)
+class Program:
+    """All that does not depend on a launch."""
+
+    kernel: Kernel
+    table: SlotTable
+    blocks: list[Block]
+    codes: dict[str, Code]
+    sites: list[Site]
+    shared: list[SharedVariable]
+    # where dynamic shared memory begins, and the bytes that the static variables declare
+    static_shared: int
+    declared_shared: int
+    local_bytes: int
+    # module variables it uses, by name
+    variables: dict[str, Variable]
+    # functions whose address is taken, in order of their addresses
+    addressed: list[str]
+    # kernel parameters whose memory the program may write; None where that cannot be told
+    written_params: frozenset[str] | None = None
+
+    @property
+    def entry(self) -> Code:
+        """The kernel itself."""
+        return self.codes[self.kernel.name]

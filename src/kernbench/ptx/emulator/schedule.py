@@ -1,0 +1,58 @@
+"""Schedules: one legal order among many. The canonical one keeps lanes together; the others look for order's effects."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+
+
+class Schedule:
+    """CTAs in order, and always the fragment that stands first."""
+
+    def cta_order(self, total: int) -> Array:
+        """CTA numbers in the order in which they become resident."""
+        return np.arange(total)
+
+    def pick(self, ready: Mapping[Any, Any]) -> Any:
+        """The key of the fragment that runs next."""
+        return min(ready)
+
+
+class Reversed(Schedule):
+    """The last CTAs first."""
+
+    def cta_order(self, total: int) -> Array:
+        """CTA numbers, the last one first."""
+        return np.arange(total)[::-1].copy()
+
+
+class Shuffled(Schedule):
+    """CTAs and fragments in an order drawn at random, the same for the same seed."""
+
+    def __init__(self, seed: int):
+        self._random = np.random.default_rng(seed)
+
+    def cta_order(self, total: int) -> Array:
+        """CTA numbers, shuffled."""
+        return self._random.permutation(total)
+
+    def pick(self, ready: Mapping[Any, Any]) -> Any:
+        """Mostly the first, sometimes any other."""
+        if len(ready) == 1 or self._random.random() < 0.75:
+            return min(ready)
+        keys = sorted(ready)
+        return keys[int(self._random.integers(len(keys)))]
+
+
+def schedule_of(value: Any) -> Schedule:
+    """A schedule from what a launch is given: "canonical", "reversed" or a seed."""
+    if isinstance(value, Schedule):
+        return value
+    if value in ("canonical", "reversed"):
+        return Schedule() if value == "canonical" else Reversed()
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return Shuffled(int(value))
+    raise MisuseError(f"schedule={value!r}: give 'canonical', 'reversed' or a whole number as seed")

@@ -1,0 +1,101 @@
+"""Slots: what an operation may read or write, numbered once per program.
+
+A slot is a register, a constant, a special register or a symbol's address. A window of a batch holds one array of unsigned
+bits for each slot, so that a decoded operation is a function and a few slot numbers.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+BANKS = ("bool", "uint8", "uint16", "uint32", "uint64")
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterSlot:
+    """Row `row` of `bank`."""
+
+    bank: str
+    row: int
+
+    @property
+    def dtype(self) -> str:
+        """The NumPy type of the row's bits."""
+        return self.bank
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantSlot:
+    """A value every lane reads; `spread` gives it a row, for functions that take rows only."""
+
+    bits: int
+    dtype: str
+    spread: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialSlot:
+    """A special register, as `dtype`."""
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolSlot:
+    """An address that a launch decides, plus `offset`: of a variable of `space`, or of the frame of function `name`."""
+
+    space: str
+    name: str
+    offset: int
+    dtype: str = "uint64"
+
+
+Slot = RegisterSlot | ConstantSlot | SpecialSlot | SymbolSlot
+
+
+class SlotTable:
+    """Numbers slots, and rows of the register banks."""
+
+    def __init__(self) -> None:
+        self.slots: list[Slot] = []
+        self.rows: dict[str, int] = dict.fromkeys(BANKS, 0)
+        self._numbers: dict[Slot, int] = {}
+
+    def new_row(self, bank: str, count: int = 1) -> int:
+        """The first of `count` fresh rows of a bank."""
+        row = self.rows[bank]
+        self.rows[bank] = row + count
+        return row
+
+    def number(self, slot: Slot) -> int:
+        """The slot's number."""
+        known = self._numbers.get(slot)
+        if known is not None:
+            return known
+        number = self._numbers[slot] = len(self.slots)
+        self.slots.append(slot)
+        return number
+
+    def constant(self, bits: int, dtype: str) -> int:
+        """The slot of a constant given by its bits."""
+        return self.number(ConstantSlot(bits & ((1 << _bits(dtype)) - 1), dtype))
+
+    def spread(self, slot: int) -> int:
+        """The slot that gives a constant a row; any other slot as it is."""
+        found = self.slots[slot]
+        if isinstance(found, ConstantSlot):
+            return self.number(ConstantSlot(found.bits, found.dtype, True))
+        return slot
+
+
+def _bits(dtype: str) -> int:
+    return 1 if dtype == "bool" else 8 * int(np.dtype(dtype).itemsize)
+
+
+def constant_array(bits: int, dtype: str) -> Any:
+    """A zero-dimensional array of `dtype` with these bits."""
+    if dtype == "bool":
+        return np.array(bool(bits))
+    return np.array(bits, dtype)
