@@ -6,6 +6,7 @@ come. Both are in order. `pump` moves everything that can move.
 
 from collections import deque
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from kernbench.common.dtypes import ITEMSIZE, Array
@@ -72,10 +73,7 @@ class Queue:
 
     def pieces(self, shape: tuple[int, ...], dtype: str) -> int:
         """Slots a message needs; an empty one still takes one."""
-        nbytes = ITEMSIZE[dtype]
-        for n in shape:
-            nbytes *= n
-        return -(-nbytes // self.slot) or 1
+        return -(-prod(shape) * ITEMSIZE[dtype] // self.slot) or 1
 
     def offer(self, message: Message, wake: Any) -> None:
         """Start a send."""

@@ -1,25 +1,17 @@
 """What the functional pass recorded, as columns: one stream of commands per program, tables for lines and types.
 
-A command is one row of nine integers, a view (a handle no command made) one row of three; command objects are made from
-rows on demand.
+A command is one row of nine integers (`CommandRow`), a view (a handle no command made) one row of three (`ViewRow`);
+command objects are made from rows on demand.
 
-| column | meaning |
-|---|---|
-| op | row of `common.pe_commands.OPERATIONS` |
-| site | row of `sites`: the kernel line |
-| type, addr | row of `types` and scratch address of the result, -1 for none |
-| a, b, c | the operands' handle numbers, `NONE` for none |
-| x, y | load, store: address and bytes. send, recv: direction, request or -1. wait: request. reductions: axis |
-
-A handle number from 0 on is the command that made the value. `FIRST_VIEW - n` is row n of the views, (type, address,
-producer), whose producer is the command behind it, or -1. So operands are the data dependences.
+A handle number from 0 on is the command that made the value. `FIRST_VIEW - n` is row n of the views, whose producer is
+the command behind it, or -1. So operands are the data dependences.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from struct import Struct, unpack
-from typing import Any
+from struct import Struct
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +34,45 @@ from kernbench.common.pe_commands import (
 )
 from kernbench.result.finding import Place
 
-COMMAND_COLUMNS = ("op", "site", "type", "addr", "a", "b", "c", "x", "y")
-VIEW_COLUMNS = ("type", "addr", "producer")
 NONE = -1
 FIRST_VIEW = -2
-FLUSH_ROWS = 8192
+FIRST_CHUNK, LARGEST_CHUNK = 128, 8192
 HandleType = tuple[tuple[int, ...], str, str]
-Row = tuple[int, ...]
+
+
+class CommandRow(NamedTuple):
+    """One command.
+
+    | column | meaning |
+    |---|---|
+    | op | row of `common.pe_commands.OPERATIONS` |
+    | site | row of `sites`: the kernel line |
+    | type, addr | row of `types` and scratch address of the result, -1 for none |
+    | a, b, c | the operands' handle numbers, `NONE` for none |
+    | x, y | load, store: address and bytes. send, recv: direction, request or -1. wait: request. reductions: axis |
+    """
+
+    op: int
+    site: int
+    type: int
+    a: int
+    b: int
+    c: int
+    addr: int
+    x: int
+    y: int
+
+
+class ViewRow(NamedTuple):
+    """One view: its type, the command behind it, and its address."""
+
+    type: int
+    producer: int
+    addr: int
+
+
+COMMAND_LAYOUT, VIEW_LAYOUT = "iiiiiiqqq", "iiq"
+AnyRow = TypeVar("AnyRow", CommandRow, ViewRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,43 +113,70 @@ class Tables:
         return number
 
 
-@dataclass
-class Rows:
-    """Rows of integers, each packed as bytes when it is made: small, and no work for the garbage collector.
+class Rows(Generic[AnyRow]):
+    """Rows of integers, packed into chunks as they are made: small, in order, no work for the garbage collector.
 
-    Fresh rows are in `tail`, older ones joined. Append `encode(...)` to `tail`, and call `join` now and then.
+    `add` adds one. Where that is too slow: `pack(chunk, offset, ...)`, move `offset` on by `size`, and call `turn` when
+    there is no `room` for another.
     """
 
-    width: int
-    tail: list[bytes] = field(default_factory=list)
-    joined: list[NDArray[np.int64]] = field(default_factory=list)
-    encode: Callable[..., bytes] = field(init=False)
+    __slots__ = ("_full", "_row", "_struct", "chunk", "dtype", "offset", "pack", "size")
 
-    def __post_init__(self) -> None:
-        self.encode = Struct(f"{self.width}q").pack
+    def __init__(self, row: type[AnyRow], layout: str):
+        """`layout` has a struct letter for each field of `row`."""
+        self._row: type[AnyRow] = row
+        self._struct = Struct(f"={layout}")
+        self.dtype = np.dtype([(name, {"i": "i4", "q": "i8"}[c]) for name, c in zip(row._fields, layout, strict=True)])
+        self.size = self._struct.size
+        self.pack = self._struct.pack_into
+        self._full: list[bytearray] = []
+        self.chunk = bytearray(FIRST_CHUNK * self.size)
+        self.offset = 0
 
-    def join(self) -> None:
-        """Join the tail when it is long enough to be worth it."""
-        if len(self.tail) >= FLUSH_ROWS:
-            self.joined.append(self._fresh())
-            self.tail.clear()
+    def add(self, *values: int) -> None:
+        """One more row."""
+        self.pack(self.chunk, self.offset, *values)
+        self.offset += self.size
+        if not self.room:
+            self.turn()
 
-    def _fresh(self) -> NDArray[np.int64]:
-        return np.frombuffer(b"".join(self.tail), np.int64).reshape(-1, self.width)
+    @property
+    def room(self) -> int:
+        """Rows that still fit the chunk."""
+        return (len(self.chunk) - self.offset) // self.size
+
+    def turn(self) -> None:
+        """Begin a new chunk if this one is full."""
+        if not self.room:
+            self._full.append(self.chunk)
+            self.chunk = bytearray(min(2 * len(self.chunk), LARGEST_CHUNK * self.size))
+            self.offset = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self.joined)) + len(self.tail)
+        return (sum(map(len, self._full)) + self.offset) // self.size
 
-    def __getitem__(self, index: int) -> Row:
-        for chunk in self.joined:
-            if index < len(chunk):
-                return tuple(chunk[index].tolist())
-            index -= len(chunk)
-        return unpack(f"{self.width}q", self.tail[index])
+    def __getitem__(self, index: int) -> AnyRow:
+        offset = index * self.size
+        for chunk in self._full:
+            if offset < len(chunk):
+                break
+            offset -= len(chunk)
+        else:
+            chunk = self.chunk
+        return self._row(*self._struct.unpack_from(chunk, offset))
+
+    def parts(self) -> list[NDArray[Any]]:
+        """All rows, in order, as arrays with named fields that share the rows' memory."""
+        fresh = np.frombuffer(self.chunk, self.dtype, self.offset // self.size)
+        return [*(np.frombuffer(chunk, self.dtype) for chunk in self._full), fresh]
+
+    def column(self, name: str) -> NDArray[Any]:
+        """One field of all rows."""
+        return np.concatenate([part[name] for part in self.parts()])
 
     def columns(self) -> NDArray[np.int64]:
-        """All rows as one array, [rows, width]."""
-        return np.concatenate([*self.joined, self._fresh()])
+        """All rows as one array, [rows, fields]."""
+        return np.stack([self.column(name).astype(np.int64) for name in self._row._fields], axis=1)
 
 
 @dataclass
@@ -136,8 +187,8 @@ class Stream(Sequence[PeCommand]):
     cube: int
     rank: int
     tables: Tables
-    rows: Rows = field(default_factory=lambda: Rows(len(COMMAND_COLUMNS)))
-    views: Rows = field(default_factory=lambda: Rows(len(VIEW_COLUMNS)))
+    rows: Rows[CommandRow] = field(default_factory=lambda: Rows(CommandRow, COMMAND_LAYOUT))
+    views: Rows[ViewRow] = field(default_factory=lambda: Rows(ViewRow, VIEW_LAYOUT))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -161,20 +212,19 @@ class Stream(Sequence[PeCommand]):
 
     def site(self, command: int) -> int:
         """The kernel line of a command."""
-        return self.rows[command][1]
+        return self.rows[command].site
 
     def producer(self, number: int) -> int:
         """The command behind a handle number, -1 for none."""
-        return number if number >= NONE else self.views[FIRST_VIEW - number][2]
+        return number if number >= NONE else self.views[FIRST_VIEW - number].producer
 
     def type_of(self, number: int) -> int:
         """The row of `types` of a handle number."""
-        return self.rows[number][2] if number >= 0 else self.views[FIRST_VIEW - number][0]
+        return self.rows[number].type if number >= 0 else self.views[FIRST_VIEW - number].type
 
     def operand_types(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """`type_of` for a column of handle numbers; -1 where there is none."""
-        made = np.append(self.rows.columns()[:, 2], NONE)
-        views = np.append(self.views.columns()[:, 0], NONE)
+        made, views = (np.append(rows.column("type"), NONE) for rows in (self.rows, self.views))
         return np.where(numbers >= NONE, made[np.maximum(numbers, NONE)], views[np.maximum(FIRST_VIEW - numbers, NONE)])
 
     def _handle(self, number: int, type_number: int, address: int) -> TensorHandle:
@@ -182,14 +232,14 @@ class Stream(Sequence[PeCommand]):
         return bare_handle(number, address, shape, dtype, space)
 
     def _operand(self, number: int) -> TensorHandle:
-        row = self.rows[number][2:4] if number >= 0 else self.views[FIRST_VIEW - number][:2]
-        return self._handle(number, *row)
+        row = self.rows[number] if number >= 0 else self.views[FIRST_VIEW - number]
+        return self._handle(number, row.type, row.addr)
 
     def _command(self, index: int) -> PeCommand:
-        op, site, type_number, address, *operands, x, y = self.rows[index]
-        out = None if type_number < 0 else self._handle(index, type_number, address)
-        inputs = [self._operand(n) for n in operands if n != NONE]
-        return _build(OPERATION_NAMES[op], self.tables.sites[site], out, inputs, x, y)
+        row = self.rows[index]
+        out = None if row.type < 0 else self._handle(index, row.type, row.addr)
+        inputs = [self._operand(n) for n in (row.a, row.b, row.c) if n != NONE]
+        return _build(OPERATION_NAMES[row.op], self.tables.sites[row.site], out, inputs, row.x, row.y)
 
 
 def _build(name: str, where: Place, out: TensorHandle | None, inputs: list[TensorHandle], x: int, y: int) -> PeCommand:

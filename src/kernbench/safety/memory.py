@@ -5,7 +5,8 @@ Regions that hold data from the start are lent out without copying; the first st
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -48,6 +49,10 @@ class Region:
     fresh: NDArray[np.bool_] | None = None
     loaded: bool = False
     stored: bool = False
+    end: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.end = self.base + prod(self.shape) * ITEMSIZE[self.dtype]
 
     def begin(self, follow: bool) -> None:
         """Forget what was read and written so far; `follow` what is written from now on, element by element."""
@@ -55,14 +60,9 @@ class Region:
         self.loaded = self.stored = False
 
     @property
-    def nbytes(self) -> int:
-        """Bytes from base to end."""
-        return prod(self.shape) * ITEMSIZE[self.dtype]
-
-    @property
     def span(self) -> str:
         """The valid byte range, as messages show it."""
-        return f"[{self.base:#x}, {self.base + self.nbytes:#x})"
+        return f"[{self.base:#x}, {self.end:#x})"
 
     def describe(self) -> str:
         """Name, shape and type."""
@@ -104,9 +104,11 @@ class AddressSpace:
         return self._in_window(address >> WINDOW_BITS)
 
     def _in_window(self, window: int) -> Region | None:
-        if window not in self._regions:
-            self._regions[window] = self._find(window)
-        return self._regions[window]
+        try:
+            return self._regions[window]
+        except KeyError:
+            region = self._regions[window] = self._find(window)
+            return region
 
     def load(
         self, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: str | None
@@ -115,7 +117,7 @@ class AddressSpace:
         region = self._in_window(address >> WINDOW_BITS)
         kind = dtype or (region.dtype if region is not None else "f16")
         problem = self._check(region, address, shape, strides, kind, "load")
-        if problem is None and region is not None:
+        if problem is None and region is not None and region.dtype != kind:
             problem = _type_problem(region, kind)
         if region is None or problem is not None:
             return (poisoned(shape, kind) if self._carries_data else None), kind, problem
@@ -180,7 +182,7 @@ class AddressSpace:
         itemsize = ITEMSIZE[dtype]
         low, high = _extent(shape, strides)
         first, last = address + low * itemsize, address + high * itemsize
-        if region is None or first < region.base or last > region.base + region.nbytes:
+        if region is None or first < region.base or last > region.end:
             return self._out_of_bounds(address, first, last, shape, dtype, verb)
         if (address - region.base) % itemsize:
             return Problem(
@@ -203,7 +205,7 @@ class AddressSpace:
                 f"{verb} of {tile} at {address:#x}: no tensor lies there",
                 "pass the tensor to the launch and use the address the kernel is handed",
             )
-        over, under = last - (region.base + region.nbytes), region.base - first
+        over, under = last - region.end, region.base - first
         side = f"{over} bytes past its end" if over > 0 else f"{under} bytes before its start"
         return Problem(
             "out-of-bounds",
@@ -219,6 +221,7 @@ class AddressSpace:
         return following or self._in_window(window)
 
 
+@lru_cache(maxsize=1024)
 def _extent(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int, int]:
     """First and one past the last element touched, relative to the start address."""
     if strides is None:
@@ -317,6 +320,7 @@ def _self_overlap(region: Region | None, shape: tuple[int, ...], strides: tuple[
     )
 
 
+@lru_cache(maxsize=1024)
 def _clearly_apart(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether each axis steps over all that the finer ones reach: the usual case, and cheap to see."""
     reach = 1

@@ -14,32 +14,33 @@ from kernbench.result.finding import Place
 class SiteTable:
     """Numbers each kernel line that is met; `places[number]` is the line.
 
-    A line is looked up by code object and instruction offset, one dictionary read; frames are walked and the line
-    number is decoded only the first time. The table keeps the code objects alive, so that their identities stay theirs.
+    A line is looked up by where its instruction lies in memory, one dictionary read: CPython keeps a code object's
+    instructions inside it, so no two of them share an address. Frames are walked and the line number is decoded only
+    the first time. The table keeps the code objects alive, so that their addresses stay theirs.
     """
 
     def __init__(self, places: list[Place]):
         self.places = places
-        self._numbers: dict[tuple[int, int], int] = {}
+        self._numbers: dict[int, int] = {}
         self._by_place: dict[Place, int] = {}
-        self._codes: dict[int, CodeType] = {}
+        self._codes: list[CodeType] = []
 
     def here(self, depth: int = 2) -> int:
         """The number of the kernel line that is calling now: at best `depth` frames away, else further out."""
         frame = sys._getframe(depth)
-        number = self._numbers.get((id(frame.f_code), frame.f_lasti))
+        number = self._numbers.get(id(frame.f_code) + frame.f_lasti)
         return self._outside(frame) if number is None else number
 
     def _outside(self, frame: FrameType) -> int:
         """The number of the innermost line from `frame` on that is not ours; ours never get a number of their own."""
         while _is_internal(frame) and frame.f_back is not None:
             frame = frame.f_back
-        key = (id(frame.f_code), frame.f_lasti)
+        key = id(frame.f_code) + frame.f_lasti
         number = self._numbers.get(key)
         if number is None:
             number = self._add(frame.f_code, frame.f_lineno)
             if not _is_internal(frame):
-                self._codes[key[0]] = frame.f_code
+                self._codes.append(frame.f_code)
                 self._numbers[key] = number
         return number
 

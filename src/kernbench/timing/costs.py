@@ -14,14 +14,13 @@ from fractions import Fraction
 from math import ceil, prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernbench.common.pe_commands import OPERATIONS
 from kernbench.machine import Machine
 from kernbench.result.recording import HandleType
 from kernbench.timing.engine import Rates
-from kernbench.timing.graph import NO_SERVER, Ints
-from kernbench.timing.lower import CODE, Lowered
+from kernbench.timing.graph import NO_SERVER, Ints, Small
+from kernbench.timing.lower import FIRST_DMA, Lowered
 
 _NAMES = list(OPERATIONS)
 
@@ -31,26 +30,26 @@ def rates(lowered: Lowered, machine: Machine) -> Rates:
     nodes = lowered.graph.nodes
     duration = np.zeros(nodes, np.int64)
     server = np.full(nodes, NO_SERVER, np.int32)
-    nbytes = np.zeros(nodes, np.int64)
-    duration[: lowered.commands] = _command_times(lowered, machine)
-    _transfers(lowered, machine, duration, server, nbytes)
+    _set_command_times(lowered, machine, duration)
+    _set_transfers(lowered, machine, duration, server)
     duration[lowered.pieces.push] = _piece_times(lowered, machine)
     cubes = max((s.cube for s in lowered.recording.streams), default=0) + 1
     return Rates(
         duration,
         server,
-        nbytes,
+        lowered.columns.y,
         np.full(cubes, machine.hbm.bytes_per_second / 1e12),
         machine.pe.cycles_ps(machine.pe.dispatch_cycles),
         _latencies(lowered, machine),
     )
 
 
-def _command_times(lowered: Lowered, machine: Machine) -> Ints:
+def _set_command_times(lowered: Lowered, machine: Machine, duration: Ints) -> None:
     """Fixed times, worked out once for each case."""
     first, case = lowered.cases
-    times = np.array([_case(lowered, machine, i) for i in first], np.int64)
-    return times[case] if len(case) else np.empty(0, np.int64)
+    if len(case):
+        times = np.array([_case(lowered, machine, i) for i in first], np.int64)
+        np.take(times, case, out=duration[: len(case)])
 
 
 def _case(lowered: Lowered, machine: Machine, i: int) -> int:
@@ -91,13 +90,14 @@ def math_ps(machine: Machine, cost: str, elements: int) -> int:
     return machine.pe.cycles_ps(elements / rate)
 
 
-def _transfers(lowered: Lowered, machine: Machine, duration: Ints, server: NDArray[np.int32], nbytes: Ints) -> None:
+def _set_transfers(lowered: Lowered, machine: Machine, duration: Ints, server: Small) -> None:
+    """What goes through HBM: its latency and its cube's server; the bytes are the commands' own."""
     columns = lowered.columns
-    moves = np.flatnonzero(np.isin(columns.op, (CODE["load"], CODE["store"])) & (columns.y > 0))
+    moves = np.flatnonzero(lowered.engine >= FIRST_DMA)
+    moves = moves[columns.y[moves] > 0]
     cube = np.array([s.cube for s in lowered.recording.streams], np.int32)
     duration[moves] = machine.hbm.latency_ps
     server[moves] = cube[columns.program[moves]]
-    nbytes[moves] = columns.y[moves]
 
 
 def _piece_times(lowered: Lowered, machine: Machine) -> Ints:

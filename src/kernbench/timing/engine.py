@@ -21,8 +21,9 @@ from kernbench.timing.graph import Graph, Ints, Small
 class Rates:
     """What a graph is timed with: everything that may change without a new graph.
 
-    `duration` is each node's fixed time; `server` its server or -1, `nbytes` what it moves through it; `bytes_per_ps`
-    the bandwidth of each server; `dispatch` and `latency` what lags stand for.
+    `duration` is each node's fixed time; `server` its server or -1, `nbytes` what it moves through it (it may end with
+    the last node that has one); `bytes_per_ps` the bandwidth of each server; `dispatch` and `latency` what lags stand
+    for.
     """
 
     duration: Ints
@@ -39,7 +40,7 @@ class Times:
 
     start: Ints
     finish: Ints
-    cause: Ints
+    cause: Small
 
     @property
     def total(self) -> int:
@@ -105,7 +106,7 @@ def _longest_path(offsets, targets, lags, indegree, duration, server, nbytes, by
     waiting = indegree.copy()
     start = np.zeros(nodes, np.int64)
     finish = np.zeros(nodes, np.int64)
-    cause = np.full(nodes, -1, np.int64)
+    cause = np.full(nodes, -1, np.int32)
     stack = np.empty(nodes, np.int32)
     top = 0
     done = 0
@@ -180,7 +181,7 @@ def _events(offsets, targets, lags, indegree, duration, server, nbytes, bytes_pe
     waiting = indegree.copy()
     start = np.zeros(nodes, np.int64)
     finish = np.zeros(nodes, np.int64)
-    cause = np.full(nodes, -1, np.int64)
+    cause = np.full(nodes, -1, np.int32)
     stack = np.empty(nodes, np.int32)
     top = 0
     done = 0

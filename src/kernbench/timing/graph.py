@@ -8,6 +8,7 @@ Edges are kept by source (CSR). An edge's lag is a class, not a time, so that a 
 rates: lag class n >= 0 means n dispatches, n < 0 means latency number -n - 1.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +39,7 @@ NO_SERVER = -1
 class Graph:
     """Edges of node u are rows offsets[u] to offsets[u + 1] of targets, lags and kinds."""
 
-    offsets: Ints
+    offsets: Small
     targets: Small
     lags: Small
     kinds: Bytes
@@ -55,29 +56,65 @@ class Graph:
         return len(self.targets)
 
 
+@dataclass(frozen=True)
+class Edges:
+    """Where edges are put: `cursor[u]` is the place of node u's next one. Without room they are only counted."""
+
+    cursor: Small
+    targets: Small
+    lags: Small
+    kinds: Bytes
+
+    @property
+    def arrays(self) -> tuple[Small, Small, Small, Bytes]:
+        """As compiled code takes them."""
+        return self.cursor, self.targets, self.lags, self.kinds
+
+    def add(self, sources: Small, targets: Small, lags: Small, kinds: Bytes) -> None:
+        """Put a list of edges."""
+        _put_all(sources, targets, lags, kinds, *self.arrays)
+
+
+def build_graph(nodes: int, write: Callable[[Edges], None]) -> Graph:
+    """The graph of the edges that `write` puts. It is called twice, to count and to fill, instead of keeping a list."""
+    counted = _edges(np.zeros(nodes, np.int32), 0)
+    write(counted)
+    total = int(counted.cursor.sum(dtype=np.int64))
+    assert total < 2**31, "edges are numbered by 32 bits"
+    offsets = np.zeros(nodes + 1, np.int32)
+    np.cumsum(counted.cursor, out=offsets[1:])
+    filled = _edges(offsets[:-1].copy(), total)
+    write(filled)
+    return Graph(offsets, filled.targets, filled.lags, filled.kinds, _indegree(nodes, filled.targets))
+
+
 def make_graph(nodes: int, sources: Small, targets: Small, lags: Small, kinds: Bytes) -> Graph:
-    """Sort an edge list by source."""
-    return Graph(*_sort(nodes, sources, targets, lags, kinds))
+    """The graph of a list of edges."""
+    return build_graph(nodes, lambda edges: edges.add(sources, targets, lags, kinds))
+
+
+def _edges(cursor: Small, count: int) -> Edges:
+    return Edges(cursor, np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int8))
 
 
 @njit(cache=True)
-def _sort(nodes, sources, targets, lags, kinds):  # type: ignore[no-untyped-def]
-    edges = len(sources)
-    offsets = np.zeros(nodes + 1, np.int64)
+def put(source, target, lag, kind, cursor, targets, lags, kinds):  # type: ignore[no-untyped-def]
+    """One edge into the arrays of `Edges`."""
+    place = cursor[source]
+    cursor[source] = place + 1
+    if len(targets):
+        targets[place], lags[place], kinds[place] = target, lag, kind
+
+
+@njit(cache=True)
+def _put_all(new_sources, new_targets, new_lags, new_kinds, cursor, targets, lags, kinds):  # type: ignore[no-untyped-def]
+    for e in range(len(new_sources)):
+        put(new_sources[e], new_targets[e], new_lags[e], new_kinds[e], cursor, targets, lags, kinds)
+
+
+@njit(cache=True)
+def _indegree(nodes, targets):  # type: ignore[no-untyped-def]
     indegree = np.zeros(nodes, np.int32)
-    for e in range(edges):
-        offsets[sources[e] + 1] += 1
+    for e in range(len(targets)):
         indegree[targets[e]] += 1
-    for u in range(nodes):
-        offsets[u + 1] += offsets[u]
-    cursor = offsets[:-1].copy()
-    out_targets = np.empty(edges, np.int32)
-    out_lags = np.empty(edges, np.int32)
-    out_kinds = np.empty(edges, np.int8)
-    for e in range(edges):
-        place = cursor[sources[e]]
-        cursor[sources[e]] = place + 1
-        out_targets[place] = targets[e]
-        out_lags[place] = lags[e]
-        out_kinds[place] = kinds[e]
-    return offsets, out_targets, out_lags, out_kinds, indegree
+    return indegree

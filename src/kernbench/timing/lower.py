@@ -10,17 +10,19 @@ Nodes: one for each command, one for each program's start, and two for each piec
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.ipcq_types import DIRECTIONS, OPPOSITE
 from kernbench.common.pe_commands import OPERATIONS
-from kernbench.result.recording import FIRST_VIEW, NONE, Recording
+from kernbench.result.recording import NONE, Recording
 from kernbench.timing import graph as g
-from kernbench.timing.graph import Graph, Ints, Small, make_graph
+from kernbench.timing.columns import Columns, cases, make_columns
+from kernbench.timing.graph import Edges, Graph, Ints, Small, build_graph
+from kernbench.timing.order import write_edges
 
 CODE = {name: row.code for name, row in OPERATIONS.items()}
 # engines of a program, in lane order; DMA channels follow
@@ -29,23 +31,6 @@ FIRST_DMA = OUT + len(DIRECTIONS)
 # commands that hold the CPU until they are done
 BLOCKING = ("send", "recv", "wait", "read_value")
 _ENGINE = {"cpu": CPU, "gemm": GEMM, "math": MATH, "dma": FIRST_DMA, "ipcq": CPU}
-
-
-@dataclass(frozen=True)
-class Columns:
-    """All streams of a recording end to end; operands are global command numbers, -1 for none."""
-
-    op: Ints
-    site: Ints
-    type: Ints
-    addr: Ints
-    operands: Ints
-    operand_type: Ints
-    operand_addr: Ints
-    x: Ints
-    y: Ints
-    first: Ints
-    program: Small
 
 
 @dataclass(frozen=True)
@@ -62,17 +47,13 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A recording as a graph, with what is needed to give its nodes durations.
-
-    `engine` is each command's engine; `entry` the node where a command begins (the first piece of a message).
-    """
+    """A recording as a graph, with what is needed to give its nodes durations; `engine` is each command's engine."""
 
     recording: Recording
     columns: Columns
     pieces: Pieces
     graph: Graph
     engine: Small
-    entry: Small
     channels: int
 
     @property
@@ -83,129 +64,86 @@ class Lowered:
     @cached_property
     def cases(self) -> tuple[Ints, Small]:
         """Commands with one operation on the same types take the same time: one of each case, and each one's case."""
-        columns, base = self.columns, len(self.recording.tables.types) + 1
-        key = (columns.op * base + columns.type + 1) * base + columns.operand_type[:, 0] + 1
-        key = key * base + columns.operand_type[:, 1] + 1
-        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-        return first, inverse.astype(np.int32)
+        return cases(self.columns, len(self.recording.tables.types))
 
 
 def lower(recording: Recording, channels: int, depth: int, slot: int) -> Lowered:
     """The graph of a finished, safe run on PEs with `channels` DMA channels and queues of `depth` slots."""
-    columns = _columns(recording)
+    columns = make_columns(recording)
     pieces = _pieces(recording, columns, slot)
-    engine = _engines(columns, channels)
+    engine = _engines(recording, columns, channels)
     entry = np.arange(len(columns.op), dtype=np.int32)
     _set_entries(entry, pieces.send, pieces.push)
     _set_entries(entry, pieces.recv, pieces.take)
+    between = _piece_edges(pieces, depth)
+
+    def write(edges: Edges) -> None:
+        for program in range(len(recording.streams)):
+            _write_program(recording, columns, program, engine, entry, FIRST_DMA + channels, edges)
+        edges.add(*between)
+
     nodes = len(columns.op) + len(recording.streams) + 2 * len(pieces.push)
-    blocking = np.isin(columns.op, [CODE[n] for n in BLOCKING])
-    nbytes = np.array([int(np.prod(s)) * ITEMSIZE[d] for s, d, _ in recording.tables.types] or [0], np.int64)
-    awaited = _awaited(columns)
-    arguments = (
-        columns.first,
-        columns.op,
-        columns.type,
-        columns.addr,
-        columns.operands,
-        columns.operand_type,
-        columns.operand_addr,
-        columns.x,
-        engine,
-        entry,
-        blocking,
-        awaited,
-        nbytes,
-        FIRST_DMA + channels,
-        CODE["load"],
-        CODE["store"],
-        FIRST_DMA,
-    )
-    count = _command_edges(*arguments, np.empty(0, np.int32), *_edge_arrays(0))
-    sources, targets, lags, kinds = np.empty(count, np.int32), *_edge_arrays(count)
-    _command_edges(*arguments, sources, targets, lags, kinds)
-    more = _piece_edges(pieces, depth, entry)
-    edges = [np.concatenate(pair) for pair in zip((sources, targets, lags, kinds), more, strict=True)]
-    return Lowered(recording, columns, pieces, make_graph(nodes, *edges), engine, entry, channels)
+    return Lowered(recording, columns, pieces, build_graph(nodes, write), engine, channels)
 
 
-def _edge_arrays(count: int) -> tuple[Small, Small, Any]:
-    return np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int8)
-
-
-def _columns(recording: Recording) -> Columns:
-    rows, operands, types, addresses, first = [], [], [], [], [0]
-    for stream in recording.streams:
-        part, views = stream.rows.columns(), stream.views.columns()
-        base = first[-1]
-        made = part[:, 4:7]
-        is_view = made <= FIRST_VIEW
-        view = np.where(is_view, FIRST_VIEW - made, 0)
-        if len(views) == 0:
-            views = np.full((1, 3), NONE)
-        producer = np.where(is_view, views[view, 2], made)
-        safe = np.maximum(made, 0)
-        kind = np.where(is_view, views[view, 0], np.where(made >= 0, part[safe, 2], NONE))
-        where = np.where(is_view, views[view, 1], np.where(made >= 0, part[safe, 3], NONE))
-        rows.append(part)
-        operands.append(np.where(producer >= 0, producer + base, NONE))
-        types.append(kind)
-        addresses.append(where)
-        first.append(base + len(part))
-    whole = np.concatenate(rows) if rows else np.empty((0, 9), np.int64)
-    lengths = np.diff(first)
-
-    def join(parts: list[Any]) -> Ints:
-        return np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
-
-    op, site, kind, where, _, _, _, x, y = (np.ascontiguousarray(column) for column in whole.T)
-    program = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    return Columns(
-        op,
-        site,
-        kind,
-        where,
-        join(operands),
-        join(types),
-        join(addresses),
-        x,
-        y,
-        np.array(first, np.int64),
-        program,
+def _write_program(
+    recording: Recording, columns: Columns, program: int, engine: Small, entry: Small, engines: int, edges: Edges
+) -> None:
+    """The edges between the commands of one program."""
+    stream, start, stop = recording.streams[program], columns.first[program], columns.first[program + 1]
+    rows, views = stream.rows, stream.views
+    op, y = columns.op[start:stop], columns.y[start:stop]
+    x = rows.column("x")
+    write_edges(
+        (start, len(columns.op) + program, engines, FIRST_DMA, CODE["load"], CODE["store"]),
+        (op, columns.type[start:stop], rows.column("addr"), x, engine[start:stop], entry[start:stop]),
+        (rows.column("a"), rows.column("b"), rows.column("c")),
+        (views.column("type"), views.column("producer"), views.column("addr")),
+        (np.isin(op, [CODE[name] for name in BLOCKING]), _awaited(op, x, y)),
+        _sizes(recording),
+        *edges.arrays,
     )
 
 
-def _engines(columns: Columns, channels: int) -> Small:
+def _awaited(op: Any, x: Ints, y: Ints) -> Small:
+    """For each wait of a program the command it waits for, -1 elsewhere; both know the number of their request."""
+    awaited = np.full(len(op), NONE, np.int32)
+    asynchronous = np.flatnonzero(np.isin(op, (CODE["send_async"], CODE["recv_async"])))
+    waits = np.flatnonzero(op == CODE["wait"])
+    if len(waits):
+        by_request = np.empty(int(y[asynchronous].max()) + 1, np.int32)
+        by_request[y[asynchronous]] = asynchronous
+        awaited[waits] = by_request[x[waits]]
+    return awaited
+
+
+def _sizes(recording: Recording) -> Ints:
+    """Bytes of each type of handle."""
+    return np.array([prod(shape) * ITEMSIZE[dtype] for shape, dtype, _ in recording.tables.types] or [0], np.int64)
+
+
+def _engines(recording: Recording, columns: Columns, channels: int) -> Small:
     """The engine of each command; DMA commands take the channels of their program in turn."""
     table = np.array([_ENGINE[row.engine] for row in OPERATIONS.values()], np.int32)
     engine = table[columns.op]
-    for start, stop in zip(columns.first[:-1], columns.first[1:], strict=True):
+    for stream, start, stop in zip(recording.streams, columns.first[:-1], columns.first[1:], strict=True):
         part = engine[start:stop]
         transfers = np.flatnonzero(part == FIRST_DMA)
         part[transfers] = FIRST_DMA + np.arange(len(transfers)) % channels
-    sends = np.isin(columns.op, (CODE["send"], CODE["send_async"]))
-    engine[sends] = OUT + columns.x[sends]
+        sends = np.isin(columns.op[start:stop], (CODE["send"], CODE["send_async"]))
+        part[sends] = OUT + stream.rows.column("x")[sends]
     return engine
-
-
-def _awaited(columns: Columns) -> Small:
-    """For each wait the command it waits for, -1 elsewhere."""
-    awaited = np.full(len(columns.op), NONE, np.int32)
-    asynchronous = np.flatnonzero(np.isin(columns.op, (CODE["send_async"], CODE["recv_async"])))
-    requests = {(int(columns.program[i]), int(columns.y[i])): i for i in asynchronous}
-    for i in np.flatnonzero(columns.op == CODE["wait"]):
-        awaited[i] = requests[int(columns.program[i]), int(columns.x[i])]
-    return awaited
 
 
 def _pieces(recording: Recording, columns: Columns, slot: int) -> Pieces:
     """Match the k-th send of each link with its k-th receive, and cut the messages into pieces."""
     number = {(s.cube, s.pe): i for i, s in enumerate(recording.streams)}
-    nbytes = np.array([int(np.prod(s)) * ITEMSIZE[d] for s, d, _ in recording.tables.types] or [0], np.int64)
+    nbytes = _sizes(recording)
     parts: list[list[Any]] = [[], [], [], []]
     for index, link in enumerate(recording.links):
-        sends = _messages(columns, number.get(link.sender), link.direction, ("send", "send_async"))
-        takes = _messages(columns, number.get(link.receiver), OPPOSITE[link.direction], ("recv", "recv_async"))
+        sends = _messages(recording, columns, number.get(link.sender), link.direction, ("send", "send_async"))
+        side = OPPOSITE[link.direction]
+        takes = _messages(recording, columns, number.get(link.receiver), side, ("recv", "recv_async"))
         size = nbytes[columns.operand_type[sends, 0]]
         count = np.maximum(1, -(-size // slot))
         which = np.repeat(np.arange(len(sends)), count)
@@ -228,12 +166,15 @@ def _pieces(recording: Recording, columns: Columns, slot: int) -> Pieces:
     )
 
 
-def _messages(columns: Columns, program: int | None, direction: str, verbs: tuple[str, ...]) -> Any:
+def _messages(
+    recording: Recording, columns: Columns, program: int | None, direction: str, verbs: tuple[str, ...]
+) -> Ints:
     if program is None:
         return np.empty(0, np.int64)
     start, stop = columns.first[program], columns.first[program + 1]
     here = np.isin(columns.op[start:stop], [CODE[v] for v in verbs])
-    return start + np.flatnonzero(here & (columns.x[start:stop] == DIRECTIONS.index(direction)))
+    toward = recording.streams[program].rows.column("x") == DIRECTIONS.index(direction)
+    return np.flatnonzero(here & toward) + int(start)
 
 
 def _set_entries(entry: Small, command: Small, node: Small) -> None:
@@ -241,7 +182,7 @@ def _set_entries(entry: Small, command: Small, node: Small) -> None:
     entry[command[::-1]] = node[::-1]
 
 
-def _piece_edges(pieces: Pieces, depth: int, entry: Small) -> tuple[Small, Small, Small, Any]:
+def _piece_edges(pieces: Pieces, depth: int) -> tuple[Small, Small, Small, Any]:
     sources: list[Any] = []
     targets: list[Any] = []
     lags: list[Any] = []
@@ -270,138 +211,3 @@ def _piece_edges(pieces: Pieces, depth: int, entry: Small) -> tuple[Small, Small
         np.concatenate(lags).astype(np.int32),
         np.concatenate(kinds),
     )
-
-
-@njit(cache=True)
-def _grown(values, size):  # type: ignore[no-untyped-def]
-    larger = np.empty(size, np.int64)
-    larger[: len(values)] = values
-    return larger
-
-
-@njit(cache=True)
-def _grown_rows(values, size):  # type: ignore[no-untyped-def]
-    larger = np.empty((size, values.shape[1]), np.int64)
-    larger[: len(values)] = values
-    return larger
-
-
-@njit(cache=True)
-def _command_edges(  # type: ignore[no-untyped-def]
-    first, op, kind, addr, operands, operand_type, operand_addr, x, engine, entry, blocking, awaited, nbytes,
-    engines, load, store, first_dma, sources, targets, lags, kinds,
-):  # fmt: skip
-    """Edges between the commands of each program, in order; with empty arrays only counts them."""
-    filling = len(sources) > 0
-    edges = 0
-    commands = len(op)
-    previous = np.empty(engines, np.int64)
-    # scratch ranges in use: where, who wrote last, who read last on each engine
-    most = 256
-    low = np.empty(most, np.int64)
-    high = np.empty(most, np.int64)
-    readers = np.empty((most, engines), np.int64)
-    stored_window = np.empty(16, np.int64)
-    stored_by = np.empty((16, engines), np.int64)
-    for program in range(len(first) - 1):
-        head = commands + program
-        since = 0
-        ranges = 0
-        windows = 0
-        previous[:] = -1
-        for c in range(first[program], first[program + 1]):
-            since += 1
-            target = entry[c]
-            if filling:
-                sources[edges], targets[edges], lags[edges], kinds[edges] = head, target, since, 0
-            edges += 1
-            where = engine[c]
-            is_transfer = where >= first_dma
-            if (where == 1 or where == 2 or is_transfer) and previous[where] >= 0:
-                if filling:
-                    sources[edges], targets[edges], lags[edges], kinds[edges] = previous[where], target, 0, 1
-                edges += 1
-            previous[where] = c
-            if awaited[c] >= 0:
-                if filling:
-                    sources[edges], targets[edges], lags[edges], kinds[edges] = awaited[c], target, 0, 3
-                edges += 1
-            # operands, and the ranges they are read from
-            for i in range(3):
-                producer = operands[c, i]
-                if producer >= 0 and not (engine[producer] == where and where > 0):
-                    if filling:
-                        sources[edges], targets[edges], lags[edges], kinds[edges] = producer, target, 0, 2
-                    edges += 1
-                if operand_type[c, i] >= 0:
-                    start = operand_addr[c, i]
-                    stop = start + nbytes[operand_type[c, i]]
-                    for r in range(ranges):
-                        if low[r] < stop and start < high[r]:
-                            readers[r, where] = c
-            # a load waits for stores to the same tensor
-            if op[c] == load:
-                window = x[c] >> 40
-                for w in range(windows):
-                    if stored_window[w] == window:
-                        for k in range(first_dma, engines):
-                            if stored_by[w, k] >= 0 and k != where:
-                                if filling:
-                                    sources[edges], targets[edges] = stored_by[w, k], target
-                                    lags[edges], kinds[edges] = 0, 8
-                                edges += 1
-            elif op[c] == store:
-                window = x[c] >> 40
-                w = 0
-                while w < windows and stored_window[w] != window:
-                    w += 1
-                if w == windows:
-                    if windows == len(stored_window):
-                        stored_window = _grown(stored_window, 2 * windows)
-                        stored_by = _grown_rows(stored_by, 2 * windows)
-                    stored_window[w] = window
-                    stored_by[w, :] = -1
-                    windows += 1
-                stored_by[w, where] = c
-            # the result overwrites its range: its last users on other engines must be done
-            if kind[c] >= 0:
-                if ranges + 2 > most:
-                    # room for the new range and for the rest of one it splits
-                    most *= 2
-                    low, high, readers = _grown(low, most), _grown(high, most), _grown_rows(readers, most)
-                start = addr[c]
-                stop = start + max(nbytes[kind[c]], 1)
-                r = 0
-                while r < ranges:
-                    if not (low[r] < stop and start < high[r]):
-                        r += 1
-                        continue
-                    for k in range(engines):
-                        user = readers[r, k]
-                        if user >= 0 and user != c and not (k == where and k > 0):
-                            if filling:
-                                sources[edges], targets[edges], lags[edges], kinds[edges] = user, target, 0, 7
-                            edges += 1
-                    # what sticks out on either side stays in use
-                    if low[r] < start:
-                        if stop < high[r]:
-                            low[ranges], high[ranges] = stop, high[r]
-                            readers[ranges, :] = readers[r, :]
-                            ranges += 1
-                        high[r] = start
-                        r += 1
-                    elif stop < high[r]:
-                        low[r] = stop
-                        r += 1
-                    else:
-                        ranges -= 1
-                        low[r], high[r] = low[ranges], high[ranges]
-                        readers[r, :] = readers[ranges, :]
-                low[ranges], high[ranges] = start, stop
-                readers[ranges, :] = -1
-                readers[ranges, where] = c
-                ranges += 1
-            if blocking[c]:
-                head = c
-                since = 0
-    return edges

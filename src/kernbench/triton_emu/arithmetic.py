@@ -19,10 +19,11 @@ __kernbench_internal__ = True
 
 
 class Plan(NamedTuple):
-    """What an operation on operands of known types gives, and how it is computed."""
+    """What an operation on operands of known types gives, how it is computed, and the axis it works along, if any."""
 
     kind: ScratchType
     compute: Callable[..., Array]
+    axis: int = NONE
 
 
 class Arithmetic(Core):
@@ -65,7 +66,7 @@ class Arithmetic(Core):
         key = (op, a_type, b_type)
         plan = self._plans.get(key) or self._plan_binary(key, op, a, b)
         data = None if x is None or y is None else plan.compute(x, y)
-        return self._emit(op, site, plan.kind, data, a_number, b_number, out=out)
+        return self._emit(op, site, plan.kind, data, a_number, b_number, NONE, 0, 0, out)
 
     def _plan_binary(self, key: tuple[Any, ...], op: str, a: Any, b: Any) -> Plan:
         dtype = self._meet(op, a, b)
@@ -124,12 +125,13 @@ class Arithmetic(Core):
     def _unary(self, op: str, value: Any, out: TensorHandle | None = None) -> Any:
         """An elementwise operation of one operand."""
         site = self._here(3)
-        handle, x = self._operand(value)
-        if handle is None:
-            return numerics.UNARY[op](np.asarray(x, np.float32)).item()
-        key = (op, handle.type)
-        plan = self._plans.get(key) or self._plan_unary(key, op, handle)
-        return self._emit(op, site, plan.kind, None if x is None else plan.compute(x), handle.number, out=out)
+        if type(value) is not TensorHandle:
+            return numerics.UNARY[op](np.asarray(self._scalar(value), np.float32)).item()
+        x = self._read(op, value)
+        key = (op, value.type)
+        plan = self._plans.get(key) or self._plan_unary(key, op, value)
+        data = None if x is None else plan.compute(x)
+        return self._emit(op, site, plan.kind, data, value.number, NONE, NONE, 0, 0, out)
 
     def _plan_unary(self, key: tuple[Any, ...], op: str, handle: TensorHandle) -> Plan:
         dtype = handle.dtype
@@ -144,24 +146,62 @@ class Arithmetic(Core):
         plan = self._plans[key] = Plan(self._tables.scratch_type(handle.shape, dtype), compute)
         return plan
 
+    def _fma(self, operands: tuple[Any, Any, Any], out: TensorHandle | None) -> TensorHandle:
+        """The product of two operands plus a third; at least one of them a handle."""
+        site = self._here(3)
+        values: list[Any] = []
+        types: list[Any] = []
+        numbers: list[int] = []
+        for operand in operands:
+            if type(operand) is TensorHandle:
+                values.append(self._read("fma", operand))
+                types.append(operand.type)
+                numbers.append(operand.number)
+            else:
+                value = self._scalar(operand)
+                values.append(value)
+                types.append(type(value))
+                numbers.append(NONE)
+        key = ("fma", *types)
+        plan = self._plans.get(key) or self._plan_fma(key, operands, values)
+        x, y, z = values
+        data = None if x is None or y is None or z is None else plan.compute(x, y, z)
+        a, b, c = numbers
+        return self._emit("fma", site, plan.kind, data, a, b, c, 0, 0, out)
+
+    def _plan_fma(self, key: tuple[Any, ...], operands: tuple[Any, ...], values: list[Any]) -> Plan:
+        handles = [operand for operand in operands if type(operand) is TensorHandle]
+        if not handles:
+            self._handle("fma", operands[0])
+        dtype, shape = handles[0].dtype, handles[0].shape
+        for handle in handles[1:]:
+            dtype, shape = promote(dtype, handle.dtype), self._broadcast("fma", shape, handle.shape)
+        for operand, value in zip(operands, values, strict=True):
+            if type(operand) is not TensorHandle:
+                self._fit(value, dtype)
+        plan = Plan(self._tables.scratch_type(shape, dtype), lambda x, y, z: numerics.fma(x, y, z, dtype))
+        if dtype in FLOATS or len(handles) == len(operands):
+            self._plans[key] = plan
+        return plan
+
     def _reduce(self, op: str, value: Any, axis: int | None, keep_dims: bool, dtype: str | None = None) -> TensorHandle:
         """A reduction along `axis` (all axes for None), which stays as size 1 unless `keep_dims` is False."""
         site = self._here(3)
-        handle = self._handle(op, value)
-        key = (op, handle.type, axis, dtype)
-        plan = self._plans.get(key) or self._plan_reduce(key, op, handle, axis, dtype)
-        x = self._data(handle)
-        along = NONE if axis is None else axis % len(handle.shape)
-        out = self._emit(op, site, plan.kind, None if x is None else plan.compute(x), handle.number, x=along)
+        x = self._read(op, value)
+        key = (op, value.type, axis, dtype)
+        plan = self._plans.get(key) or self._plan_reduce(key, op, value, axis, dtype)
+        data = None if x is None else plan.compute(x)
+        out = self._emit(op, site, plan.kind, data, value.number, NONE, NONE, plan.axis)
         if keep_dims:
             return out
-        kept = tuple(n for i, n in enumerate(plan.kind.shape) if axis is not None and i != along)
+        kept = tuple(n for i, n in enumerate(plan.kind.shape) if axis is not None and i != plan.axis)
         return self._view(out, kept, None, 0, None if out.data is None else out.data.reshape(kept))
 
     def _plan_reduce(
         self, key: tuple[Any, ...], op: str, handle: TensorHandle, axis: int | None, dtype: str | None
     ) -> Plan:
         along = None if axis is None else self._axis(op, handle, axis)
+        recorded = NONE if along is None else along
         shape = tuple(1 if along is None or i == along else n for i, n in enumerate(handle.shape))
         if 0 in handle.shape and op != "sum" and 0 not in shape:
             self._fail("shape", f"{op} over an empty axis of a handle of shape {handle.shape}")
@@ -171,9 +211,9 @@ class Arithmetic(Core):
         kind = self._tables.scratch_type(shape, result)
         if handle.dtype == result == "f32":
             function = numerics.REDUCTIONS[op]
-            plan = Plan(kind, lambda x: function(x, axis=along, keepdims=True))
+            plan = Plan(kind, lambda x: function(x, axis=along, keepdims=True), recorded)
         else:
-            plan = Plan(kind, lambda x: numerics.reduce(op, x, along, result))
+            plan = Plan(kind, lambda x: numerics.reduce(op, x, along, result), recorded)
         self._plans[key] = plan
         return plan
 
@@ -184,8 +224,13 @@ class Arithmetic(Core):
             # a handle of its own, so that out= on one is seen by the other
             return self._view(handle, handle.shape, handle.strides, 0, handle.data) if out is None else handle
         x = self._data(handle)
-        kind = self._tables.scratch_type(handle.shape, dtype)
-        return self._emit("cast", site, kind, None if x is None else cast(x, dtype), handle.number, out=out)
+        key = ("cast", handle.type, dtype)
+        plan = self._plans.get(key)
+        if plan is None:
+            kind = self._tables.scratch_type(handle.shape, dtype)
+            plan = self._plans[key] = Plan(kind, lambda x: cast(x, dtype))
+        data = None if x is None else plan.compute(x)
+        return self._emit("cast", site, plan.kind, data, handle.number, NONE, NONE, 0, 0, out)
 
 
 def _shape_of(value: Any) -> Shape:

@@ -12,7 +12,7 @@ from kernbench.common.dtypes import DTYPES, FLOATS, ITEMSIZE, Array, dtype_name,
 from kernbench.common.errors import KernelError, MisuseError
 from kernbench.common.pe_commands import HBM, NO_BLOCK, OPERATIONS, SCRATCH, TensorHandle
 from kernbench.result.finding import Other, Place
-from kernbench.result.recording import FIRST_VIEW, FLUSH_ROWS, NONE, ScratchType, Stream, Tables
+from kernbench.result.recording import FIRST_VIEW, NONE, ScratchType, Stream, Tables
 from kernbench.safety.places import SiteTable
 from kernbench.triton_emu.port import Port
 from kernbench.triton_emu.scratch import Block, ScratchPool
@@ -42,10 +42,11 @@ class Core:
         self.steps = 0
         self._views_made = 0
         self._tables: Tables = stream.tables
-        self._append = stream.rows.tail.append
-        self._encode = stream.rows.encode
+        self._rows = stream.rows
+        self._pack = stream.rows.pack
+        self._row_size = stream.rows.size
         self._max_steps = max_steps
-        self._checkpoint = min(FLUSH_ROWS, max_steps + 1)
+        self._checkpoint = min(stream.rows.room, max_steps + 1)
         self._sites = sites
         self._here = sites.here
         self._port = port
@@ -124,13 +125,10 @@ class Core:
         return handle
 
     def _number_view(self, handle: TensorHandle, producer: int) -> None:
-        views = self.stream.views
         handle.type = self._tables.type_number(handle.shape, handle.dtype, handle.space)
         handle.number = handle.id = FIRST_VIEW - self._views_made
-        views.tail.append(views.encode(handle.type, handle.addr, producer))
+        self.stream.views.add(handle.type, producer, handle.addr)
         self._views_made += 1
-        if self._views_made % FLUSH_ROWS == 0:
-            views.join()
 
     def adopt(self, handle: TensorHandle) -> None:
         """Take in a handle the kernel built itself: tie it to the memory it names, so that it sees its bytes."""
@@ -192,6 +190,15 @@ class Core:
             return self._missing_data(handle)
         return data  # type: ignore[no-any-return]
 
+    def _read(self, op: str, value: Any) -> Array | None:
+        """The array of an operand that must be a handle, None in a run without data."""
+        if type(value) is not TensorHandle:
+            self._handle(op, value)
+        data = value.data
+        if value.block.live_in is not self._scratch or (data is None and self._carries_data):
+            return self._missing_data(value)
+        return data  # type: ignore[no-any-return]
+
     def _missing_data(self, handle: TensorHandle) -> Array | None:
         """An operand that is not simply a live value of this PE with its array."""
         block = handle.block
@@ -241,9 +248,11 @@ class Core:
 
     def _record(self, op: str, site: int, a: int, x: int, y: int) -> None:
         """One command row that makes no value."""
-        self._append(self._encode(CODE[op], site, NONE, NONE, a, NONE, NONE, x, y))
-        self.steps += 1
-        if self.steps >= self._checkpoint:
+        rows = self._rows
+        self._pack(rows.chunk, rows.offset, CODE[op], site, NONE, a, NONE, NONE, NONE, x, y)
+        rows.offset += self._row_size
+        self.steps = steps = self.steps + 1
+        if steps >= self._checkpoint:
             self._check_budget(site)
 
     def _emit(
@@ -260,6 +269,7 @@ class Core:
         out: TensorHandle | None = None,
     ) -> TensorHandle:
         """One command row, and the handle of the value it makes: on a fresh block, or in the place of `out`."""
+        steps = self.steps
         if out is None:
             block = self._allocate(kind.nbytes)
             handle: TensorHandle = _new_handle(TensorHandle)
@@ -273,21 +283,23 @@ class Core:
             handle.space = SCRATCH
             handle.pinned = False
             handle.strides = None
-            handle.number = block.number = handle.id = self.steps
+            handle.number = block.number = handle.id = steps
         else:
             handle = self._into(out, kind, data, site)
-        self._append(self._encode(CODE[op], site, kind.number, handle.addr, a, b, c, x, y))
-        self.steps += 1
-        if self.steps >= self._checkpoint:
+        rows = self._rows
+        self._pack(rows.chunk, rows.offset, CODE[op], site, kind.number, a, b, c, handle.addr, x, y)
+        rows.offset += self._row_size
+        self.steps = steps = steps + 1
+        if steps >= self._checkpoint:
             self._check_budget(site)
         return handle
 
     def _check_budget(self, site: int) -> None:
-        """Every so often: join the rows, and stop a kernel that has used up its steps."""
-        self.stream.rows.join()
+        """Every so often: make room for more rows, and stop a kernel that has used up its steps."""
+        self._rows.turn()
         if self.steps > self._max_steps:
             self._port.over_budget(self.steps, self._tables.sites[site])
-        self._checkpoint = min(self.steps + FLUSH_ROWS, self._max_steps + 1)
+        self._checkpoint = min(self.steps + self._rows.room, self._max_steps + 1)
 
     def _into(self, out: TensorHandle, kind: ScratchType, data: Array | None, site: int) -> TensorHandle:
         """Let the new value take over the space of `out`, which becomes its handle; other views of it end."""
@@ -356,10 +368,9 @@ class Core:
 
     def _shape(self, dimensions: Any) -> Shape:
         """A shape as a tuple of sizes, from an int or a sequence."""
-        if type(dimensions) is tuple:
-            known = self._known_shapes.get(dimensions)
-            if known is not None:
-                return known
+        known = self._known_shapes.get(dimensions) if type(dimensions) is tuple else None
+        if known is not None:
+            return known
         sizes = self._whole_numbers(dimensions)
         if any(n < 0 for n in sizes):
             self._fail("shape", f"a shape has no negative sizes; got {sizes}")
@@ -405,10 +416,10 @@ class Core:
             if producer < 0 or producer in seen:
                 continue
             seen.add(producer)
-            op, _, _, _, a, b, c, x, _ = self.stream.rows[producer]
-            if op == CODE["load"]:
-                names.add(self._port.tensor_name(x) or f"the memory at {x:#x}")
-            pending.extend((a, b, c))
+            row = self.stream.rows[producer]
+            if row.op == CODE["load"]:
+                names.add(self._port.tensor_name(row.x) or f"the memory at {row.x:#x}")
+            pending.extend((row.a, row.b, row.c))
         made = self._place_of(handle)
         origin = f" loaded from {', '.join(repr(n) for n in sorted(names))}" if names else ""
         return f"the value{origin}" + (f", made at {made} `{made.text}`" if made else "")

@@ -120,6 +120,13 @@ def softmax(x: Array, axis: int, dtype: str) -> Array:
     return rounded(powers / powers.sum(axis=axis, keepdims=True), dtype)
 
 
+def fma(x: Operand, y: Operand, z: Operand, dtype: str) -> Array:
+    """x * y + z: the product of two f32 is exact in f64, so only the sum rounds before the final rounding."""
+    wide = np.float64 if dtype in FLOATS else np.int64
+    a, b, c = (np.asarray(v).astype(wide) for v in (x, y, z))
+    return cast(a * b + c, dtype)
+
+
 def dot(a: Array, b: Array, acc: Array | None, dtype: str) -> Array:
     """a @ b (+ acc): products exact and summed in f32, or in i32 for integers."""
     if dtype == "i32":

@@ -7,12 +7,11 @@ say), which from then on stands for the result.
 """
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from kernbench.common.dtypes import DTYPES, FLOATS, ITEMSIZE, cast, promote
+from kernbench.common.dtypes import DTYPES, FLOATS, cast, promote
 from kernbench.common.errors import KernelError, unknown
 from kernbench.common.ipcq_types import DIRECTIONS, check_direction
 from kernbench.common.pe_commands import TensorHandle, running_context
@@ -77,6 +76,7 @@ class TLContext(Views):
         self.scratch_base = scratch_base
         self._pending: dict[int, Pending] = {}
         self._requests = 0
+        self._known_steps: dict[Shape, Shape] = {}
 
     @property
     def commands(self) -> Stream:
@@ -116,22 +116,20 @@ class TLContext(Views):
         Without `dtype` they have the tensor's own type (f16 while a kernel is only recorded).
         """
         site = self._here()
-        sizes = self._shape(shape)
-        address, steps = self._address("load", ptr), self._steps(sizes, strides)
-        kind = None if dtype is None else self._dtype(dtype)
-        data, kind = self._port.load(address, sizes, steps, kind, self._sites.places[site])
-        return self._emit(
-            "load", site, self._tables.scratch_type(sizes, kind), data, x=address, y=prod(sizes) * ITEMSIZE[kind]
-        )
+        sizes, address = self._shape(shape), self._address("load", ptr)
+        steps = None if strides is None else self._steps(sizes, strides)
+        name = None if dtype is None else self._dtype(dtype)
+        data, name = self._port.load(address, sizes, steps, name, self._sites.places[site])
+        kind = self._tables.scratch_type(sizes, name)
+        return self._emit("load", site, kind, data, NONE, NONE, NONE, address, kind.nbytes)
 
     def store(self, ptr: int, value: TensorHandle, *, strides: Any = None) -> None:
         """`value` to HBM at byte address `ptr`, rounded to the tensor's own type."""
         site = self._here()
-        handle = self._handle("store", value)
-        address, steps = self._address("store", ptr), self._steps(handle.shape, strides)
-        place = self._sites.places[site]
-        nbytes = self._port.store(address, self._data(handle), handle.shape, steps, handle.dtype, place)
-        self._record("store", site, handle.number, address, nbytes)
+        data, address = self._read("store", value), self._address("store", ptr)
+        steps = None if strides is None else self._steps(value.shape, strides)
+        nbytes = self._port.store(address, data, value.shape, steps, value.dtype, self._sites.places[site])
+        self._record("store", site, value.number, address, nbytes)
 
     def element_type(self, ptr: int) -> str:
         """The element type of the tensor at byte address `ptr` (f16 while a kernel is only recorded); no command."""
@@ -157,10 +155,12 @@ class TLContext(Views):
             )
         return address
 
-    def _steps(self, shape: Shape, strides: Any) -> Shape | None:
-        if strides is None:
-            return None
-        steps = self._whole_numbers(strides)
+    def _steps(self, shape: Shape, strides: Any) -> Shape:
+        known = self._known_steps.get(strides) if type(strides) is tuple else None
+        if known is None:
+            known = self._whole_numbers(strides)
+            self._known_steps[known] = known
+        steps = known
         if len(steps) != len(shape):
             self._fail("shape", f"{len(steps)} strides for a shape of {len(shape)} axes: {steps} and {shape}")
         return steps
@@ -218,17 +218,16 @@ class TLContext(Views):
         The precision arguments are Triton's and change nothing here: products are exact.
         """
         site = self._here()
-        a, b = self._handle("dot", input), self._handle("dot", other)
-        acc = None if acc is None else self._handle("dot", acc)
-        key = ("dot", a.type, b.type, NONE if acc is None else acc.type, out_dtype)
-        plan = self._plans.get(key) or self._plan_dot(key, a, b, acc, out_dtype)
-        x, y = self._data(a), self._data(b)
-        z = None if acc is None else self._data(acc)
+        x, y = self._read("dot", input), self._read("dot", other)
+        if acc is None:
+            z, acc_type, acc_number = None, NONE, NONE
+        else:
+            z, acc_type, acc_number = self._read("dot", acc), acc.type, acc.number
+        key = ("dot", input.type, other.type, acc_type, out_dtype)
+        plan = self._plans.get(key) or self._plan_dot(key, input, other, acc, out_dtype)
         missing = x is None or y is None or (acc is not None and z is None)
         data = None if missing else plan.compute(x, y, z)
-        return self._emit(
-            "dot", site, plan.kind, data, a.number, b.number, NONE if acc is None else acc.number, out=out
-        )
+        return self._emit("dot", site, plan.kind, data, input.number, other.number, acc_number, 0, 0, out)
 
     def _plan_dot(
         self, key: tuple[Any, ...], a: TensorHandle, b: TensorHandle, acc: TensorHandle | None, out_dtype: Any
@@ -346,25 +345,7 @@ class TLContext(Views):
 
     def fma(self, x: Any, y: Any, z: Any, *, out: _Out = None) -> TensorHandle:
         """x * y + z: one command; at least one is a handle, the others may be numbers."""
-        site = self._here()
-        operands = [self._operand(v) for v in (x, y, z)]
-        handles = [h for h, _ in operands if h is not None]
-        if not handles:
-            self._handle("fma", x)
-        kind, shape = handles[0].dtype, handles[0].shape
-        for handle in handles[1:]:
-            kind, shape = promote(kind, handle.dtype), self._broadcast("fma", shape, handle.shape)
-        data = None
-        if all(value is not None for _, value in operands):
-            # the product of two f32 is exact in f64, so only the sum rounds before the final rounding
-            wide = np.float64 if kind in FLOATS else np.int64
-            a, b, c = (np.asarray(value).astype(wide) for _, value in operands)
-            data = cast(a * b + c, kind)
-        for handle, value in operands:
-            if handle is None:
-                self._fit(value, kind)
-        p, q, r = (NONE if h is None else h.number for h, _ in operands)
-        return self._emit("fma", site, self._tables.scratch_type(shape, kind), data, p, q, r, out=out)
+        return self._fma((x, y, z), out)
 
     def cat(self, input: TensorHandle, other: TensorHandle, axis: int = 0) -> TensorHandle:
         """Two handles joined along `axis`: one command."""
@@ -418,8 +399,9 @@ class TLContext(Views):
         site = self._here()
         place = self._sites.places[site]
         direction, sizes = self._direction(dir), self._shape(shape)
-        data, kind = self._port.recv_now(direction, sizes, None if dtype is None else self._dtype(dtype), place)
-        return self._emit("recv", site, self._tables.scratch_type(sizes, kind), data, x=_DIRECTION[direction], y=NONE)
+        data, name = self._port.recv_now(direction, sizes, None if dtype is None else self._dtype(dtype), place)
+        kind = self._tables.scratch_type(sizes, name)
+        return self._emit("recv", site, kind, data, NONE, NONE, NONE, _DIRECTION[direction], NONE)
 
     def send_async(self, dir: str, src: TensorHandle) -> PendingSend:
         """Start a send and go on; wait on what it returns before writing to `src` in place."""
