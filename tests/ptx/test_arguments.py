@@ -167,6 +167,7 @@ BASE = {"dims": (64, 64), "strides": (256,), "box": (32, 8)}
         ({"strides": (264,)}, "stride 264 of dimension 1 is no multiple of 16 bytes"),
         ({"box": (3, 8)}, "innermost row is 12 bytes; it must be a multiple of 16"),
         ({"box": (64, 8), "swizzle": "128B"}, "256 bytes, swizzle 128B allows 128: use a box of 32 elements"),
+        ({"dims": (64, 64, 9), "strides": (256, 16), "box": (32, 256, 8)}, "262144 bytes; shared memory holds 233472"),
         ({"swizzle": "256B"}, "unknown swizzle '256B'; known: none, 32B"),
         ({"interleave": "16B"}, "interleave 16B needs at least 3 dimensions"),
         ({"oob_fill": "one"}, "unknown out-of-bounds fill"),

@@ -18,7 +18,7 @@ from kernbench.ptx.arguments import pack_arguments
 from kernbench.ptx.assemble import refusal
 from kernbench.ptx.cuda_driver import CudaError, DeviceLostError, Driver, open_device
 from kernbench.ptx.cuda_memory import Borrowed, CudaArray, borrow
-from kernbench.ptx.device_base import Extent, host_array, launch_shape, shape_of
+from kernbench.ptx.device_base import DeviceArray, Extent, host_array, launch_shape, shape_of
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
 from kernbench.result.finding import Finding
 from kernbench.result.run import Run, Status
@@ -101,6 +101,7 @@ class CudaDevice:
         """`value` on this GPU: where it lies, if it lies there (torch, CuPy, JAX, any DLPack), else a copy of it."""
         self._use()
         if isinstance(value, CudaArray):
+            self._on_device(value)
             return value
         found = borrow(value, self.stream)
         if found is not None:
@@ -136,7 +137,8 @@ class CudaDevice:
             description.rank,
             description.address,
             [api.cuuint64_t(n) for n in description.dims],
-            [api.cuuint64_t(n) for n in description.strides],
+            # the driver wants a pointer even where there is no stride to read
+            [api.cuuint64_t(n) for n in description.strides or (0,)],
             [api.cuuint32_t(n) for n in description.box],
             [api.cuuint32_t(n) for n in description.element_strides],
             getattr(api.CUtensorMapInterleave, f"CU_TENSOR_MAP_INTERLEAVE_{description.interleave.upper()}"),
@@ -211,7 +213,9 @@ class CudaDevice:
 
     def _on_device(self, arg: Any) -> Any:
         """An array of another library on this GPU becomes ours; anything else stays as it is."""
-        if isinstance(arg, CudaArray):
+        if isinstance(arg, DeviceArray):
+            if not isinstance(arg, CudaArray) or arg.memory.index != self.index:
+                raise MisuseError(f"{arg!r} belongs to another device: make it with this one's array() or empty()")
             arg.check_usable()
             return arg
         found = borrow(arg, self.stream)

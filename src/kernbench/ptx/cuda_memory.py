@@ -18,7 +18,9 @@ _LEGACY_STREAM = 1
 
 
 class Memory(Protocol):
-    """What an array needs of its device."""
+    """What an array needs of its device; `index` is the GPU's number."""
+
+    index: int
 
     def read(self, address: int, into: Array) -> None:
         """Copy from the GPU."""
@@ -47,7 +49,7 @@ class CudaArray(DeviceArray):
         self.borrowed = owner is not None
         self.freed = False
         self.fresh = fresh
-        self._memory = memory
+        self.memory = memory
         self._owner = owner
         self._finalizer = None if self.borrowed or not address else weakref.finalize(self, memory.release, address)
         if self._finalizer is not None:
@@ -59,7 +61,7 @@ class CudaArray(DeviceArray):
         self.check_usable()
         out: Array = np.empty(self.shape, self.dtype)
         if out.nbytes:
-            self._memory.read(self.address, out)
+            self.memory.read(self.address, out)
         return out
 
     def free(self) -> None:

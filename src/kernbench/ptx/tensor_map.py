@@ -13,6 +13,8 @@ from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.device_base import DeviceArray, shape_of
 
 TENSOR_MAP_BYTES = 128
+# the shared memory of a multiprocessor: the encoder refuses more
+BOX_BYTES = 228 << 10
 
 # kind of element -> NumPy types it is made from by default
 ELEMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -165,15 +167,16 @@ class TensorMapDescription:
     def _inner_problems(self) -> Iterable[str]:
         inner = self.box[0] * self.element_bytes
         limit = SWIZZLES[self.swizzle]
-        if self.interleave == "none":
-            if inner % 16:
-                yield f"the box's innermost row is {inner} bytes; it must be a multiple of 16"
-            if limit and inner > limit:
-                yield (
-                    f"the box's innermost row is {inner} bytes, swizzle {self.swizzle} allows {limit}: "
-                    f"use a box of {limit // self.element_bytes} elements there, or split the dimension"
-                )
-        elif self.rank < 3:
+        if inner % 16:
+            yield f"the box's innermost row is {inner} bytes; it must be a multiple of 16"
+        if self.interleave == "none" and limit and inner > limit:
+            yield (
+                f"the box's innermost row is {inner} bytes, swizzle {self.swizzle} allows {limit}: "
+                f"use a box of {limit // self.element_bytes} elements there, or split the dimension"
+            )
+        if self.box_bytes > BOX_BYTES:
+            yield f"the box is {self.box_bytes} bytes; shared memory holds {BOX_BYTES}"
+        if self.interleave != "none" and self.rank < 3:
             yield f"interleave {self.interleave} needs at least 3 dimensions; got {self.rank}"
         if self.interleave == "32B" and self.swizzle != "32B":
             yield f"interleave 32B needs swizzle 32B; got {self.swizzle}"

@@ -15,7 +15,7 @@ ENTRY = "apply"
 _LETTERS = "abcefg"
 
 
-def source(case: Case, target: str = "sm_90", version: str = "8.3") -> str:
+def source(case: Case, target: str = "sm_90", version: str = "8.7") -> str:
     """The PTX text: thread i takes lane i of each input and writes lane i of the output."""
     operands = [*zip(_LETTERS, case.inputs, strict=False)]
     names = {letter: _operand(letter, value) for letter, value in (*operands, ("d", case.output))}
