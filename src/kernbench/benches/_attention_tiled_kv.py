@@ -9,7 +9,7 @@ few ranks and eight query heads a KV head.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kernbench.benches._attention_tiles import MESSAGE, Queries, Tiling, make_tiling
+from kernbench.benches._attention_tiles import Queries, Tiling, make_tiling, message_bytes
 from kernbench.benches._grid import Place
 from kernbench.benches._key_store import HbmKeys, Run
 from kernbench.benches._partials import Chain, finished
@@ -127,7 +127,7 @@ class SharedQueries:
 
     def _messages(self, owner: int) -> list[Run]:
         """(first row, rows) of each message."""
-        most = max(1, MESSAGE // (self._width * ITEMSIZE[self._dtype]))
+        most = max(1, message_bytes(self._tl) // (self._width * ITEMSIZE[self._dtype]))
         rows = self._tiling.query_rows(owner)
         return [(first, min(most, rows - first)) for first in range(0, rows, most)]
 

@@ -18,6 +18,11 @@ DEFAULT_KEYS = 128
 MESSAGE = 64 << 10
 
 
+def message_bytes(tl: Any) -> int:
+    """Bytes of a message that leaves room for many in scratch."""
+    return min(MESSAGE, int(tl.scratch_size) // 32)
+
+
 class Keys(NamedTuple):
     """A block of keys: KV head, first row in its shard, rows, and where the first stands among the user's keys."""
 

@@ -8,7 +8,7 @@ filling the array for.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kernbench.benches._attention_tiles import MESSAGE, Tiling
+from kernbench.benches._attention_tiles import Tiling, message_bytes
 from kernbench.benches._waves import Pair, PairShapes
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
@@ -43,7 +43,7 @@ class KeyStore:
     def messages(self, owner: int) -> list[Run]:
         """The messages of a rank's chunk."""
         if owner not in self._messages:
-            most = max(1, MESSAGE // (self._width * max(ITEMSIZE[t] for t in self._types)))
+            most = max(1, message_bytes(self._tl) // (self._width * max(ITEMSIZE[t] for t in self._types)))
             self._messages[owner] = [
                 (s.position + first, min(most, s.rows - first))
                 for s in self._tiling.key_segments(owner, self._user)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kernbench.benches._attention_tiles import MESSAGE, Queries, Tiling
+from kernbench.benches._attention_tiles import Queries, Tiling, message_bytes
 from kernbench.benches._key_store import HbmKeys, KeyStore, Run, ScratchKeys
 from kernbench.benches._online_softmax import State, absorb, finish, start
 from kernbench.benches._routes import KEY, VALUE, Hop
@@ -22,7 +22,7 @@ from kernbench.common.pe_commands import TensorHandle
 
 # of the scratch memory; the rest is for masks, small values and gaps between blocks
 USABLE = 0.85
-SMALLEST_BLOCK, LARGEST_BLOCK = 128, 512
+FEW_KEYS, SMALLEST_BLOCK, LARGEST_BLOCK = 64, 128, 512
 Pointers = tuple[int, int, int, int]
 
 
@@ -185,34 +185,39 @@ class Room:
 
     def __init__(self, tl: Any, tiling: Tiling, pointers: Sequence[int], tokens: int, keys: int):
         q_size, *key_sizes = (ITEMSIZE[tl.element_type(p)] for p in pointers[:3])
-        rows, self._width = tiling.group * tokens, tiling.h_kv * tiling.d_head
+        rows, width = tiling.group * tokens, tiling.h_kv * tiling.d_head
         # two blocks of scores with a mask, two of K and V
         self.passing = 2 * (rows * keys * 4 + tokens * keys) + 2 * keys * tiling.d_head * sum(key_sizes)
         # a query tile and its state
         self.tile = rows * (tiling.d_head * (4 + q_size) + 16)
         # K and V, in and out, on two sides
-        self.messages = 4 * sum(max(MESSAGE, self._width * size) for size in key_sizes)
-        self.key = self._width * sum(key_sizes)
+        self.messages = 4 * sum(max(message_bytes(tl), width * size) for size in key_sizes)
+        self.key = width * sum(key_sizes)
         self.usable = int(tl.scratch_size * USABLE)
 
 
 def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool) -> Tiling:
-    """The tiling with as many keys a block, up to its own, as leave room for one tile.
+    """The tiling with blocks, up to its own, that leave room for one tile: fewer keys first, then fewer queries.
 
     With `grow`, short sequences get smaller blocks: long ones fill the array better, but a causal mask hides part of
     the last block of every tile.
     """
-    tokens = min(tiling.tokens_per_tile, max(1, tiling.S_q))
     longest = max(tiling.total_kv)
     keys = max(1, min(tiling.block_kv, longest))
     if grow:
         keys = min(keys, max(SMALLEST_BLOCK, longest // 8))
-    while keys > 16:
-        room = Room(tl, tiling, pointers, tokens, keys)
-        if room.passing + room.tile + room.messages <= room.usable:
-            break
-        keys = -(-keys // 2)
-    return replace(tiling, block_kv=keys)
+    tiling = replace(tiling, block_kv=keys, block_q=min(tiling.block_q, tiling.group * max(1, tiling.S_q)))
+    while not _one_fits(tl, tiling, pointers) and (tiling.block_kv > FEW_KEYS or tiling.tokens_per_tile > 1):
+        if tiling.block_kv > FEW_KEYS:
+            tiling = replace(tiling, block_kv=-(-tiling.block_kv // 2))
+        else:
+            tiling = replace(tiling, block_q=tiling.group * (tiling.tokens_per_tile // 2))
+    return tiling
+
+
+def _one_fits(tl: Any, tiling: Tiling, pointers: Pointers) -> bool:
+    room = Room(tl, tiling, pointers, tiling.tokens_per_tile, tiling.block_kv)
+    return room.passing + room.tile + room.messages <= room.usable
 
 
 def _room(tl: Any, tiling: Tiling, tiles: Sequence[Queries], pointers: Pointers) -> Room:

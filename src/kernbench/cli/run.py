@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from kernbench.bench import Bench, describe, find, run_bench
+from kernbench.cli.algorithms import rank
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, progress, results
 from kernbench.common.errors import BenchError
 from kernbench.report import run_text, runs_table, time_text, trace_bytes
@@ -21,6 +22,10 @@ SEED = Annotated[int, typer.Option(help="Seed of the inputs.", min=0)]
 DTYPE = Annotated[str | None, typer.Option(help="Element type; short for --set dtype=...")]
 SHAPES = Annotated[
     bool, typer.Option("--shapes-only", help="Carry no data: real sizes, safe and timed, but not judged by the golden.")
+]
+SIZE = Annotated[str | None, typer.Option("--size", help="One of the bench's sizes, instead of the panels' own.")]
+ALL = Annotated[
+    bool, typer.Option("--all-algorithms", help="Run every algorithm that does a panel's job, and rank them by time.")
 ]
 SCHEDULE = Annotated[str, typer.Option(help="Order in which programs take turns: canonical, reversed or a seed.")]
 STEPS = Annotated[int, typer.Option(help="Commands one program may dispatch before it is stopped.", min=1)]
@@ -38,13 +43,15 @@ def run(
     seed: SEED = 0,
     dtype: DTYPE = None,
     shapes_only: SHAPES = False,
+    size: SIZE = None,
+    all_algorithms: ALL = False,
     schedule: SCHEDULE = "canonical",
     max_steps: STEPS = Budget.steps,
     max_seconds: SECONDS = Budget.seconds,
     json: JSON = None,
     trace: TRACE = None,
 ) -> None:
-    """Run a bench: is it right, is it safe.
+    """Run a bench: is it right, is it safe, how fast is it and why.
 
     Exit code 0 if every run is right and safe, 1 on findings or a wrong result, 2 on misuse.
     """
@@ -57,12 +64,16 @@ def run(
             raise BenchError(f"{option} {file} is no ordinary file: choose another name")
     if json is not None and trace is not None and json.resolve() == trace.resolve():
         raise BenchError(f"--json and --trace both name {json}")
-    options: dict[str, Any] = {"shapes_only": shapes_only}
+    options: dict[str, Any] = {"shapes_only": shapes_only, "size": size}
     options |= {
         "schedule": int(schedule) if schedule.isdecimal() and schedule.isascii() else schedule,
         "budget": Budget(max_steps, max_seconds),
     }
-    runs = _run_all(bench, [panel] if panel else list(bench.panels) or [None], values, seed, options)
+    panels: list[str | None] = [panel] if panel else list(bench.panels) or [None]
+    if all_algorithms:
+        raise typer.Exit(rank(bench, panels, values, seed, options, json))
+    runs = _run_all(bench, panels, values, seed, options)
+    shapes_only = shapes_only or (size is not None and bench.sizes[size].shapes_only)
     console = results()
     console.print(runs_table(f"{bench.name}: {bench.summary}", runs, console.width))
     good = [r for _, r in runs if r.ok and (shapes_only or r.right is not None)]

@@ -1,16 +1,20 @@
 """Run in, text out: tables and explanations as rich renderables. Nothing here prints."""
 
 from kernbench.report.findings import finding_text, findings_text
+from kernbench.report.ranking import Contender, ranking_table, ranking_text
 from kernbench.report.tables import commands_table, runs_table
 from kernbench.report.time import time_text
 from kernbench.report.trace import trace_bytes
 from kernbench.report.verdict import comparison_text, run_text
 
 __all__ = [
+    "Contender",
     "commands_table",
     "comparison_text",
     "finding_text",
     "findings_text",
+    "ranking_table",
+    "ranking_text",
     "run_text",
     "runs_table",
     "time_text",

@@ -38,7 +38,7 @@ def time_text(run: Run) -> Text:
     if "time_ps" not in metrics:
         return text
     total = metrics["time_ps"]
-    text.append(f"time {duration(total)}\n", style="bold")
+    text.append(f"time {duration(total)}{_whole(metrics)}\n", style="bold")
     if "limits_ps" in metrics:
         told = ", ".join(f"{name} {duration(t)}" for name, t in metrics["limits_ps"].items())
         text.append(f"  physical limits: {told}; {metrics['limit_ratio']:.2f} x the largest\n")
@@ -55,6 +55,14 @@ def time_text(run: Run) -> Text:
         told = ", ".join(f"{name} {100 * gain:.1f} %" for name, gain in best)
         text.append(f"  10 % better would save (dispatch: if free): {told}\n")
     return text
+
+
+def _whole(metrics: Mapping[str, Any]) -> str:
+    """The time of the whole job, where a run is one of many that are alike."""
+    repeats = metrics.get("repeats")
+    if not repeats:
+        return ""
+    return f", {duration(metrics['time_ps'] * repeats['count'])} for {repeats['count']} {repeats['of']}"
 
 
 def _gap(text: Text, metrics: Mapping[str, Any], total: int) -> None:

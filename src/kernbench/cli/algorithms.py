@@ -1,0 +1,76 @@
+"""`kernbench run --all-algorithms`: every algorithm that does a panel's job, ranked by time, with the reason."""
+
+from pathlib import Path
+from typing import Any
+
+from kernbench.bench import Bench, Variant, parameters_of, run_bench
+from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, progress, results
+from kernbench.common.errors import BenchError, KernbenchError
+from kernbench.report import Contender, ranking_table, ranking_text, run_text
+from kernbench.result.run import write_json
+
+
+def rank(
+    bench: Bench,
+    panels: list[str | None],
+    values: dict[str, Any],
+    seed: int,
+    options: dict[str, Any],
+    json: Path | None,
+) -> int:
+    """Run and rank; the exit code. An algorithm that cannot run as asked is listed with the reason: no failure."""
+    variants = _variants(bench, panels, values, options["size"])
+    console, failed, records = results(), False, []
+    with progress(sum(map(len, variants.values()))) as bar:
+        ranked: dict[str | None, list[Contender]] = {}
+        for panel, ways in variants.items():
+            for name, way in ways.items():
+                bar.update(bar.task_ids[0], description=f"{panel or bench.name} {name}")
+                ranked.setdefault(panel, []).append(_run(bench, panel, name, way, values, seed, options))
+                bar.advance(bar.task_ids[0])
+    for panel, contenders in ranked.items():
+        console.print(ranking_table(f"{bench.name} {panel or ''}".strip(), contenders))
+        console.print(ranking_text(contenders, _own(bench, panel, values, variants[panel])), soft_wrap=True)
+        bad = [c for c in contenders if c.run is not None and not c.run.ok]
+        for one in bad:
+            console.print(run_text(one.name, one.run), highlight=False, soft_wrap=True)  # type: ignore[arg-type]
+        failed = failed or bool(bad) or all(c.run is None for c in contenders)
+        records += [c.run.to_dict() for c in contenders if c.run is not None]
+    if json is not None:
+        write_json(json, {"bench": bench.name, "runs": records})
+    return FOUND if failed else RIGHT_AND_SAFE
+
+
+def _variants(
+    bench: Bench, panels: list[str | None], values: dict[str, Any], size: str | None
+) -> dict[str | None, dict[str, Variant]]:
+    if bench.variants is None:
+        raise BenchError(f"bench {bench.name} has one algorithm only: it names no variants")
+    found = {p: dict(bench.variants(parameters_of(bench, p, values, size))) for p in panels}
+    chosen = {key for ways in found.values() for way in ways.values() for key in way.settings} & set(values)
+    if chosen:
+        raise BenchError(f"--all-algorithms runs every {', '.join(chosen)}: leave --set {min(chosen)} away")
+    return found
+
+
+def _own(bench: Bench, panel: str | None, values: dict[str, Any], ways: dict[str, Variant]) -> str:
+    """The variant that the panel itself asks for."""
+    settings = {**bench.panels.get(panel or "", {}), **values}
+    chosen = (n for n, way in ways.items() if all(settings.get(k) == v for k, v in way.settings.items()))
+    return next(chosen, "")
+
+
+def _run(
+    bench: Bench,
+    panel: str | None,
+    name: str,
+    way: Variant,
+    values: dict[str, Any],
+    seed: int,
+    options: dict[str, Any],
+) -> Contender:
+    try:
+        run = run_bench(bench, panel, {**values, **way.settings}, seed, timed=True, **options)
+    except KernbenchError as error:
+        return Contender(name, way.idea, None, str(error))
+    return Contender(name, way.idea, run)

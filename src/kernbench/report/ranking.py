@@ -1,0 +1,108 @@
+"""Several ways to do one job, fastest first, and why the first wins: where the others spend the time it saves."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from kernbench.report.time import duration
+from kernbench.report.verdict import answer
+from kernbench.result.run import Run
+
+_CAUSES = 3
+# of the slower time; smaller differences are not worth a word
+_WORTH_SAYING = 0.01
+
+
+class Contender(NamedTuple):
+    """A way to do the job: its name, what it does, its run, or why it does not run here."""
+
+    name: str
+    idea: str
+    run: Run | None
+    refusal: str = ""
+
+    @property
+    def time(self) -> int | None:
+        """Picoseconds; None for one that has no time."""
+        return None if self.run is None else self.run.metrics.get("time_ps")
+
+
+def ranked(contenders: Sequence[Contender]) -> list[Contender]:
+    """Fastest first; those without a time last."""
+    return sorted(contenders, key=lambda c: (c.time is None, c.time or 0, c.name))
+
+
+def ranking_table(title: str, contenders: Sequence[Contender]) -> Table:
+    """One row a contender, fastest first."""
+    table = Table(title=title, title_justify="left")
+    for name in ("", "algorithm", "right", "safe", "time", "x best", "x limit", "most of the time"):
+        table.add_column(name, justify="right" if name in ("", "time", "x best", "x limit") else "left", no_wrap=True)
+    table.columns[-1].no_wrap = False
+    best = ranked(contenders)[0].time
+    for place, one in enumerate(ranked(contenders), 1):
+        if one.run is None:
+            table.add_row("", one.name, "", "", "", "", "", Text(one.refusal, style="dim"))
+            continue
+        table.add_row(
+            "" if one.time is None else str(place),
+            one.name,
+            answer(one.run.right),
+            answer(one.run.safe),
+            "" if one.time is None else duration(one.time),
+            "" if one.time is None or not best else f"{one.time / best:.2f}",
+            _ratio(one.run),
+            _causes(one.run),
+        )
+    return table
+
+
+def _ratio(run: Run) -> str:
+    ratio = run.metrics.get("limit_ratio")
+    return "" if ratio is None else f"{ratio:.2f}"
+
+
+def _causes(run: Run) -> str:
+    causes = time_by_cause(run.metrics)
+    total = sum(causes.values())
+    largest = sorted(causes.items(), key=lambda item: -item[1])[:_CAUSES]
+    return ", ".join(f"{name} {100 * time / total:.0f} %" for name, time in largest) if total else ""
+
+
+def time_by_cause(metrics: Mapping[str, Any]) -> dict[str, int]:
+    """The whole time: the binding floor under its engine's name, and the causes of the gap above it."""
+    if "time_ps" not in metrics:
+        return {}
+    bound = metrics["bound"]
+    return {f"{bound} floor": metrics["floors_ps"][bound], **metrics["gap_ps"]}
+
+
+def ranking_text(contenders: Sequence[Contender], reference: str) -> Text:
+    """What the fastest does, and where the reference and the runner-up lose the time that it saves."""
+    timed = [c for c in ranked(contenders) if c.time is not None]
+    text = Text()
+    if not timed:
+        return text.append("no algorithm is right and safe here, so none has a time\n")
+    best = timed[0]
+    text.append(f"{best.name} wins: {best.idea}\n", style="bold")
+    rivals = {c.name: c for c in timed[1:2]} | {c.name: c for c in timed[1:] if c.name == reference}
+    for rival in rivals.values():
+        text.append(f"  {_against(best, rival)}\n")
+    return text
+
+
+def _against(best: Contender, rival: Contender) -> str:
+    """By how much, and by which causes."""
+    assert best.run is not None
+    assert rival.run is not None
+    ours, theirs = time_by_cause(best.run.metrics), time_by_cause(rival.run.metrics)
+    saved = {name: theirs.get(name, 0) - ours.get(name, 0) for name in theirs | ours}
+    worth = {name: time for name, time in saved.items() if abs(time) >= _WORTH_SAYING * sum(theirs.values())}
+    ordered = sorted(worth.items(), key=lambda item: -item[1])
+    gains = ", ".join(f"{name} {duration(time)}" for name, time in ordered if time > 0)
+    costs = ", ".join(f"{name} {duration(-time)}" for name, time in reversed(ordered) if time < 0)
+    told = f"{sum(theirs.values()) / max(1, sum(ours.values())):.2f} times as fast as {rival.name}"
+    if gains:
+        told += f", which spends more on {gains}"
+    return told + (f" and less on {costs}" if costs else "")
