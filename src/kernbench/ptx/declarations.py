@@ -164,6 +164,7 @@ class Declarations(Expressions):
             head.attributes,
             head.line,
         )
+        self.element_sizes[name] = variable.element_size
         if prod((size for size in dims if size is not None), start=variable.element_size) > _MOST_BYTES:
             raise self.tokens.error(at, f"{name!r} is larger than 2^40 bytes")
         return variable

@@ -5,7 +5,7 @@ from typing import NoReturn, TypeVar
 
 from kernbench.ptx.errors import PtxSyntaxError
 from kernbench.ptx.lexer import Tokens
-from kernbench.ptx.literals import BINARY, UNARY, literal, negated, wrap
+from kernbench.ptx.literals import BINARY, UNARY, float_operation, literal, negated, wrap
 from kernbench.ptx.module import Address, Float, Group, Integer, Name, Not, Offset, Operand, Pair, Vector
 
 _DEEPEST = 50
@@ -80,7 +80,9 @@ class Expressions(Cursor):
         super().__init__(tokens)
         self._names: dict[str, Name] = {}
         self._depth = 0
-        self.in_call = False
+        # the instruction whose operands are read, and the element sizes of the variables seen so far
+        self.opcode = ""
+        self.element_sizes: dict[str, int] = {}
 
     def number(self) -> Integer | Float:
         """A literal, or a constant expression evaluated in 64 bits."""
@@ -115,13 +117,22 @@ class Expressions(Cursor):
         while (row := BINARY.get(self.texts[self.index])) is not None and row[0] > least:
             at = self.index
             self.index += 1
-            right = self._whole(self._binary(row[0]), at + 1)
+            right = self._binary(row[0])
             try:
-                value = wrap(row[1](self._whole(left, start).value, right.value))
+                left = self._computed(row[1], left, right, start)
             except ZeroDivisionError:
                 raise self.tokens.error(at, "division by zero in a constant expression") from None
-            left = Integer(value, str(value))
         return left
+
+    def _computed(
+        self, operation: Callable[[int, int], int], left: Integer | Float, right: Integer | Float, at: int
+    ) -> Integer | Float:
+        if isinstance(left, Float) and isinstance(right, Float):
+            value = float_operation(operation, left, right)
+            if value is not None:
+                return value
+        whole = wrap(operation(self._whole(left, at).value, self._whole(right, at).value))
+        return Integer(whole, str(whole))
 
     def _unary(self) -> Integer | Float:
         text = self.texts[self.index]
@@ -198,9 +209,16 @@ class Expressions(Cursor):
             return Pair(name, self.operand())
         if after in ("+", "-"):
             return Offset(name, self.signed())
-        if after == ":" or after == "[":
-            raise self.unexpected("',' or ';' after an operand")
+        if after == "[":
+            return self._element(name)
         return name
+
+    def _element(self, array: Name) -> Operand:
+        """`array[3]`: the address of an element for mov, the element itself for all others."""
+        self.index += 1
+        offset = self.constant() * self.element_sizes.get(array.text, 1)
+        self.expect("]", "after the index")
+        return Offset(array, offset) if self.opcode == "mov" else Address(array, offset)
 
     def signed(self) -> int:
         """`+ constant` or `- constant` after a base."""
@@ -233,7 +251,7 @@ class Expressions(Cursor):
 
     def _parenthesis(self) -> Operand:
         """A call's arguments; anywhere else, a constant expression in parentheses."""
-        if not self.in_call:
+        if self.opcode != "call":
             return self.number()
         self._deeper()
         self.index += 1

@@ -39,7 +39,31 @@ def negated(number: Integer | Float) -> Integer | Float:
     spelling = number.spelling[1:] if number.spelling.startswith("-") else f"-{number.spelling}"
     if isinstance(number, Integer):
         return Integer(wrap(-number.value), spelling)
-    return Float(number.bits ^ (1 << (number.width - 1)), number.width, spelling)
+    bits = number.bits ^ (1 << (number.width - 1))
+    if number.spelling[1:2] in "fFdD":
+        # a sign before a hexadecimal float is ours; ptxas wants it in the bits
+        spelling = f"0f{bits:08X}" if number.width == 32 else f"0d{bits:016X}"
+    return Float(bits, number.width, spelling)
+
+
+def float_operation(operation: Callable[[int, int], int], a: Float, b: Float) -> Float | None:
+    """Sum, difference, product or quotient of two floats in double precision, None for any other operation."""
+    function = _FLOAT_OPERATIONS.get(operation)
+    if function is None:
+        return None
+    try:
+        value = function(to_float(a), to_float(b))
+    except OverflowError:
+        value = float("inf")
+    bits = int.from_bytes(struct.pack(">d", value), "big")
+    return Float(bits, 64, f"0d{bits:016X}")
+
+
+def to_float(number: Float) -> float:
+    """The value of a float literal."""
+    code, size = (">f", 4) if number.width == 32 else (">d", 8)
+    value: float = struct.unpack(code, number.bits.to_bytes(size, "big"))[0]
+    return value
 
 
 def wrap(value: int) -> int:
@@ -79,6 +103,12 @@ BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "*": (10, operator.mul),
     "/": (10, _divide),
     "%": (10, _remainder),
+}
+_FLOAT_OPERATIONS: dict[Callable[[int, int], int], Callable[[float, float], float]] = {
+    operator.add: operator.add,
+    operator.sub: operator.sub,
+    operator.mul: operator.mul,
+    _divide: operator.truediv,
 }
 UNARY: dict[str, Callable[[int], int]] = {
     "+": lambda a: a,

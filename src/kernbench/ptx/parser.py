@@ -71,8 +71,6 @@ class _Body(Declarations):
             into.append(self._guarded())
         elif first == "{":
             into.append(self.block())
-        elif first == ";":
-            self.index += 1
         elif self.texts[self.index + 1] == ":":
             into.append(self._label())
         else:
@@ -100,7 +98,7 @@ class _Body(Declarations):
         while texts[self.index].startswith(".") and texts[self.index][1:2].isalnum():
             modifiers = (*modifiers, texts[self.index][1:])
             self.index += 1
-        self.in_call = opcode == "call"
+        self.opcode = opcode
         operands = []
         if texts[self.index] != ";":
             operands.append(self.operand())
@@ -282,8 +280,6 @@ class _Top(_Body):
             into.append(self.carried())
         elif text == ".alias":
             into.append(self._alias())
-        elif text == ";":
-            self.index += 1
         elif text in _LINKAGES or text in _SPACES or text in (".entry", ".func"):
             into.extend(self._linked())
         else:

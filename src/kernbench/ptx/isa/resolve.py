@@ -1,7 +1,7 @@
 """Find an instruction's form in the table.
 
-Modifiers are taken in any order, as ptxas takes them: each goes to the first free slot that knows it, so that only
-slots with the same choices (the two types of a conversion) depend on the order.
+Modifiers are taken in any order, as ptxas takes them: each goes to the first free slot that knows it. Only types,
+layouts and the two ends of a copy keep their order among themselves.
 """
 
 import re
@@ -16,6 +16,9 @@ from kernbench.ptx.isa.table import FORMS, forms_of
 from kernbench.ptx.module import Address, Float, Group, Instruction, Integer, Name, Not, Offset, Operand, Pair, Vector
 from kernbench.ptx.types import TYPES
 
+_ORDERED = frozenset(
+    ("type", "dtype", "atype", "btype", "ctype", "stype", "alayout", "blayout", "dst", "src", "primary", "secondary")
+)
 _CODES: dict[type, str] = {
     Name: "name",
     Integer: "number",
@@ -79,13 +82,25 @@ def _resolve(opcode: str, modifiers: tuple[str, ...], shapes: tuple[str, ...]) -
 
 def slot_modifiers(form: Form, modifiers: Sequence[str]) -> dict[str, str] | None:
     """Slot name -> modifier, or None where a modifier has no place or a required slot stays empty."""
+    mods, left = _fill(form, modifiers)
+    return mods if not left and all(slot.name in mods or not slot.required for slot in form.slots) else None
+
+
+def _fill(form: Form, modifiers: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Slot name -> modifier, and the modifiers that found no slot."""
     mods: dict[str, str] = {}
+    left = []
+    last = -1
     for modifier in modifiers:
-        slot = next((s for s in form.slots if s.name not in mods and modifier in s.choices), None)
-        if slot is None:
-            return None
-        mods[slot.name] = modifier
-    return mods if all(slot.name in mods or not slot.required for slot in form.slots) else None
+        for index, slot in enumerate(form.slots):
+            ordered = slot.name in _ORDERED
+            if modifier in slot.choices and slot.name not in mods and not (ordered and index < last):
+                mods[slot.name] = modifier
+                last = index if ordered else last
+                break
+        else:
+            left.append(modifier)
+    return mods, left
 
 
 def filled(form: Form, mods: dict[str, str], braced: bool = False) -> tuple[OperandRule, ...]:
@@ -160,7 +175,7 @@ def fits(rule: OperandRule, shape: str) -> bool:
 
 def _modifier_message(opcode: str, modifiers: tuple[str, ...], forms: Sequence[Form]) -> str:
     """Names the first modifier that no form takes, or what is missing in the nearest form."""
-    best, left = max(((form, _left_over(form, modifiers)) for form in forms), key=lambda pair: -len(pair[1]))
+    best, left = max(((form, _fill(form, modifiers)[1]) for form in forms), key=lambda pair: -len(pair[1]))
     name = ".".join((opcode, *modifiers))
     known = {choice for form in forms for slot in form.slots for choice in slot.choices}
     strange = next((m for m in modifiers if m not in known), None)
@@ -171,18 +186,6 @@ def _modifier_message(opcode: str, modifiers: tuple[str, ...], forms: Sequence[F
     missing = [slot for slot in best.slots if slot.required and not set(slot.choices) & set(modifiers)]
     what = " and ".join("|".join(f".{choice}" for choice in slot.choices) for slot in missing)
     return f"{name}: {what or 'a modifier'} is missing; a form near it is {form_text(best)}"
-
-
-def _left_over(form: Form, modifiers: tuple[str, ...]) -> list[str]:
-    taken: set[str] = set()
-    left = []
-    for modifier in modifiers:
-        slot = next((s for s in form.slots if s.name not in taken and modifier in s.choices), None)
-        if slot is None:
-            left.append(modifier)
-        else:
-            taken.add(slot.name)
-    return left
 
 
 def _operand_message(name: str, shapes: tuple[str, ...], fitting: list[tuple[Form, dict[str, str]]]) -> str:

@@ -9,7 +9,7 @@ row = group.row
 row("mov", f"type:{BITS}|u16|u32|u64|s16|s32|s64|f32|f64", "=d, a&", cost="move")
 row("mov", "type:pred", "=d:pred, a:pred", cost="move")
 row("mov", "type:b128", "=d, a!", since="8.3", sm=70, cost="move")
-row("mov", "type:u32|b32 vec:v4", "=d*vec, a!", cost="move")
+row("mov", "type:u32|b32 vec:v4", "=d*vec, a&", cost="move")
 row("mov", "type:b16|b32|b64", "=d, a*2:type/2", "pack", cost="move")
 row("mov", "type:b32|b64", "=d, a*4:type/4", "pack", cost="move")
 row("mov", "type:b16|b32|b64", "=d*2:type/2, a!", "unpack", cost="move")
@@ -153,4 +153,4 @@ row(
 _SPACES = "const|global|local|shared|shared::cta|shared::cluster|param|param::entry"
 row("cvta", f"space:{_SPACES} type:u64", "=d, a&", since="2.0", sm=20)
 row("cvta", f"to space:{_SPACES} type:u64", "=d, a", since="2.0", sm=20)
-row("isspacep", f"space:{_SPACES}", "=p:pred, a!:u64", since="2.0", sm=20)
+row("isspacep", f"space:{_SPACES}", "=p:pred, a!~:b32", since="2.0", sm=20)

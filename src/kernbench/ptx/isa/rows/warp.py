@@ -5,7 +5,7 @@ from kernbench.ptx.isa.syntax import Group
 group = Group("Warp operations", "warp")
 row = group.row
 
-row("shfl", "sync mode:up|down|bfly|idx type:b32", "=d|p:pred?, a, b:u32, c:u32, mask:b32", since="6.0", sm=30)
+row("shfl", "sync mode:up|down|bfly|idx type:b32", "=d|p:pred?, a, b:b32, c:b32, mask:b32", since="6.0", sm=30)
 row("vote", "sync mode:all|any|uni type:pred", "=d:pred, a:pred, mask:b32", since="6.0", sm=30)
 row("vote", "sync mode:ballot type:b32", "=d, a:pred, mask:b32", since="6.0", sm=30)
 row("match", "mode:any sync type:b32|b64", "=d:b32, a, mask:b32", since="6.0", sm=70)
