@@ -70,6 +70,12 @@ KINDS: dict[str, Kind] = {
         "value-needed": "control flow that needs a value this run does not carry",
         "misuse": "a call with arguments that have no meaning",
         "kernel-error": "the kernel's own Python code raised an error",
+        "use-after-free": "an access to memory that was given back",
+        "divergent-barrier": "a barrier that only part of a warp reaches",
+        "warp-mask": "a warp operation whose mask names lanes that never come to it",
+        "inactive-lane": "a value taken from a lane that does not take part",
+        "division": "an integer division by zero, whose result is not defined",
+        "trap": "the kernel stopped itself",
     }.items()
 }
 

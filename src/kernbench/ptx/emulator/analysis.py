@@ -1,8 +1,122 @@
-"""What can be told of a program before it runs: which loops may wait for another thread."""
+"""What can be told of a program before it runs: loops that may wait, undefined registers to watch, memory it may write."""
 
+from kernbench.ptx.emulator.dataflow import (
+    bits,
+    live_at_blocks,
+    passes_on,
+    undefined_at,
+    written_parameters,
+)
 from kernbench.ptx.emulator.decode import Body
-from kernbench.ptx.emulator.program import Program
+from kernbench.ptx.emulator.operands import Decoding
+from kernbench.ptx.emulator.program import Program, WaitLoop
+from kernbench.ptx.emulator.scopes import Register
+from kernbench.ptx.emulator.slots import RegisterSlot
+from kernbench.ptx.emulator.steps import Step
+from kernbench.ptx.emulator.watching import mark, watch
+
+# a loop that carries more than this computes something
+_MOST_CARRIED = 24
+_STRONG = frozenset(("volatile", "relaxed", "acquire"))
+_STORES = frozenset(("st", "red"))
 
 
 def analyse(program: Program, bodies: list[Body]) -> None:
     """Add to the program what its functions tell."""
+    program.written_params = written_parameters(bodies)
+    for body in bodies:
+        _find_wait_loops(program, body)
+        _watch_undefined(program, body)
+
+
+def _find_wait_loops(program: Program, body: Body) -> None:
+    live = live_at_blocks(body)
+    for loop in body.order.loops:
+        inside = [d for block in sorted(loop.blocks) for d in body.decodings[block]]
+        if not _may_wait(inside):
+            continue
+        written = bits(register for d in inside for register in d.writes)
+        carried = _registers(body, live[loop.head] & written)
+        if len(carried) > _MOST_CARRIED or (carried and not _reads_strongly(inside)):
+            continue
+        slots = tuple(_slot(program, register) for register in carried)
+        reads = tuple((d.address_slot, d.address_offset, d.site) for d in inside if d.address_slot is not None)
+        head = program.blocks[body.code.entry + loop.head]
+        head.wait_loop = WaitLoop(head.number, frozenset(body.code.entry + b for b in loop.blocks), slots, reads)
+
+
+def _may_wait(inside: list[Decoding]) -> bool:
+    meanings = {d.resolved.meaning for d in inside}
+    if _reads_strongly(inside):
+        return True
+    return "ld" in meanings and not meanings & _STORES
+
+
+def _reads_strongly(inside: list[Decoding]) -> bool:
+    return any(
+        d.resolved.meaning in ("atom", "call") or (d.resolved.meaning == "ld" and d.mod("sem") in _STRONG) for d in inside
+    )
+
+
+def _registers(body: Body, chosen: int) -> list[Register]:
+    found = {r.number: r for decodings in body.decodings for d in decodings for r in (*d.reads, *d.writes)}
+    return [register for number, register in sorted(found.items()) if chosen >> number & 1]
+
+
+def _slot(program: Program, register: Register) -> int:
+    return program.table.number(RegisterSlot(register.bank, register.row))
+
+
+def _watch_undefined(program: Program, body: Body) -> None:
+    """Follow registers that may be used before they are set, and report where they decide something."""
+    undefined = undefined_at(body, bits(body.formal_registers()))
+    followed: dict[int, int] = {}
+    for block, decodings in enumerate(body.decodings):
+        for decoding, before in zip(decodings, undefined[block], strict=True):
+            for register in decoding.reads:
+                if before >> register.number & 1 and register.number not in followed:
+                    row = program.table.new_row("bool")
+                    followed[register.number] = program.table.number(RegisterSlot("bool", row))
+                    program.undefined_rows.append(row)
+    if not followed:
+        return
+    _close(body, followed, program)
+    for block, decodings in enumerate(body.decodings):
+        _insert(program, body, block, decodings, undefined[block], followed)
+
+
+def _close(body: Body, followed: dict[int, int], program: Program) -> None:
+    """Follow also what is computed from followed registers."""
+    changed = True
+    while changed:
+        changed = False
+        for decoding in (d for decodings in body.decodings for d in decodings):
+            if not passes_on(decoding) or not any(r.number in followed for r in decoding.reads):
+                continue
+            for register in decoding.writes:
+                if register.number not in followed:
+                    row = program.table.new_row("bool")
+                    followed[register.number] = program.table.number(RegisterSlot("bool", row))
+                    program.undefined_rows.append(row)
+                    changed = True
+
+
+def _insert(
+    program: Program, body: Body, block: int, decodings: list[Decoding], before: list[int], followed: dict[int, int]
+) -> None:
+    """Add steps that watch and mark to a block: each before the instruction it belongs to, or after it."""
+    target = program.blocks[body.code.entry + block]
+    inserted: list[tuple[int, Step]] = []
+    for decoding, undefined in zip(decodings, before, strict=True):
+        suspects = [r for r in decoding.deciding() if undefined >> r.number & 1 and r.number in followed]
+        for register in suspects:
+            inserted.append((decoding.first_step, watch(decoding, register, followed[register.number])))
+        written = [followed[r.number] for r in decoding.writes if r.number in followed]
+        if written:
+            sources = [followed[r.number] for r in decoding.reads if r.number in followed] if passes_on(decoding) else []
+            inserted.append((decoding.last_step, mark(decoding, sources, written, followed)))
+    for place, step in reversed(sorted(inserted, key=lambda item: item[0])):
+        target.direct.insert(place, step.direct)
+        target.general.insert(place, step.general)
+
+

@@ -8,7 +8,7 @@ from kernbench.ptx.emulator.meanings import CONTROLS, meaning_of
 from kernbench.ptx.emulator.meanings.control import leave
 from kernbench.ptx.emulator.operands import Decoding, Linker
 from kernbench.ptx.emulator.program import Block, Code, Program, Site
-from kernbench.ptx.emulator.scopes import Line, Scope, flatten
+from kernbench.ptx.emulator.scopes import Line, Register, Scope, flatten
 from kernbench.ptx.emulator.slots import SlotTable
 from kernbench.ptx.emulator.steps import ControlStep, Step, guarded
 from kernbench.ptx.isa import Resolved, resolve
@@ -39,6 +39,11 @@ class Body:
     def entry(self) -> bool:
         """Whether it is the kernel."""
         return self.function.kind == "entry"
+
+    def formal_registers(self) -> list[Register]:
+        """Registers that a call sets."""
+        formals = (self.scope.register(formal.name) for formal in self.function.params if formal.space == "reg")
+        return [register for register in formals if register is not None]
 
     def block_at(self, line: int) -> int:
         """The number of the block that begins at a line."""
@@ -140,6 +145,7 @@ class _Decoder:
             decoding = self._decoding(body, number, block.following)
             made = meaning_of(decoding)
             decodings.append(decoding)
+            decoding.first_step = len(block.direct)
             for step in decoding.before:
                 _append(block, step)
             if isinstance(made, ControlStep):
@@ -147,6 +153,7 @@ class _Decoder:
                 block.control = _guarded_control(decoding, made).run
             else:
                 _append_guarded(block, decoding, made)
+            decoding.last_step = len(block.direct)
             _account(block, decoding)
         if start == len(body.lines):
             control = leave(body.entry)

@@ -54,6 +54,7 @@ class Launch:
         self.meter = Meter(budget)
         self.schedule = schedule
         self.outside: set[str] = set()
+        self.unfinished = True
         self._symbols = symbols
         self._parameters = parameters
         self._parameter_address = parameter_address
@@ -93,6 +94,7 @@ class Launch:
                 self._stuck(queue, resident)
                 return Status.DEADLOCKED
             self._advance()
+        self.unfinished = False
         return Status.FINISHED
 
     def _advance(self) -> None:
@@ -117,6 +119,16 @@ class Launch:
     def changes(self) -> int:
         """How often memory has been changed."""
         return self._ended_changes + sum(batch.port.changes for batch in self._live)
+
+    def addresses_in(self, parameter: str) -> list[int]:
+        """The 64-bit words of a parameter, any of which may be a pointer."""
+        found = next(p for p in self.program.kernel.params if p.name == parameter)
+        data = self._parameters[found.offset : found.offset + found.size]
+        return [int.from_bytes(data[n : n + 8], "little") for n in range(0, len(data) - 7, 8)]
+
+    def variable_addresses(self) -> list[int]:
+        """Where the module's variables lie."""
+        return list(self._symbols.values())
 
     def symbol(self, space: str, name: str) -> int:
         """The address of a module variable or kernel parameter."""

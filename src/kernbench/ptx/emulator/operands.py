@@ -66,6 +66,17 @@ class Decoding:
     after: list[Step] = field(default_factory=list)
     reads: list[Register] = field(default_factory=list)
     writes: list[Register] = field(default_factory=list)
+    # what an access's address is made of: registers, a parameter or variable it names, its slot and offset
+    address_reads: list[Register] = field(default_factory=list)
+    address_symbol: str = ""
+    address_slot: int | None = None
+    address_offset: int = 0
+    # the space a store writes, and the kernel parameter a load reads
+    store_space: str = ""
+    parameter: str = ""
+    # where in its block this instruction's steps begin and end
+    first_step: int = 0
+    last_step: int = 0
     # bytes moved by each lane, and floating-point operations, for the metrics
     traffic: tuple[str, str, int] | None = None
     flops: int = 0
@@ -247,9 +258,12 @@ class Decoding:
         assert isinstance(base, Name)
         register = self.scope.register(base.text)
         if register is None:
+            self.address_symbol = base.text
             return self.symbol(base.text, operand.offset)
         self.reads.append(register)
+        self.address_reads.append(register)
         slot = self.table.number(RegisterSlot(register.bank, register.row))
+        self.address_slot, self.address_offset = slot, operand.offset
         return AddressSlot(slot, operand.offset & ((1 << 64) - 1), "")
 
     def generic_base(self, space: str) -> int:
@@ -303,6 +317,31 @@ class Decoding:
         found = [self.table.slots[slot] for slot in slots]
         assert all(isinstance(slot, RegisterSlot) for slot in found)
         return found[0].dtype, [slot.row for slot in found if isinstance(slot, RegisterSlot)]
+
+    def register_at(self, index: int) -> Register | None:
+        """The register that stands at an operand, None for anything else."""
+        operand = self.operands[index]
+        return self.scope.register(operand.text) if isinstance(operand, Name) else None
+
+    def deciding(self) -> list[Register]:
+        """Registers whose value decides something that others see: addresses, what is stored, branches."""
+        meaning = self.resolved.meaning
+        found = list(self.address_reads)
+        if meaning in ("st", "atom", "red"):
+            found = list(self.reads)
+        guard = self.instruction.guard
+        if guard is not None and (found or meaning in ("bra", "brx", "exit", "ret")):
+            register = self.scope.register(guard.register)
+            if register is not None and register not in found:
+                found.append(register)
+        return found
+
+    def role_of(self, register: Register) -> str:
+        """What a deciding register is here: "address", "guard" or "value"."""
+        guard = self.instruction.guard
+        if guard is not None and guard.register == register.name:
+            return "guard"
+        return "address" if register in self.address_reads else "value"
 
     def constant_of(self, index: int) -> int | None:
         """The value of an immediate operand, None for a register."""

@@ -31,6 +31,7 @@ def load(d: Decoding) -> Step:
     if d.mod("type") == "b128":
         targets = d.halves(targets[0])
     if address.space == "param":
+        d.parameter = address.name
         return _parameter(d, address, targets)
     bank, rows = d.bank_rows(targets)
     return _access("load", d, address, bank, rows)
@@ -45,6 +46,7 @@ def store(d: Decoding) -> Step:
     d.traffic = (_label(d, address), "written", TYPES[d.mod("type")].nbytes * len(sources))
     if d.mod("type") == "b128":
         sources = d.halves(sources[0])
+    d.store_space = space_name(d, address)
     bank, rows = d.bank_rows([d.register_slot(source) for source in sources])
     return _access("store", d, address, bank, rows)
 
@@ -90,6 +92,7 @@ def atomic(d: Decoding) -> Step:
     address = d.address(index)
     kind = TYPES[d.mod("type")]
     d.traffic = (_label(d, address), "atomic", kind.nbytes)
+    d.store_space = space_name(d, address)
     operation = _operation_code(d)
     if operation is None:
         raise d.error(f"{d.instruction.name} is not emulated")

@@ -1,0 +1,255 @@
+"""All checks of a launch in one place: the state they need, and what the emulator tells them."""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.clocks import Clocks, Publications, active_lanes
+from kernbench.ptx.emulator.checks.memory import MemoryReporter
+from kernbench.ptx.emulator.checks.reporter import Reporter, some_threads, thread_name
+from kernbench.ptx.emulator.checks.waits import deadlock_message
+from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Allocation, Arena
+from kernbench.ptx.emulator.memory.cells import SITE_LIMIT
+from kernbench.ptx.emulator.memory.port import UNCHECKED, Space, Spot
+from kernbench.ptx.emulator.program import Program, Site
+from kernbench.result.finding import Finding
+
+CHECKED = (
+    "out-of-bounds",
+    "misaligned",
+    "use-after-free",
+    "uninitialised-read",
+    "race",
+    "divergent-barrier",
+    "warp-mask",
+    "inactive-lane",
+    "division",
+    "output-unwritten",
+    "deadlock",
+    "over-budget",
+    "trap",
+)
+
+
+class Checks:
+    """The checks of one launch."""
+
+    def __init__(self, program: Program, arena: Arena, names: dict[int, str]):
+        self.program = program
+        self.arena = arena
+        self.reporter = Reporter(program)
+        self.memory = MemoryReporter(self.reporter, arena, names)
+        self._names = names
+        self._tracked: list[Allocation] = []
+
+    def begin(self, launch: Any) -> None:
+        """A launch is about to run: memory it may write is watched for races."""
+        self.launch = launch
+        self.publications = Publications(int(np.prod(launch.grid)) * launch.warps_per_cta)
+        self._tracked = self._written_allocations(launch)
+        for allocation in self._tracked:
+            self.arena.states(allocation)[...] |= TRACKED
+        first = min((a.offset for a in self._tracked), default=0) & ~3
+        last = max((a.offset + a.nbytes for a in self._tracked), default=0)
+        self.first_byte = first
+        self.cells = np.zeros(((last - first + 7) // 4 + 1, 3), np.uint64)
+
+    def _written_allocations(self, launch: Any) -> list[Allocation]:
+        """Allocations that the kernel may write, as far as its pointers tell."""
+        live = [a for a in self.arena.allocations() if a.space == "global"]
+        written = self.program.written_params
+        if written is None:
+            return live
+        addresses = [address for name in written for address in launch.addresses_in(name)]
+        symbols = set(launch.variable_addresses())
+        return [
+            a
+            for a in live
+            if a.address in symbols or any(a.address <= address < a.address + max(a.nbytes, 1) for address in addresses)
+        ]
+
+    def batch(self, batch: Any) -> "BatchChecks":
+        """The checks of one batch."""
+        return BatchChecks(self, batch)
+
+    def end(self) -> list[Finding]:
+        """The launch has ended: what was found, outputs that were not written among it."""
+        for allocation in self._tracked:
+            self.arena.states(allocation)[...] &= ~np.uint8(TRACKED)
+        self._unwritten_outputs()
+        return self.reporter.log.findings()
+
+    def _unwritten_outputs(self) -> None:
+        """Fresh arrays that the kernel was given and left partly or wholly unwritten."""
+        if self.reporter.log.findings() and self.launch.unfinished:
+            return
+        for allocation in self.arena.allocations():
+            if not allocation.fresh or allocation.address not in self._names or not allocation.nbytes:
+                continue
+            states = self.arena.states(allocation)
+            missing = int(np.count_nonzero(states != WRITTEN))
+            if missing:
+                self._unwritten(allocation, states, missing)
+
+    def _unwritten(self, allocation: Allocation, states: Array, missing: int) -> None:
+        name, first = self._names[allocation.address], int(np.argmax(states != WRITTEN))
+        what = "nothing" if missing == allocation.nbytes else f"all but {missing} of its {allocation.nbytes} bytes"
+        self.reporter.general(
+            "output-unwritten",
+            f"'{name}' was made empty and the kernel wrote {what}; the first byte left is {first}",
+            "check the grid and the conditions around the stores; make scratch arrays with device.array(np.zeros(...))",
+        )
+
+    def stray(self, batch: Any, lanes: Lanes, site: Site, message: str, kind: str) -> None:
+        """Lanes were stopped: control flow left the program, or a trap."""
+        active = active_lanes_of(lanes)
+        hint = "the condition that leads here tells why" if kind == "trap" else "check the index or address"
+        self.reporter.add(kind, site, f"{message}; {some_threads(batch, active)} stopped here", hint, len(active))
+
+    def over_budget(self, spent: str, meter: Any) -> None:
+        """The launch was stopped."""
+        block, lanes = meter.here
+        site = block.sites[0] if block.sites else None
+        line = f"line {site.line}" if site is not None else "the end of a function"
+        self.reporter.general(
+            "over-budget",
+            f"the launch did not end within {spent}; it was stopped with {lanes.count} threads at {line}",
+            "check the loop's condition, or give launch(budget=Budget(steps=..., seconds=...)) more",
+            site=site,
+        )
+
+    def deadlock(self, batches: list[Any], queued: int, resident: int) -> None:
+        """Nothing can go on."""
+        message, others, site = deadlock_message(self.reporter, batches, queued, resident)
+        hint = "every thread of a barrier must reach it; a flag must be set by a thread that can still run"
+        if queued:
+            hint = f"launch at most {resident} blocks where blocks wait for each other"
+        self.reporter.general("deadlock", message, hint, others, site)
+
+
+def active_lanes_of(lanes: Lanes) -> Array:
+    """Lane numbers of a set."""
+    numbers = lanes.lane_numbers()
+    return numbers if lanes.mask is None else numbers[lanes.mask]
+
+
+class BatchChecks:
+    """The checks of one batch: its clocks, and the shadow of its shared memory."""
+
+    def __init__(self, checks: Checks, batch: Any):
+        self._checks = checks
+        self._batch = batch
+        self._reporter = checks.reporter
+        self.clocks = Clocks(batch, checks.publications)
+        words = batch.ctas * batch.shared_stride // 4 + 1
+        self._shared_cells = np.zeros((words, 3), np.uint64)
+        self._shared_identity = self.clocks.identity(0)
+        self._global_identity = self.clocks.identity(checks.first_byte)
+        for row in checks.program.undefined_rows:
+            batch.banks["bool"][row] = True
+
+    def arguments(self, space: Space, site: Site, strong: bool) -> tuple[Any, ...]:
+        """Cells, clocks and identities, as the compiled kernels take them."""
+        clocks = self.clocks
+        number = min(site.number, SITE_LIMIT)
+        if space.name == "local":
+            return (*UNCHECKED, number, int(strong))
+        shared = space.name == "shared"
+        return (
+            self._shared_cells if shared else self._checks.cells,
+            clocks.clocks,
+            clocks.known,
+            clocks.known_rows,
+            self._shared_identity if shared else self._global_identity,
+            number,
+            int(strong),
+        )
+
+    def trouble(self, space: Space, site: Site, what: str, spot: Spot, report: Any) -> None:
+        """A compiled access found something wrong."""
+        if self.clocks.exhausted:
+            report[3, 0] = 0
+        self._checks.memory.tell(self._batch, space, site, what, spot, report)
+
+    def synchronise(
+        self, what: str, space: str, window: Any, slot: int, offset: Any, mask: Mask | None, ordered: bool
+    ) -> None:
+        """A strong access: it may publish or take knowledge of other warps."""
+        addresses = np.broadcast_to(window.rows[slot], window.size).astype(np.uint64) + offset
+        if mask is not None:
+            addresses = addresses[mask]
+        self.clocks.synchronise(what, space, active_lanes(window, mask), addresses, ordered)
+
+    def fence(self, window: Any, wide: bool) -> None:
+        """Warps pass a fence."""
+        self.clocks.fence(window.warps)
+
+    def barrier(self, done: Array | None, present: Array | None) -> None:
+        """Warps met at a CTA barrier."""
+        self.clocks.barrier(done, present)
+
+    def warp_barrier(self, window: Any) -> None:
+        """Lanes met at bar.warp.sync."""
+        self.clocks.advance(window.warps)
+
+    def divisors(self, window: Any, divisor: Array, mask: Mask | None, site: Site) -> None:
+        """An integer division is about to run."""
+        zero = np.broadcast_to(divisor == 0, window.size)
+        zero = zero if mask is None else zero & mask
+        if zero.any():
+            lanes = window.lane_numbers[zero]
+            who = some_threads(self._batch, lanes)
+            hint = "test the divisor first; the result is not defined"
+            self._reporter.add("division", site, f"integer division by zero in {who}", hint, len(lanes))
+
+    def undefined(self, window: Any, site: Site, register: str, role: str, bad: Mask) -> None:
+        """An undefined register decides something."""
+        lanes = window.lane_numbers[bad]
+        uses = {"guard": "decides whether this runs", "address": "is part of the address", "value": "is stored"}
+        message = f"{register} {uses[role]}, and was never set in {some_threads(self._batch, lanes)}"
+        hint = "set the register on every path that leads here"
+        self._reporter.add("uninitialised-read", site, message, hint, len(lanes), about=register)
+
+    def inactive_source(self, window: Any, site: Site, count: int, position: int) -> None:
+        """A shuffle read a lane that is not there."""
+        who = thread_name(self._batch, int(window.lane_numbers[position]))
+        message = f"{who} reads a lane that does not take part, whose value is not defined"
+        hint = "name the source lanes in the mask and let them run the shuffle too"
+        self._reporter.add("inactive-lane", site, message, hint, count)
+
+    def aligned(self, fragment: Any, site: Site) -> None:
+        """An aligned barrier is reached by part of a warp: the rest of it went elsewhere."""
+        warps = fragment.window.warps
+        alive = self._batch.alive.reshape(-1, WARP)[warps]
+        missing = (alive & ~fragment.lanes.mask.reshape(-1, WARP)).any(axis=1) & fragment.lanes.mask.reshape(
+            -1, WARP
+        ).any(axis=1)
+        if missing.any():
+            warp = int(warps[np.argmax(missing)])
+            lanes = active_lanes_of(fragment.lanes)
+            here = lanes[lanes // WARP == warp]
+            absent = np.flatnonzero(self._batch.alive[warp * WARP : (warp + 1) * WARP]) + warp * WARP
+            absent = np.setdiff1d(absent, here)
+            message = (
+                f"{some_threads(self._batch, here)} reach the barrier without the rest of their warp, "
+                f"such as {thread_name(self._batch, int(absent[0]))}"
+            )
+            hint = "let all threads of a warp run the same barrier: move it out of the branch"
+            self._reporter.add("divergent-barrier", site, message, hint, int(np.count_nonzero(missing)))
+
+    def missing_lanes(self, fragment: Any, operation: Any, members: Array, missing: Array, bad: Mask) -> None:
+        """Lanes that a mask names never came."""
+        lanes = fragment.window.lane_numbers[bad]
+        position = int(np.argmax(bad))
+        absent = [lane for lane in range(WARP) if int(missing[position]) >> lane & 1]
+        who = thread_name(self._batch, int(lanes[0]))
+        what = f"lanes {absent} of its mask {int(members[position]):#010x} never come"
+        if not absent:
+            what = "other lanes of its mask stand at another instruction"
+        message = f"{who} waits in {operation.site.opcode} and {what}"
+        hint = "every lane named in the mask must run this very instruction: use the mask of those that do"
+        self._reporter.add("warp-mask", operation.site, message, hint, len(lanes))
+
+

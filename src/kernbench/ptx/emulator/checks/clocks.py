@@ -1,0 +1,155 @@
+"""Happens-before: what each warp knows of the others, advanced by barriers, fences and synchronising accesses.
+
+`clocks[cta, w, u]` is the last clock of warp u that warp w has seen; its own where u = w. Between CTAs knowledge
+travels through memory: a strong write after a fence publishes what the writer knew at the fence, and a strong read of the
+same address takes it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes import WARP, Mask
+from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, WARP_LIMIT
+
+
+class Publications:
+    """What was published at which address, for the whole launch."""
+
+    def __init__(self, warps: int):
+        self.warps = warps
+        self.at: dict[Any, Array] = {}
+
+    def publish(self, key: Any, first: int, clocks: Array, more: Array | None) -> None:
+        """Add a warp's knowledge of its CTA, and what its CTA knows of others, to an address."""
+        known = self.at.get(key)
+        if known is None:
+            known = self.at[key] = np.zeros(self.warps, np.int32)
+        part = known[first : first + len(clocks)]
+        np.maximum(part, clocks, out=part)
+        if more is not None:
+            np.maximum(known, more, out=known)
+
+
+class Clocks:
+    """The clocks of one batch."""
+
+    def __init__(self, batch: Any, publications: Publications):
+        self._batch = batch
+        self._publications = publications
+        ctas, warps = batch.ctas, batch.warps_per_cta
+        self.clocks: Array = np.zeros((ctas, warps, warps), np.int32)
+        self._own = np.arange(warps)
+        self.clocks[:, self._own, self._own] = 1
+        self.known: Array = np.zeros((1, 1), np.int32)
+        self.known_rows: Array = np.full(ctas, -1, np.int64)
+        self._fenced: dict[int, Array] = {}
+        self.exhausted = False
+
+    def identity(self, first_byte: int) -> Array:
+        """What the compiled kernels want to know of each warp; `first_byte` is where the space's cells begin."""
+        batch = self._batch
+        table = np.zeros((batch.warps + 1, 3), np.int64)
+        warps = np.arange(batch.warps)
+        table[:-1, 0] = warps % batch.ctas
+        table[:-1, 1] = warps // batch.ctas
+        table[:-1, 2] = (batch.numbers[table[:-1, 0]] * batch.warps_per_cta + table[:-1, 1]) % WARP_LIMIT
+        table[-1, 0] = batch.warps_per_cta
+        table[-1, 1] = first_byte
+        return table
+
+    def barrier(self, done: Array | None, present: Array | None) -> None:
+        """Warps met at a CTA barrier: all of them, or those of `present` in the CTAs of `done`."""
+        clocks, own = self.clocks, self._own
+        if done is None or present is None:
+            now = clocks[:, own, own]
+            clocks[...] = now[:, None, :]
+            clocks[:, own, own] = now + 1
+        else:
+            for cta in np.flatnonzero(done):
+                members = np.flatnonzero(present[cta])
+                joined = clocks[cta, members].max(axis=0)
+                clocks[cta, members] = joined
+                clocks[cta, members, members] = joined[members] + 1
+        self._watch_limit()
+
+    def advance(self, warps: Array) -> None:
+        """Warps pass a point that orders their own lanes, or release: what follows is later."""
+        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
+        self.clocks[ctas, inside, inside] += 1
+        self._watch_limit()
+
+    def _watch_limit(self) -> None:
+        if self.clocks.size and int(self.clocks[0, 0, 0]) >= CLOCK_LIMIT - 2:
+            self.exhausted = True
+
+    def fence(self, warps: Array) -> None:
+        """Warps pass a fence: a later strong write publishes what they know now."""
+        batch = self._batch
+        for warp in warps:
+            cta, inside = int(warp) % batch.ctas, int(warp) // batch.ctas
+            self._fenced[int(warp)] = self.clocks[cta, inside].copy()
+        self.advance(warps)
+
+    def synchronise(self, what: str, space: str, lanes: Array, addresses: Array, ordered: bool) -> None:
+        """Strong accesses of lanes to addresses: reads take what was published, writes publish."""
+        if not self._publications.at and not self._fenced and not ordered:
+            return
+        warps = lanes // WARP
+        pairs = np.unique(np.stack([warps.astype(np.uint64), addresses]), axis=1)
+        reads, writes = what != "store", what != "load"
+        for warp, address in pairs.T.tolist():
+            key = (int(address), self._cta_number(int(warp))) if space == "shared" else int(address)
+            if reads:
+                self._acquire(int(warp), key)
+            if writes:
+                self._release(int(warp), key, ordered)
+
+    def _cta_number(self, warp: int) -> int:
+        return int(self._batch.numbers[warp % self._batch.ctas])
+
+    def _release(self, warp: int, key: Any, ordered: bool) -> None:
+        batch = self._batch
+        cta, inside = warp % batch.ctas, warp // batch.ctas
+        held = self.clocks[cta, inside].copy() if ordered else self._fenced.get(warp)
+        if held is None:
+            return
+        row = int(self.known_rows[cta])
+        first = self._cta_number(warp) * batch.warps_per_cta
+        self._publications.publish(key, first, held, self.known[row] if row >= 0 else None)
+        if ordered:
+            self.advance(np.array([warp]))
+
+    def _acquire(self, warp: int, key: Any) -> None:
+        published = self._publications.at.get(key)
+        if published is None:
+            return
+        batch = self._batch
+        cta, inside = warp % batch.ctas, warp // batch.ctas
+        first = self._cta_number(warp) * batch.warps_per_cta
+        mine = self.clocks[cta, inside]
+        own = int(mine[inside])
+        np.maximum(mine, published[first : first + batch.warps_per_cta], out=mine)
+        mine[inside] = own
+        row = self._row(cta)
+        np.maximum(self.known[row], published, out=self.known[row])
+
+    def _row(self, cta: int) -> int:
+        """The row of what a CTA knows of other CTAs' warps."""
+        row = int(self.known_rows[cta])
+        if row < 0:
+            row = int((self.known_rows >= 0).sum())
+            if self.known.shape[1] != self._publications.warps or row >= len(self.known):
+                grown = np.zeros((max(4, 2 * row), self._publications.warps), np.int32)
+                if row:
+                    grown[:row] = self.known[:row]
+                self.known = grown
+            self.known_rows[cta] = row
+        return row
+
+
+def active_lanes(window: Any, mask: Mask | None) -> Array:
+    """Lane numbers of the active positions."""
+    lanes: Array = window.lane_numbers
+    return lanes if mask is None else lanes[mask]

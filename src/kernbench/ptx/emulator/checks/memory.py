@@ -1,0 +1,124 @@
+"""Memory findings: what an access did, to which array, by whom; and who raced with it."""
+
+from typing import Any
+
+
+from kernbench.ptx.emulator.checks.reporter import Reporter, grid_thread_name, thread_name
+from kernbench.ptx.emulator.memory import access
+from kernbench.ptx.emulator.memory.arena import FREED, GLOBAL_BASE, Arena
+from kernbench.ptx.emulator.memory.cells import decode
+from kernbench.ptx.emulator.memory.port import Space, Spot
+from kernbench.ptx.emulator.program import Program, Site
+from kernbench.result.finding import Other
+
+_WORDS = {"load": ("load", "reads"), "store": ("store", "writes"), "atomic": ("atomic", "updates")}
+
+
+class MemoryReporter:
+    """Turns the reports of compiled accesses into findings."""
+
+    def __init__(self, reporter: Reporter, arena: Arena, names: dict[int, str]):
+        self._reporter = reporter
+        self._arena = arena
+        self._names = names
+        self._program: Program = reporter.program
+
+    def tell(self, batch: Any, space: Space, site: Site, what: str, spot: Spot, report: Any) -> None:
+        """Each kind of trouble of one access is one finding."""
+        for code, kind in enumerate(access.CODES):
+            count, position = int(report[code, 0]), int(report[code, 1])
+            if not count:
+                continue
+            address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
+            who = thread_name(batch, int(spot.window.lane_numbers[position]))
+            if kind == "race":
+                self._race(batch, space, site, what, address, who, count, int(report[len(access.CODES), 0]))
+            else:
+                self._bad(space, site, what, kind, address, spot.nbytes, who, count)
+
+    def _bad(
+        self, space: Space, site: Site, what: str, kind: str, address: int, nbytes: int, who: str, count: int
+    ) -> None:
+        noun, verb = _WORDS[what]
+        access_text = f"{who} {verb} {nbytes} bytes at {address:#x}"
+        if kind == "misaligned":
+            hint = f"a {noun} of {nbytes} bytes needs an address that is a multiple of {nbytes}"
+            self._reporter.add(kind, site, f"{access_text}, which is no multiple of {nbytes}", hint, count)
+            return
+        kind, where, hint = self._situation(space, kind, address, nbytes)
+        self._reporter.add(kind, site, f"{access_text}, {where}", hint, count, about=kind)
+
+    def _situation(self, space: Space, kind: str, address: int, nbytes: int) -> tuple[str, str, str]:
+        """The kind of finding, where the access fell, and what to try."""
+        if space.name != "global":
+            return self._in_block_memory(space, kind, address, nbytes)
+        nearest = self._arena.nearest(address)
+        if nearest is None:
+            return kind, "where no memory was ever allocated", "pass arrays made by device.array or device.empty"
+        name = self._name(nearest.address, nearest.name)
+        if kind == "uninitialised-read":
+            return kind, f"which nobody wrote, in {name}", "write it first, or make it with device.array"
+        offset = address - GLOBAL_BASE
+        if 0 <= offset < self._arena.used and self._arena.state[1][offset] == FREED:
+            return "use-after-free", f"in {name}, which was freed", "free arrays after the last launch that uses them"
+        return kind, self._beside(name, nearest.address, nearest.nbytes, address, nbytes, nearest.valid), _BOUNDS_HINT
+
+    def _beside(self, name: str, start: int, size: int, address: int, nbytes: int, valid: str) -> str:
+        end = start + size
+        if address + nbytes > end:
+            distance = f"{address + nbytes - end} bytes past the end of"
+        elif address < start:
+            distance = f"{start - address} bytes before the start of"
+        else:
+            distance = "outside what may be accessed of"
+        return f"{distance} {name}; valid are {valid}"
+
+    def _in_block_memory(self, space: Space, kind: str, address: int, nbytes: int) -> tuple[str, str, str]:
+        place = address & 0x0FFF_FFFF_FFFF
+        if space.name == "local":
+            if kind == "uninitialised-read":
+                return kind, "local memory that the thread did not write", "set the variable first"
+            return kind, f"outside its {space.size} bytes of local memory", _BOUNDS_HINT
+        variable = self._shared_variable(place)
+        if kind == "uninitialised-read":
+            return kind, f"shared memory that nobody wrote{variable}", "write it, then a barrier, then read"
+        return kind, f"outside the block's {space.size} bytes of shared memory{variable}", _BOUNDS_HINT
+
+    def _shared_variable(self, place: int) -> str:
+        for variable in reversed(self._program.shared):
+            if variable.offset <= place:
+                size = "dynamic" if variable.size is None else f"{variable.size} bytes"
+                return f" ('{variable.name}', {size} from {variable.offset:#x})"
+        return ""
+
+    def _name(self, address: int, name: str) -> str:
+        return f"'{self._names.get(address, name or 'array')}'"
+
+    def _race(
+        self, batch: Any, space: Space, site: Site, what: str, address: int, who: str, count: int, cell: int
+    ) -> None:
+        other_site, warp, lane = decode(cell & ((1 << 64) - 1))
+        other = self._program.sites[other_site] if other_site < len(self._program.sites) else site
+        them = grid_thread_name(batch.launch, warp, lane)
+        _, verb = _WORDS[what]
+        where = self._memory_name(space, address)
+        message = (
+            f"{who} {verb} {where} at {address:#x}; {them} accesses it in line {other.line} (`{other.text}`), "
+            f"and nothing orders the two"
+        )
+        others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
+        self._reporter.add("race", site, message, _RACE_HINTS[space.name], count, others, about=other.number)
+
+    def _memory_name(self, space: Space, address: int) -> str:
+        if space.name == "shared":
+            return f"shared memory{self._shared_variable(address & 0x0FFF_FFFF_FFFF)}"
+        nearest = self._arena.nearest(address)
+        return "global memory" if nearest is None else self._name(nearest.address, nearest.name)
+
+
+_BOUNDS_HINT = "compare the index with the size before the access, and check the launch's grid and block"
+_RACE_HINTS = {
+    "shared": "separate them by bar.sync (__syncthreads), lanes of one warp by bar.warp.sync (__syncwarp)",
+    "global": "let one block own each element, use atomics, or publish with a fence and a flag",
+    "local": "",
+}

@@ -1,0 +1,72 @@
+"""Turning what was seen into findings: places, names of threads and arrays, and folding."""
+
+import linecache
+from typing import Any
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.program import Program, Site
+from kernbench.result.finding import Finding, FindingLog, Other, Place
+
+
+class Reporter:
+    """Collects the findings of one launch."""
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.log = FindingLog()
+        self.file = f"<ptx {program.kernel.name}>"
+        source = program.kernel.module.source
+        if source:
+            lines = source.splitlines(keepends=True)
+            linecache.cache[self.file] = (len(source), None, lines, self.file)
+
+    def place(self, site: Site) -> Place:
+        """The PTX line of a site."""
+        return Place(self.file, site.line, site.function)
+
+    def others(self, site: Site) -> tuple[Other, ...]:
+        """The source line a site was compiled from, if it is known."""
+        if not site.source_line:
+            return ()
+        return (Other("compiled from", Place(site.source_file or "unknown source", site.source_line)),)
+
+    def add(
+        self, kind: str, site: Site, message: str, hint: str, count: int = 1, others: tuple[Other, ...] = (), about: Any = None
+    ) -> None:
+        """One finding at a site; `about` keeps two apart that share a line."""
+        text = f"`{site.text}`: " if site.text else ""
+        found = Finding(kind, text + message, self.place(site), (*others, *self.others(site)), hint, count)
+        self.log.add(found, about)
+
+    def general(self, kind: str, message: str, hint: str, others: tuple[Other, ...] = (), site: Site | None = None) -> None:
+        """One finding of the whole launch."""
+        where = None if site is None else self.place(site)
+        self.log.add(Finding(kind, message, where, others, hint))
+
+
+def by_axis(number: int, extent: tuple[int, int, int]) -> tuple[int, int, int]:
+    """A number as coordinates, x fastest."""
+    x, y, _ = extent
+    return number % x, number // x % y, number // (x * y)
+
+
+def thread_name(batch: Any, lane: int) -> str:
+    """A lane of a batch as its thread and block."""
+    thread = int(batch.thread[lane])
+    cta = int(batch.numbers[(lane // WARP) % batch.ctas])
+    return f"thread {by_axis(thread, batch.launch.block)} of block {by_axis(cta, batch.launch.grid)}"
+
+
+def grid_thread_name(launch: Any, warp: int, lane: int) -> str:
+    """A lane of a warp, numbered in the grid, as its thread and block."""
+    cta, inside = divmod(warp, launch.warps_per_cta)
+    thread = by_axis(inside * WARP + lane, launch.block)
+    return f"thread {thread} of block {by_axis(cta, launch.grid)}"
+
+
+def some_threads(batch: Any, lanes: Array) -> str:
+    """Lanes as a few of their threads."""
+    names = [thread_name(batch, int(lane)) for lane in lanes[:2]]
+    more = f" and {len(lanes) - len(names)} more" if len(lanes) > len(names) else ""
+    return ", ".join(names) + more

@@ -1,0 +1,70 @@
+"""Deadlock reports: who waits where, for what, and who never came."""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.checks.reporter import Reporter, some_threads, thread_name
+from kernbench.ptx.emulator.program import Site
+from kernbench.result.finding import Other
+
+_SHOWN = 4
+
+
+def deadlock_message(
+    reporter: Reporter, batches: list[Any], queued: int, resident: int
+) -> tuple[str, tuple[Other, ...], Site | None]:
+    """The whole story, further places involved, and the first place."""
+    lines = ["no thread can go on:"]
+    places: list[tuple[str, Site]] = []
+    for batch in batches:
+        places += _barriers(batch) + _spins(batch)
+    for text, site in places[:_SHOWN]:
+        lines.append(f"  line {site.line} (`{site.text}`): {text}")
+    if len(places) > _SHOWN:
+        lines.append(f"  and {len(places) - _SHOWN} more groups")
+    if queued:
+        lines.append(
+            f"  {queued} blocks have not begun: {resident} fit on the device at once, and those that run wait for others"
+        )
+    others = tuple(Other(text, reporter.place(site)) for text, site in places[1:_SHOWN])
+    return "\n".join(lines), others, places[0][1] if places else None
+
+
+def _barriers(batch: Any) -> list[tuple[str, Site]]:
+    found = []
+    for number, barrier, arrival in batch.scheduler.barriers.waiting():
+        lanes = arrival.fragment.lanes
+        numbers = lanes.lane_numbers()
+        here = numbers if lanes.mask is None else numbers[lanes.mask]
+        cta = int(here[0] // 32) % batch.ctas
+        expected = int(barrier.expected[cta])
+        wanted = expected if expected >= 0 else int(batch.alive_by_cta[cta])
+        arrived = int(barrier.units[cta] if expected >= 0 else barrier.lanes[cta])
+        text = f"{some_threads(batch, here)} wait at barrier {number}: {arrived} of {wanted} threads have arrived"
+        missing = _absent(batch, cta, barrier)
+        found.append((text + missing, arrival.site))
+    return found
+
+
+def _absent(batch: Any, cta: int, barrier: Any) -> str:
+    """A thread of the CTA that lives and has not arrived."""
+    waiting = np.zeros(batch.lanes, bool)
+    for arrival in barrier.waiting:
+        waiting |= arrival.fragment.lanes.spread(batch.lanes)
+    of_cta = (np.arange(batch.lanes) // 32) % batch.ctas == cta
+    absent = np.flatnonzero(batch.alive & of_cta & ~waiting)
+    return f"; {thread_name(batch, int(absent[0]))} has not" if len(absent) else "; the others have ended"
+
+
+def _spins(batch: Any) -> list[tuple[str, Site]]:
+    found = []
+    for spinner in batch.scheduler.spinning.parked:
+        lanes, window = spinner.fragment.lanes, spinner.fragment.window
+        numbers = lanes.lane_numbers()
+        here = numbers if lanes.mask is None else numbers[lanes.mask]
+        for slot, offset, site in spinner.loop.reads[:1]:
+            position = 0 if lanes.mask is None else int(np.argmax(lanes.mask))
+            address = int(np.broadcast_to(window.rows[slot], window.size)[position]) + offset
+            found.append((f"{some_threads(batch, here)} wait for {address:#x} to change", site))
+    return found
