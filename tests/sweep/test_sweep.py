@@ -9,6 +9,7 @@ from kernbench.common.errors import BenchError, MachineError
 from kernbench.report.plot import plot_sweep
 from kernbench.sweep import Here, Processes, anomalies, in_order, make_plan, run_sweep
 from kernbench.sweep import points as points_module
+from kernbench.sweep.executors.base import group_rows
 from kernbench.sweep.plan import parse_over
 from kernbench.sweep.store import COLUMNS, Store, write_parquet
 
@@ -65,10 +66,29 @@ def test_one_worker_needs_one_pass_and_several_share_a_large_group(monkeypatch):
             sizes.append([len(group.rates) for group in work])
             return iter(())
 
-    for workers in (1, 2, 100):
+    for workers in (1, 2):
         monkeypatch.setattr(Counting, "workers", workers)
         rows_of(made, Counting())
-    assert sizes == [[300], [150, 150], [64, 64, 64, 64, 44]]
+    assert sizes == [[300], [64, 64, 64, 64, 44]]
+
+
+def test_a_worker_does_one_pass_for_all_parts_of_a_group(monkeypatch):
+    made = plan({"machine.hbm.bandwidth": [str(n) for n in range(1, 131)], "n_ranks": ["1", "2"]})
+    passes = []
+    original = points_module.run_bench
+    monkeypatch.setattr(points_module, "run_bench", lambda *a, **k: passes.append(a) or original(*a, **k))
+
+    class Elsewhere(Here):
+        workers = 2
+
+        def rows(self, plan, work):
+            assert len(work) == 6
+            for group in work:
+                yield from group_rows(plan, group)
+
+    rows = rows_of(made, Elsewhere())
+    assert len(passes) == 2
+    assert rows == rows_of(made)
 
 
 def test_rows_say_where_the_time_went():

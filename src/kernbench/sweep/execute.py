@@ -9,9 +9,8 @@ from kernbench.sweep.executors import Executor
 from kernbench.sweep.plan import Group, Plan, Point
 from kernbench.sweep.points import Row
 
-# points that one worker times before it hands on their rows: few enough to lose little when a sweep is stopped, many
-# enough that the functional pass, which each worker does for itself, does not count
-FEWEST, MOST = 64, 256
+# points that one of several workers times before it hands on their rows: what is lost when a sweep is stopped
+PART = 64
 
 
 def run_sweep(plan: Plan, executor: Executor, done: set[tuple[str, ...]], take: Callable[[Row], None]) -> None:
@@ -39,7 +38,7 @@ def _open_work(plan: Plan, done: set[tuple[str, ...]], workers: int) -> Iterator
     """What is left to do, in parts for several workers; one alone does each group in one go."""
     for group in plan.groups:
         left = [r for r in group.rates if point_key(plan, {**group.settings, **group.shapes, **r}) not in done]
-        size = max(1, len(left)) if workers == 1 else min(MOST, max(FEWEST, -(-len(left) // workers)))
+        size = max(1, len(left)) if workers == 1 else PART
         for i in range(0, len(left), size):
             yield Group(group.settings, group.shapes, tuple(left[i : i + size]))
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from kernbench.bench import find, run_bench
 from kernbench.machine import load
+from kernbench.result.run import Run
 from kernbench.sweep.plan import PREFIX, Group, Plan
 from kernbench.timing import summary, time_recording
 
@@ -13,8 +14,17 @@ Row = dict[str, Any]
 
 def run_group(plan: Plan, group: Group) -> Iterator[Row]:
     """One functional pass, then the time of each point."""
-    bench = find(plan.bench)
-    run = run_bench(bench, plan.panel, {**group.settings, **group.shapes}, plan.seed, shapes_only=plan.shapes_only)
+    return time_points(plan, group, functional_pass(plan, group))
+
+
+def functional_pass(plan: Plan, group: Group) -> Run:
+    """The run that all points of a group share."""
+    settings = {**group.settings, **group.shapes}
+    return run_bench(find(plan.bench), plan.panel, settings, plan.seed, shapes_only=plan.shapes_only)
+
+
+def time_points(plan: Plan, group: Group, run: Run) -> Iterator[Row]:
+    """The row of each point of the group that `run` is of."""
     base = load(run.origin["parameters"].get("machine", "reference"))
     shapes = {k.removeprefix(PREFIX): v for k, v in group.shapes.items()}
     timing = None

@@ -1,10 +1,14 @@
 """What a place to run a sweep has to offer."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Protocol
 
+from kernbench.result.run import Run
 from kernbench.sweep.plan import Group, Plan
-from kernbench.sweep.points import Row, run_group
+from kernbench.sweep.points import Row, functional_pass, time_points
+
+Items = tuple[tuple[str, str], ...]
 
 
 class Executor(Protocol):
@@ -19,5 +23,10 @@ class Executor(Protocol):
 
 
 def group_rows(plan: Plan, group: Group) -> list[Row]:
-    """All rows of a group: what a worker elsewhere hands back."""
-    return list(run_group(plan, group))
+    """All rows of a group: what a worker elsewhere hands back. The last pass is kept for the group's next part."""
+    return list(time_points(plan, group, _last_pass(plan, tuple(group.settings.items()), tuple(group.shapes.items()))))
+
+
+@lru_cache(maxsize=1)
+def _last_pass(plan: Plan, settings: Items, shapes: Items) -> Run:
+    return functional_pass(plan, Group(dict(settings), dict(shapes), ()))
