@@ -53,11 +53,30 @@ def test_run_one_panel_with_a_type():
     assert "single_user_prefill" not in done.stdout
 
 
+def test_all_algorithms_are_ranked_and_the_best_explained(tmp_path):
+    file = tmp_path / "runs.json"
+    done = kernbench("run", MILESTONE, *SMALL, "--all-algorithms", "--json", str(file), "--set", "n_ranks=2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(" wins: ") == 4
+    assert done.stdout.count("times as fast as mesh_") >= 2
+    assert done.stdout.count("have no closed walk over its links") == 2
+    runs = json.loads(file.read_text())["runs"]
+    assert {r["origin"]["parameters"]["algorithm"] for r in runs} >= {"mesh_kv", "zigzag_kv", "mesh_mlo", "tree_mlo"}
+
+
+def test_a_size_runs_without_data():
+    few = ["--set", "h_q=2", "--set", "h_kv=1", "--set", "d_head=16", "--set", "users=1"]
+    done = kernbench("run", MILESTONE, "--size", "8k", "--panel", "multi_user_decode", *few)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not asked" in done.stdout
+    assert "for 80 layers" in done.stdout
+
+
 def test_findings_end_with_one_and_show_source():
     done = kernbench("run", MILESTONE, "--panel", "single_user_prefill", *SMALL, "--set", "machine.ipcq.depth=1")
     assert done.returncode == 1
     assert "deadlock" in done.stdout
-    assert "tl.send(dir=direction, src=handle)" in done.stdout
+    assert "tl.send(dir=route.direction, src=pair[part])" in done.stdout
     assert "next: receive before sending more" in done.stdout
 
 
@@ -76,6 +95,8 @@ def test_findings_end_with_one_and_show_source():
         (["run", MILESTONE, "--set", "machine.ipcq.depth=0"], "ipcq.depth"),
         (["run", MILESTONE, "--json", "no/such/folder/x.json"], "there is no folder"),
         (["run", MILESTONE, "--schedule", "random"], "schedule 'random'"),
+        (["run", MILESTONE, "--size", "huge"], "unknown size of milestone_gqa_llama70b 'huge'"),
+        (["run", MILESTONE, "--all-algorithms", "--set", "algorithm=mesh_kv"], "leave --set algorithm away"),
         (["run", "missing.py"], "no such file"),
         (["show", MILESTONE, "--rank", "99", "--no-source", *SMALL], "rank 99 dispatched no command"),
         (["machine", "check", "nowhere.toml"], "nowhere.toml"),

@@ -17,6 +17,17 @@ def grid_and_ids(draw: st.DrawFn, count: int) -> tuple[Grid, list[int]]:
     return grid, [draw(st.integers(0, grid.size - 1)) for _ in range(count)]
 
 
+@given(grids)
+def test_a_cycle_meets_every_cell_once_over_neighbours(grid: Grid) -> None:
+    walk = grid.cycle()
+    if grid.size % 2 or min(grid.rows, grid.columns) < 2:
+        assert walk is None
+        return
+    assert walk is not None
+    assert sorted(walk) == list(range(grid.size))
+    assert all(grid.distance(a, b) == 1 for a, b in zip(walk, walk[1:] + walk[:1], strict=True))
+
+
 def test_snake_order_of_two_rows() -> None:
     grid = Grid(2, 4)
     assert [grid.position(i) for i in range(8)] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 3), (1, 2), (1, 1), (1, 0)]

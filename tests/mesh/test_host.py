@@ -34,6 +34,39 @@ def test_round_trip(dtype, axis):
     np.testing.assert_array_equal(run.outputs["o"], x)
 
 
+def test_a_rank_may_have_any_rows():
+    x = np.arange(14, dtype=np.float32).reshape(7, 2)
+    rows = [[6, 0], [3], [], [5, 1, 2, 4]]
+    host = mesh.Host("reference", ranks=4)
+    q, o = host.shard(x, rows=rows), host.empty(x.shape, "f32", axis=0, rows=rows)
+
+    def double(q_ptr, o_ptr, *, tl):
+        count = len(rows[tl.program_id(0)])
+        if count:
+            tl.store(o_ptr, tl.load(q_ptr, shape=(count, 2)) * 2)
+
+    run = host.launch(double, q, o)
+    assert run.safe, run.findings
+    np.testing.assert_array_equal(run.outputs["o"], 2 * x)
+    np.testing.assert_array_equal(host.gather(o), 2 * x)
+    np.testing.assert_array_equal(host.gather(q), x)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([[0, 1]], "gives 1 ranks their indices; there are 2"),
+        ([[0], [0]], "every index from 0 to 1 to exactly one rank"),
+        ([[0], [2]], "every index"),
+    ],
+)
+def test_rows_that_are_no_split_are_refused(rows, words):
+    with pytest.raises(MisuseError, match=words):
+        mesh.Host("reference", ranks=2).shard(np.zeros(2, np.float32), rows=rows)
+    with pytest.raises(MisuseError, match="give the axis too"):
+        mesh.Host("reference", ranks=2).empty((2,), rows=[[0], [1]])
+
+
 @pytest.mark.parametrize("rows", [1, 5, 7, 8, 9])
 def test_ragged_shards_are_shorter_at_the_end(rows):
     host = mesh.Host("reference", ranks=4)
@@ -274,6 +307,24 @@ def test_grid_follows_the_snake():
     assert wiring[3] == {"S": 4, "W": 2}
     assert wiring[5] == {"N": 2, "E": 4, "W": 6}
     assert install("grid", 3, Grid(2, 4))[2] == {"W": 1}
+
+
+def test_a_cycle_closes_over_links_of_the_grid():
+    for rows, columns in ((2, 4), (4, 3), (3, 4), (8, 8)):
+        grid = Grid(rows, columns)
+        wiring = install("cycle", grid.size, grid)
+        walk = [0]
+        while len(walk) < grid.size:
+            walk.append(wiring[walk[-1]]["E"])
+        assert sorted(walk) == list(range(grid.size))
+        assert all(grid.distance(r, around["E"]) == 1 == grid.distance(r, around["W"]) for r, around in wiring.items())
+    host = mesh.Host("reference", ranks=8, install="cycle")
+    assert host.cycle == list(range(8))
+    assert mesh.Host("reference", ranks=3).cycle is None
+    with pytest.raises(MisuseError, match="must fill two or more whole rows"):
+        mesh.Host("reference", ranks=6, install="cycle")
+    with pytest.raises(MisuseError, match="standard install"):
+        host.dist.barrier()
 
 
 def test_messages_on_a_grid_arrive_from_the_opposite_side():

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from kernbench.report import finding_text, run_text, runs_table
+from kernbench.report import Contender, finding_text, ranking_table, ranking_text, run_text, runs_table
 from kernbench.result import Comparison, Finding, Other, Place, RankError, Run, Status
 
 HERE = Place(__file__, 1, "kernel")
@@ -88,6 +88,27 @@ def test_the_time_is_told_by_cause_and_against_the_peak():
     assert "  time by cause: compute floor 25.0 %, dispatch 70.0 %, queue stalls 5.0 %\n" in shown
     assert "  achieved: gemm 3.1 of 65.5 TFLOP/s (4.7 %), hbm 0.2 of 512 GB/s (0.0 %)\n" in shown
     assert "  moved: 400 B loaded, 1.5 MB over links\n" in shown
+
+
+def contender(name, time, **gap):
+    metrics = {"time_ps": time, "bound": "exp", "floors_ps": {"exp": time - sum(gap.values())}, "gap_ps": gap}
+    return Contender(name, f"what {name} does", Run({}, [], ("deadlock",), Status.FINISHED, metrics=metrics))
+
+
+def test_algorithms_are_ranked_with_the_reason():
+    plain = contender("plain", 5_000_000, imbalance=2_000_000, dispatch=2_000_000)
+    even = contender("even", 3_500_000, imbalance=100_000, dispatch=2_400_000)
+    absent = Contender("absent", "what absent does", None, "needs a grid")
+    table = text(ranking_table("job", [plain, absent, even]))
+    assert table.index("even") < table.index("plain") < table.index("absent")
+    assert "1.43" in table
+    assert "needs a grid" in table
+    told = ranking_text([plain, absent, even], "plain").plain
+    assert told == (
+        "even wins: what even does\n"
+        "  1.43 times as fast as plain, which spends more on imbalance 1.9 us and less on dispatch 400 ns\n"
+    )
+    assert "none has a time" in ranking_text([absent], "").plain
 
 
 def test_quantities_as_people_read_them():
