@@ -23,8 +23,6 @@ def call_step(d: Decoding) -> ControlStep:
         return ControlStep(target.enter)
     d.code.callees.add("")
     register = d.value(Name(callee), "u64")
-    for name in d.linker.functions:
-        d.linker.function_address(name)
     return ControlStep(_Indirect(d, register, arguments, results).enter)
 
 
@@ -134,7 +132,7 @@ class _Indirect:
             lanes = fragment.lanes.select(addresses == address)
             assert lanes is not None
             group = scheduler.fragment(fragment, lanes, fragment.block)
-            names = self._d.linker.addressed
+            names = list(self._d.linker.functions)
             number = int(address) // FUNCTION_BASE - 1
             if int(address) % FUNCTION_BASE or not 0 <= number < len(names):
                 scheduler.batch.stray(lanes, self._d.site, f"call of {int(address):#x}, which is no function")

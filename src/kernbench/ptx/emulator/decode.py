@@ -76,7 +76,7 @@ class _Decoder:
             self.linker.codes[body.code.name] = body.code
         for body in bodies:
             self._decode(body)
-        local = place_frames(self.linker.codes, self.kernel.name, self.linker.addressed)
+        local = place_frames(self.linker.codes, self.kernel.name)
         return self._program(static, local), bodies
 
     def _program(self, static: int, local: int) -> Program:
@@ -91,7 +91,6 @@ class _Decoder:
             self.shared.declared,
             local,
             self.linker.used,
-            self.linker.addressed,
         )
 
     def _body(self, function: Function) -> Body:
@@ -130,7 +129,7 @@ class _Decoder:
             body.edges.append([number - first for number in following])
         body.order = order_blocks(body.edges)
         for position, rank in enumerate(body.order.ranks):
-            self.blocks[first + position].rank = rank
+            self.blocks[first + position].rank = first + rank
         for scope in all_scopes(body.lines, body.scope):
             for register in scope.registers.values():
                 rows = range(register.row, register.row + register.rows)
@@ -213,12 +212,12 @@ def _edges(block: Block, control: ControlStep | None, decodings: list[Decoding])
     return [*dict.fromkeys((*control.targets, *((block.following,) if falls else ())))]
 
 
-def place_frames(codes: dict[str, Code], entry: str, addressed: list[str]) -> int:
+def place_frames(codes: dict[str, Code], entry: str) -> int:
     """Where each function's frame begins in a thread's local memory; returns the bytes a thread needs."""
     for code in codes.values():
         if "" in code.callees:
             code.callees.discard("")
-            code.callees.update(name for name in addressed if name in codes)
+            code.callees.update(name for name in codes if name != entry)
     for code in codes.values():
         code.recursive = code.name in _called(code, codes)
     pending = [entry]

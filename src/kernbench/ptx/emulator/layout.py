@@ -4,7 +4,21 @@ from collections.abc import Iterable, Iterator
 
 from kernbench.ptx.emulator.program import Code, SharedVariable
 from kernbench.ptx.emulator.scopes import Line, Scope
-from kernbench.ptx.module import Address, Function, Group, Kernel, Module, Name, Not, Offset, Operand, Pair, Variable, Vector
+from kernbench.ptx.module import (
+    Address,
+    Function,
+    Generic,
+    Group,
+    Kernel,
+    Module,
+    Name,
+    Not,
+    Offset,
+    Operand,
+    Pair,
+    Variable,
+    Vector,
+)
 
 # bytes between shared variables, so that running over the end of one is not silently the next
 _GAP = 16
@@ -82,8 +96,21 @@ def reachable(kernel: Kernel, module: Module) -> dict[str, Function]:
             continue
         found[function.name] = function
         names = set(mentioned(function.body.statements))
+        for variable in [module.variables[name] for name in names if name in module.variables]:
+            names.update(_initial_names(variable.initial))
         pending.extend(module.functions[name] for name in sorted(names) if name in module.functions)
     return found
+
+
+def _initial_names(value: object) -> Iterator[str]:
+    """Names in an initialiser; a table of functions is how they are reached."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _initial_names(item)
+    elif isinstance(value, Name):
+        yield value.text
+    elif isinstance(value, (Offset, Generic)):
+        yield value.base.text
 
 
 def mentioned(statements: Iterable[object]) -> Iterator[str]:

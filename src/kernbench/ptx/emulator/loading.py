@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.memory.arena import Allocation, Arena
-from kernbench.ptx.emulator.operands import float_bits
+from kernbench.ptx.emulator.operands import float_bits, function_address
 from kernbench.ptx.errors import PtxError
 from kernbench.ptx.module import Float, Generic, Integer, Masked, Module, Name, Offset, Variable
 from kernbench.ptx.types import TYPES
@@ -19,6 +19,7 @@ class LoadedModule:
 
     def __init__(self, module: Module, arena: Arena):
         self.allocations: dict[str, Allocation] = {}
+        self._functions = module.functions
         held = [v for v in module.variables.values() if v.space in ("global", "const")]
         for variable in held:
             size = variable.size if variable.size is not None else _EXTERNAL_BYTES
@@ -62,6 +63,8 @@ class LoadedModule:
             return (self._bits(value.address, of) & mask) >> shift
         name = value.text if isinstance(value, Name) else value.base.text
         offset = value.offset if isinstance(value, (Offset, Generic)) else 0
+        if name in self._functions:
+            return function_address(self._functions, name)
         if name not in self.allocations:
             raise PtxError(f"the initial value of '{of.name}' names '{name}', which has no address", of.line)
         return self.allocations[name].address + offset

@@ -40,13 +40,15 @@ class Linker:
     codes: dict[str, Code] = field(default_factory=dict)
     shared: dict[tuple[int, str], int] = field(default_factory=dict)
     used: dict[str, Variable] = field(default_factory=dict)
-    addressed: list[str] = field(default_factory=list)
 
     def function_address(self, name: str) -> int:
         """The number that stands for a function's address."""
-        if name not in self.addressed:
-            self.addressed.append(name)
-        return FUNCTION_BASE * (1 + self.addressed.index(name))
+        return function_address(self.functions, name)
+
+
+def function_address(functions: Mapping[str, Function], name: str) -> int:
+    """The number that stands for a function's address: its place in the module."""
+    return FUNCTION_BASE * (1 + list(functions).index(name))
 
 
 @dataclass(eq=False)

@@ -104,8 +104,6 @@ class Program:
     local_bytes: int
     # module variables it uses, by name
     variables: dict[str, Variable]
-    # functions whose address is taken, in order of their addresses
-    addressed: list[str]
     # bool rows that are set where a register is undefined
     undefined_rows: list[int] = field(default_factory=list)
     # kernel parameters whose memory the program may write; None where that cannot be told

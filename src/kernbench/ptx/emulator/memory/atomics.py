@@ -54,23 +54,15 @@ def _compiled_sum(a: Any, b: Any) -> Any:
             return _NAN64 if total != total else bits_of_float64(total)
 
         return sum64
-    return lambda a, b: a
 
+    def unused(a: Any, b: Any) -> Any:
+        return a
 
-def _signed_less(a: Any, b: Any) -> Any:
-    """a < b as signed numbers."""
-    raise NotImplementedError("only compiled code compares here")
-
-
-@overload(_signed_less)
-def _compiled_less(a: Any, b: Any) -> Any:
-    if a == types.uint32:
-        return lambda a, b: np.int32(a) < np.int32(b)
-    return lambda a, b: np.int64(a) < np.int64(b)
+    return unused
 
 
 @njit(cache=True, nogil=True)
-def _result(operation: Any, old: Any, b: Any, c: Any) -> Any:
+def _result(operation: Any, old: Any, b: Any, c: Any, one: Any, sign: Any) -> Any:
     if operation == _ADD:
         return old + b
     if operation == _CAS:
@@ -86,14 +78,14 @@ def _result(operation: Any, old: Any, b: Any, c: Any) -> Any:
     if operation == _XOR:
         return old ^ b
     if operation == _INC:
-        return old - old if old >= b else old + type(old)(1)
+        return old - old if old >= b else old + one
     if operation == _DEC:
-        return b if (old == 0 or old > b) else old - type(old)(1)
+        return b if (old == 0 or old > b) else old - one
     if operation == _MIN_U:
         return min(old, b)
     if operation == _MAX_U:
         return max(old, b)
-    less = _signed_less(old, b)
+    less = (old ^ sign) < (b ^ sign)
     if operation == _MIN_S:
         return old if less else b
     return b if less else old
@@ -131,6 +123,7 @@ def atomic(
     masked = mask.size > 0
     kind = memory.dtype.type
     written, tracked, unwritten = kind(_WRITTEN), kind(_TRACKED), kind(_UNWRITTEN)
+    one, sign = kind(1), kind(1) << kind(8 * memory.itemsize - 1)
     changed = 0
     for i in range(lanes.size):
         if masked and not mask[i]:
@@ -157,7 +150,7 @@ def atomic(
         if not own:
             dirty[place >> _PAGE] = True
         old = memory[word]
-        new = kind(_result(operation, old, bank[source, lane], bank[other, lane]))
+        new = kind(_result(operation, old, bank[source, lane], bank[other, lane], one, sign))
         memory[word] = new
         changed += new != old
         if target >= 0:
