@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # tiles are small: BLAS threads only get in each other's way
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test test-gpu bench install clean
+.PHONY: demo test test-gpu bench bench-full install clean
 
 install: $(STAMP)
 
@@ -33,6 +33,11 @@ test-gpu:
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/mesh_speed.py
+	$(BIN)/python benchmarks/timing_speed.py
+
+bench-full: $(STAMP)
+	$(BIN)/python benchmarks/mesh_speed.py
+	$(BIN)/python benchmarks/timing_speed.py --full
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
