@@ -13,10 +13,10 @@ import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.numerics.convert import read_as_float64
-from kernbench.ptx.numerics.floats import finisher, loader
+from kernbench.ptx.numerics.floats import QUIET, finisher, flusher, is_nan64, loader
 from kernbench.ptx.numerics.half import float32_to_half
-from kernbench.ptx.numerics.loops import Operation, Row, row_kernel
-from kernbench.ptx.numerics.scalar import bits_of_float64, compiled, float64_of, fma64
+from kernbench.ptx.numerics.loops import Operation, row_kernel
+from kernbench.ptx.numerics.scalar import FORMATS, bits_of_float64, compiled, float64_of, fma64
 
 # What the PTX ISA promises of the real thing; ours is within 0.501 ulp wherever the result is not special.
 BOUNDS: dict[str, str] = {
@@ -42,35 +42,39 @@ BOUNDS: dict[str, str] = {
 _MANTISSA = np.uint64(52)
 
 
-def _horner(coefficients: list[float]) -> Callable[..., Any]:
-    """Compiled: a polynomial, coefficients from the lowest power up, unrolled into fused steps."""
-    chain = compiled(_constant(coefficients[-1]))
-    for coefficient in reversed(coefficients[:-1]):
-        chain = compiled(_step(chain, coefficient))
-    return chain
+def _polynomial(coefficients: list[float]) -> Callable[..., Any]:
+    """Compiled: a polynomial of twelve coefficients, lowest power first, in a tree of fused steps (short chains)."""
+    c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11 = coefficients
+
+    @compiled
+    def value(x: Any) -> Any:
+        x2 = x * x
+        x4 = x2 * x2
+        low = fma64(fma64(c3, x, c2), x2, fma64(c1, x, c0))
+        middle = fma64(fma64(c7, x, c6), x2, fma64(c5, x, c4))
+        high = fma64(fma64(c11, x, c10), x2, fma64(c9, x, c8))
+        return fma64(fma64(high, x4, middle), x4, low)
+
+    return value
 
 
-def _constant(value: float) -> Callable[..., Any]:
-    return lambda x: value
-
-
-def _step(inner: Callable[..., Any], coefficient: float) -> Callable[..., Any]:
-    return lambda x: fma64(inner(x), x, coefficient)
-
-
-_exp2_part = _horner([math.log(2.0) ** k / math.factorial(k) for k in range(12)])
-_atanh_part = _horner([2.0 / math.log(2.0) / (2 * k + 1) for k in range(10)])
-_sin_part = _horner([(-1.0) ** k / math.factorial(2 * k + 1) for k in range(9)])
-_cos_part = _horner([(-1.0) ** k / math.factorial(2 * k) for k in range(10)])
+_exp2_part = _polynomial([math.log(2.0) ** k / math.factorial(k) for k in range(12)])
+_atanh_part = _polynomial([2.0 / math.log(2.0) / (2 * k + 1) for k in range(12)])
+_sin_part = _polynomial([(-1.0) ** k / math.factorial(2 * k + 1) for k in range(12)])
+_cos_part = _polynomial([(-1.0) ** k / math.factorial(2 * k) for k in range(12)])
+# Adding this to a small number leaves its nearest integer in the low bits of the sum.
+_ROUNDER = np.float64(1.5 * 2.0**52)
 
 
 @compiled
 def exp2(x: Any) -> Any:
     """2**x in float64 for results in the range of float32; NaN stays."""
-    clamped = min(max(x, -300.0), 300.0)
-    whole = np.rint(clamped)
-    power = float64_of(np.uint64(np.int64(whole) + 1023) << _MANTISSA)
-    return _exp2_part(clamped - whole) * power if x == x else x
+    clamped = x if x > -300.0 else -300.0
+    clamped = clamped if clamped < 300.0 else 300.0
+    shifted = clamped + _ROUNDER
+    rest = clamped - (shifted - _ROUNDER)
+    power = float64_of((bits_of_float64(shifted) + np.uint64(1023)) << _MANTISSA)
+    return _exp2_part(rest) * power if x == x else x
 
 
 @compiled
@@ -102,67 +106,38 @@ def tanh(x: Any) -> Any:
     return math.copysign(result, x) if x == x else x
 
 
-_REDUCIBLE = 2.0**20
+_PER_TURN = np.float64(np.float32(1.0 / (2.0 * math.pi)))
+_LOW = np.uint64((1 << 29) - 1)
 
 
-def _quarter_wave(offset: int) -> Callable[..., Any]:
-    """Compiled: sine (offset 0) or cosine (offset 1) for magnitudes up to 2**20."""
-    first, second, third = _parts_of_half_pi()
+def _wave(offset: int) -> Callable[..., Any]:
+    """Compiled: sine (offset 0) or cosine (offset 1), the argument reduced as hardware does it.
+
+    Turns are the argument times float32(1 / 2pi), truncated to float32: large arguments are as wrong as on the GPU.
+    """
 
     @compiled
     def wave(x: Any) -> Any:
-        quarter = np.rint(x * 0.63661977236758134308)
-        rest = fma64(-quarter, third, fma64(-quarter, second, fma64(-quarter, first, x)))
+        turns = float64_of(bits_of_float64(x * _PER_TURN) & ~_LOW)
+        if abs(turns) < 2.0**-126:
+            turns = 0.0 * x
+        rest = turns - np.rint(turns)
+        quarter = np.rint(rest * 4.0)
+        angle = (rest - quarter * 0.25) * 6.283185307179586476925
         turn = (np.int64(quarter) + offset) & 3
-        square = rest * rest
-        value = _cos_part(square) if turn & 1 else rest * _sin_part(square)
+        square = angle * angle
+        value = _cos_part(square) if turn & 1 else angle * _sin_part(square)
         return -value if turn & 2 else value
 
     return wave
-
-
-def _parts_of_half_pi() -> tuple[float, float, float]:
-    """pi / 2 as a sum of three float64, the first two with 33 bits."""
-    # 2**119 * pi / 2, rounded.
-    scaled = 0xC90FDAA22168C234C4C6628B80DC1C
-    first = scaled >> 87 << 87
-    second = (scaled - first) >> 54 << 54
-    return math.ldexp(first, -119), math.ldexp(second, -119), math.ldexp(scaled - first - second, -119)
-
-
-_WAVES: dict[str, tuple[Callable[..., Any], np.ufunc]] = {
-    "sin": (_quarter_wave(0), np.sin),
-    "cos": (_quarter_wave(1), np.cos),
-}
-
-
-@cache
-def wave(name: str, ftz: bool = False) -> Operation:
-    """sin or cos of f32: `operation(a, out)`."""
-    scalar, exact = _WAVES[name]
-    load, finish = loader("f32", ftz), finisher("f32", ftz, False)
-    kernel = row_kernel(
-        f"{name}_approx_f32{'_ftz' * ftz}", compiled(lambda a: finish(np.float32(scalar(np.float64(load(a)))))), 1
-    )
-
-    def operation(a: Row, out: Row) -> None:
-        value = a.view(np.float32)
-        far = np.abs(value) > _REDUCIBLE
-        if not far.any():
-            kernel(a, out)
-            return
-        with np.errstate(all="ignore"):
-            wide = exact(value.astype(np.float64)).astype(np.float32).view(np.uint32)
-        kernel(a, out)
-        np.copyto(out, np.where(np.isfinite(value), wide, np.uint32(0x7FFF_FFFF)), where=far)
-
-    return operation
 
 
 _UNARY: dict[str, Callable[..., Any]] = {
     "ex2": exp2,
     "lg2": log2,
     "tanh": tanh,
+    "sin": _wave(0),
+    "cos": _wave(1),
     "rcp": compiled(lambda x: 1.0 / x),
     "sqrt": compiled(lambda x: np.sqrt(x)),
     "rsqrt": compiled(lambda x: 1.0 / np.sqrt(x)),
@@ -172,10 +147,8 @@ _UNARY: dict[str, Callable[..., Any]] = {
 @cache
 def approximate(name: str, kind: str = "f32", ftz: bool = False) -> Operation:
     """ex2, lg2, sin, cos, tanh, rcp, sqrt, rsqrt of f32, rcp and rsqrt of f64, ex2 and tanh of halves."""
-    if name in _WAVES:
-        return wave(name, ftz)
     if name not in _UNARY:
-        raise MisuseError(unknown("approximate function", name, (*_UNARY, *_WAVES)))
+        raise MisuseError(unknown("approximate function", name, _UNARY))
     scalar = _UNARY[name]
     key = f"{name}_approx_{kind}{'_ftz' * ftz}"
     if kind == "f64":
@@ -196,11 +169,23 @@ def approximate(name: str, kind: str = "f32", ftz: bool = False) -> Operation:
 
 def _double(scalar: Callable[..., Any], ftz: bool) -> Callable[..., Any]:
     """f64 forms; with ftz only the upper halves of input and result count."""
-    load, finish = loader("f64", ftz), finisher("f64", ftz, False)
-    upper = np.uint64(0xFFFF_FFFF_0000_0000)
-    if not ftz:
-        return compiled(lambda a: finish(scalar(load(a))))
-    return compiled(lambda a: finish(scalar(load(a & upper))) & upper)
+    load, nan = loader("f64", ftz), np.uint64(0x7FFF_FFFF_0000_0000)
+    upper, invalid = np.uint64(0xFFFF_FFFF_0000_0000), np.uint64(FORMATS["f64"].nan or 0)
+    flush = flusher("f64", True)
+
+    @compiled
+    def whole(a: Any) -> Any:
+        if is_nan64(a):
+            return a | QUIET
+        result = scalar(load(a))
+        return bits_of_float64(result) if result == result else invalid
+
+    @compiled
+    def gross(a: Any) -> Any:
+        result = scalar(load(a & upper))
+        return flush(bits_of_float64(result) & upper) if result == result else nan
+
+    return gross if ftz else whole
 
 
 @cache

@@ -132,13 +132,13 @@ def funnel_shift(direction: str, mode: str) -> Operation:
 
 @cache
 def extract_field(kind: str) -> Operation:
-    """bfe: `operation(a, position, length, out)`; both counts use their low 8 bits."""
+    """bfe: `operation(a, position, length, out)`; 32-bit forms use the low 8 bits of both counts, 64-bit ones all."""
     bits, signed = split(kind)[1], kind[0] == "s"
-    unsigned = UNSIGNED[bits]
+    unsigned, counted = UNSIGNED[bits], np.uint32(0xFF if bits == 32 else 0xFFFF_FFFF)
 
     @compiled
     def scalar(a: Any, position: Any, length: Any) -> Any:
-        start, count = np.int64(position & np.uint32(0xFF)), np.int64(length & np.uint32(0xFF))
+        start, count = np.int64(position & counted), np.int64(length & counted)
         if count == 0:
             return unsigned(0)
         last: Any = min(start + count - 1, bits - 1)
@@ -157,12 +157,12 @@ def extract_field(kind: str) -> Operation:
 
 @cache
 def insert_field(bits: int) -> Operation:
-    """bfi: `operation(a, b, position, length, out)`: the low bits of a over b."""
-    unsigned = UNSIGNED[bits]
+    """bfi: `operation(a, b, position, length, out)`: the low bits of a over b; counts as of bfe."""
+    unsigned, counted = UNSIGNED[bits], np.uint32(0xFF if bits == 32 else 0xFFFF_FFFF)
 
     @compiled
     def scalar(a: Any, b: Any, position: Any, length: Any) -> Any:
-        start, count = np.int64(position & np.uint32(0xFF)), np.int64(length & np.uint32(0xFF))
+        start, count = np.int64(position & counted), np.int64(length & counted)
         if start >= bits or count == 0:
             return b
         ones = unsigned(~unsigned(0))
@@ -233,7 +233,9 @@ def find_nth_set() -> Operation:
 
     @compiled
     def scalar(mask: Any, base: Any, offset: Any) -> Any:
-        n, place = np.int32(offset), np.int64(base & np.uint32(31))
+        n, place = np.int32(offset), np.int64(np.uint32(base))
+        if place >= 32:
+            return np.uint32(0xFFFFFFFF)
         step = 1 if n >= 0 else -1
         left = abs(np.int64(n))
         if left == 0:

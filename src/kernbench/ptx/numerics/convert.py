@@ -7,72 +7,75 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.floats import finisher, flusher, loader
-from kernbench.ptx.numerics.half import float32_to_half, half_to_float32
-from kernbench.ptx.numerics.integer import number, split
+from kernbench.ptx.numerics.floats import QUIET, finisher, is_nan64, loader
+from kernbench.ptx.numerics.half import float32_to_half, float64_to_half, half_to_float32
+from kernbench.ptx.numerics.integer import UNSIGNED, number, split
 from kernbench.ptx.numerics.loops import Operation, row_kernel
 from kernbench.ptx.numerics.scalar import (
     FORMATS,
     compiled,
+    float64_of,
+    integral,
     narrower,
+    saturating_integer,
 )
 
 Scalar = Callable[..., Any]
 FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
+INTEGRAL = ("rni", "rzi", "rmi", "rpi")
 INTEGERS = tuple(f"{letter}{bits}" for letter in "usb" for bits in (8, 16, 32, 64))
 
 
 @cache
 def read_as_float64(kind: str, ftz: bool = False) -> Scalar:
-    """Compiled: bits of a scalar float type -> float64."""
-    if kind in ("f16", "bf16"):
-        load = half_to_float32(kind, ftz)
-        return compiled(lambda bits: np.float64(load(bits)))
-    load = loader("f64" if kind == "f64" else "f32", ftz and kind != "f64")
+    """Compiled: bits of a scalar float type -> float64; `ftz` flushes subnormals."""
+    load = _load(kind, ftz)
     return compiled(lambda bits: np.float64(load(bits)))
 
 
-_TO_INTEGRAL: dict[str, Scalar] = {
-    "rni": compiled(lambda value: np.rint(value)),
-    "rzi": compiled(lambda value: np.trunc(value)),
-    "rmi": compiled(lambda value: np.floor(value)),
-    "rpi": compiled(lambda value: np.ceil(value)),
-}
+@cache
+def _load(kind: str, ftz: bool) -> Scalar:
+    """Compiled: bits -> float32, or float64 for f64."""
+    if kind in ("f16", "bf16"):
+        return half_to_float32(kind, ftz)
+    return loader("f64" if kind == "f64" else "f32", ftz and kind != "f64")
 
 
 @cache
 def _integer_to_integer(to: str, source: str, sat: bool) -> Scalar:
     wide, result = number(source), number(to)
-    low, high = int(np.iinfo(result).min), int(np.iinfo(result).max)
-    low = max(low, int(np.iinfo(wide).min))
-    high = min(high, int(np.iinfo(wide).max))
+    low = max(int(np.iinfo(result).min), int(np.iinfo(wide).min))
+    high = min(int(np.iinfo(result).max), int(np.iinfo(wide).max))
     least, most = wide(low), wide(high)
-    if sat:
-        return compiled(lambda a: result(min(max(wide(a), least), most)))
-    return compiled(lambda a: result(wide(a)))
+
+    @compiled
+    def convert(a: Any) -> Any:
+        value = wide(a)
+        if sat and value > most:
+            return result(high)
+        if sat and value < least:
+            return result(low)
+        return result(value)
+
+    return convert
 
 
 @cache
 def _float_to_integer(to: str, source: str, rnd: str, ftz: bool) -> Scalar:
     """Clamps to the range; NaN gives 0, or the top bit alone where the source is f64 or the result has 64 bits."""
-    load, integral, result = read_as_float64(source, ftz), _TO_INTEGRAL[rnd], number(to)
-    bits, signed = split(to)[1], to[0] == "s"
-    least, most = int(np.iinfo(result).min), int(np.iinfo(result).max)
-    low, high = float(least), float(most + 1)
-    lowest, highest = result(least), result(most)
-    top_bit = source == "f64" or bits == 64
-    nan = lowest if top_bit and signed else result(1 << (bits - 1)) if top_bit else result(0)
+    kind = "f64" if source == "f64" else "f32"
+    load, to_integral, clamp = _load(source, ftz and source == "f32"), integral(kind, rnd), saturating_integer(to, kind)
+    bits, truncates = split(to)[1], rnd == "rzi"
+    if source != "f64" and bits != 64:
+        if truncates:
+            return compiled(lambda a: clamp(load(a)))
+        return compiled(lambda a: clamp(to_integral(load(a))))
+    nan, result = UNSIGNED[bits](1 << (bits - 1)), number(to)
 
     @compiled
     def convert(a: Any) -> Any:
-        value = integral(load(a))
-        if value != value:
-            return nan
-        if value >= high:
-            return highest
-        if value <= low:
-            return lowest
-        return result(value)
+        value = load(a)
+        return clamp(to_integral(value)) if value == value else result(nan)
 
     return convert
 
@@ -144,10 +147,8 @@ def _integer_to_f64(source: str, rnd: str) -> Scalar:
 @cache
 def _pack(to: str, rnd: str, ftz: bool, sat: bool, satfinite: bool, relu: bool) -> Scalar:
     """Compiled: float64 -> bits of a float type below it, rounded once, then `ftz`, `sat`, `relu` applied."""
-    narrow = narrower(to, rnd, satfinite)
-    form = FORMATS[to]
+    form, narrow = FORMATS[to], _narrow(to, rnd, satfinite)
     up = np.uint32(13 if to == "tf32" else 0)
-    nan, low13 = np.uint32(FORMATS["f32"].nan or 0), to == "tf32"
     least_normal, sign = np.uint32(1 << form.mantissa), np.uint32(1 << (form.bits - 1))
     body = np.uint32((1 << (form.bits - 1)) - 1)
     one = np.uint32(form.bias << form.mantissa)
@@ -161,49 +162,135 @@ def _pack(to: str, rnd: str, ftz: bool, sat: bool, satfinite: bool, relu: bool) 
             return np.uint32(0) if not value > 0.0 else min(code, one)
         if relu and value <= 0.0:
             return np.uint32(0)
-        if low13 and value != value:
-            return nan
         return np.uint32(code << up)
 
     return pack
 
 
-@cache
+def _narrow(to: str, rnd: str, satfinite: bool) -> Scalar:
+    """Compiled: float64 -> code; the quick ways of rounding to nearest where there are some."""
+    if rnd == "rn" and not satfinite and to in ("f16", "bf16"):
+        return float64_to_half(to)
+    if rnd == "rn" and to == "f32":
+        finish = finisher("f32", False, False)
+        return compiled(lambda value: finish(np.float32(value)))
+    return narrower(to, rnd, satfinite)
+
+
 def _float_to_float(to: str, source: str, rnd: str, ftz: bool, sat: bool, satfinite: bool, relu: bool) -> Scalar:
-    if rnd in _TO_INTEGRAL:
+    if rnd in INTEGRAL:
         return _round_to_integral(to, source, rnd, ftz, sat)
-    flushes = ftz and "f32" in (to, source)
-    load = read_as_float64(source, flushes)
     if to == "f64":
-        finish = finisher("f64", False, sat)
-        return compiled(lambda a: finish(load(a)))
-    if (
-        source in ("f32", "f16", "bf16")
-        and to in ("f16", "bf16")
-        and rnd in ("rn", "")
-        and not (sat or satfinite or relu)
-    ):
-        narrow = float32_to_half(to)
-        single = loader("f32", flushes) if source == "f32" else half_to_float32(source)
+        return _widen_to_f64(source, ftz, sat)
+    if to == "tf32":
+        return _to_tf32(rnd, satfinite, relu)
+    if to == source and not sat:
+        return _same(to, ftz)
+    # Only f32 flushes: as a source where the result is f32 too, as a result always.
+    flushes = ftz and to == "f32"
+    if to == "f32" and source in ("f16", "bf16") and not sat:
+        return _widen_to_f32(source, flushes)
+    if source != "f64" and to in ("f16", "bf16") and rnd in ("rn", "") and not (sat or satfinite or relu):
+        narrow, single = float32_to_half(to), _load(source, False)
         return compiled(lambda a: narrow(single(a)))
-    pack = _pack(to, rnd or "rn", flushes and to == "f32", sat, satfinite, relu)
-    if to == "f32" and source in ("f16", "bf16") and not (sat or flushes):
-        widen, finish = half_to_float32(source), finisher("f32", False, False)
-        return compiled(lambda a: finish(widen(a)))
-    if to == source == "f32" and not (sat or relu or satfinite):
-        flush = flusher("f32", flushes)
-        return compiled(lambda a: flush(a))
+    load, pack = read_as_float64(source), _pack(to, rnd or "rn", flushes, sat, satfinite, relu)
+    if source == "f64" and not sat:
+        return _narrow_from_f64(to, pack)
     return compiled(lambda a: pack(load(a)))
 
 
+def _same(kind: str, ftz: bool) -> Scalar:
+    """A type to itself: the bits as they are, or flushed with the canonical NaN."""
+    if not (ftz and kind == "f32"):
+        return compiled(lambda a: a)
+    load, finish = loader("f32", True), finisher("f32", True, False)
+    return compiled(lambda a: finish(load(a)))
+
+
+def _widen_to_f32(source: str, ftz: bool) -> Scalar:
+    """bf16 is a pure shift, NaN included, unless it flushes."""
+    widen, finish = half_to_float32(source), finisher("f32", ftz, False)
+    if source == "bf16" and not ftz:
+        return compiled(lambda a: np.uint32(np.uint32(a) << np.uint32(16)))
+    return compiled(lambda a: finish(widen(a)))
+
+
+@cache
+def _widen_to_f64(source: str, ftz: bool, sat: bool) -> Scalar:
+    """A NaN keeps sign and payload, quieted; flushing f32 makes it canonical first."""
+    if source == "f64" and not sat:
+        return compiled(lambda a: a)
+    form, load = FORMATS[source], read_as_float64(source, ftz and source == "f32")
+    up, sign_up = np.uint64(52 - form.mantissa), np.uint64(64 - form.bits)
+    sign, payload = np.uint64(1 << 63), np.uint64((1 << form.mantissa) - 1)
+    quiet, canonical = np.uint64(0x7FF8_0000_0000_0000), ftz and source == "f32"
+    finish = finisher("f64", False, sat)
+
+    @compiled
+    def widen(a: Any) -> Any:
+        value = load(a)
+        if sat or value == value:
+            return finish(value)
+        if canonical:
+            return np.uint64(0x7FFF_FFFF_E000_0000)
+        bits = np.uint64(a)
+        return ((bits << sign_up) & sign) | quiet | ((bits & payload) << up)
+
+    return widen
+
+
+def _narrow_from_f64(to: str, pack: Scalar) -> Scalar:
+    """A NaN keeps sign and the upper bits of its payload, quieted."""
+    form = FORMATS[to]
+    down, sign_down = np.uint64(52 - form.mantissa), np.uint64(64 - form.bits)
+    sign, payload = np.uint64(1 << (form.bits - 1)), np.uint64((1 << form.mantissa) - 1)
+    quiet = np.uint64((form.infinity or 0) | 1 << (form.mantissa - 1))
+
+    @compiled
+    def narrow(a: Any) -> Any:
+        value = float64_of(a)
+        if value == value:
+            return np.uint32(pack(value))
+        return np.uint32(((a >> sign_down) & sign) | quiet | ((a >> down) & payload))
+
+    return narrow
+
+
+def _to_tf32(rnd: str, satfinite: bool, relu: bool) -> Scalar:
+    """rna works on the bits alone: a NaN is cut, and with satfinite it and infinity step back one place."""
+    pack, load = _pack("tf32", rnd, False, False, satfinite, relu), read_as_float64("f32")
+    if rnd != "rna":
+        return compiled(lambda a: pack(load(a)))
+    cut, step = np.uint32(0xFFFF_E000), np.uint32(0x2000 if satfinite else 0)
+
+    @compiled
+    def round_away(a: Any) -> Any:
+        if (a & np.uint32(0x7F80_0000)) == np.uint32(0x7F80_0000):
+            return np.uint32((a & cut) - step)
+        return np.uint32(pack(load(a)))
+
+    return round_away
+
+
 def _round_to_integral(to: str, source: str, rnd: str, ftz: bool, sat: bool) -> Scalar:
-    load, integral = read_as_float64(source, ftz), _TO_INTEGRAL[rnd]
+    kind = "f64" if source == "f64" else "f32"
+    load, to_integral = _load(source, ftz and source == "f32"), integral(kind, rnd)
     if to == "f64":
         finish = finisher("f64", False, sat)
-        return compiled(lambda a: finish(integral(load(a))))
-    # The nearest integer of a value may not fit a narrower type: it is then rounded as values are.
-    pack = _pack(to, "rn", ftz and to == "f32", sat, False, False)
-    return compiled(lambda a: pack(integral(load(a))))
+
+        @compiled
+        def double(a: Any) -> Any:
+            if not sat and is_nan64(a):
+                return a | QUIET
+            return finish(np.float64(to_integral(load(a))))
+
+        return double
+    if to == "f32" and source != "f64":
+        finish = finisher("f32", ftz, sat)
+        return compiled(lambda a: finish(to_integral(load(a))))
+    # The integral value may not fit a narrower type: it is then rounded as values are.
+    pack = _pack(to, "rn", False, sat, False, False)
+    return compiled(lambda a: pack(np.float64(to_integral(load(a)))))
 
 
 def _to_bits(to: str, rnd: str, source: str, sat: bool) -> Scalar:

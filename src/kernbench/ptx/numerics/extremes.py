@@ -4,10 +4,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from kernbench.ptx.numerics.integer import SIGNED, UNSIGNED
-from kernbench.ptx.numerics.loops import Operation, Row, row_kernel
+from kernbench.ptx.numerics.loops import Operation, row_kernel
 from kernbench.ptx.numerics.scalar import FORMATS, compiled
 
 
@@ -37,7 +35,7 @@ def _pick(name: str, kind: str, nan: bool) -> Callable[..., Any]:
     body = unsigned((1 << (form.bits - 1)) - 1)
     infinity, canonical = unsigned(form.infinity or 0), unsigned(form.nan or 0)
     sign_shift = signed(form.bits - 1)
-    less = name == "min"
+    less, passes_on, quiet = name == "min", kind == "f64", unsigned(1 << (form.mantissa - 1))
 
     @compiled
     def order(bits: Any) -> Any:
@@ -52,7 +50,9 @@ def _pick(name: str, kind: str, nan: bool) -> Callable[..., Any]:
             return canonical if a_nan | b_nan else result
         result = b if a_nan else result
         result = a if b_nan else result
-        return canonical if a_nan & b_nan else result
+        if a_nan & b_nan:
+            return unsigned(b | quiet) if passes_on else canonical
+        return result
 
     return pick
 
@@ -93,18 +93,17 @@ def extreme(
 
 @cache
 def sign_operation(name: str, kind: str, ftz: bool = False) -> Operation:
-    """abs or neg: `operation(a, out)`; only the sign bit changes (a NaN keeps its payload)."""
+    """abs or neg: `operation(a, out)`; a NaN becomes the canonical one, in f64 it is quieted and keeps its sign."""
     form = FORMATS[kind]
     unsigned = UNSIGNED[form.bits]
-    ufunc = np.bitwise_and if name == "abs" else np.bitwise_xor
-    mask = unsigned((1 << (form.bits - 1)) - 1 if name == "abs" else 1 << (form.bits - 1))
-    if ftz:
-        prepare = _input(kind, True, False)
-        absolute = name == "abs"
-        flip = compiled(lambda a: unsigned(prepare(a) & mask) if absolute else unsigned(prepare(a) ^ mask))
-        return row_kernel(f"{name}_{kind}_ftz", flip, 1)
+    body, sign = unsigned((1 << (form.bits - 1)) - 1), unsigned(1 << (form.bits - 1))
+    infinity, nan, quiet = unsigned(form.infinity or 0), unsigned(form.nan or 0), unsigned(1 << (form.mantissa - 1))
+    prepare, absolute, passes_on = _input(kind, ftz, False), name == "abs", kind == "f64"
 
-    def operation(a: Row, out: Row) -> None:
-        ufunc(a, mask, out=out)
+    @compiled
+    def scalar(a: Any) -> Any:
+        if unsigned(a & body) > infinity:
+            return unsigned(a | quiet) if passes_on else nan
+        return unsigned(prepare(a) & body) if absolute else unsigned(prepare(a) ^ sign)
 
-    return operation
+    return row_kernel(f"{name}_{kind}{'_ftz' * ftz}", scalar, 1)

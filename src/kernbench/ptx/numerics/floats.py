@@ -171,9 +171,66 @@ def _core(name: str, kind: str, rnd: str) -> Scalar:
     return (_directed_f32 if kind == "f32" else _directed_f64)(name, rnd)
 
 
+QUIET = np.uint64(1 << 51)
+
+
+@compiled
+def is_nan64(bits: Any) -> Any:
+    """Whether bits of an f64 are a NaN."""
+    return (bits & np.uint64((1 << 63) - 1)) > np.uint64(0x7FF0_0000_0000_0000)
+
+
+@compiled
+def _passed_on(bits: Any, first: Any, second: Any, third: Any) -> Any:
+    """A NaN result of f64: the first of three operands that is a NaN, quieted; else the NaN of an invalid operation."""
+    if not is_nan64(bits):
+        return bits
+    if is_nan64(first):
+        return first | QUIET
+    if is_nan64(second):
+        return second | QUIET
+    if is_nan64(third):
+        return third | QUIET
+    return _INVALID
+
+
+_INVALID = np.uint64(FORMATS["f64"].nan or 0)
+
+
+def _double_arithmetic(name: str, rnd: str) -> Scalar:
+    """Of several NaN operands the second goes before the third before the first; in a quotient the first."""
+    core = _core(name, "f64", rnd)
+    result = compiled(lambda value: bits_of_float64(value))
+    if ARITY[name] == 1:
+        return compiled(lambda a: _passed_on(result(core(float64_of(a))), a, a, a))
+    if ARITY[name] == 3:
+        return compiled(lambda a, b, c: _passed_on(result(core(float64_of(a), float64_of(b), float64_of(c))), b, c, a))
+    first = name == "div"
+    return compiled(
+        lambda a, b: _passed_on(result(core(float64_of(a), float64_of(b))), a if first else b, b if first else a, a)
+    )
+
+
+def _flushed_quotient(core: Scalar) -> Scalar:
+    """A quotient of f32 that is subnormal before it is rounded counts as subnormal."""
+    least, zero = np.float64(2.0**-126), np.float32(0.0)
+
+    @compiled
+    def quotient(a: Any, b: Any) -> Any:
+        exact = np.float64(a) / np.float64(b)
+        result = core(a, b)
+        return result * zero if abs(exact) < least else result
+
+    return quotient
+
+
 def scalar_arithmetic(name: str, kind: str, rnd: str, ftz: bool, sat: bool) -> Scalar:
     """Compiled: bits of the operands -> bits of the result."""
+    if kind == "f64":
+        return _double_arithmetic(name, rnd)
     core, load, finish = _core(name, kind, rnd), loader(kind, ftz), finisher(kind, ftz, sat)
+    if name == "div" and ftz:
+        core = _flushed_quotient(core)
     shapes: dict[int, Scalar] = {
         1: lambda a: finish(core(load(a))),
         2: lambda a, b: finish(core(load(a), load(b))),

@@ -80,7 +80,7 @@ def _product24(kind: str, part: str) -> Callable[..., Any]:
     signed = kind[0] == "s"
     shift = np.int64(16 if part == "hi" else 0)
     if signed:
-        low24 = compiled(lambda a: np.int64(np.int32(a) << np.int32(8)) >> np.int64(8))
+        low24 = compiled(lambda a: np.int64(np.int32(np.uint32(a) << np.uint32(8))) >> np.int64(8))
     else:
         low24 = compiled(lambda a: np.int64(np.uint32(a) & np.uint32(0xFFFFFF)))
     return compiled(lambda a, b: np.uint32((low24(a) * low24(b)) >> shift))

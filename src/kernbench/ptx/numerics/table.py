@@ -42,7 +42,7 @@ def _float_arithmetic(name: str) -> Factory:
 
         def of_lane(kind: str) -> Operation:
             if kind in ("f16", "bf16"):
-                return half.arithmetic(name, kind, ftz, sat, relu, "oob" in mods)
+                return half.arithmetic(name, kind, ftz, sat, relu)
             return floats.arithmetic(name, kind, rnd, ftz, sat)
 
         operation = _spread(mods["type"], of_lane)

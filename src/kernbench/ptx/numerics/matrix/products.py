@@ -1,0 +1,197 @@
+"""Products of matrices as the tensor core makes them, bit for bit as an H200 was seen to.
+
+With an f32 or f16 accumulator all products of an instruction and C are added at once: every term is cut (toward zero)
+to a multiple of 2**(e - 25), e the largest exponent among the terms, the cut terms are added exactly, and the sum is
+cut to f32 (rounded to nearest for f16). Exponents of products are sums of the operands', subnormals at the least
+exponent. f64 is a chain of fused steps; integers are exact, modulo 2**32 or saturated.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numba import njit
+
+from kernbench.common.errors import MisuseError, unknown
+from kernbench.ptx.numerics.half import float64_to_half
+from kernbench.ptx.numerics.loops import row_kernel
+from kernbench.ptx.numerics.scalar import bits_of_float32, bits_of_float64, compiled, float64_of, fma64
+
+Bits = Any
+Kinds = tuple[str, str, str, str]
+_SMALL = {
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+    "e3m2": ml_dtypes.float6_e3m2fn,
+    "e2m3": ml_dtypes.float6_e2m3fn,
+    "e2m1": ml_dtypes.float4_e2m1fn,
+}
+# The exponent that subnormals of a type count with.
+_LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126}
+
+
+def values(bits: Bits, kind: str) -> Bits:
+    """float64 of the elements."""
+    if kind == "f16":
+        return bits.view(np.float16).astype(np.float64)
+    if kind == "bf16":
+        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    if kind in ("tf32", "f32"):
+        kept = bits & np.uint32(0xFFFF_E000) if kind == "tf32" else bits
+        return kept.view(np.float32).astype(np.float64)
+    if kind == "f64":
+        return bits.view(np.float64)
+    if kind in _SMALL:
+        mask = {"e4m3": 0xFF, "e5m2": 0xFF, "e2m1": 0x0F}.get(kind, 0x3F)
+        return (bits & np.uint8(mask)).view(_SMALL[kind]).astype(np.float64)
+    return _integers(bits, kind).astype(np.float64)
+
+
+def _integers(bits: Bits, kind: str) -> Bits:
+    if kind in ("u8", "u4", "b1"):
+        return bits
+    return bits.view(np.int8) if kind == "s8" else (((bits ^ np.uint8(8)).astype(np.int8)) - np.int8(8))
+
+
+def exponents(value: Bits, least: int) -> Bits:
+    """Exponent of each value, at least `least`; infinities and NaN have 1024, a zero one below all."""
+    upper = (value.view(np.uint64) >> np.uint64(52)).astype(np.int32) & np.int32(0x7FF)
+    return np.where(upper == 0, np.int32(-10000), np.maximum(upper - np.int32(1023), np.int32(least)))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _aligned_sums(a: Bits, b: Bits, c: Bits, ea: Bits, eb: Bits, ec: Bits, out: Bits) -> None:
+    """out = the exact sum of terms cut to 2**(e - 25), as float64 [warps, m, n]."""
+    warps, m, k = a.shape
+    n = b.shape[2]
+    top = np.empty(n, np.int32)
+    unit = np.empty(n, np.float64)
+    total = np.empty(n, np.float64)
+    for w in range(warps):
+        for i in range(m):
+            for j in range(n):
+                top[j] = ec[w, i, j]
+            for step in range(k):
+                for j in range(n):
+                    exponent = np.int32(ea[w, i, step] + eb[w, step, j])
+                    top[j] = exponent if exponent > top[j] else top[j]
+            for j in range(n):
+                unit[j] = float64_of(np.uint64(min(max(25 - top[j], -1000), 1000) + 1023) << np.uint64(52))
+                total[j] = np.trunc(c[w, i, j] * unit[j])
+            for step in range(k):
+                for j in range(n):
+                    total[j] += np.trunc(a[w, i, step] * b[w, step, j] * unit[j])
+            for j in range(n):
+                out[w, i, j] = total[j] / unit[j]
+
+
+@njit(cache=True, nogil=True)
+def _cut_to_f32(sums: Bits, out: Bits) -> None:
+    """float64 cut toward zero to f32 bits; a zero is +0, a NaN the canonical one."""
+    low = np.uint64((1 << 29) - 1)
+    for i in range(sums.size):
+        value = sums[i]
+        if value != value:
+            out[i] = np.uint32(0x7FFF_FFFF)
+        elif abs(value) < 2.0**-126:
+            kept = np.trunc(value * 2.0**149)
+            out[i] = np.uint32(np.int64(abs(kept))) | (np.uint32(0x8000_0000) if kept < 0.0 else np.uint32(0))
+        else:
+            out[i] = bits_of_float32(np.float32(float64_of(bits_of_float64(value) & ~low)))
+
+
+@cache
+def _to_f16() -> Callable[..., Any]:
+    convert = float64_to_half("f16")
+    return row_kernel("mma_to_f16", compiled(lambda value: convert(value + 0.0)), 1)
+
+
+@njit(cache=True, nogil=True)
+def _double(a: Bits, b: Bits, c: Bits, out: Bits) -> None:
+    for w in range(a.shape[0]):
+        for i in range(a.shape[1]):
+            for j in range(b.shape[2]):
+                total = c[w, i, j]
+                for step in range(a.shape[2]):
+                    total = fma64(a[w, i, step], b[w, step, j], total)
+                out[w, i, j] = total
+
+
+def _fused(a: Bits, b: Bits, c: Bits, least: int, c_least: int) -> Bits:
+    """The aligned sums of float64 operands and addend."""
+    out = np.empty(c.shape, np.float64)
+    a, b, c = (np.ascontiguousarray(x) for x in (a, b, c))
+    _aligned_sums(a, b, c, exponents(a, least), exponents(b, least), exponents(c, c_least), out)
+    return out
+
+
+def _finish(sums: Bits, kind: str) -> Bits:
+    out = np.empty(sums.shape, np.uint32 if kind == "f32" else np.uint16)
+    (_cut_to_f32 if kind == "f32" else _to_f16())(sums.ravel(), out.ravel())
+    return out
+
+
+def _halves(a: Bits, b: Bits, c: Bits, kinds: Kinds, **_: bool) -> Bits:
+    to, kind, _other, addend = kinds
+    sums = _fused(values(a, kind), values(b, kind), values(c, addend), *_least(kind, addend))
+    return _finish(sums, to)
+
+
+def _least(kind: str, addend: str) -> tuple[int, int]:
+    return _LEAST_EXPONENT[kind], -14 if addend == "f16" else -126
+
+
+def _small(a: Bits, b: Bits, c: Bits, kinds: Kinds, **_: bool) -> Bits:
+    """8-bit floats as sm_90 multiplies them: unpacked to f16, two halves of k one after the other, then added to C."""
+    to, a_kind, b_kind, addend = kinds
+    x, y = values(a, a_kind), values(b, b_kind)
+    partial = np.zeros(c.shape, np.float64)
+    for first in (0, 2):
+        chosen = np.flatnonzero(np.arange(x.shape[2]) % 4 // 2 == first // 2)
+        sums = _fused(x[:, :, chosen], y[:, chosen], partial, -14, -126)
+        partial = _finish(sums, "f32").view(np.float32).astype(np.float64)
+    total = (values(c, addend).astype(np.float32) + partial.astype(np.float32)).astype(np.float32)
+    if to == "f16":
+        return _finish(values(c, addend) + partial, "f16")
+    bits = total.view(np.uint32)
+    bits[np.isnan(total)] = np.uint32(0x7FFF_FFFF)
+    return bits
+
+
+def _doubles(a: Bits, b: Bits, c: Bits, kinds: Kinds, **_: bool) -> Bits:
+    out = np.empty(c.shape, np.float64)
+    left, right, addend = (np.ascontiguousarray(x.view(np.float64)) for x in (a, b, c))
+    _double(left, right, addend, out)
+    return out.view(np.uint64)
+
+
+def _whole(a: Bits, b: Bits, c: Bits, kinds: Kinds, satfinite: bool = False, xor: bool = False) -> Bits:
+    """Integers: float64 holds every partial sum exactly."""
+    x, y = values(a, kinds[1]), values(b, kinds[2])
+    product = np.matmul(x, y)
+    if xor:
+        product = x.sum(axis=2)[:, :, None] + y.sum(axis=1)[:, None, :] - 2 * product
+    total = product.astype(np.int64) + c.view(np.int32)
+    if satfinite:
+        total = np.clip(total, -(1 << 31), (1 << 31) - 1)
+    return total.astype(np.int32).view(np.uint32)
+
+
+_KINDS: dict[str, Callable[..., Bits]] = {
+    **dict.fromkeys(("f16", "bf16", "tf32"), _halves),
+    **dict.fromkeys(_SMALL, _small),
+    "f64": _doubles,
+    **dict.fromkeys(("s8", "u8", "s4", "u4", "b1"), _whole),
+}
+
+
+def multiply(a: Bits, b: Bits, c: Bits, kinds: Kinds, satfinite: bool = False, xor: bool = False) -> Bits:
+    """D = A B + C over [warps, m, k], [warps, k, n], [warps, m, n] of element bits; `kinds` are those of D, A, B, C.
+
+    b1 operands: and.popc, or xor.popc with `xor`.
+    """
+    if kinds[1] not in _KINDS:
+        raise MisuseError(unknown("type of a matrix operand", kinds[1], _KINDS))
+    return _KINDS[kinds[1]](a, b, c, kinds, satfinite=satfinite, xor=xor)

@@ -1,0 +1,71 @@
+"""mma.sync and wmma.mma: fragments in, fragments out, all warps of a row in one go."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.numerics.matrix.fragments import from_fragments, to_fragments
+from kernbench.ptx.numerics.matrix.layout import (
+    LANES,
+    accumulator,
+    operand_a,
+    operand_b,
+    quad_accumulator,
+    quad_operand,
+    wmma,
+)
+from kernbench.ptx.numerics.matrix.products import multiply
+
+Rows = Sequence[Any]
+Kinds = tuple[str, str, str, str]
+
+
+def mma(
+    shape: str, kinds: Kinds, a: Rows, b: Rows, c: Rows, out: Rows, satfinite: bool = False, xor: bool = False
+) -> None:
+    """mma.sync.aligned.shape.row.col: `kinds` are the types of D, A, B, C; operands are rows, one for each register."""
+    left = from_fragments(a, operand_a(shape, kinds[1]), kinds[1])
+    right = from_fragments(b, operand_b(shape, kinds[2]), kinds[2])
+    addend = from_fragments(c, accumulator(shape), kinds[3])
+    to_fragments(multiply(left, right, addend, kinds, satfinite, xor), accumulator(shape), out)
+
+
+def mma_quads(majors: tuple[str, str], kinds: Kinds, a: Rows, b: Rows, c: Rows, out: Rows) -> None:
+    """mma.m8n8k4 of f16: the four matrices of a warp, each held by lanes 4q..4q+3 and 16+4q..16+4q+3."""
+    layouts = quad_operand("a", majors[0]), quad_operand("b", majors[1]), quad_accumulator(kinds[3])
+    results = [row.reshape(-1, LANES) for row in out]
+    for quad in range(4):
+        lanes = np.r_[4 * quad : 4 * quad + 4, 16 + 4 * quad : 20 + 4 * quad]
+        left, right, addend = (
+            _from_quad(rows, layout, kind, lanes)
+            for rows, layout, kind in zip((a, b, c), layouts, (kinds[1], kinds[2], kinds[3]), strict=True)
+        )
+        _to_quad(multiply(left, right, addend, kinds), quad_accumulator(kinds[0]), lanes, results)
+
+
+def _from_quad(rows: Rows, layout: Any, kind: str, lanes: Any) -> Any:
+    words = np.stack([np.asarray(row).reshape(-1, LANES)[:, lanes] for row in rows], axis=-1)
+    width = 16 if kind == "f16" else 32
+    elements = words.view(np.dtype(f"uint{width}")).reshape(len(words), -1)
+    matrix = np.empty((len(words), layout.shape[0] * layout.shape[1]), elements.dtype)
+    matrix[:, (layout.rows[lanes] * layout.shape[1] + layout.columns[lanes]).ravel()] = elements
+    return matrix.reshape(-1, *layout.shape)
+
+
+def _to_quad(matrix: Any, layout: Any, lanes: Any, out: Rows) -> None:
+    places = (layout.rows[lanes] * layout.shape[1] + layout.columns[lanes]).ravel()
+    elements = np.ascontiguousarray(matrix.reshape(len(matrix), -1)[:, places])
+    words = elements.view(np.uint32).reshape(len(matrix), 8, len(out))
+    for place, row in enumerate(out):
+        row[:, lanes] = words[:, :, place]
+
+
+def wmma_mma(
+    shape: str, kinds: Kinds, a: Rows, b: Rows, c: Rows, out: Rows, satfinite: bool = False, xor: bool = False
+) -> None:
+    """wmma.mma on fragments in our own order (`layout.wmma`)."""
+    left = from_fragments(a, wmma(shape, "a", kinds[1]), kinds[1])
+    right = from_fragments(b, wmma(shape, "b", kinds[2]), kinds[2])
+    addend = from_fragments(c, wmma(shape, "c", kinds[3]), kinds[3])
+    to_fragments(multiply(left, right, addend, kinds, satfinite, xor), wmma(shape, "c", kinds[0]), out)
