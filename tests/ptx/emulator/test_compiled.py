@@ -189,7 +189,10 @@ def test_long_division_and_double(bench, rng):
     b = rng.integers(-(10**6), 10**6, 200)
     b[::17] = 0
     run = bench.run("long_division", 2, 128, a, b, bench.empty(200, "i8"), bench.empty(200, "f8", "root"), 200)
-    expected = [0 if q == 0 else int(abs(int(p)) // abs(int(q))) * (1 if (p < 0) == (q < 0) else -1) for p, q in zip(a, b, strict=True)]
+    expected = [
+        0 if q == 0 else int(abs(int(p)) // abs(int(q))) * (1 if (p < 0) == (q < 0) else -1)
+        for p, q in zip(a, b, strict=True)
+    ]
     assert run.outputs["out"].tolist() == expected
     assert np.allclose(run.outputs["root"], np.sqrt(abs(a)) + np.exp(np.arange(200) % 10), rtol=1e-14)
 

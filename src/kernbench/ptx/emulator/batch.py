@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.copies import Copies
 from kernbench.ptx.emulator.fragment import Fragment, Frame
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask, from_mask
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, views
@@ -47,6 +48,7 @@ class Batch:
         shared, local = self._make_shared(), self._make_local()
         self.checks = launch.checks.batch(self) if launch.checks is not None else None
         self.port = Port(self, launch.arena, shared, local, self.checks)
+        self.copies = Copies(self)
         self.scheduler = Scheduler(self, launch.program, launch.meter)
         everybody = from_mask(self.alive)
         assert everybody is not None

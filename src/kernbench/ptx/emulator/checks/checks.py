@@ -219,6 +219,17 @@ class BatchChecks:
         hint = "name the source lanes in the mask and let them run the shuffle too"
         self._reporter.add("inactive-lane", site, message, hint, count)
 
+    def whole_warps(self, window: Any, mask: Mask, site: Site) -> None:
+        """An instruction that whole warps must run together."""
+        rows = mask.reshape(-1, WARP)
+        alive = self._batch.alive.reshape(-1, WARP)[window.warps]
+        parted = rows.any(axis=1) & (alive & ~rows).any(axis=1)
+        if parted.any():
+            who = thread_name(self._batch, int(window.lane_numbers[int(np.argmax((parted[:, None] & rows).reshape(-1)))]))
+            message = f"{who} runs this without the rest of its warp, which must run it together"
+            hint = "move the instruction out of the branch"
+            self._reporter.add("warp-mask", site, message, hint, int(np.count_nonzero(parted)))
+
     def aligned(self, fragment: Any, site: Site) -> None:
         """An aligned barrier is reached by part of a warp: the rest of it went elsewhere."""
         warps = fragment.window.warps

@@ -30,7 +30,7 @@ class MemoryReporter:
             if not count:
                 continue
             address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
-            who = thread_name(batch, int(spot.window.lane_numbers[position]))
+            who = thread_name(batch, int(spot.lanes[position]))
             if kind == "race":
                 self._race(batch, space, site, what, address, who, count, int(report[len(access.CODES), 0]))
             else:

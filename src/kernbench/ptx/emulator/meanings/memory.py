@@ -55,13 +55,15 @@ def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[
     space, slot, offset = space_name(d, address), address.slot, np.uint64(address.offset)
     row_numbers = np.array(rows, np.int64)
     site, strong = d.site, d.mod("sem") in _STRONG
-    order = d.mod("sem") in ("acquire", "release")
+    order, loads = d.mod("sem") in ("acquire", "release"), what == "load"
 
     def general(window: Window, mask: Mask | None) -> None:
         batch = window.batch
         if strong and batch.checks is not None:
             batch.checks.synchronise(what, space, window, slot, offset, mask, order)
-        getattr(batch.port, what)(space, window, slot, offset, bank, row_numbers, mask, site, strong)
+        port = batch.port
+        access = port.load if loads else port.store
+        access(space, port.addresses(window, slot), window.lane_numbers, offset, bank, row_numbers, mask, site, strong)
 
     return action(general)
 
@@ -119,7 +121,8 @@ def _atomic_step(d: Decoding, address: AddressSlot, bank: str, rows: tuple[int, 
         batch = window.batch
         if batch.checks is not None:
             batch.checks.synchronise("atomic", space, window, slot, offset, mask, order)
-        batch.port.atomic(space, window, slot, offset, bank, rows, operation, mask, site)
+        addresses = batch.port.addresses(window, slot)
+        batch.port.atomic(space, addresses, window.lane_numbers, offset, bank, rows, operation, mask, site)
 
     return action(general)
 

@@ -261,6 +261,38 @@ def checked_store(
 
 
 @njit(cache=True, nogil=True)
+def announce_store(
+    state: Any,
+    addresses: Any,
+    size: Any,
+    origins: Any,
+    span: Any,
+    lanes: Any,
+    mask: Any,
+    report: Any,
+    cells: Any,
+    clocks: Any,
+    known: Any,
+    known_rows: Any,
+    identity: Any,
+    site: Any,
+    strong: Any,
+) -> Any:
+    """A write to shared memory that will happen some time: races with it are counted, nothing is written."""
+    masked = mask.size > 0
+    for i in range(lanes.size):
+        if masked and not mask[i]:
+            continue
+        place = addresses[i]
+        if (place & (span - np.uint64(1))) or place > size - span:
+            continue
+        place += origins[lanes[i]]
+        if state[place]:
+            note_write(place, span, lanes[i], i, False, cells, clocks, known, known_rows, identity, site, strong, report)
+    return _total(report)
+
+
+@njit(cache=True, nogil=True)
 def survey_spaces(addresses: Any, offset: Any, mask: Any, codes: Any) -> Any:
     """The space of each generic address in `codes` (0 global, 1 local, 2 shared), and how many lanes are in each."""
     masked = mask.size > 0

@@ -55,9 +55,9 @@ class Checker(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spot:
-    """An access that went wrong: where each position pointed, and how wide it is."""
+    """An access that went wrong: each position's lane, where it pointed, and how wide it is."""
 
-    window: Window
+    lanes: Array
     addresses: Array
     offset: int
     nbytes: int
@@ -113,8 +113,8 @@ class Port:
     def load(
         self,
         space: str,
-        window: Window,
-        address: int,
+        addresses: Array,
+        lanes: Array,
         offset: Any,
         bank: str,
         rows: Array,
@@ -122,26 +122,25 @@ class Port:
         site: Site,
         strong: bool = False,
     ) -> None:
-        """Read one element a row from each active lane's address into registers."""
-        addresses = self.addresses(window, address)
+        """Read one element a row from each active position's address into the registers of its lane."""
         registers = self._batch.banks[bank]
         for part, base, active in self.parts(space, addresses, offset, mask):
             memory = part.words[registers.itemsize]
             place = (addresses, offset, np.uint64(base), np.uint64(part.size), part.origins)
-            lanes = (registers, rows, window.lane_numbers, _NO_MASK if active is None else active, self._report)
+            where = (registers, rows, lanes, _NO_MASK if active is None else active, self._report)
             if self._checker is None:
-                trouble = access.load(memory, *place, *lanes)
+                trouble = access.load(memory, *place, *where)
             else:
                 more = self._checker.arguments(part, site, strong)
-                trouble = access.checked_load(memory, part.state[registers.itemsize], *place, *lanes, *more)
+                trouble = access.checked_load(memory, part.state[registers.itemsize], *place, *where, *more)
             if trouble:
-                self._tell(part, site, "load", Spot(window, addresses, int(offset), registers.itemsize * rows.size))
+                self._tell(part, site, "load", Spot(lanes, addresses, int(offset), registers.itemsize * rows.size))
 
     def store(
         self,
         space: str,
-        window: Window,
-        address: int,
+        addresses: Array,
+        lanes: Array,
         offset: Any,
         bank: str,
         rows: Array,
@@ -149,27 +148,39 @@ class Port:
         site: Site,
         strong: bool = False,
     ) -> None:
-        """Write one element a row to each active lane's address from registers."""
-        addresses = self.addresses(window, address)
+        """Write one element a row to each active position's address from the registers of its lane."""
         registers = self._batch.banks[bank]
         self.changes += 1
         for part, base, active in self.parts(space, addresses, offset, mask):
             memory = part.words[registers.itemsize]
             place = (part.dirty, addresses, offset, np.uint64(base), np.uint64(part.size), part.origins)
-            lanes = (registers, rows, window.lane_numbers, _NO_MASK if active is None else active, self._report)
+            where = (registers, rows, lanes, _NO_MASK if active is None else active, self._report)
             if self._checker is None:
-                trouble = access.store(memory, *place, *lanes)
+                trouble = access.store(memory, *place, *where)
             else:
                 more = self._checker.arguments(part, site, strong)
-                trouble = access.checked_store(memory, part.state[registers.itemsize], *place, *lanes, *more)
+                trouble = access.checked_store(memory, part.state[registers.itemsize], *place, *where, *more)
             if trouble:
-                self._tell(part, site, "store", Spot(window, addresses, int(offset), registers.itemsize * rows.size))
+                self._tell(part, site, "store", Spot(lanes, addresses, int(offset), registers.itemsize * rows.size))
+
+    def announce(self, addresses: Array, lanes: Array, nbytes: int, mask: Mask | None, site: Site) -> None:
+        """An asynchronous write to shared memory may happen from now on: check what it may run into."""
+        if self._checker is None:
+            return
+        part = self.space("shared")
+        more = self._checker.arguments(part, site, False)
+        active = _NO_MASK if mask is None else mask
+        trouble = access.announce_store(
+            part.state[1], addresses, np.uint64(part.size), part.origins, np.uint64(nbytes), lanes, active, self._report, *more
+        )
+        if trouble:
+            self._tell(part, site, "store", Spot(lanes, addresses, 0, nbytes))
 
     def atomic(
         self,
         space: str,
-        window: Window,
-        address: int,
+        addresses: Array,
+        lanes: Array,
         offset: Any,
         bank: str,
         rows: tuple[int, int, int],
@@ -178,19 +189,18 @@ class Port:
         site: Site,
     ) -> None:
         """Read, change and write each active lane's word; rows are the old value's (or -1), b's and c's."""
-        addresses = self.addresses(window, address)
         registers = self._batch.banks[bank]
         for part, base, active in self.parts(space, addresses, offset, mask):
             memory, state = part.words[registers.itemsize], part.state[registers.itemsize]
             place = (part.dirty, addresses, offset, np.uint64(base), np.uint64(part.size), part.origins)
-            lanes = (window.lane_numbers, _NO_MASK if active is None else active)
+            where = (lanes, _NO_MASK if active is None else active)
             checked = self._checker is not None
             more = self._arguments(part, site)
             self.changes += atomic(
-                memory, state, *place, registers, *rows, *lanes, operation, self._report, checked, *more[:-1]
+                memory, state, *place, registers, *rows, *where, operation, self._report, checked, *more[:-1]
             )
             if self._report[: len(access.CODES), 0].any():
-                self._tell(part, site, "atomic", Spot(window, addresses, int(offset), registers.itemsize))
+                self._tell(part, site, "atomic", Spot(lanes, addresses, int(offset), registers.itemsize))
 
     def _arguments(self, part: Space, site: Site) -> tuple[Any, ...]:
         if self._checker is not None:

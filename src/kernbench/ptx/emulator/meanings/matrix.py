@@ -1,0 +1,125 @@
+"""Matrix fragments: loads and stores of 8x8 matrices by a warp, transposition, and multiply-accumulate."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes import WARP, Mask
+from kernbench.ptx.emulator.memory.port import space_of
+from kernbench.ptx.emulator.operands import Decoding
+from kernbench.ptx.emulator.steps import Step, action
+from kernbench.ptx.emulator.window import Window
+
+_LANE = np.arange(WARP)
+
+
+def _from_lanes(row: Array, lanes: Array) -> Array:
+    """For each position, the value of another lane of its warp."""
+    return np.ascontiguousarray(row.reshape(-1, WARP)[:, lanes]).reshape(-1)
+
+
+def _tile(values: Array, size: int) -> Array:
+    return np.tile(values, size // WARP)
+
+
+def _whole_warps(window: Window, mask: Mask | None, site: Any) -> None:
+    """Matrix instructions are run by all lanes of a warp together."""
+    if mask is not None and window.batch.checks is not None:
+        window.batch.checks.whole_warps(window, mask, site)
+
+
+def _moves(d: Decoding, count: int) -> list[tuple[int, Array, Array]]:
+    """For each 32-bit register, or each half where transposed: register, lane that gives the row's address, offset."""
+    moves = []
+    for matrix in range(count):
+        if not d.has("trans"):
+            moves.append((matrix, 8 * matrix + _LANE // 4, 4 * (_LANE % 4)))
+            continue
+        for half in (0, 1):
+            moves.append((matrix, 8 * matrix + 2 * (_LANE % 4) + half, 2 * (_LANE // 4)))
+    return moves
+
+
+def _plain_shape(d: Decoding) -> None:
+    if d.mod("shape") != "m8n8" or d.mod("type") != "b16":
+        raise d.error(f"{d.instruction.name} is not emulated: only .m8n8 of .b16 is")
+
+
+def load_matrix(d: Decoding) -> Step:
+    """ldmatrix: lane 8j + i gives the address of row i of matrix j; each lane receives two elements of a matrix."""
+    _plain_shape(d)
+    index = d.position("p")
+    assert index is not None
+    address, targets = d.address(index), d.targets(0)
+    space = space_of(address.space or d.mod("space") or "shared")
+    d.traffic = ("shared", "read", 4 * len(targets))
+    moves = _moves(d, len(targets))
+    transposed, site = d.has("trans"), d.site
+    scratch = d.temporary("uint16" if transposed else "uint32")
+    bank, rows = d.bank_rows([scratch])
+    row = np.array(rows, np.int64)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        _whole_warps(window, mask, site)
+        port = window.batch.port
+        base = port.addresses(window, address.slot) + np.uint64(address.offset)
+        results: dict[int, Array] = {}
+        for number, lanes, offsets in moves:
+            places = _from_lanes(base, lanes) + _tile(offsets.astype(np.uint64), window.size)
+            port.load(space, places, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+            found = window.rows[scratch].astype(np.uint32)
+            results[number] = found if number not in results else results[number] | found << np.uint32(16)
+        for number, value in results.items():
+            window.put(targets[number], value, mask)
+
+    return action(general)
+
+
+def store_matrix(d: Decoding) -> Step:
+    """stmatrix: the other way round."""
+    _plain_shape(d)
+    address, sources = d.address(0), [d.register_slot(slot) for slot in d.sources(1)]
+    space = space_of(address.space or d.mod("space") or "shared")
+    d.traffic = ("shared", "written", 4 * len(sources))
+    moves = _moves(d, len(sources))
+    transposed, site = d.has("trans"), d.site
+    scratch = d.temporary("uint16" if transposed else "uint32")
+    bank, rows = d.bank_rows([scratch])
+    row = np.array(rows, np.int64)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        _whole_warps(window, mask, site)
+        port = window.batch.port
+        base = port.addresses(window, address.slot) + np.uint64(address.offset)
+        seen: set[int] = set()
+        for number, lanes, offsets in moves:
+            value = window.rows[sources[number]]
+            if transposed:
+                value = (value >> np.uint32(16 if number in seen else 0)).astype(np.uint16)
+            seen.add(number)
+            window.put(scratch, value, mask)
+            places = _from_lanes(base, lanes) + _tile(offsets.astype(np.uint64), window.size)
+            port.store(space, places, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+
+    return action(general)
+
+
+def move_matrix(d: Decoding) -> Step:
+    """movmatrix: an 8x8 matrix of 16-bit elements, transposed across the warp."""
+    source, target, site = d.row_slot(d.source(1)), d.target(0), d.site
+
+    def general(window: Window, mask: Mask | None) -> None:
+        _whole_warps(window, mask, site)
+        halves = np.ascontiguousarray(window.rows[source]).view(np.uint16).reshape(-1, 8, 8)
+        window.put(target, np.ascontiguousarray(halves.transpose(0, 2, 1)).reshape(-1).view(np.uint32), mask)
+
+    return action(general)
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
+    "ldmatrix": load_matrix,
+    "stmatrix": store_matrix,
+    "movmatrix": move_matrix,
+}
