@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from kernbench import machine, mesh
 from kernbench.bench import find, run_bench
-from kernbench.benches._attention_limits import Problem, limits
+from kernbench.benches._attention_limits import (
+    Problem,
+    every_partial,
+    limits,
+    on_line,
+    round_cycle,
+    rows_then_columns,
+    through_root,
+)
 from kernbench.timing import critical_path, graph, retime, time_recording
 from kernbench.timing.costs import gemm_ps, math_ps
 
@@ -344,15 +352,21 @@ def test_never_faster_than_physics(panel, ranks):
 
 def test_limits_are_those_of_the_papers():
     problem = Problem(1024, (1024,), 64, 8, 128, "f16", True, 8, 0)
-    found = limits(problem, REFERENCE, sends_partials=False)
+    found = limits(problem, REFERENCE, on_line(problem))
     pairs = 1024 * 1025 // 2
     assert found["compute"] == 2 * 64 * 128 * pairs * 1000 // (8 * 4096)
     assert found["exp"] == 64 * pairs * 1000 // (8 * 16)
     chunk = 2 * 128 * 8 * 128 * 2
     assert found["link"] == 7 * chunk * 1000 // 128
     assert found["latency"] == 7 * 20_000
-    decode = limits(Problem(1, (4096,) * 4, 64, 8, 128, "f16", True, 8, 1), REFERENCE, sends_partials=True)
-    assert decode["link"] == 7 * 4 * 64 * 130 * 4 * 1000 // 256
+    assert limits(problem, REFERENCE, round_cycle(problem))["link"] == found["link"] // 2
+    decode = Problem(1, (4096,) * 4, 64, 8, 128, "f16", True, 8, 1)
+    partial = 4 * 64 * 130 * 4 * 1000 // 256
+    ways = [every_partial(decode), through_root(decode, 4), rows_then_columns(decode, 4)]
+    found = [limits(decode, REFERENCE, way) for way in ways]
+    assert [f["link"] for f in found] == [7 * partial, partial, partial]
+    # a line of 8; twice the way from the corner of 2 x 4 to its middle; one row and one column
+    assert [f["latency"] for f in found] == [700_000, 600_000, 400_000]
 
 
 def test_many_live_values_and_tensors_are_all_followed():

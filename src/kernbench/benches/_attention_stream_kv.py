@@ -8,7 +8,7 @@ from typing import Any
 
 from kernbench.benches._attention_tiles import make_tiling
 from kernbench.benches._routes import along_line, round_cycle
-from kernbench.benches._stream_kv import LARGEST_BLOCK, attend, sized
+from kernbench.benches._stream_kv import LARGEST_BLOCK, LARGEST_TILE, attend, sized
 
 
 def attention_stream_kv_kernel(
@@ -51,7 +51,7 @@ def attention_stream_kv_kernel(
         batch=batch,
         total_q=total_q,
         total_kv=total_kv,
-        block_q=block_q,
+        block_q=block_q or LARGEST_TILE,
         block_kv=block_kv or LARGEST_BLOCK,
         zigzag=zigzag,
     )

@@ -14,7 +14,7 @@ from kernbench.benches._grid import Place
 from kernbench.benches._key_store import HbmKeys, Run
 from kernbench.benches._partials import Chain, finished
 from kernbench.benches._routes import along_chain
-from kernbench.benches._stream_kv import LARGEST_BLOCK, Pointers, QuerySet, sized
+from kernbench.benches._stream_kv import LARGEST_BLOCK, LARGEST_TILE, Pointers, QuerySet, sized
 from kernbench.benches._waves import Pair, PairShapes, exchange
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
@@ -58,7 +58,7 @@ def attention_tiled_kv_kernel(
         batch=batch,
         total_q=total_q,
         total_kv=total_kv,
-        block_q=block_q,
+        block_q=block_q or LARGEST_TILE,
         block_kv=block_kv or LARGEST_BLOCK,
         zigzag=zigzag,
     )

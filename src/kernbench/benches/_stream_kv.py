@@ -22,7 +22,7 @@ from kernbench.common.pe_commands import TensorHandle
 
 # of the scratch memory; the rest is for masks, small values and gaps between blocks
 USABLE = 0.85
-FEW_KEYS, SMALLEST_BLOCK, LARGEST_BLOCK = 64, 128, 512
+FEW_KEYS, SMALLEST_BLOCK, LARGEST_BLOCK, LARGEST_TILE = 64, 128, 512, 512
 Pointers = tuple[int, int, int, int]
 
 

@@ -167,9 +167,9 @@ def variants(p: Parameters) -> dict[str, Variant]:
 
 
 def _size(context: int, tokens: int = 0) -> Size:
-    """Real sizes: blocks of 1,024 query rows and 512 keys, or the kernel's choice where it makes its own."""
+    """Real sizes, in blocks of the kernel's choice: up to 1,024 query rows and 512 keys."""
     prefill: dict[str, Any] = {"context": context, "tokens": tokens}
-    decode: dict[str, Any] = {"context": context, "block_kv": 512, "lengths": ()}
+    decode: dict[str, Any] = {"context": context, "lengths": ()}
     return Size(
         {
             "single_user_prefill": prefill,
