@@ -159,6 +159,17 @@ def module(lines: Iterable[str], target: str, version: tuple[int, int] = (9, 0))
 
 def refusals(texts: list[str], target: str, version: tuple[int, int] = (9, 0)) -> dict[int, str]:
     """Index -> ptxas's message, for the instructions it refuses."""
+    # a kernel works either for single CTAs or for pairs
+    pairs = ["cta_group::2" in text for text in texts]
+    found: dict[int, str] = {}
+    for pair in (False, True):
+        kept = [text if is_pair == pair else "" for text, is_pair in zip(texts, pairs, strict=True)]
+        if any(kept):
+            found |= _refusals(kept, target, version)
+    return found
+
+
+def _refusals(texts: list[str], target: str, version: tuple[int, int]) -> dict[int, str]:
     found: dict[int, str] = {}
     while True:
         kept = ["" if index in found else text for index, text in enumerate(texts)]
@@ -175,8 +186,8 @@ def _halved(texts: list[str], target: str, version: tuple[int, int], log: str) -
     if len(places) <= 1:
         return dict.fromkeys(places, log or "ptxas gave no message")
     middle = places[len(places) // 2]
-    first = refusals(texts[:middle], target, version)
-    second = refusals(texts[middle:], target, version)
+    first = _refusals(texts[:middle], target, version)
+    second = _refusals(texts[middle:], target, version)
     return first | {index + middle: message for index, message in second.items()}
 
 

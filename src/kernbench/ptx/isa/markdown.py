@@ -6,8 +6,9 @@ from kernbench.ptx.isa.special import SPECIAL_REGISTERS
 
 _HEAD = """# Supported PTX instructions
 
-Generated from the ISA table (`kernbench.ptx.isa.markdown()`); the table's language is described in
-`kernbench.ptx.isa.syntax`. Modifiers in braces may be left out; ptxas and kernbench take modifiers in any order.
+Generated from the ISA table by `python -m kernbench.ptx.isa.markdown`; the language of the operands is described in
+`kernbench.ptx.isa.syntax`. Modifiers in braces may be left out; ptxas and kernbench take modifiers in any order, except
+that types, layouts and the two ends of a copy keep theirs. "100f" names sm_100a and its family.
 """
 
 
@@ -42,9 +43,20 @@ def targets(form: Form) -> str:
     return " or ".join(f"sm_{name}" for name in form.family.split("|"))
 
 
+def _shortened(choices: tuple[str, ...]) -> tuple[str, ...]:
+    """The first, second and last of very many (the shapes of wgmma)."""
+    return choices if len(choices) <= 16 else (*choices[:2], "..", choices[-1])
+
+
 def _modifiers(form: Form) -> str:
     texts = []
     for slot in form.slots:
-        choices = "|".join(f".{choice}" for choice in slot.choices)
+        choices = "|".join(f".{choice}" for choice in _shortened(slot.choices))
         texts.append(choices if slot.required else f"{{{choices}}}")
     return " ".join(texts)
+
+
+if __name__ == "__main__":
+    from pathlib import Path
+
+    Path("docs/ptx-instructions.md").write_text(markdown())
