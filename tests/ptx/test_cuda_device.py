@@ -194,6 +194,16 @@ def test_what_the_driver_cannot_do_is_refused_first():
     assert bindings.named("cuLaunchKernelEx") == []
 
 
+def test_a_module_with_one_kernel_will_do():
+    device, bindings = opened()
+    device.launch(ptx.parse(TEXT), 1, 1, [0, 1])
+    assert len(bindings.named("cuLaunchKernelEx")) == 1
+    with pytest.raises(MisuseError, match=r"has 2 kernels: pass module\.kernels\[name\], one of \['k', 'other'\]"):
+        device.launch(ptx.parse(TEXT + ".visible .entry other()\n{\n  ret;\n}\n"), 1, 1)
+    with pytest.raises(MisuseError, match=r"a str is no kernel: pass ptx\.parse"):
+        device.launch(TEXT, 1, 1)
+
+
 def test_arrays_of_other_devices_are_refused():
     class Elsewhere(DeviceArray):
         def numpy(self):

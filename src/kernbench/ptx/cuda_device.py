@@ -18,7 +18,7 @@ from kernbench.ptx.arguments import pack_arguments
 from kernbench.ptx.assemble import refusal
 from kernbench.ptx.cuda_driver import CudaError, DeviceLostError, Driver, open_device
 from kernbench.ptx.cuda_memory import Borrowed, CudaArray, borrow
-from kernbench.ptx.device_base import DeviceArray, Extent, host_array, launch_shape, shape_of
+from kernbench.ptx.device_base import DeviceArray, Extent, host_array, kernel_of, launch_shape, shape_of
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
 from kernbench.result.finding import Finding
 from kernbench.result.run import Run, Status
@@ -195,6 +195,7 @@ class CudaDevice:
         that outlasts `budget.seconds` likewise. `checks` and `schedule` are the emulator's: hardware does neither.
         """
         self._use()
+        kernel = kernel_of(kernel)
         given = [self._on_device(arg) for arg in args]
         blocks, threads, clusters = launch_shape(grid, block, cluster, kernel)
         if repetitions < 1:

@@ -108,6 +108,18 @@ def shape_of(shape: Any) -> tuple[int, ...]:
     return sizes
 
 
+def kernel_of(kernel: Any) -> Any:
+    """A kernel, or the only one of a module or of something that builds one."""
+    kernels = getattr(kernel, "kernels", None)
+    if kernels is None and hasattr(kernel, "params") and hasattr(kernel, "emit"):
+        return kernel
+    if kernels is None:
+        raise MisuseError(f"a {type(kernel).__name__} is no kernel: pass ptx.parse(text).kernels[name]")
+    if len(kernels) != 1:
+        raise MisuseError(f"the module has {len(kernels)} kernels: pass module.kernels[name], one of {list(kernels)}")
+    return next(iter(kernels.values()))
+
+
 def extent(what: str, value: Any, limits: Extent) -> Extent:
     """`value`, a whole number or up to three, as (x, y, z), each from 1 to its limit."""
     sizes = shape_of(value)

@@ -238,7 +238,8 @@ _APPROXIMATE = (
     "rsqrt.approx<|.ftz>.f64 : f64 -> f64",
     "ex2.approx.f16 : f16 -> f16",
     "ex2.approx.ftz.bf16 : bf16 -> bf16",
-    "tanh.approx.<f16|bf16> : b16 -> b16",
+    "tanh.approx.f16 : f16 -> f16",
+    "tanh.approx.bf16 : bf16 -> bf16",
 )
 
 _MATRIX = (
@@ -250,6 +251,9 @@ _MATRIX = (
     "mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 $d, $a, {$b}, $c : tf32*2 tf32 f32*4 -> f32*4",
     "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 : tf32*4 tf32*2 f32*4 -> f32*4",
     "mma.sync.aligned.m16n8k32.row.col.f32.<e4m3|e5m2>.<e4m3|e5m2>.f32 : e4m3x4*4 e4m3x4*2 f32*4 -> f32*4",
+)
+
+_EXACT_MATRIX = (
     "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 $d, {$a}, {$b}, $c : f64 f64 f64*2 -> f64*2",
     "mma.sync.aligned.m16n8k32.row.col<|.satfinite>.s32.<u8|s8>.<u8|s8>.s32 : b32*4 b32*2 b32*4 -> b32*4",
     "mma.sync.aligned.m16n8k64.row.col.s32.s4.u4.s32 : b32*4 b32*2 b32*4 -> b32*4",
@@ -257,6 +261,6 @@ _MATRIX = (
 )
 
 CASES: tuple[Case, ...] = (
-    *expand((*_INTEGER, *_BITS, *_FLOAT, *_COMPARE, *_CONVERT)),
+    *expand((*_INTEGER, *_BITS, *_FLOAT, *_COMPARE, *_CONVERT, *_EXACT_MATRIX)),
     *expand((*_APPROXIMATE, *_MATRIX), exact=False),
 )
