@@ -10,11 +10,11 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.copies import Copies
-from kernbench.ptx.emulator.fragment import Fragment, Frame
+from kernbench.ptx.emulator.fragment import Fragment
+from kernbench.ptx.emulator.frames import Frames
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask, from_mask
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, views
 from kernbench.ptx.emulator.memory.port import Port, Space
-from kernbench.ptx.emulator.program import Code
 from kernbench.ptx.emulator.scheduler import Scheduler
 from kernbench.ptx.emulator.slots import (
     ConstantSlot,
@@ -42,12 +42,12 @@ class Batch:
         self.warps_per_cta = launch.warps_per_cta
         self.warps = self.ctas * self.warps_per_cta
         self.lanes = self.warps * WARP
-        self.local_bytes = launch.local_bytes
         self._make_registers()
         self._make_lanes()
-        shared, local = self._make_shared(), self._make_local()
+        self.frames = Frames(self, launch.local_bytes)
+        shared = self._make_shared()
         self.checks = launch.checks.batch(self) if launch.checks is not None else None
-        self.port = Port(self, launch.arena, shared, local, self.checks)
+        self.port = Port(self, launch.arena, shared, self.frames.space(), self.checks)
         self.copies = Copies(self)
         self.scheduler = Scheduler(self, launch.program, launch.meter)
         everybody = from_mask(self.alive)
@@ -60,9 +60,6 @@ class Batch:
             bank: np.zeros((max(rows, 1), width), bank) for bank, rows in self.table.rows.items()
         }
         self._rows: dict[int, Array] = {}
-        self._frames: dict[str, list[tuple[Array, int]]] = {}
-        self._bases: dict[str, int] = {}
-        self._saved: dict[tuple[str, int], dict[str, Array]] = {}
 
     def _make_lanes(self) -> None:
         threads = self.launch.threads
@@ -86,18 +83,7 @@ class Batch:
                 state[:, start:end] = UNWRITTEN | TRACKED
         self.shared_stride = stride
         origins = np.repeat(self.cta_of_warp, WARP).astype(np.uint64) * np.uint64(stride)
-        return Space("shared", views(words), views(state.reshape(-1)), 0, size, origins, _NO_DIRTY)
-
-    def _make_local(self) -> Space:
-        stride = max(16, self.local_bytes)
-        size = self.lanes * stride if self.local_bytes else 16
-        self.local = np.full(size, POISON, np.uint8)
-        self.local_state = np.full(size, UNWRITTEN, np.uint8)
-        self.local_stride = stride
-        origins = np.arange(self.lanes, dtype=np.uint64) * np.uint64(stride)
-        return Space(
-            "local", views(self.local), views(self.local_state), 0, self.local_bytes, origins, _NO_DIRTY
-        )
+        return Space("shared", views(words), views(state.reshape(-1)), size, origins, _NO_DIRTY)
 
     def row(self, slot: int) -> Array:
         """The whole row of a slot: one entry a lane, or a zero-dimensional constant."""
@@ -121,16 +107,11 @@ class Batch:
     def _symbol(self, spec: SymbolSlot) -> Array:
         if spec.space != "frame":
             return np.array(self.launch.symbol(spec.space, spec.name) + spec.offset, spec.dtype)
-        cell: Array = np.array(self._bases.get(spec.name, 0) + spec.offset, spec.dtype)
-        self._frames.setdefault(spec.name, []).append((cell, spec.offset))
-        return cell
+        return self.frames.cell(spec.name, spec.offset)
 
     def set_base(self, function: str, base: int) -> None:
         """Where the frame of the function that runs now begins."""
-        if self._bases.get(function, 0) != base:
-            self._bases[function] = base
-            for cell, offset in self._frames.get(function, ()):
-                cell[...] = base + offset
+        self.frames.set_base(function, base)
 
     def parameter(self, slot: int, dtype: str, count: int) -> Array:
         """`count` values of the kernel's parameters from a symbol's place on."""
@@ -164,48 +145,7 @@ class Batch:
         """Logical time: instructions run so far."""
         return int(self.launch.meter.steps)
 
-    def enter_frame(self, fragment: Fragment, code: Code, caller: int, frame: Frame, copies: Any) -> None:
-        """Hand over arguments, and keep the registers of a function that is entered again."""
-        if code.recursive:
-            self._keep(fragment, code, frame.base, restore=False)
-        lanes = fragment.window.lane_numbers
-        lanes = lanes if fragment.lanes.mask is None else lanes[fragment.lanes.mask]
-        state = self.local_state.reshape(-1, self.local_stride) if self.local_bytes else None
-        if state is not None:
-            state[lanes, frame.base : frame.top] = UNWRITTEN
-        for source, target, nbytes in copies:
-            self._copy_local(lanes, caller + source, frame.base + target, nbytes)
-
-    def leave_frame(self, fragment: Fragment, frame: Frame, caller: int) -> None:
-        """Hand over results, and give back the registers of a function that was entered again."""
-        lanes = fragment.window.lane_numbers
-        lanes = lanes if fragment.lanes.mask is None else lanes[fragment.lanes.mask]
-        for source, target, nbytes in frame.results:
-            self._copy_local(lanes, frame.base + source, caller + target, nbytes)
-        code = self.program.codes[frame.callee]
-        if code.recursive:
-            self._keep(fragment, code, frame.base, restore=True)
-
-    def _copy_local(self, lanes: Array, source: int, target: int, nbytes: int) -> None:
-        for array in (self.local, self.local_state):
-            table = array.reshape(-1, self.local_stride)
-            table[lanes, target : target + nbytes] = table[lanes, source : source + nbytes]
-
-    def _keep(self, fragment: Fragment, code: Code, base: int, restore: bool) -> None:
-        """Save or restore a function's registers for the lanes of a fragment, one place for each depth of the stack."""
-        saved = self._saved.setdefault((code.name, base), {})
-        lanes = fragment.window.lane_numbers
-        lanes = lanes if fragment.lanes.mask is None else lanes[fragment.lanes.mask]
-        for bank, rows in code.rows.items():
-            if bank not in saved:
-                saved[bank] = np.zeros((len(rows), self.lanes), bank)
-            place, held = np.ix_(rows, lanes), (slice(None), lanes)
-            if restore:
-                self.banks[bank][place] = saved[bank][held]
-            else:
-                saved[bank][held] = self.banks[bank][place]
-
-    def external_call(self, name: str, fragment: Fragment) -> None:
+    def external_call(self, name: str) -> None:
         """A function without a body was called."""
         self.launch.external_call(name)
 

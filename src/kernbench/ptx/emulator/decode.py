@@ -9,7 +9,7 @@ from kernbench.ptx.emulator.meanings.control import leave
 from kernbench.ptx.emulator.operands import Decoding, Linker
 from kernbench.ptx.emulator.program import Block, Code, Program, Site
 from kernbench.ptx.emulator.scopes import Line, Register, Scope, flatten
-from kernbench.ptx.emulator.slots import SlotTable
+from kernbench.ptx.emulator.slots import RegisterSlot, SlotTable
 from kernbench.ptx.emulator.steps import ControlStep, Step, guarded
 from kernbench.ptx.isa import Resolved, resolve
 from kernbench.ptx.module import Directive, Function, Kernel
@@ -96,6 +96,10 @@ class _Decoder:
     def _body(self, function: Function) -> Body:
         lines, scope = flatten(function, self.table)
         code = Code(function.name, params=function.params, returns=function.returns, scope=id(scope))
+        for formal in (*function.params, *function.returns):
+            register = scope.register(formal.name) if formal.space == "reg" else None
+            if register is not None:
+                code.formals[formal.name] = self.table.number(RegisterSlot(register.bank, register.row))
         lay_out_frame(code, all_scopes(lines, scope), function.kind == "entry")
         return Body(function, lines, scope, code, [resolve(line.instruction) for line in lines])
 

@@ -15,9 +15,8 @@ class Frame:
     callee: str
     base: int
     top: int
-    # copies of results from the callee's frame to the caller's: (from, to, bytes), and registers (from, to) by slot
-    results: tuple[tuple[int, int, int], ...] = ()
-    result_slots: tuple[tuple[int, int], ...] = ()
+    # transfers of results from the callee's frame to the caller's
+    results: tuple[Any, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

@@ -69,6 +69,8 @@ class Code:
     # offsets of parameters and local variables in the frame, by (scope identity, name)
     frame: dict[tuple[int, str], int] = field(default_factory=dict)
     frame_bytes: int = 0
+    # slots of parameters and results that are registers
+    formals: dict[str, int] = field(default_factory=dict)
     base: int = 0
     # register rows it owns, by bank
     rows: dict[str, list[int]] = field(default_factory=dict)

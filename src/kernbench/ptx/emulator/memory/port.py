@@ -37,7 +37,6 @@ class Space:
     name: str
     words: dict[int, Array]
     state: dict[int, Array]
-    base: int
     size: int
     origins: Array
     dirty: Array
@@ -83,7 +82,7 @@ class Port:
         """A space; the arena may have grown since the batch was made."""
         if name == "global":
             arena = self._arena
-            return Space("global", arena.words, arena.state, GLOBAL_BASE, arena.used, _NO_ORIGINS, arena.dirty)
+            return Space("global", arena.words, arena.state, arena.used, _NO_ORIGINS, arena.dirty)
         return self._spaces[name]
 
     def parts(
