@@ -55,36 +55,67 @@ def _integers(bits: Bits, kind: str) -> Bits:
     return bits.view(np.int8) if kind == "s8" else (((bits ^ np.uint8(8)).astype(np.int8)) - np.int8(8))
 
 
-def exponents(value: Bits, least: int) -> Bits:
-    """Exponent of each value, at least `least`; infinities and NaN have 1024, a zero one below all."""
-    upper = (value.view(np.uint64) >> np.uint64(52)).astype(np.int32) & np.int32(0x7FF)
-    return np.where(upper == 0, np.int32(-10000), np.maximum(upper - np.int32(1023), np.int32(least)))
+# Warps are taken in blocks of this many, so that the innermost loops run over warps and stay in cache.
+_BLOCK = 64
+
+
+@njit(cache=True, nogil=True)
+def _exponent(value: Any, least: Any) -> Any:
+    """Exponent of a value, at least `least`; infinities and NaN have 1024, a zero one below all."""
+    field = np.int32(bits_of_float64(value) >> np.uint64(52)) & np.int32(0x7FF)
+    return np.int32(-10000) if field == 0 else np.int32(max(field - np.int32(1023), least))
+
+
+@njit(cache=True, nogil=True)
+def _turn(matrices: Bits, start: int, least: int, turned: Bits, exponents: Bits) -> None:
+    """A block of [warps, rows, columns] as [rows, columns, warps], zeros behind the last, and the exponents."""
+    count = min(_BLOCK, matrices.shape[0] - start)
+    for i in range(matrices.shape[1]):
+        for j in range(matrices.shape[2]):
+            for w in range(_BLOCK):
+                value = matrices[start + w, i, j] if w < count else 0.0
+                turned[i, j, w] = value
+                exponents[i, j, w] = _exponent(value, least)
+
+
+@njit(cache=True, nogil=True)
+def _raise(top: Bits, x: Bits, y: Bits) -> None:
+    for w in range(top.size):
+        exponent = np.int32(x[w] + y[w])
+        top[w] = exponent if exponent > top[w] else top[w]
+
+
+@njit(cache=True, nogil=True)
+def _accumulate(total: Bits, x: Bits, y: Bits, unit: Bits) -> None:
+    for w in range(total.size):
+        total[w] += np.trunc(x[w] * y[w] * unit[w])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _aligned_sums(a: Bits, b: Bits, c: Bits, ea: Bits, eb: Bits, ec: Bits, out: Bits) -> None:
+def _aligned_sums(a: Bits, b: Bits, c: Bits, least: int, c_least: int, out: Bits) -> None:
     """out = the exact sum of terms cut to 2**(e - 25), as float64 [warps, m, n]."""
     warps, m, k = a.shape
     n = b.shape[2]
-    top = np.empty(n, np.int32)
-    unit = np.empty(n, np.float64)
-    total = np.empty(n, np.float64)
-    for w in range(warps):
+    x, ex = np.empty((m, k, _BLOCK)), np.empty((m, k, _BLOCK), np.int32)
+    y, ey = np.empty((k, n, _BLOCK)), np.empty((k, n, _BLOCK), np.int32)
+    z, ez = np.empty((m, n, _BLOCK)), np.empty((m, n, _BLOCK), np.int32)
+    unit, total = np.empty(_BLOCK), np.empty(_BLOCK)
+    for start in range(0, warps, _BLOCK):
+        _turn(a, start, least, x, ex)
+        _turn(b, start, least, y, ey)
+        _turn(c, start, c_least, z, ez)
         for i in range(m):
             for j in range(n):
-                top[j] = ec[w, i, j]
-            for step in range(k):
-                for j in range(n):
-                    exponent = np.int32(ea[w, i, step] + eb[w, step, j])
-                    top[j] = exponent if exponent > top[j] else top[j]
-            for j in range(n):
-                unit[j] = float64_of(np.uint64(min(max(25 - top[j], -1000), 1000) + 1023) << np.uint64(52))
-                total[j] = np.trunc(c[w, i, j] * unit[j])
-            for step in range(k):
-                for j in range(n):
-                    total[j] += np.trunc(a[w, i, step] * b[w, step, j] * unit[j])
-            for j in range(n):
-                out[w, i, j] = total[j] / unit[j]
+                top = ez[i, j]
+                for step in range(k):
+                    _raise(top, ex[i, step], ey[step, j])
+                for w in range(_BLOCK):
+                    unit[w] = float64_of(np.uint64(min(max(25 - top[w], -1000), 1000) + 1023) << np.uint64(52))
+                    total[w] = np.trunc(z[i, j, w] * unit[w])
+                for step in range(k):
+                    _accumulate(total, x[i, step], y[step, j], unit)
+                for w in range(min(_BLOCK, warps - start)):
+                    out[start + w, i, j] = total[w] / unit[w]
 
 
 @njit(cache=True, nogil=True)
@@ -122,8 +153,7 @@ def _double(a: Bits, b: Bits, c: Bits, out: Bits) -> None:
 def _fused(a: Bits, b: Bits, c: Bits, least: int, c_least: int) -> Bits:
     """The aligned sums of float64 operands and addend."""
     out = np.empty(c.shape, np.float64)
-    a, b, c = (np.ascontiguousarray(x) for x in (a, b, c))
-    _aligned_sums(a, b, c, exponents(a, least), exponents(b, least), exponents(c, c_least), out)
+    _aligned_sums(a, b, c, least, c_least, out)
     return out
 
 
