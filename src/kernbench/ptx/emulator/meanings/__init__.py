@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from kernbench.common.errors import unknown
-from kernbench.ptx.emulator.meanings import barrier, control, copies, lanewise, matrix, memory, moves, warp
+from kernbench.ptx.emulator.meanings import barrier, control, copies, lanewise, matrix, memory, moves, multiply, warp
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.steps import ControlStep, Step
 
@@ -15,6 +15,7 @@ MEANINGS: Mapping[str, Maker] = {
     **memory.MEANINGS,
     **copies.MEANINGS,
     **matrix.MEANINGS,
+    **multiply.MEANINGS,
     **control.MEANINGS,
     **warp.MEANINGS,
     **barrier.MEANINGS,

@@ -24,7 +24,7 @@ def _tile(values: Array, size: int) -> Array:
     return np.tile(values, size // WARP)
 
 
-def _whole_warps(window: Window, mask: Mask | None, site: Any) -> None:
+def whole_warps(window: Window, mask: Mask | None, site: Any) -> None:
     """Matrix instructions are run by all lanes of a warp together."""
     if mask is not None and window.batch.checks is not None:
         window.batch.checks.whole_warps(window, mask, site)
@@ -62,7 +62,7 @@ def load_matrix(d: Decoding) -> Step:
     row = np.array(rows, np.int64)
 
     def general(window: Window, mask: Mask | None) -> None:
-        _whole_warps(window, mask, site)
+        whole_warps(window, mask, site)
         port = window.batch.port
         base = port.addresses(window, address.slot) + np.uint64(address.offset)
         results: dict[int, Array] = {}
@@ -90,7 +90,7 @@ def store_matrix(d: Decoding) -> Step:
     row = np.array(rows, np.int64)
 
     def general(window: Window, mask: Mask | None) -> None:
-        _whole_warps(window, mask, site)
+        whole_warps(window, mask, site)
         port = window.batch.port
         base = port.addresses(window, address.slot) + np.uint64(address.offset)
         seen: set[int] = set()
@@ -111,7 +111,7 @@ def move_matrix(d: Decoding) -> Step:
     source, target, site = d.row_slot(d.source(1)), d.target(0), d.site
 
     def general(window: Window, mask: Mask | None) -> None:
-        _whole_warps(window, mask, site)
+        whole_warps(window, mask, site)
         halves = np.ascontiguousarray(window.rows[source]).view(np.uint16).reshape(-1, 8, 8)
         window.put(target, np.ascontiguousarray(halves.transpose(0, 2, 1)).reshape(-1).view(np.uint32), mask)
 

@@ -1,0 +1,147 @@
+"""Matrix multiply-accumulate of a warp: mma.sync, and wmma with its own loads and stores."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes import WARP, Mask
+from kernbench.ptx.emulator.meanings.matrix import whole_warps
+from kernbench.ptx.emulator.memory.port import space_of
+from kernbench.ptx.emulator.operands import Decoding
+from kernbench.ptx.emulator.steps import Step, action, compute
+from kernbench.ptx.emulator.window import Window
+from kernbench.ptx.numerics.matrix import Layout, mma, mma_quads, wmma, wmma_mma
+from kernbench.ptx.numerics.matrix.layout import ELEMENT_BITS, dimensions
+
+Function = Callable[[Any, Any, Any, Any], None]
+
+
+def multiply(d: Decoding) -> Step:
+    """mma.sync."""
+    if d.has("kind") or d.has("block_scale"):
+        raise d.error(f"{d.instruction.name} is not emulated: block-scaled and mixed narrow formats are not")
+    shape = d.mod("shape")
+    kinds = (d.mod("dtype"), d.mod("atype"), d.mod("btype"), d.mod("ctype"))
+    if shape == "m8n8k4" and kinds[1] == "f16":
+        majors = (d.mod("alayout"), d.mod("blayout"))
+        return _product(d, lambda a, b, c, out: mma_quads(majors, kinds, a, b, c, out))
+    flags = {"satfinite": d.has("satfinite"), "xor": d.mod("op") == "xor"}
+    return _product(d, lambda a, b, c, out: mma(shape, kinds, a, b, c, out, **flags))
+
+
+def wmma_multiply(d: Decoding) -> Step:
+    """wmma.mma."""
+    shape = d.mod("shape")
+    kinds = (d.mod("dtype"), d.mod("atype", "f16"), d.mod("btype", "f16"), d.mod("ctype"))
+    flags = {"satfinite": d.has("satfinite"), "xor": d.mod("op") == "xor"}
+    return _product(d, lambda a, b, c, out: wmma_mma(shape, kinds, a, b, c, out, **flags))
+
+
+def _product(d: Decoding, function: Function) -> Step:
+    """A step of `function(a, b, c, out)`, each a list of rows."""
+    parts = [[d.row_slot(slot) for slot in d.sources(index)] for index in (1, 2, 3)]
+    targets = d.targets(0)
+    m, n, k = dimensions(d.mod("shape"))
+    d.flops = 2 * m * n * k // WARP
+    first, second = len(parts[0]), len(parts[0]) + len(parts[1])
+    third = second + len(parts[2])
+
+    def over_rows(*rows: Any) -> None:
+        function(rows[:first], rows[first:second], rows[second:third], rows[third:])
+
+    step, site = compute(over_rows, [slot for part in parts for slot in part], targets), d.site
+
+    def general(window: Window, mask: Mask | None) -> None:
+        whole_warps(window, mask, site)
+        step.general(window, mask)
+
+    return Step(step.direct, general)
+
+
+def wmma_load(d: Decoding) -> Step:
+    """wmma.load: the warp reads a matrix; which lane holds what is the emulator's own affair."""
+    return _Fragment(d, targets=d.targets(0), address=1).step("load")
+
+
+def wmma_store(d: Decoding) -> Step:
+    """wmma.store."""
+    return _Fragment(d, targets=[d.register_slot(slot) for slot in d.sources(1)], address=0).step("store")
+
+
+class _Fragment:
+    """A fragment in memory: each lane's elements, one after the other in its registers."""
+
+    def __init__(self, d: Decoding, targets: list[int], address: int):
+        kind, which = d.mod("type"), d.mod("matrix").replace("d", "c")
+        self._bits = ELEMENT_BITS[kind]
+        if self._bits < 8:
+            raise d.error(f"{d.instruction.name} is not emulated: elements of less than a byte are not")
+        self._layout: Layout = wmma(d.mod("shape"), which, kind)
+        self._registers = targets
+        self._address = d.address(address)
+        self._space = space_of(self._address.space or d.mod("space"))
+        self._row_major = d.mod("layout") == "row"
+        stride = d.position("stride")
+        self._stride = None if stride is None else d.row_slot(d.source(stride))
+        self._scratch = d.temporary(f"uint{self._bits}")
+        bank, rows = d.bank_rows([self._scratch])
+        self._bank, self._row = bank, np.array(rows, np.int64)
+        self._site = d.site
+        nbytes = self._layout.elements * self._bits // 8
+        d.traffic = ("generic" if self._space == "generic" else self._space, "moved", nbytes)
+
+    def step(self, what: str) -> Step:
+        """The load or store."""
+        move = self._load if what == "load" else self._store
+        site = self._site
+
+        def general(window: Window, mask: Mask | None) -> None:
+            whole_warps(window, mask, site)
+            move(window, mask)
+
+        return action(general)
+
+    def _places(self, window: Window, element: int) -> Array:
+        """Where each position finds its element of this number."""
+        base = window.batch.port.addresses(window, self._address.slot) + np.uint64(self._address.offset)
+        rows, columns = self._layout.rows[:, element], self._layout.columns[:, element]
+        slow, fast = (rows, columns) if self._row_major else (columns, rows)
+        dense = self._layout.shape[1] if self._row_major else self._layout.shape[0]
+        stride = dense if self._stride is None else window.rows[self._stride].astype(np.int64)
+        index = np.tile(slow, window.size // WARP) * stride + np.tile(fast, window.size // WARP)
+        return base + (index * (self._bits // 8)).astype(np.uint64)
+
+    def _load(self, window: Window, mask: Mask | None) -> None:
+        port, per = window.batch.port, self._layout.elements // len(self._registers)
+        for number, register in enumerate(self._registers):
+            dtype = window.blank(register).dtype
+            value = np.zeros(window.size, dtype)
+            for part in range(per):
+                places = self._places(window, number * per + part)
+                port.load(
+                    self._space, places, window.lane_numbers, np.uint64(0), self._bank, self._row, mask, self._site
+                )
+                value |= window.rows[self._scratch].astype(dtype) << dtype.type(part * self._bits)
+            window.put(register, value, mask)
+
+    def _store(self, window: Window, mask: Mask | None) -> None:
+        port, per = window.batch.port, self._layout.elements // len(self._registers)
+        for number, register in enumerate(self._registers):
+            value = window.rows[register]
+            for part in range(per):
+                element = (value >> value.dtype.type(part * self._bits)).astype(f"uint{self._bits}")
+                window.put(self._scratch, element, mask)
+                places = self._places(window, number * per + part)
+                port.store(
+                    self._space, places, window.lane_numbers, np.uint64(0), self._bank, self._row, mask, self._site
+                )
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
+    "mma": multiply,
+    "wmma.load": wmma_load,
+    "wmma.store": wmma_store,
+    "wmma.mma": wmma_multiply,
+}
