@@ -5,7 +5,7 @@ import pytest
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.assemble import assemble, find_ptxas
+from kernbench.ptx.assembler import assemble, find_ptxas
 from kernbench.ptx.conformance import CASES, Case, compare, expand, inputs_for, source
 from kernbench.ptx.conformance.cases import Value
 from kernbench.ptx.conformance.inputs import edge_bits

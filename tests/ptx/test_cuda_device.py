@@ -12,7 +12,7 @@ import pytest
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.assemble import AssemblyError
+from kernbench.ptx.assembler import AssemblyError
 from kernbench.ptx.cuda_device import CudaDevice
 from kernbench.ptx.cuda_driver import CudaError, CudaUnavailableError, DeviceLostError, Driver, unavailable
 from kernbench.ptx.cuda_memory import borrow

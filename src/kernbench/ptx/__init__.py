@@ -17,7 +17,7 @@ _HOMES = {
     "EmulatedDevice": "device",
     "DeviceArray": "device_base",
     "CudaDevice": "cuda_device",
-    "assemble": "assemble",
+    "assemble": "assembler",
 }
 __all__ = sorted(_HOMES)
 

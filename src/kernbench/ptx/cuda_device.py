@@ -15,7 +15,7 @@ from kernbench import __version__
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.arguments import pack_arguments
-from kernbench.ptx.assemble import refusal
+from kernbench.ptx.assembler import refusal
 from kernbench.ptx.cuda_driver import CudaError, DeviceLostError, Driver, open_device
 from kernbench.ptx.cuda_memory import Borrowed, CudaArray, borrow
 from kernbench.ptx.device_base import DeviceArray, Extent, host_array, kernel_of, launch_shape, shape_of

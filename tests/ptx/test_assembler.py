@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kernbench import ptx
 from kernbench.common.errors import KernbenchError, MisuseError
-from kernbench.ptx.assemble import AssemblyError, KernelResources, assemble, find_ptxas, parse_resources
+from kernbench.ptx.assembler import AssemblyError, KernelResources, assemble, find_ptxas, parse_resources
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
 KERNEL = """.visible .entry scale(.param .u64 data, .param .f32 factor)
@@ -69,6 +70,10 @@ def test_resources_and_machine_code(module, watched_temp):
     assert resources.barriers == 1
     assert (resources.spill_stores, resources.spill_loads, resources.stack_bytes) == (0, 0, 0)
     assert "Compiling entry function 'scale'" in assembly.log
+
+
+def test_the_public_name_is_the_function_whatever_was_imported_before():
+    assert ptx.assemble is assemble
 
 
 @needs_ptxas
