@@ -13,15 +13,18 @@ from kernbench.ptx.emulator.program import Site
 from kernbench.ptx.emulator.window import Window
 
 FULL = np.uint32(0xFFFFFFFF)
-_BIT = np.left_shift(np.uint32(1), np.arange(WARP, dtype=np.uint32))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WarpOperation:
-    """What a gathered warp does: `perform(window, mask)`, its mask operand, and where lanes go on."""
+    """What a gathered warp does: `perform(window, lanes)`, the slot of its mask operand, and where lanes go on.
 
-    perform: Callable[[Window, "Mask | None"], None]
+    `full` tells that the operand is a constant that names every lane.
+    """
+
+    perform: Callable[[Window, Lanes], None]
     members: int
+    full: bool
     following: int
     site: Site
     # lanes that only meet, without exchanging values, may do so from different instructions
@@ -54,15 +57,18 @@ class Gathering:
 
     def arrive(self, fragment: Fragment, operation: WarpOperation) -> Fragment | None:
         """Lanes come to a warp operation; those whose warps are complete perform it and go on."""
-        lanes = fragment.lanes
-        members = fragment.window.rows[operation.members]
-        if lanes.mask is None and not (members != FULL).any():
-            operation.perform(fragment.window, None)
+        if fragment.lanes.whole and (operation.full or self._names_all(fragment, operation)):
+            operation.perform(fragment.window, fragment.lanes)
             return fragment.at(operation.following)
         earlier = self._parked.pop(fragment.place, None)
         if earlier is not None:
             fragment = self._scheduler.merged(earlier.fragment, fragment)
         return self._sort(fragment, operation)
+
+    def _names_all(self, fragment: Fragment, operation: WarpOperation) -> bool:
+        """Whether the mask of every active lane names its whole warp."""
+        named = fragment.window.rows[operation.members] == FULL
+        return bool((named if fragment.lanes.mask is None else named | ~fragment.lanes.mask).all())
 
     def _sort(self, fragment: Fragment, operation: WarpOperation) -> Fragment | None:
         complete = self._complete(fragment, operation)
@@ -71,7 +77,7 @@ class Gathering:
             self._parked[staying.place] = Parked(staying, operation)
         if going is None:
             return None
-        operation.perform(going.window, going.lanes.mask)
+        operation.perform(going.window, going.lanes)
         going = going.at(operation.following)
         if staying is None:
             return going if isinstance(going, Fragment) else None
@@ -114,7 +120,7 @@ class Gathering:
         missing = members & alive & ~around
         apart = operation.exchanges | (missing != 0)
         self._batch.missing_lanes(fragment, operation, members, missing, fragment.lanes.active() & apart)
-        operation.perform(fragment.window, fragment.lanes.mask)
+        operation.perform(fragment.window, fragment.lanes)
         self._scheduler.push(fragment.at(operation.following))
 
     def waiting(self) -> list[Parked]:

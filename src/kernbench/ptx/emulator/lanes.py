@@ -21,13 +21,17 @@ Warps = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
-    """Warps `first` to `last` (exclusive), or those of `warps`; `mask` over positions, None for all; `count` active."""
+    """Warps `first` to `last` (exclusive), or those of `warps`; `mask` over positions, None for all; `count` active.
+
+    `whole` tells that the lanes of each warp are all active or all inactive.
+    """
 
     first: int
     last: int
     warps: Warps | None
     mask: Mask | None
     count: int
+    whole: bool = True
 
     @property
     def positions(self) -> int:
@@ -109,11 +113,11 @@ def _normal(within: Lanes, mask: Mask) -> Lanes | None:
     kept = mask[first * WARP : last * WARP]
     if within.warps is None and live >= (last - first) * _DENSE:
         start = within.first
-        return Lanes(start + first, start + last, None, None if count == kept.size else kept, count)
+        return Lanes(start + first, start + last, None, None if count == kept.size else kept, count, live * WARP == count)
     rows = mask.reshape(-1, WARP)
     filled = rows.any(axis=1)
     mask = np.ascontiguousarray(rows[filled]).reshape(-1)
-    return Lanes(0, 0, within.warp_numbers()[filled], None if count == mask.size else mask, count)
+    return Lanes(0, 0, within.warp_numbers()[filled], None if count == mask.size else mask, count, live * WARP == count)
 
 
 @njit(cache=True, nogil=True)

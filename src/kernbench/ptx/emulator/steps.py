@@ -64,6 +64,9 @@ def compute(function: Callable[..., Any], sources: Sequence[int], targets: Seque
 
 
 def _general(function: Callable[..., Any], sources: tuple[int, ...], targets: tuple[int, ...]) -> General:
+    if len(targets) == 1 and len(sources) in _SINGLE:
+        return _SINGLE[len(sources)](function, *sources, *targets)
+
     def run(window: Window, mask: Mask | None) -> None:
         rows = window.rows
         blanks = [window.blank(target, number) for number, target in enumerate(targets)]
@@ -72,6 +75,36 @@ def _general(function: Callable[..., Any], sources: tuple[int, ...], targets: tu
             window.put(target, values, mask)
 
     return run
+
+
+def _single_one(function: Callable[..., Any], a: int, d: int) -> General:
+    def run(window: Window, mask: Mask | None) -> None:
+        out = window.blank(d)
+        function(window.rows[a], out)
+        window.put(d, out, mask)
+
+    return run
+
+
+def _single_two(function: Callable[..., Any], a: int, b: int, d: int) -> General:
+    def run(window: Window, mask: Mask | None) -> None:
+        rows, out = window.rows, window.blank(d)
+        function(rows[a], rows[b], out)
+        window.put(d, out, mask)
+
+    return run
+
+
+def _single_three(function: Callable[..., Any], a: int, b: int, c: int, d: int) -> General:
+    def run(window: Window, mask: Mask | None) -> None:
+        rows, out = window.rows, window.blank(d)
+        function(rows[a], rows[b], rows[c], out)
+        window.put(d, out, mask)
+
+    return run
+
+
+_SINGLE: dict[int, Callable[..., General]] = {1: _single_one, 2: _single_two, 3: _single_three}
 
 
 def _direct(function: Callable[..., Any], sources: tuple[int, ...], targets: tuple[int, ...]) -> Direct:

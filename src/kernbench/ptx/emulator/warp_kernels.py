@@ -62,6 +62,25 @@ def shuffle(mode: Any, a: Any, b: Any, c: Any, members: Any, mask: Any, out: Any
 
 
 @njit(cache=True, nogil=True)
+def permute(a: Any, sources: Any, mask: Any, out: Any) -> Any:
+    """shfl by the same source lanes in every warp; returns how many read a lane that is not there, and the first."""
+    bad, first = 0, -1
+    if mask.size == 0:
+        for base in range(0, a.size, WARP):
+            for lane in range(WARP):
+                out[base + lane] = a[base + sources[lane]]
+        return bad, first
+    for base in range(0, a.size, WARP):
+        for lane in range(WARP):
+            i, source = base + lane, base + sources[lane]
+            if mask[i] and not mask[source]:
+                bad += 1
+                first = i if first < 0 else first
+            out[i] = a[source] if mask[source] else np.uint32(0xFFFFFFFF)
+    return bad, first
+
+
+@njit(cache=True, nogil=True)
 def vote(mode: Any, a: Any, members: Any, mask: Any, out: Any) -> None:
     """vote: the ballot, or 0 or 1 for all, any and uni."""
     masked = mask.size > 0

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.gathering import WarpOperation
-from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.lanes import Lanes, Mask
+from kernbench.ptx.emulator.meanings.warp import gathered
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.steps import ControlStep, Step, action, nothing
 from kernbench.ptx.emulator.window import Window
@@ -78,11 +78,10 @@ def cluster_barrier(d: Decoding) -> ControlStep:
 def warp_barrier(d: Decoding) -> ControlStep:
     """bar.warp.sync: lanes meet, and memory is ordered between them."""
 
-    def perform(window: Window, mask: Mask | None) -> None:
+    def perform(window: Window, lanes: Lanes) -> None:
         window.batch.warp_clocks(window)
 
-    operation = WarpOperation(perform, d.row_slot(d.source(0)), d.following, d.site, exchanges=False)
-    return ControlStep(lambda scheduler, fragment: scheduler.gathering.arrive(fragment, operation))
+    return gathered(d, perform, 0, exchanges=False)
 
 
 def fence(d: Decoding) -> Step:
