@@ -6,6 +6,7 @@ register with its component (`%tid.x`) are one token each.
 
 import re
 from bisect import bisect_right
+from string import ascii_letters, digits
 
 from kernbench.ptx.errors import PtxSyntaxError
 
@@ -24,7 +25,8 @@ _TOKEN = re.compile(
     )|\Z)""",
     re.VERBOSE | re.ASCII,
 )
-_PUNCTUATION = frozenset("{}[]()<>,;:=+-*/%&|^~!?@_$.#")
+# characters that may be a token by themselves
+_ALONE = frozenset("{}[]()<>,;:=+-*/%&|^~!?@_$.#" + ascii_letters + digits)
 
 
 class Tokens:
@@ -34,13 +36,14 @@ class Tokens:
 
     def __init__(self, source: str):
         self.source = source
-        # the last match is the empty one at the end of the text
         matches = list(_TOKEN.finditer(source))
-        self.texts: list[str] = [match[1] or "" for match in matches]
-        self.starts: list[int] = [match.end() - len(text) for match, text in zip(matches, self.texts, strict=True)]
-        if not self.texts or self.texts[-1]:
-            self.texts.append("")
-            self.starts.append(len(source))
+        # the last one or two matches are white space and the end of the text
+        while matches and matches[-1][1] is None:
+            matches.pop()
+        self.texts: list[str] = [match[1] for match in matches]
+        self.starts: list[int] = [match.start(1) for match in matches]
+        self.texts.append("")
+        self.starts.append(len(source))
         self._lines = [0, *(match.end() for match in re.finditer("\n", source))]
         self._refuse_strange_characters()
 
@@ -62,7 +65,7 @@ class Tokens:
         return PtxSyntaxError(message, line, column, text.rstrip("\r\n"))
 
     def _refuse_strange_characters(self) -> None:
-        strange = {text for text in set(self.texts) if _is_strange(text)}
+        strange = {text for text in set(self.texts) if (len(text) == 1 and text not in _ALONE) or text[:2] == "/*"}
         if not strange:
             return
         index = next(i for i, text in enumerate(self.texts) if text in strange)
@@ -72,9 +75,3 @@ class Tokens:
         if found.startswith("/*"):
             raise self.error(index, "this comment has no end; close it with '*/'")
         raise self.error(index, f"unexpected character {found!r}")
-
-
-def _is_strange(text: str) -> bool:
-    if len(text) == 1:
-        return not (text in _PUNCTUATION or (text.isascii() and text.isalnum()))
-    return text.startswith("/*")

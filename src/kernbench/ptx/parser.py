@@ -215,25 +215,44 @@ class _Body(Declarations):
         self.index += 1
         opening = self.index
         self.expect("{", "to begin the section's body")
-        rows: list[list[str]] = []
-        line = -1
+        rows = []
         while (text := self.texts[self.index]) != "}":
-            if not text or text == "{":
+            if not text:
                 raise self.tokens.error(opening, "this section has no end; close it with '}'")
-            if (here := self.tokens.line(self.index)) != line:
-                rows.append([])
-                line = here
-            rows[-1].append(text)
-            self.index += 1
+            rows.append(self._section_row())
         self.index += 1
-        return "\n".join([name, "{", *(_section_row(row) for row in rows), "}"])
+        return "\n".join([name, "{", *rows, "}"])
 
+    def _section_row(self) -> str:
+        """`.b8 1,2,3`, `.b32 label+4-other` or `label:`."""
+        text = self.texts[self.index]
+        if text[:1] != ".":
+            name = self.name("'.b8', '.b16', '.b32', '.b64', a label or '}'")
+            self.expect(":", "after the label")
+            return f"{name}:"
+        self.index += 1
+        return f"{text} {','.join(self.listed(self._section_value))}"
 
-def _section_row(row: list[str]) -> str:
-    """`.b8 1,2,3`, `.b32 a+4` or `label:`, spaced alike whatever the spacing was."""
-    if row[0].startswith(".") and len(row) > 1:
-        return f"{row[0]} {''.join(row[1:])}"
-    return "".join(row)
+    def _section_value(self) -> str:
+        value = self._section_atom()
+        while (sign := self.texts[self.index]) in ("+", "-"):
+            self.index += 1
+            value += sign + self._section_atom()
+        return value
+
+    def _section_atom(self) -> str:
+        """A number, a label, or a section's name."""
+        text = self.texts[self.index]
+        sign = ""
+        if text == "-":
+            self.index += 1
+            sign, text = "-", self.texts[self.index]
+        if text[:1].isdigit():
+            return f"{sign}{self.whole()}"
+        if text[:1] == ".":
+            self.index += 1
+            return sign + text
+        return sign + self.name("a number or a label")
 
 
 class _Top(_Body):

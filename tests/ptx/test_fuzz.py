@@ -1,0 +1,20 @@
+"""A short, seeded run of the fuzzers; `benchmarks/ptx_fuzz.py` is the long one."""
+
+from benchmarks.ptx_fuzz import mutated_modules, mutated_statements, run, statements_of
+from tests.ptx.corpus import MIXED
+
+from kernbench.ptx.isa import FORMS
+
+
+def test_mutated_statements():
+    statements = statements_of([form for rows in FORMS.values() for form in rows], [MIXED])
+    report = run(mutated_statements(statements, 6_000, seed=1), 20)
+    assert report.failures == []
+    assert report.accepted > 500
+    assert report.refused > 500
+
+
+def test_mutated_modules():
+    report = run(mutated_modules([MIXED], 150, seed=2), 20)
+    assert report.failures == []
+    assert report.refused > 10
