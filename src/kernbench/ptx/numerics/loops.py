@@ -33,7 +33,7 @@ def _compiled_at(row: Any, lane: Any) -> Any:
 
 @cache
 def _digest() -> str:
-    sources = sorted(Path(__file__).parent.glob("*.py"))
+    sources = sorted(Path(__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
 
 
