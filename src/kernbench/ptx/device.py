@@ -54,7 +54,7 @@ class EmulatedArray(DeviceArray):
 
 
 class EmulatedDevice:
-    """A GPU of architecture `arch` that exists only here. `launch` runs a kernel with every check, and returns a `Run`."""
+    """A GPU of architecture `arch` that exists only here; `launch` runs a kernel with every check."""
 
     def __init__(self, arch: str = "sm_90a"):
         self.arch = arch
@@ -105,7 +105,9 @@ class EmulatedDevice:
         self._arrays[allocation.offset] = made
         return made
 
-    def tensor_map(self, array: DeviceArray, dims: Any, strides: Any, box: Any, swizzle: str = "none", **more: Any) -> TensorMap:
+    def tensor_map(
+        self, array: DeviceArray, dims: Any, strides: Any, box: Any, swizzle: str = "none", **more: Any
+    ) -> TensorMap:
         """A tensor map for bulk copies, checked as the real encoder checks it."""
         return self.encode(describe_tensor_map(array, dims, strides, box, swizzle, **more))
 
@@ -232,9 +234,8 @@ class EmulatedDevice:
             )
 
     def _usable(self, arg: Any) -> Any:
-        if isinstance(arg, EmulatedArray):
-            if arg._device is not self:
-                raise MisuseError(f"{arg!r} lies on another device: make it with this device's array()")
+        if isinstance(arg, EmulatedArray) and arg._device is not self:
+            raise MisuseError(f"{arg!r} lies on another device: make it with this device's array()")
         return arg
 
     def _outputs(self, names: dict[int, str]) -> dict[str, Array]:

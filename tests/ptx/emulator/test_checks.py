@@ -344,6 +344,13 @@ def test_without_checks_nothing_is_said(lab):
 
 
 def test_findings_fold_by_place(lab):
-    body = "  mov.u32 %r5, 0;\nL:\n  ld.global.u32 %r6, [%rd20+4];\n  add.u32 %r5, %r5, 1;\n  setp.lt.u32 %p1, %r5, 10;\n  @%p1 bra L;"
+    body = """
+  mov.u32 %r5, 0;
+L:
+  ld.global.u32 %r6, [%rd20+4];
+  add.u32 %r5, %r5, 1;
+  setp.lt.u32 %p1, %r5, 10;
+  @%p1 bra L;
+"""
     (found,) = lab.findings(body, zeros(1))
     assert found.count == 320

@@ -198,7 +198,7 @@ def test_partial_warps_and_three_dimensions(lab):
   mad.lo.u32 %r3, %r3, 42, %r9;
 """
     out = lab.compute(body, grid=(3, 2), block=(7, 3, 2)).reshape(2, 3, 2, 3, 7)
-    y, x, tz, ty, tx = np.indices(out.shape)
+    y, _, tz, ty, tx = np.indices(out.shape)
     assert (out == y * 1000 + tz * 100 + ty * 10 + tx).all()
 
 

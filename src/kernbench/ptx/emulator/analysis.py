@@ -1,4 +1,4 @@
-"""What can be told of a program before it runs: loops that may wait, undefined registers to watch, memory it may write."""
+"""What can be told of a program before it runs: loops that may wait, registers to watch, memory it may write."""
 
 from kernbench.ptx.emulator.dataflow import (
     bits,
@@ -54,7 +54,8 @@ def _may_wait(inside: list[Decoding]) -> bool:
 
 def _reads_strongly(inside: list[Decoding]) -> bool:
     return any(
-        d.resolved.meaning in ("atom", "call") or (d.resolved.meaning == "ld" and d.mod("sem") in _STRONG) for d in inside
+        d.resolved.meaning in ("atom", "call") or (d.resolved.meaning == "ld" and d.mod("sem") in _STRONG)
+        for d in inside
     )
 
 
@@ -113,10 +114,10 @@ def _insert(
             inserted.append((decoding.first_step, watch(decoding, register, followed[register.number])))
         written = [followed[r.number] for r in decoding.writes if r.number in followed]
         if written:
-            sources = [followed[r.number] for r in decoding.reads if r.number in followed] if passes_on(decoding) else []
+            sources = (
+                [followed[r.number] for r in decoding.reads if r.number in followed] if passes_on(decoding) else []
+            )
             inserted.append((decoding.last_step, mark(decoding, sources, written, followed)))
-    for place, step in reversed(sorted(inserted, key=lambda item: item[0])):
+    for place, step in sorted(inserted, key=lambda item: item[0], reverse=True):
         target.direct.insert(place, step.direct)
         target.general.insert(place, step.general)
-
-

@@ -86,9 +86,7 @@ class _Target:
     def _transfer(self, formal: Variable, actual: Operand, entering: bool) -> Transfer:
         assert self._code is not None
         in_register = formal.name in self._code.formals
-        inside = (
-            self._code.formals[formal.name] if in_register else self._code.frame[self._code.scope, formal.name]
-        )
+        inside = self._code.formals[formal.name] if in_register else self._code.frame[self._code.scope, formal.name]
         found = self._d.scope.variable(actual.text) if isinstance(actual, Name) else None
         if found is not None:
             variable, scope = found
@@ -148,5 +146,3 @@ def return_from(scheduler: Any, fragment: Fragment) -> Fragment:
     stack = fragment.stack[:-1]
     scheduler.batch.frames.leave(fragment, frame, stack[-1].base if stack else 0)
     return Fragment(fragment.lanes, fragment.window, frame.following, stack, fragment.prefix[:-1])
-
-

@@ -64,6 +64,4 @@ class Copies:
     def _complete(self, copy: Copy) -> None:
         registers = self._batch.banks["uint32"]
         registers[copy.rows[:, None], copy.lanes[None, :]] = copy.words
-        self._batch.port.store(
-            "shared", copy.addresses, copy.lanes, np.uint64(0), "uint32", copy.rows, None, copy.site
-        )
+        self._batch.port.store("shared", copy.addresses, copy.lanes, np.uint64(0), "uint32", copy.rows, None, copy.site)

@@ -140,5 +140,3 @@ def _origin(decoding: Decoding, sources: dict[int, set[str]]) -> set[str]:
     for register in decoding.reads:
         origin |= sources.get(register.number, set())
     return origin
-
-

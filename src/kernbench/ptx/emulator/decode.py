@@ -33,7 +33,7 @@ class Body:
     # decoded instructions of each block, and the blocks that may follow it, numbered from the function's first
     decodings: list[list[Decoding]] = field(default_factory=list)
     edges: list[list[int]] = field(default_factory=list)
-    order: Order = Order((), ())
+    order: Order = field(default_factory=lambda: Order((), ()))
 
     @property
     def entry(self) -> bool:

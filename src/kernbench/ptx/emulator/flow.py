@@ -1,7 +1,8 @@
 """Control flow of one function: an order of blocks in which lanes meet again, its loops, and what is live in them.
 
-The order is a weak topological one: a loop's blocks stand together, its head first, and what follows the loop comes after
-all of it. Running the fragment that stands first in this order lets lanes that left a loop early wait for the others.
+The order is a weak topological one: a loop's blocks stand together, its head first, and what follows the loop comes
+after all of it. Running the fragment that stands first in this order lets lanes that left a loop early wait for the
+others.
 """
 
 from collections.abc import Sequence

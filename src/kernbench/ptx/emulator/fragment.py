@@ -21,7 +21,7 @@ class Frame:
 
 @dataclass(slots=True, eq=False)
 class Fragment:
-    """Lanes at a block. `prefix` holds the ranks of the calls behind them, so that keys order fragments of all depths."""
+    """Lanes at a block; `prefix` holds the ranks of the calls behind them, so that keys order all depths."""
 
     lanes: Lanes
     window: Window

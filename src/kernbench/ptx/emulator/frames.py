@@ -95,12 +95,12 @@ class Frames:
         for bank, rows in code.rows.items():
             if bank not in kept:
                 kept[bank] = np.zeros((len(rows), self._batch.lanes), bank)
-            kept[bank][:, lanes] = self._batch.banks[bank][np.ix_(rows, lanes)]
+            kept[bank][:, lanes] = self._batch.banks[bank][np.array(rows)[:, None], lanes]
 
     def _restore(self, fragment: Fragment, code: Code, base: int) -> None:
         kept, lanes = self._kept[code.name, base], _lanes(fragment)
         for bank, rows in code.rows.items():
-            self._batch.banks[bank][np.ix_(rows, lanes)] = kept[bank][:, lanes]
+            self._batch.banks[bank][np.array(rows)[:, None], lanes] = kept[bank][:, lanes]
 
 
 def _lanes(fragment: Fragment) -> Array:
@@ -112,4 +112,5 @@ def _as_row(data: Array, dtype: Any) -> Array:
     """Bytes of each lane as one value each."""
     padded = np.zeros((len(data), dtype.itemsize), np.uint8)
     padded[:, : data.shape[1]] = data
-    return padded.view(dtype).reshape(-1)
+    row: Array = padded.view(dtype).reshape(-1)
+    return row

@@ -113,7 +113,9 @@ def _normal(within: Lanes, mask: Mask) -> Lanes | None:
     kept = mask[first * WARP : last * WARP]
     if within.warps is None and live >= (last - first) * _DENSE:
         start = within.first
-        return Lanes(start + first, start + last, None, None if count == kept.size else kept, count, live * WARP == count)
+        return Lanes(
+            start + first, start + last, None, None if count == kept.size else kept, count, live * WARP == count
+        )
     rows = mask.reshape(-1, WARP)
     filled = rows.any(axis=1)
     mask = np.ascontiguousarray(rows[filled]).reshape(-1)

@@ -106,11 +106,13 @@ class Launch:
             for batch in [b for b in self._live if not b.alive_count]:
                 self._ended_changes += batch.port.changes
                 self._live.remove(batch)
-            progress = any([batch.scheduler.spinning.wake() for batch in self._live])
+            woken = [batch.scheduler.spinning.wake() for batch in self._live]
+            progress = any(woken)
 
     def _wake(self) -> bool:
         """Nothing runs and nothing more can become resident: let warps go on without lanes that never come."""
-        return any([batch.scheduler.gathering.settle() for batch in self._live])
+        settled = [batch.scheduler.gathering.settle() for batch in self._live]
+        return any(settled)
 
     def _stuck(self, queue: Sequence[Array], resident: int) -> None:
         if self.checks is not None:

@@ -27,8 +27,8 @@ class LoadedModule:
             self.allocations[variable.name] = arena.allocate(size, variable.name, variable.space, data)
         for variable in held:
             if variable.initial is not None:
-                data = self._image(variable)
-                arena.contents(self.allocations[variable.name])[: len(data)] = np.frombuffer(data, np.uint8)
+                image = np.frombuffer(self._image(variable), np.uint8)
+                arena.contents(self.allocations[variable.name])[: len(image)] = image
 
     @property
     def addresses(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Decoding one instruction: operands become slots, with small steps around it where a register does not fit its type."""
+"""Decoding one instruction: operands become slots, with small steps around it where a register does not fit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Schedules: one legal order among many. The canonical one keeps lanes together; the others look for order's effects."""
+"""Schedules: one legal order among many. The canonical one keeps lanes together; others show what order changes."""
 
 from collections.abc import Mapping
 from typing import Any

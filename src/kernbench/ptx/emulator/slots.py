@@ -1,7 +1,7 @@
 """Slots: what an operation may read or write, numbered once per program.
 
-A slot is a register, a constant, a special register or a symbol's address. A window of a batch holds one array of unsigned
-bits for each slot, so that a decoded operation is a function and a few slot numbers.
+A slot is a register, a constant, a special register or a symbol's address. A window of a batch holds one array of
+unsigned bits for each slot, so that a decoded operation is a function and a few slot numbers.
 """
 
 from dataclasses import dataclass

@@ -33,8 +33,9 @@ def shuffle(mode: Any, a: Any, b: Any, c: Any, members: Any, mask: Any, out: Any
             step = np.int64(b[i] & np.uint32(31))
             clamp = np.int64(c[i] & np.uint32(31))
             segment = np.int64((c[i] >> np.uint32(8)) & np.uint32(31))
-            low = (lane & segment) | (0 & ~segment)
-            high = (lane & segment) | (clamp & ~segment)
+            low = lane & segment
+            high = low | (clamp & ~segment)
+            source = np.int64(lane)
             if mode == 0:
                 source = lane - step
                 valid = source >= high
@@ -48,7 +49,7 @@ def shuffle(mode: Any, a: Any, b: Any, c: Any, members: Any, mask: Any, out: Any
                 source = low | (step & ~segment)
                 valid = source <= high
             if not valid:
-                source = lane
+                source = np.int64(lane)
             if (masked and not mask[base + source]) or not (members[i] >> np.uint32(source)) & np.uint32(1):
                 bad += 1
                 if first < 0:

@@ -225,7 +225,9 @@ class BatchChecks:
         alive = self._batch.alive.reshape(-1, WARP)[window.warps]
         parted = rows.any(axis=1) & (alive & ~rows).any(axis=1)
         if parted.any():
-            who = thread_name(self._batch, int(window.lane_numbers[int(np.argmax((parted[:, None] & rows).reshape(-1)))]))
+            who = thread_name(
+                self._batch, int(window.lane_numbers[int(np.argmax((parted[:, None] & rows).reshape(-1)))])
+            )
             message = f"{who} runs this without the rest of its warp, which must run it together"
             hint = "move the instruction out of the branch"
             self._reporter.add("warp-mask", site, message, hint, int(np.count_nonzero(parted)))
@@ -262,5 +264,3 @@ class BatchChecks:
         message = f"{who} waits in {operation.site.opcode} and {what}"
         hint = "every lane named in the mask must run this very instruction: use the mask of those that do"
         self._reporter.add("warp-mask", operation.site, message, hint, len(lanes))
-
-

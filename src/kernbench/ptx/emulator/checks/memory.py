@@ -2,7 +2,6 @@
 
 from typing import Any
 
-
 from kernbench.ptx.emulator.checks.reporter import Reporter, grid_thread_name, thread_name
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import FREED, GLOBAL_BASE, Arena

@@ -32,14 +32,23 @@ class Reporter:
         return (Other("compiled from", Place(site.source_file or "unknown source", site.source_line)),)
 
     def add(
-        self, kind: str, site: Site, message: str, hint: str, count: int = 1, others: tuple[Other, ...] = (), about: Any = None
+        self,
+        kind: str,
+        site: Site,
+        message: str,
+        hint: str,
+        count: int = 1,
+        others: tuple[Other, ...] = (),
+        about: Any = None,
     ) -> None:
         """One finding at a site; `about` keeps two apart that share a line."""
         text = f"`{site.text}`: " if site.text else ""
         found = Finding(kind, text + message, self.place(site), (*others, *self.others(site)), hint, count)
         self.log.add(found, about)
 
-    def general(self, kind: str, message: str, hint: str, others: tuple[Other, ...] = (), site: Site | None = None) -> None:
+    def general(
+        self, kind: str, message: str, hint: str, others: tuple[Other, ...] = (), site: Site | None = None
+    ) -> None:
         """One finding of the whole launch."""
         where = None if site is None else self.place(site)
         self.log.add(Finding(kind, message, where, others, hint))

@@ -25,7 +25,7 @@ def deadlock_message(
         lines.append(f"  and {len(places) - _SHOWN} more groups")
     if queued:
         lines.append(
-            f"  {queued} blocks have not begun: {resident} fit on the device at once, and those that run wait for others"
+            f"  {queued} blocks have not begun: {resident} fit on the device at once, and those wait for others"
         )
     others = tuple(Other(text, reporter.place(site)) for text, site in places[1:_SHOWN])
     return "\n".join(lines), others, places[0][1] if places else None

@@ -35,7 +35,9 @@ def begin(d: Decoding) -> Step:
     return action(general)
 
 
-def _read(batch: object, origin: Array, lanes: Array, offset: object, rows: Array, left: Array | None, site: object) -> None:
+def _read(
+    batch: object, origin: Array, lanes: Array, offset: object, rows: Array, left: Array | None, site: object
+) -> None:
     """Load the source's words; words beyond `left` bytes are zero, and nothing is read for them."""
     port, registers = batch.port, batch.banks["uint32"]  # type: ignore[attr-defined]
     nbytes = 4 * len(rows)

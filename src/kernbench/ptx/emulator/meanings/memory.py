@@ -98,7 +98,10 @@ def atomic(d: Decoding) -> Step:
     operation = _operation_code(d)
     if operation is None:
         raise d.error(f"{d.instruction.name} is not emulated")
-    sources = [d.register_slot(slot) for slot in (d.source(index + 1), *((d.source(index + 2),) if d.mod("op") == "cas" else ()))]
+    sources = [
+        d.register_slot(slot)
+        for slot in (d.source(index + 1), *((d.source(index + 2),) if d.mod("op") == "cas" else ()))
+    ]
     bank, rows = d.bank_rows(sources)
     target = d.bank_rows([d.target(0)])[1][0] if returns else -1
     return _atomic_step(d, address, bank, (target, rows[0], rows[-1]), operation)

@@ -9,7 +9,7 @@ from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.slots import SpecialSlot
-from kernbench.ptx.emulator.steps import Step, action, copy
+from kernbench.ptx.emulator.steps import Step, action, compute, copy
 from kernbench.ptx.emulator.window import Window
 from kernbench.ptx.module import Name, Offset
 from kernbench.ptx.types import TYPES
@@ -25,15 +25,11 @@ def move(d: Decoding) -> Step:
     if isinstance(operand, Name) and operand.text in _CLOCKS:
         return _clock(d, operand.text)
     if d.mod("type") == "b128":
-        source, target = d.halves(d.source(1)), d.halves(d.target(0))
-        return d.compute(_copy_all, source, target)
+        return d.compute(_copy_all, d.halves(d.source(1)), d.halves(d.target(0)))
     if d.has("vec"):
         pairs = list(zip(d.sources(1), d.targets(0), strict=True))
         return d.compute(_copy_all, [s for s, _ in pairs], [t for _, t in pairs])
-    source = d.source(1)
-    from kernbench.ptx.emulator.steps import compute
-
-    return compute(copy, (source,), (d.target(0),))
+    return compute(copy, (d.source(1),), (d.target(0),))
 
 
 def _copy_all(*rows: Any) -> None:
@@ -84,7 +80,9 @@ def _pack_wide(d: Decoding, parts: list[int]) -> Step:
 
 
 def _joined(parts: list[Any]) -> Any:
-    return parts[0].copy() if len(parts) == 1 else parts[0].astype(np.uint64) | parts[1].astype(np.uint64) << np.uint64(32)
+    return (
+        parts[0].copy() if len(parts) == 1 else parts[0].astype(np.uint64) | parts[1].astype(np.uint64) << np.uint64(32)
+    )
 
 
 def unpack(d: Decoding) -> Step:

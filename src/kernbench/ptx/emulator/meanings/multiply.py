@@ -111,7 +111,8 @@ class _Fragment:
         dense = self._layout.shape[1] if self._row_major else self._layout.shape[0]
         stride = dense if self._stride is None else window.rows[self._stride].astype(np.int64)
         index = np.tile(slow, window.size // WARP) * stride + np.tile(fast, window.size // WARP)
-        return base + (index * (self._bits // 8)).astype(np.uint64)
+        places: Array = base + (index * (self._bits // 8)).astype(np.uint64)
+        return places
 
     def _load(self, window: Window, mask: Mask | None) -> None:
         port, per = window.batch.port, self._layout.elements // len(self._registers)

@@ -62,7 +62,7 @@ def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
     lanes, constants = np.arange(WARP, dtype=np.uint32), np.zeros((2, WARP), np.uint32)
     constants[0], constants[1] = step & _FULL, clamp & _FULL
     everybody, sources, valid = np.full(WARP, _FULL, np.uint32), np.zeros(WARP, np.uint32), np.zeros(WARP, bool)
-    kernels.shuffle(mode, lanes, *constants, everybody, _NO_MASK, sources, valid)
+    kernels.shuffle(mode, lanes, constants[0], constants[1], everybody, _NO_MASK, sources, valid)
     a, target, predicate, site = d.row_slot(d.source(1)), d.target(0), d.second(0), d.site
 
     def perform(window: Window, lanes: Lanes) -> None:

@@ -2,8 +2,8 @@
 
 All kernels address one space by `addresses + offset - window`, which must lie below `size`; `origins` gives each lane's
 own place in the space's array (a CTA's shared memory, a thread's local memory) and is empty for global memory. `bank`
-holds registers as rows over lanes, `rows` the rows of a vector's elements. What is wrong is counted in `report`: for each
-of `CODES` the number of lanes and the first position; kernels return how much that is in all.
+holds registers as rows over lanes, `rows` the rows of a vector's elements. What is wrong is counted in `report`: for
+each of `CODES` the number of lanes and the first position; kernels return how much that is in all.
 """
 
 from typing import Any
@@ -29,14 +29,14 @@ def new_report() -> Any:
     return np.zeros((len(CODES) + 1, 2), np.int64)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _count(report: Any, code: int, position: int) -> None:
     if report[code, 0] == 0:
         report[code, 1] = position
     report[code, 0] += 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _total(report: Any) -> Any:
     total = 0
     for code in range(len(CODES)):
@@ -288,7 +288,9 @@ def announce_store(
             continue
         place += origins[lanes[i]]
         if state[place]:
-            note_write(place, span, lanes[i], i, False, cells, clocks, known, known_rows, identity, site, strong, report)
+            note_write(
+                place, span, lanes[i], i, False, cells, clocks, known, known_rows, identity, site, strong, report
+            )
     return _total(report)
 
 

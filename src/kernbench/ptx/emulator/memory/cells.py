@@ -1,14 +1,14 @@
 """Shadow cells: who last wrote and read each word of memory, and whether a new access is ordered after them.
 
-A cell is one 64-bit word: bytes touched (4 bits), strong access (1), several lanes (2), lane (5), clock of the warp (20),
-number of the warp in the grid plus one (20), site of the instruction (12). `cells` has three columns a 4-byte word: the last
-write, the last read, and an earlier read of another warp that nothing orders before the last one.
+A cell is one 64-bit word: bytes touched (4 bits), strong access (1), several lanes (2), lane (5), clock of the warp
+(20), number of the warp in the grid plus one (20), site of the instruction (12). `cells` has three columns a 4-byte
+word: the last write, the last read, and an earlier read of another warp that nothing orders before the last one.
 
 Order: `clocks[cta, w, u]` is the last clock of warp u that warp w of the same CTA has seen, and its own clock where
 u = w; a warp's clock advances whenever it releases. Accesses of one warp by different lanes are ordered if the clock
 advanced between them. Between CTAs `known[known_rows[cta], warp]` is what the CTA has acquired of other warps' clocks.
-`identity` holds for each warp of the batch: its CTA in the batch, its number in the CTA, its number in the grid; the last row holds the
-number of warps in a CTA.
+`identity` holds for each warp of the batch: its CTA in the batch, its number in the CTA, its number in the grid; the
+last row holds the number of warps in a CTA and the byte at which the cells begin.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ def decode(cell: int) -> tuple[int, int, int]:
     return cell >> _SITE, ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1, (cell >> _LANE) & 31
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _pack(touched: Any, strong: Any, many: Any, lane: Any, clock: Any, number: Any, site: Any) -> Any:
     return np.uint64(
         touched
@@ -72,7 +72,7 @@ def _ordered(cell: Any, lane: Any, warp: Any, clocks: Any, known: Any, known_row
     return row >= 0 and clock <= known[row, number]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _touched(place: Any, span: Any, word: Any) -> Any:
     """Mask of the bytes of 4-byte word `word` that an access touches."""
     if span >= 4:
@@ -104,9 +104,9 @@ def note_read(
     for word in range(place >> 2, (place + span + 3) >> 2):
         touched = _touched(place, span, word)
         write = np.int64(cells[word, 0])
-        if (write & touched) and not (strong and write & STRONG):
-            if not _ordered(write, lane, warp, clocks, known, known_rows, identity):
-                _race(report, position, write)
+        open_write = (write & touched) and not (strong and write & STRONG)
+        if open_write and not _ordered(write, lane, warp, clocks, known, known_rows, identity):
+            _race(report, position, write)
         last = np.int64(cells[word, 1])
         many = _SINGLE
         if last:
@@ -118,7 +118,7 @@ def note_read(
         cells[word, 1] = _pack(touched, strong, many, lane, clock, number, site)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _joined(last: Any, lane: Any, touched: Any) -> Any:
     """How lanes share a cell whose last access was of the same warp at the same clock, and the bytes of both."""
     many = (last >> _MANY) & 3
@@ -143,7 +143,7 @@ def note_write(
     strong: Any,
     report: Any,
 ) -> None:
-    """Enter a write and count a race with earlier accesses; writing what is there already does not race with a write."""
+    """Enter a write and count a race with earlier accesses; writing what is there already races with no write."""
     place, span = np.int64(start) - identity[identity.shape[0] - 1, 1], np.int64(length)
     warp, lane = lane_number // WARP, lane_number % WARP
     number = identity[warp, 2]
@@ -164,7 +164,7 @@ def note_write(
         cells[word, 0] = _pack(touched, strong, many, lane, clock, number, site)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _race(report: Any, position: Any, other: Any) -> None:
     if report[_RACE, 0] == 0:
         report[_RACE, 1] = position

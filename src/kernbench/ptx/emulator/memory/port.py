@@ -1,4 +1,4 @@
-"""The port through which a batch's steps reach memory: picks the space and the compiled kernel, and hands on trouble."""
+"""The port through which steps reach memory: picks the space and the compiled kernel, and hands on trouble."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -170,7 +170,15 @@ class Port:
         more = self._checker.arguments(part, site, False)
         active = _NO_MASK if mask is None else mask
         trouble = access.announce_store(
-            part.state[1], addresses, np.uint64(part.size), part.origins, np.uint64(nbytes), lanes, active, self._report, *more
+            part.state[1],
+            addresses,
+            np.uint64(part.size),
+            part.origins,
+            np.uint64(nbytes),
+            lanes,
+            active,
+            self._report,
+            *more,
         )
         if trouble:
             self._tell(part, site, "store", Spot(lanes, addresses, 0, nbytes))
