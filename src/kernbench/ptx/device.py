@@ -21,6 +21,7 @@ from kernbench.ptx.emulator.program import Program
 from kernbench.ptx.emulator.schedule import schedule_of
 from kernbench.ptx.module import Kernel
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
+from kernbench.ptx.validate import validate
 from kernbench.result.finding import Finding
 from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
@@ -207,6 +208,7 @@ class EmulatedDevice:
     def _program(self, kernel: Kernel) -> Program:
         known = self._programs.get(id(kernel))
         if known is None:
+            self._loaded(kernel)
             program, bodies = decode(kernel)
             analyse(program, bodies)
             known = self._programs[id(kernel)] = (kernel, program)
@@ -215,6 +217,7 @@ class EmulatedDevice:
     def _loaded(self, kernel: Kernel) -> LoadedModule:
         known = self._modules.get(id(kernel.module))
         if known is None:
+            validate(kernel.module)
             known = self._modules[id(kernel.module)] = (kernel.module, LoadedModule(kernel.module, self._arena))
         return known[1]
 

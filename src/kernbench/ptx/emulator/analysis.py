@@ -118,6 +118,8 @@ def _insert(
                 [followed[r.number] for r in decoding.reads if r.number in followed] if passes_on(decoding) else []
             )
             inserted.append((decoding.last_step, mark(decoding, sources, written, followed)))
-    for place, step in sorted(inserted, key=lambda item: item[0], reverse=True):
+    inserted.sort(key=lambda item: item[0])
+    # from the end, so that places stay right and steps of the same place keep their order
+    for place, step in inserted[::-1]:
         target.direct.insert(place, step.direct)
         target.general.insert(place, step.general)
