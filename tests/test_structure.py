@@ -112,7 +112,7 @@ def test_everything_imported_is_declared():
     declared = tomllib.loads((SOURCE.parent.parent / "pyproject.toml").read_text())["project"]
     extras = [r for group in declared["optional-dependencies"].values() for r in group]
     known = {re.split(r"[<>=\[ ]", r)[0].lower() for r in [*declared["dependencies"], *extras]}
-    known |= {"kernbench", "torch"} | set(sys.stdlib_module_names)
+    known |= {"kernbench", "torch", "tests", "benchmarks"} | set(sys.stdlib_module_names)
     for path in [*SOURCE.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]:
         for line, module in imports_of(path):
             top = module.split(".")[0]

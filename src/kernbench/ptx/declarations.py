@@ -1,6 +1,9 @@
 """Registers, variables, parameters and initialisers."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import prod
+from typing import Any
 
 from kernbench.ptx.expressions import Expressions
 from kernbench.ptx.module import Generic, Initial, Integer, Masked, Name, Offset, Registers, Variable
@@ -89,40 +92,27 @@ class Declarations(Expressions):
 
     def _head(self) -> Variable:
         """Everything before the name, as a variable without one."""
-        start = self.index
-        line = self.tokens.line(start)
-        linkage = space = type_name = pointer = ""
-        attributes: tuple[str, ...] = ()
-        alignment: int | None = None
-        vector = 1
-        while (text := self.texts[self.index]).startswith("."):
-            word = text[1:]
-            if word in _LINKAGES:
-                linkage = word
-            elif word in _SPACES and not space:
-                space = word
-            elif word == "align":
-                alignment = self._alignment()
-                continue
-            elif word == "attribute":
-                attributes = self.attributes()
-                continue
-            elif word == "ptr":
-                pointer = self._pointer()
-                continue
-            elif word in _VECTORS:
-                vector = _VECTORS[word]
-            elif not type_name:
-                type_name = self._type()
-                continue
-            else:
-                raise self.unexpected("the variable's name")
-            self.index += 1
-        if not space:
+        line = self.tokens.line(self.index)
+        parts: dict[str, Any] = {}
+        while self.texts[self.index].startswith("."):
+            self._head_word(self.texts[self.index][1:], parts)
+        if "space" not in parts:
             raise self.unexpected("a state space such as .param")
-        if not type_name:
+        if "type" not in parts:
             raise self.unexpected("a type such as .b32")
-        return Variable(space, type_name, "", (), alignment, vector, None, linkage, pointer, attributes, line)
+        return Variable(name="", line=line, **parts)
+
+    def _head_word(self, word: str, parts: dict[str, Any]) -> None:
+        if word in _LONGER:
+            key, read = _LONGER[word]
+            parts[key] = read(self)
+        elif (key := _word_kind(word)) and key not in parts:
+            parts[key] = _VECTORS.get(word, word)
+            self.index += 1
+        elif "type" not in parts:
+            parts["type"] = self._type()
+        else:
+            raise self.unexpected("the variable's name")
 
     def _alignment(self) -> int:
         self.index += 1
@@ -151,19 +141,7 @@ class Declarations(Expressions):
         initial = None
         if initialised and self.accept("="):
             initial = self._initial(0)
-        variable = Variable(
-            head.space,
-            head.type,
-            name,
-            dims,
-            head.alignment,
-            head.vector,
-            initial,
-            head.linkage,
-            head.pointer,
-            head.attributes,
-            head.line,
-        )
+        variable = replace(head, name=name, dims=dims, initial=initial)
         self.element_sizes[name] = variable.element_size
         if prod((size for size in dims if size is not None), start=variable.element_size) > _MOST_BYTES:
             raise self.tokens.error(at, f"{name!r} is larger than 2^40 bytes")
@@ -216,3 +194,20 @@ class Declarations(Expressions):
 
     def _initial_offset(self) -> int:
         return self.signed() if self.texts[self.index] in ("+", "-") else 0
+
+
+def _word_kind(word: str) -> str:
+    """The part of a declaration that a word alone gives."""
+    if word in _LINKAGES:
+        return "linkage"
+    if word in _SPACES:
+        return "space"
+    return "vector" if word in _VECTORS else ""
+
+
+# words that are followed by more: the part they give, and who reads it
+_LONGER: dict[str, tuple[str, Callable[[Declarations], Any]]] = {
+    "align": ("alignment", Declarations._alignment),
+    "attribute": ("attributes", Declarations.attributes),
+    "ptr": ("pointer", Declarations._pointer),
+}
