@@ -6,7 +6,7 @@ import typer
 
 from kernbench import __version__
 from kernbench.cli import list as list_command
-from kernbench.cli import machine, run, show, sweep
+from kernbench.cli import machine, ptx, run, show, sweep
 from kernbench.cli.output import MISUSE, errors
 from kernbench.common.errors import KernbenchError
 
@@ -23,6 +23,7 @@ app.command("run")(run.run)
 app.command("show")(show.show)
 app.command("sweep")(sweep.sweep)
 app.add_typer(machine.app, name="machine")
+app.add_typer(ptx.app, name="ptx")
 
 
 def _version(wanted: bool) -> None:

@@ -22,7 +22,8 @@ def run_text(title: str, run: Run) -> RenderableType:
     head = Text(title, style="bold")
     head.append("   right: ").append_text(answer(run.right))
     head.append("   safe: ").append_text(answer(run.safe))
-    head.append(f"   {run.status}, {run.metrics.get('commands', 0):,} commands", style="dim")
+    counted = f", {run.metrics['commands']:,} commands" if "commands" in run.metrics else ""
+    head.append(f"   {run.status}{counted}", style="dim")
     parts: list[RenderableType] = [head]
     parts.extend(comparison_text(c) for c in run.comparison or [])
     parts.extend(finding_text(f) for f in run.findings)

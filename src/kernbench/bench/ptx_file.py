@@ -1,0 +1,268 @@
+"""Launching a kernel of a PTX file as a small TOML describes it, with what it leaves out made at random.
+
+kernel = "saxpy"                # may be left out if the module has one kernel
+grid = [4]
+block = [128]
+shared_bytes = 0
+
+[args.x]                        # a parameter, by its name or its number
+dtype = "f32"
+shape = [512]
+fill = "normal"                 # normal, uniform, range, zeros, ones, empty, or a number
+expect = "x.npy"                # compared with the array after the launch
+
+[args.n]
+value = 512
+
+[arrays.page0]                  # an array that is no parameter itself ...
+file = "page0.npy"
+
+[args.pages]
+pointers = ["page0", "page0"]   # ... but is reached through one
+
+[args.map]
+tensor_map = { array = "x", dims = [64, 8], strides = [128], box = [64, 8], swizzle = "128B" }
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernbench import golden
+from kernbench.common.dtypes import DTYPES, Array
+from kernbench.common.errors import BenchError, unknown
+from kernbench.ptx.module import Kernel, Module, Parameter
+from kernbench.result.comparison import Comparison
+from kernbench.result.run import Run, Status
+
+ELEMENTS = 65536
+MOST_BYTES = 1 << 34
+_MORE_TYPES = {"f64": np.float64, "i16": np.int16, "i64": np.int64, "u8": np.uint8, "u16": np.uint16}
+_MORE_TYPES |= {"u32": np.uint32, "u64": np.uint64}
+_TOP = ("kernel", "grid", "block", "shared_bytes", "seed", "args", "arrays")
+_ARRAY = ("dtype", "shape", "fill", "file", "expect", "tolerance", "pointers")
+_ARGUMENT = (*_ARRAY, "value", "bytes", "tensor_map")
+
+
+@dataclass(frozen=True)
+class LaunchFile:
+    """What a file says of a launch; everything may be absent."""
+
+    kernel: str = ""
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    shared_bytes: int = 0
+    seed: int = 0
+    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    arrays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    folder: Path = Path()
+
+
+def read_launch_file(path: Path) -> LaunchFile:
+    """Read and check a launch file."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BenchError(f"{path}: {error}") from None
+    _known(path, "", document, _TOP)
+    tables: dict[str, Any] = {}
+    for name, allowed in (("args", _ARGUMENT), ("arrays", _ARRAY)):
+        tables[name] = document.get(name, {})
+        if not isinstance(tables[name], dict) or not all(isinstance(v, dict) for v in tables[name].values()):
+            raise BenchError(f"{path}: [{name}.NAME] tables are wanted; got {name} = {tables[name]!r}")
+        for key, table in tables[name].items():
+            _known(path, f"{name}.{key}", table, allowed)
+    numbers = {key: _numbers(path, key, document.get(key, [])) for key in ("grid", "block")}
+    shared, seed = (_number(path, key, document.get(key, 0)) for key in ("shared_bytes", "seed"))
+    kernel = document.get("kernel", "")
+    if not isinstance(kernel, str):
+        raise BenchError(f"{path}: kernel = {kernel!r}: a name is wanted")
+    return LaunchFile(
+        kernel, numbers["grid"], numbers["block"], shared, seed, tables["args"], tables["arrays"], path.parent
+    )
+
+
+def _known(path: Path, where: str, table: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    for key in table:
+        if key not in allowed:
+            raise BenchError(f"{path}: {where and f'[{where}] '}{unknown('key', key, allowed)}")
+
+
+def _numbers(path: Path, key: str, value: Any) -> tuple[int, ...]:
+    values = value if isinstance(value, list) else [value]
+    if len(values) > 3 or any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in values):
+        raise BenchError(f"{path}: {key} = {value!r}: one to three whole numbers from 1 on are wanted")
+    return tuple(values)
+
+
+def _number(path: Path, key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BenchError(f"{path}: {key} = {value!r}: a whole number from 0 on is wanted")
+    return value
+
+
+def choose_kernel(module: Module, name: str) -> Kernel:
+    """The kernel called `name`, or the only one."""
+    if name:
+        if name not in module.kernels:
+            raise BenchError(unknown("kernel", name, module.kernels or ["none: the module has no .entry"]))
+        return module.kernels[name]
+    if len(module.kernels) != 1:
+        raise BenchError(f"the module has {len(module.kernels)} kernels; choose one: {', '.join(module.kernels)}")
+    return next(iter(module.kernels.values()))
+
+
+class Arguments:
+    """The arguments of one launch on `device`; `notes` tell what was not described and how it was made."""
+
+    def __init__(self, device: Any, kernel: Kernel, described: LaunchFile, elements: int = ELEMENTS):
+        self._device = device
+        self._described = described
+        self._elements = elements
+        self._random = np.random.default_rng(described.seed)
+        self._made: dict[str, Any] = {}
+        self._making: list[str] = []
+        self.notes: list[str] = []
+        self._tables = self._by_parameter(kernel)
+        self.values = [self._argument(parameter) for parameter in kernel.params]
+
+    def _by_parameter(self, kernel: Kernel) -> dict[str, Mapping[str, Any]]:
+        names = [p.name for p in kernel.params]
+        tables: dict[str, Mapping[str, Any]] = {}
+        for key, table in self._described.args.items():
+            name = names[int(key)] if key.isdecimal() and int(key) < len(names) else key
+            if name not in names:
+                raise BenchError(unknown(f"parameter of {kernel.name}", key, names or ["none"]))
+            tables[name] = table
+        return tables
+
+    def _argument(self, parameter: Parameter) -> Any:
+        table = self._tables.get(parameter.name)
+        if table is None:
+            return self._guess(parameter)
+        if "value" in table:
+            return table["value"]
+        if "bytes" in table:
+            return self._bytes(parameter.name, table["bytes"])
+        if "tensor_map" in table:
+            return self._tensor_map(parameter.name, table["tensor_map"])
+        return self._array(parameter.name, table)
+
+    def _guess(self, parameter: Parameter) -> Any:
+        """Whatever a parameter of this type most likely is."""
+        name, kind = parameter.name, parameter.type
+        if parameter.dims or parameter.size > 8:
+            raise BenchError(f"parameter {name} has {parameter.size} bytes: describe it, [args.{name}] bytes = ...")
+        if parameter.size == 8 and not kind.startswith("f"):
+            self.notes.append(f"{name}: {self._elements:,} random f32")
+            values = self._random.standard_normal(self._elements).astype(np.float32)
+            return self._keep(name, self._device.array(values, name=name))
+        value = 1.0 if kind.startswith("f") else min(self._elements, (1 << (8 * parameter.size - 1)) - 1)
+        self.notes.append(f"{name}: {value}")
+        return value
+
+    def _bytes(self, name: str, text: Any) -> bytes:
+        try:
+            return bytes.fromhex(text)
+        except (TypeError, ValueError):
+            raise BenchError(f"[args.{name}] bytes = {text!r}: hexadecimal digits are wanted") from None
+
+    def _tensor_map(self, name: str, table: Any) -> Any:
+        if not isinstance(table, dict) or not {"array", "dims", "strides", "box"} <= set(table):
+            raise BenchError(f"[args.{name}] tensor_map needs array, dims, strides and box; got {table!r}")
+        array = self._named(str(table["array"]))
+        return self._device.tensor_map(array, **{k: v for k, v in table.items() if k != "array"})
+
+    def _named(self, name: str) -> Any:
+        """An array that is described somewhere, made when it is first asked for."""
+        if name in self._made:
+            return self._made[name]
+        table = self._described.arrays.get(name, self._tables.get(name))
+        if table is None:
+            raise BenchError(unknown("array", name, [*self._described.arrays, *self._tables] or ["none"]))
+        return self._array(name, table)
+
+    def _array(self, name: str, table: Mapping[str, Any]) -> Any:
+        if name in self._made:
+            return self._made[name]
+        if name in self._making:
+            raise BenchError(f"array {name} points to itself: {' -> '.join([*self._making, name])}")
+        self._making.append(name)
+        array = self._make(name, table)
+        self._making.pop()
+        return self._keep(name, array)
+
+    def _keep(self, name: str, array: Any) -> Any:
+        self._made[name] = array
+        return array
+
+    def _make(self, name: str, table: Mapping[str, Any]) -> Any:
+        if "pointers" in table:
+            addresses = [self._named(str(each)).address for each in table["pointers"]]
+            return self._device.array(np.array(addresses, np.uint64), name=name)
+        if "file" in table:
+            return self._device.array(_load(self._described.folder / str(table["file"])), name=name)
+        dtype, shape = _dtype(name, table.get("dtype", "f32")), _shape(name, table.get("shape"))
+        if int(np.prod(shape, dtype=object)) * dtype.itemsize > MOST_BYTES:
+            raise BenchError(f"[{name}] shape = {list(shape)}: more than {MOST_BYTES >> 30} GiB")
+        if table.get("fill") == "empty":
+            return self._device.empty(shape, dtype, name=name)
+        return self._device.array(_filled(name, table.get("fill", "normal"), shape, dtype, self._random), name=name)
+
+    def compare(self, run: Run) -> list[Comparison]:
+        """The arrays that have an expected value, against it."""
+        tables = {**self._described.arrays, **self._tables}
+        wanted = {name: table for name, table in tables.items() if "expect" in table}
+        return [self._compare(name, table) for name, table in wanted.items()] if run.status is Status.FINISHED else []
+
+    def _compare(self, name: str, table: Mapping[str, Any]) -> Comparison:
+        expected = _load(self._described.folder / str(table["expect"]))
+        found = self._named(name).numpy()
+        if expected.size != found.size:
+            raise BenchError(f"[{name}] expect has shape {list(expected.shape)}; the array {list(found.shape)}")
+        return golden.compare(found.reshape(expected.shape), expected.astype(np.float64), name=name)
+
+
+def _load(path: Path) -> Array:
+    try:
+        loaded: Array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise BenchError(f"{path}: no NumPy array (.npy): {error}") from None
+    if not isinstance(loaded, np.ndarray):
+        raise BenchError(f"{path} holds several arrays: save one with numpy.save")
+    return loaded
+
+
+def _dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    if dtype in DTYPES:
+        return np.dtype(DTYPES[dtype].numpy)
+    if dtype in _MORE_TYPES:
+        return np.dtype(_MORE_TYPES[dtype])
+    raise BenchError(f"[{name}] {unknown('dtype', str(dtype), [*DTYPES, *_MORE_TYPES])}")
+
+
+def _shape(name: str, shape: Any) -> tuple[int, ...]:
+    sizes = shape if isinstance(shape, list) else [shape]
+    if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in sizes):
+        raise BenchError(f"[{name}] shape = {shape!r}: whole numbers are wanted, such as [16, 128]")
+    return tuple(sizes)
+
+
+def _filled(name: str, fill: Any, shape: tuple[int, ...], dtype: np.dtype[Any], random: np.random.Generator) -> Array:
+    whole = np.issubdtype(dtype, np.integer)
+    fills: dict[str, Callable[[], Array]] = {
+        "normal": lambda: random.integers(0, 100, shape) if whole else random.standard_normal(shape),
+        "uniform": lambda: random.integers(0, 100, shape) if whole else random.random(shape),
+        "range": lambda: np.arange(int(np.prod(shape))).reshape(shape),
+        "zeros": lambda: np.zeros(shape),
+        "ones": lambda: np.ones(shape),
+    }
+    if isinstance(fill, (int, float)) and not isinstance(fill, bool):
+        return np.full(shape, fill).astype(dtype)
+    if fill not in fills:
+        raise BenchError(f"[{name}] {unknown('fill', str(fill), [*fills, 'empty', 'a number'])}")
+    return fills[fill]().astype(dtype)

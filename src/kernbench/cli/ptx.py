@@ -1,0 +1,253 @@
+"""`kernbench ptx`: look at, check, run and print PTX that any compiler made."""
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from kernbench import ptx
+from kernbench.bench.ptx_file import ELEMENTS, Arguments, LaunchFile, choose_kernel, read_launch_file
+from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, results
+from kernbench.common.errors import BenchError, KernbenchError
+from kernbench.ptx.module import Block, Instruction, Kernel, Module
+from kernbench.ptx.validate import validate
+from kernbench.report import run_text
+from kernbench.result.run import Run, write_bytes, write_json
+from kernbench.safety.budget import Budget
+
+app = typer.Typer(help="PTX from any compiler: info, check, run, emit.", no_args_is_help=True)
+FILE = Annotated[Path, typer.Argument(help="A PTX file.")]
+LAUNCH = Annotated[
+    Path | None, typer.Option("--launch", "-l", help="A TOML file that describes grid, block and arguments.")
+]
+KERNEL = Annotated[str, typer.Option("--kernel", "-k", help="The kernel, where the module has several.")]
+GRID = Annotated[str, typer.Option("--grid", help="Blocks: x, or x,y, or x,y,z.")]
+BLOCK = Annotated[str, typer.Option("--block", help="Threads of a block; without it what the kernel demands, else 32.")]
+SHARED = Annotated[int, typer.Option("--shared", help="Bytes of dynamic shared memory.", min=0)]
+ELEMENTS_OPTION = Annotated[int, typer.Option("--elements", help="Size of arrays that nothing describes.", min=1)]
+SEED = Annotated[int | None, typer.Option("--seed", help="Seed of what is random.", min=0)]
+DEVICE = Annotated[str, typer.Option("--device", help="emulator, or cuda for the first GPU.")]
+ARCH = Annotated[str, typer.Option("--arch", help="Architecture of the emulated GPU; without it the module's own.")]
+CHECKS = Annotated[bool, typer.Option("--checks/--no-checks", help="Races, bounds, uninitialised reads, barriers.")]
+SCHEDULE = Annotated[str, typer.Option(help="Order of the fragments: canonical, reversed or a seed.")]
+SECONDS = Annotated[float, typer.Option("--max-seconds", help="Seconds before a launch is stopped.", min=0.01)]
+JSON = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
+OUT = Annotated[Path | None, typer.Option("--out", "-o", help="Write the arrays the kernel wrote to this .npz file.")]
+
+
+def read_module(file: Path) -> Module:
+    """The module of a file."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise BenchError(f"{file}: {error.strerror or error}") from None
+    try:
+        module: Module = ptx.parse(text)
+    except KernbenchError as error:
+        raise BenchError(f"{file}: {error}") from None
+    return module
+
+
+@app.command("info")
+def info(file: FILE) -> None:
+    """Kernels with their parameters, registers and shared memory, the instructions they use, and what ptxas says."""
+    module = read_module(file)
+    console = results()
+    version = ".".join(map(str, module.version))
+    console.print(f"{file}: version {version}, target {', '.join(module.target)}, {module.address_size}-bit addresses")
+    resources = _resources(module)
+    for kernel in module.kernels.values():
+        _show_kernel(console, kernel, resources)
+    for function in module.functions.values():
+        console.print(f"device function {function.name}{'' if function.body else ' (declared only)'}")
+
+
+def _resources(module: Module) -> dict[str, Any]:
+    try:
+        return dict(ptx.assemble(module, arch=module.arch).kernels)
+    except KernbenchError as error:
+        errors().print(f"no figures of ptxas: {error}", soft_wrap=True)
+        return {}
+
+
+def _show_kernel(console: Any, kernel: Kernel, resources: dict[str, Any]) -> None:
+    table = Table(title=f"kernel {kernel.name}", title_justify="left")
+    for column in ("parameter", "type", "bytes", "alignment"):
+        table.add_column(column)
+    for p in kernel.params:
+        table.add_row(p.name, p.type + "".join(f"[{n}]" for n in p.dims), str(p.size), str(p.alignment))
+    console.print(table)
+    demands = {"block": kernel.reqntid, "at most a block of": kernel.maxntid, "cluster": kernel.cluster}
+    for name, value in demands.items():
+        if value is not None:
+            console.print(f"  {name} {'x'.join(map(str, value))}")
+    if kernel.name in resources:
+        console.print(f"  ptxas: {_amounts(resources[kernel.name])}")
+    counts = Counter(i.opcode for i in instructions(kernel.function.body))
+    told = ", ".join(f"{opcode} {count}" for opcode, count in counts.most_common())
+    console.print(f"  {sum(counts.values()):,} instructions: {told}", soft_wrap=True)
+
+
+def _amounts(resources: Any) -> str:
+    """Registers, spills and bytes, as a sentence."""
+    return ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in asdict(resources).items())
+
+
+def instructions(block: Block | None) -> list[Instruction]:
+    """All instructions of a body, in order."""
+    found: list[Instruction] = []
+    waiting: list[Any] = list(reversed(block.statements)) if block is not None else []
+    while waiting:
+        statement = waiting.pop()
+        if isinstance(statement, Block):
+            waiting.extend(reversed(statement.statements))
+        elif isinstance(statement, Instruction):
+            found.append(statement)
+    return found
+
+
+@app.command("emit")
+def emit(
+    file: FILE, out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file.")] = None
+) -> None:
+    """Parse a file and print it again in its stable form."""
+    text = read_module(file).emit()
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_bytes(out, text.encode("utf-8", errors="surrogateescape"))
+
+
+@app.command("check")
+def check(
+    file: FILE,
+    launch: LAUNCH = None,
+    kernel: KERNEL = "",
+    grid: GRID = "",
+    block: BLOCK = "",
+    shared: SHARED = 0,
+    elements: ELEMENTS_OPTION = ELEMENTS,
+    seed: SEED = None,
+    arch: ARCH = "",
+    max_seconds: SECONDS = 600.0,
+) -> None:
+    """Is it PTX, does the target have every instruction, and is a launch safe? Says yes, or every problem.
+
+    Without --launch arguments are made at random, which shows less: describe them for a kernel that reads indices.
+    """
+    module = read_module(file)
+    validate(module)
+    results().print(f"{file}: good PTX for {module.arch}: {', '.join(module.kernels) or 'no kernels'}")
+    described = _described(launch, kernel, grid, block, shared, seed)
+    options = {"budget": Budget(ptx_steps(), max_seconds)}
+    result = _launch(module, described, "emulator", arch, elements, options)
+    _tell(result)
+
+
+def ptx_steps() -> int:
+    """Instructions that a launch from the command line may run."""
+    return 1_000_000_000
+
+
+@app.command("run")
+def run(
+    file: FILE,
+    launch: LAUNCH = None,
+    kernel: KERNEL = "",
+    grid: GRID = "",
+    block: BLOCK = "",
+    shared: SHARED = 0,
+    elements: ELEMENTS_OPTION = ELEMENTS,
+    seed: SEED = None,
+    device: DEVICE = "emulator",
+    arch: ARCH = "",
+    checks: CHECKS = True,
+    schedule: SCHEDULE = "canonical",
+    max_seconds: SECONDS = 600.0,
+    out: OUT = None,
+    json: JSON = None,
+) -> None:
+    """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do.
+
+    Exit code 0 if it is, 1 on findings or a wrong result, 2 on misuse.
+    """
+    for option, path in (("--out", out), ("--json", json)):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise BenchError(f"{option} {path}: there is no folder {path.parent} to write it to, or it is one itself")
+    described = _described(launch, kernel, grid, block, shared, seed)
+    options: dict[str, Any] = {"budget": Budget(ptx_steps(), max_seconds)}
+    if device == "emulator":
+        options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
+    result = _launch(read_module(file), described, device, arch, elements, options)
+    if json is not None:
+        write_json(json, result.to_dict())
+    if out is not None:
+        _write_arrays(out, result)
+    _tell(result)
+
+
+def _write_arrays(out: Path, result: Run) -> None:
+    with out.open("wb") as stream:
+        arrays: dict[str, Any] = {name: np.asarray(array) for name, array in result.outputs.items()}
+        np.savez(stream, **arrays)
+
+
+def _described(launch: Path | None, kernel: str, grid: str, block: str, shared: int, seed: int | None) -> LaunchFile:
+    """The launch file with what the command line says over it."""
+    base = read_launch_file(launch) if launch is not None else LaunchFile()
+    return LaunchFile(
+        kernel or base.kernel,
+        _extent("--grid", grid) or base.grid or (1,),
+        _extent("--block", block) or base.block,
+        shared or base.shared_bytes,
+        base.seed if seed is None else seed,
+        base.args,
+        base.arrays,
+        base.folder,
+    )
+
+
+def _extent(option: str, text: str) -> tuple[int, ...]:
+    if not text:
+        return ()
+    parts = text.replace("x", ",").split(",")
+    if len(parts) > 3 or not all(p.strip().isdecimal() and int(p) for p in parts):
+        raise BenchError(f"{option} {text!r}: one to three whole numbers from 1 on are wanted, such as 16,4")
+    return tuple(map(int, parts))
+
+
+def _launch(
+    module: Module, described: LaunchFile, device: str, arch: str, elements: int, options: dict[str, Any]
+) -> Run:
+    chosen = choose_kernel(module, described.kernel)
+    on = _device(device, arch or module.arch)
+    arguments = Arguments(on, chosen, described, elements)
+    for note in arguments.notes:
+        errors().print(f"not described, so made up: {note}", soft_wrap=True)
+    block = described.block or chosen.reqntid or (32,)
+    result: Run = on.launch(chosen, described.grid, block, arguments.values, described.shared_bytes, **options)
+    result.comparison = arguments.compare(result) or None
+    return result
+
+
+def _device(name: str, arch: str) -> Any:
+    if name == "emulator":
+        return ptx.EmulatedDevice(arch=arch)
+    if name == "cuda":
+        return ptx.CudaDevice(0)
+    raise BenchError(f"--device {name!r}: emulator or cuda")
+
+
+def _tell(result: Run) -> None:
+    console = results()
+    console.print(run_text(str(result.origin.get("kernel", "")), result), highlight=False, soft_wrap=True)
+    for name in ("thread_instructions", "warp_instructions", "gpu_time_ns"):
+        if name in result.metrics:
+            console.print(f"  {name.replace('_', ' ')}: {result.metrics[name]:,}")
+    for name, array in result.outputs.items():
+        console.print(f"  wrote {name}: {'x'.join(map(str, array.shape))} {array.dtype}")
+    raise typer.Exit(RIGHT_AND_SAFE if result.ok else FOUND)

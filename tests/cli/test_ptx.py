@@ -1,0 +1,183 @@
+"""`kernbench ptx`: info, emit, check and run of a PTX file, with arguments from a TOML file or made up."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from kernbench.bench.ptx_file import read_launch_file
+from kernbench.cli import app
+from kernbench.common.errors import BenchError, KernbenchError
+
+SAXPY = """.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry saxpy(.param .u64 x, .param .u64 y, .param .f32 a, .param .u32 n)
+{
+    .reg .pred %p;
+    .reg .f32 %f<4>;
+    .reg .b32 %r<5>;
+    .reg .b64 %rd<6>;
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %ntid.x;
+    mov.u32 %r3, %tid.x;
+    mad.lo.u32 %r4, %r1, %r2, %r3;
+    ld.param.u32 %r1, [n];
+    setp.ge.u32 %p, %r4, %r1;
+    @%p bra DONE;
+    ld.param.u64 %rd1, [x];
+    ld.param.u64 %rd2, [y];
+    ld.param.f32 %f1, [a];
+    mul.wide.u32 %rd3, %r4, 4;
+    add.u64 %rd4, %rd1, %rd3;
+    add.u64 %rd5, %rd2, %rd3;
+    ld.global.f32 %f2, [%rd4];
+    ld.global.f32 %f3, [%rd5];
+    fma.rn.f32 %f3, %f1, %f2, %f3;
+    st.global.f32 [%rd5], %f3;
+DONE:
+    ret;
+}
+"""
+LAUNCH = """
+grid = [4]
+block = [64]
+[args.x]
+file = "x.npy"
+[args.1]
+dtype = "f32"
+shape = [200]
+fill = "zeros"
+expect = "want.npy"
+[args.a]
+value = 2.0
+[args.n]
+value = 200
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "saxpy.ptx").write_text(SAXPY)
+    (tmp_path / "launch.toml").write_text(LAUNCH)
+    x = np.random.default_rng(0).standard_normal(200).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "want.npy", 2 * x)
+    return tmp_path
+
+
+def kernbench(*arguments, code=0):
+    done = CliRunner().invoke(app, ["ptx", *map(str, arguments)], env={"COLUMNS": "200", "NO_COLOR": "1"})
+    if done.exception is not None and not isinstance(done.exception, (SystemExit, KernbenchError)):
+        raise done.exception
+    if isinstance(done.exception, KernbenchError):
+        assert code == 2, done.exception
+        return str(done.exception)
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_info_shows_parameters_and_instructions(folder):
+    told = kernbench("info", folder / "saxpy.ptx")
+    assert "version 7.0, target sm_80" in told
+    assert "kernel saxpy" in told
+    assert "18 instructions: ld 6, " in told
+
+
+def test_emit_is_stable(folder):
+    once = kernbench("emit", folder / "saxpy.ptx")
+    (folder / "again.ptx").write_text(once)
+    assert kernbench("emit", folder / "again.ptx") == once
+    kernbench("emit", folder / "saxpy.ptx", "--out", folder / "out.ptx")
+    assert (folder / "out.ptx").read_text() == once
+
+
+def test_run_is_right_and_safe(folder):
+    told = kernbench(
+        "run", folder / "saxpy.ptx", "-l", folder / "launch.toml", "-o", folder / "o.npz", "--json", folder / "r.json"
+    )
+    assert "right: yes   safe: yes" in told
+    assert "wrote y: 200 float32" in told
+    np.testing.assert_array_equal(np.load(folder / "o.npz")["y"], np.load(folder / "want.npy"))
+    assert json.loads((folder / "r.json").read_text())["safe"] is True
+
+
+def test_a_wrong_expectation_is_told(folder):
+    np.save(folder / "want.npy", np.ones(200))
+    assert "WRONG" in kernbench("run", folder / "saxpy.ptx", "-l", folder / "launch.toml", code=1)
+
+
+def test_a_missing_bound_is_found(folder):
+    (folder / "launch.toml").write_text(LAUNCH.replace("value = 200", "value = 256"))
+    told = kernbench("run", folder / "saxpy.ptx", "-l", folder / "launch.toml", code=1)
+    assert "out-of-bounds" in told
+    assert "ld.global.f32 %f2, [%rd4];" in told
+    assert "800 bytes" in told
+
+
+def test_check_makes_up_what_nobody_describes(folder):
+    told = kernbench("check", folder / "saxpy.ptx", "--grid", "2", "--block", "32", "--elements", "100")
+    assert "good PTX for sm_80: saxpy" in told
+    assert "safe: yes" in told
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("grid = [0]", "one to three whole numbers"),
+        ("grids = [1]", "unknown key 'grids'"),
+        ("[args.z]\nvalue = 1", "unknown parameter of saxpy 'z'"),
+        ("[args.x]\nshapes = [1]", "unknown key 'shapes'"),
+        ('[args.x]\nfill = "lots"\nshape = [4]', "unknown fill 'lots'"),
+        ('[args.x]\ndtype = "f7"\nshape = [4]', "unknown dtype 'f7'"),
+        ("[args.x]\nshape = [-1]", "whole numbers are wanted"),
+        ("[args.x]\nshape = [1000000, 1000000]", "more than 16 GiB"),
+        ('[args.x]\nfile = "absent.npy"', "absent.npy"),
+        ('[args.x]\npointers = ["nobody"]', "unknown array 'nobody'"),
+        ('[args.x]\npointers = ["x"]', "points to itself"),
+        ('[args.x]\nbytes = "xyz"', "hexadecimal digits"),
+        ("[args.x]\ntensor_map = { dims = [1] }", "needs array, dims, strides and box"),
+        ("args = 3", "tables are wanted"),
+        ("kernel = 7", "a name is wanted"),
+        ('kernel = "other"', "unknown kernel 'other'"),
+        ("= nonsense", "launch.toml"),
+    ],
+)
+def test_bad_launch_files_are_refused(folder, change, words):
+    (folder / "launch.toml").write_text(change)
+    assert words in kernbench("run", folder / "saxpy.ptx", "-l", folder / "launch.toml", code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["info", "absent.ptx"], "absent.ptx"),
+        (["run", "saxpy.ptx", "--grid", "1,2,3,4"], "one to three whole numbers"),
+        (["run", "saxpy.ptx", "--device", "tpu"], "emulator or cuda"),
+        (["run", "saxpy.ptx", "--arch", "sm_70"], "sm_80"),
+        (["run", "saxpy.ptx", "--out", "no/such/o.npz"], "there is no folder"),
+    ],
+)
+def test_misuse(folder, monkeypatch, arguments, words):
+    monkeypatch.chdir(folder)
+    assert words in kernbench(*arguments, code=2)
+
+
+def test_text_that_is_no_ptx_is_told_at_its_line(folder):
+    (folder / "bad.ptx").write_text(SAXPY.replace("ret;", "ret,;"))
+    told = kernbench("check", folder / "bad.ptx", code=2)
+    assert "bad.ptx" in told
+    assert "line 28" in told
+
+
+def test_an_endless_kernel_is_stopped(folder):
+    (folder / "loop.ptx").write_text(SAXPY.replace("DONE:\n    ret;", "DONE:\n    bra DONE;"))
+    told = kernbench("run", folder / "loop.ptx", "--max-seconds", "0.5", code=1)
+    assert "over-budget" in told or "deadlock" in told
+
+
+def test_binary_garbage_is_no_launch_file(tmp_path):
+    (tmp_path / "bad.toml").write_bytes(bytes(range(256)))
+    with pytest.raises(BenchError, match=r"bad\.toml"):
+        read_launch_file(tmp_path / "bad.toml")
