@@ -127,6 +127,11 @@ def test_labels_that_list_targets():
     ]
 
 
+def test_strings_may_hold_quotes():
+    text = kernel_text(r'.pragma "a \"quoted\" word";')
+    assert Directive("pragma", r'"a \"quoted\" word";') in ptx.parse(text).kernels["k"].function.body.statements
+
+
 def test_bytes_and_a_closing_zero():
     text = kernel_text("mov.u32 %r1, 1;")
     assert ptx.parse(text.encode() + b"\0") == ptx.parse(text) == ptx.parse(text.replace("\n", "\r\n"))

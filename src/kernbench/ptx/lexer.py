@@ -18,7 +18,7 @@ _TOKEN = re.compile(
     | \d\w*(?:\.\d*(?:[eE][+-]?\d+)?)?              # any other number
     | \.\d+(?:[eE][+-]?\d+)?(?!\w)                  # .5
     | \.[A-Za-z0-9_$][\w$]*(?:::\w+)*               # directive, type or modifier
-    | "[^"\n]*"
+    | "(?>[^"\\\n]+|\\.)*+"
     | <<|>>|<=|>=|==|!=|&&|\|\|
     | /\*[\s\S]*                                    # a comment without end swallows the rest
     | [\s\S]
