@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from kernbench.common.errors import unknown
-from kernbench.ptx.emulator.meanings import barrier, control, copies, lanewise, matrix, memory, moves, multiply, warp
+from kernbench.ptx.emulator.meanings import atomics, barrier, control, copies, lanewise, matrix, memory, moves, multiply, warp
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.steps import ControlStep, Step
 
@@ -13,6 +13,7 @@ MEANINGS: Mapping[str, Maker] = {
     **lanewise.MEANINGS,
     **moves.MEANINGS,
     **memory.MEANINGS,
+    **atomics.MEANINGS,
     **copies.MEANINGS,
     **matrix.MEANINGS,
     **multiply.MEANINGS,

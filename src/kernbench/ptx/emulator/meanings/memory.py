@@ -1,4 +1,4 @@
-"""Loads, stores, atomics and hints."""
+"""Loads, stores and hints."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.lanes import Mask
-from kernbench.ptx.emulator.memory.atomics import OPERATIONS
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.steps import Step, action, nothing
@@ -27,7 +26,7 @@ def load(d: Decoding) -> Step:
     assert index is not None
     address = d.address(index)
     targets = d.targets(0)
-    d.traffic = (_label(d, address), "read", TYPES[d.mod("type")].nbytes * len(targets))
+    d.traffic = (space_label(d, address), "read", TYPES[d.mod("type")].nbytes * len(targets))
     if d.mod("type") == "b128":
         targets = d.halves(targets[0])
     if address.space == "param":
@@ -43,7 +42,7 @@ def store(d: Decoding) -> Step:
     assert index is not None
     address = d.address(index)
     sources = d.sources(1)
-    d.traffic = (_label(d, address), "written", TYPES[d.mod("type")].nbytes * len(sources))
+    d.traffic = (space_label(d, address), "written", TYPES[d.mod("type")].nbytes * len(sources))
     if d.mod("type") == "b128":
         sources = d.halves(sources[0])
     d.store_space = space_name(d, address)
@@ -68,7 +67,7 @@ def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[
     return action(general)
 
 
-def _label(d: Decoding, address: AddressSlot) -> str:
+def space_label(d: Decoding, address: AddressSlot) -> str:
     """The space's name in the metrics."""
     return (address.space or d.mod("space") or "generic").partition("::")[0]
 
@@ -82,50 +81,6 @@ def _parameter(d: Decoding, address: AddressSlot, targets: list[int]) -> Step:
         values = window.batch.parameter(slot, dtype, len(targets))
         for target, value in zip(targets, values, strict=True):
             window.put(target, value, mask)
-
-    return action(general)
-
-
-def atomic(d: Decoding) -> Step:
-    """atom and red."""
-    returns = d.instruction.opcode == "atom"
-    index = d.position("a")
-    assert index is not None
-    address = d.address(index)
-    kind = TYPES[d.mod("type")]
-    d.traffic = (_label(d, address), "atomic", kind.nbytes)
-    d.store_space = space_name(d, address)
-    operation = _operation_code(d)
-    if operation is None:
-        raise d.error(f"{d.instruction.name} is not emulated")
-    sources = [
-        d.register_slot(slot)
-        for slot in (d.source(index + 1), *((d.source(index + 2),) if d.mod("op") == "cas" else ()))
-    ]
-    bank, rows = d.bank_rows(sources)
-    target = d.bank_rows([d.target(0)])[1][0] if returns else -1
-    return _atomic_step(d, address, bank, (target, rows[0], rows[-1]), operation)
-
-
-def _operation_code(d: Decoding) -> int | None:
-    op, kind = d.mod("op"), d.mod("type")
-    if d.has("vec") or kind in ("f16", "bf16", "f16x2", "bf16x2", "b128"):
-        return None
-    if op in ("min", "max"):
-        return OPERATIONS[f"{op}.{kind[0]}"]
-    return OPERATIONS["add.f" if op == "add" and kind[0] == "f" else op]
-
-
-def _atomic_step(d: Decoding, address: AddressSlot, bank: str, rows: tuple[int, int, int], operation: int) -> Step:
-    space, slot, offset, site = space_name(d, address), address.slot, np.uint64(address.offset), d.site
-    order = d.mod("sem") in ("acquire", "release", "acq_rel")
-
-    def general(window: Window, mask: Mask | None) -> None:
-        batch = window.batch
-        if batch.checks is not None:
-            batch.checks.synchronise("atomic", space, window, slot, offset, mask, order)
-        addresses = batch.port.addresses(window, slot)
-        batch.port.atomic(space, addresses, window.lane_numbers, offset, bank, rows, operation, mask, site)
 
     return action(general)
 
@@ -147,8 +102,6 @@ def _zero(source: Any, target: Any) -> None:
 MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
     "ld": load,
     "st": store,
-    "atom": atomic,
-    "red": atomic,
     "hint": hint,
     "discard": hint,
     "createpolicy": create_policy,

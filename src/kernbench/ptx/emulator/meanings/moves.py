@@ -134,9 +134,9 @@ def is_in_space(d: Decoding) -> Step:
     wanted = np.uint64(_WINDOWS.get(space, 0x1000_0000_0000) >> _WINDOW)
 
     def function(address: Any, out: Any) -> None:
-        np.equal(address.astype(np.uint64) >> np.uint64(_WINDOW), wanted, out=out)
+        np.equal(address >> np.uint64(_WINDOW), wanted, out=out)
 
-    return d.compute(function, [d.source(1)], [d.target(0)])
+    return d.compute(function, [d.source(1, "b64")], [d.target(0)])
 
 
 def map_address(d: Decoding) -> Step:
