@@ -20,10 +20,13 @@ from types import FrameType
 from kernbench import ptx
 from kernbench.ptx.isa import FORMS
 from kernbench.ptx.isa.form import Form
+from kernbench.ptx.module import Block, Function
+from kernbench.ptx.parser import parse_statements
+from kernbench.ptx.printer import statements_text
 from kernbench.ptx.validate import problems
 
 _TOKEN = re.compile(r"[A-Za-z_$%.][\w$:.]*|\d[\w.]*|\S", re.ASCII)
-_HEAD = ".version 9.0\n.target sm_100a\n.entry k(){.reg .pred %p<9>;.reg .b32 %r<99>;.reg .b64 %rd<9>;\n"
+_REGISTERS = parse_statements(".reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<99>; .reg .b64 %rd<9>; .reg .f32 %f<9>;")
 # tokens that are likely to upset a parser
 _STRANGE = (
     *(
@@ -77,38 +80,41 @@ class Report:
         return f"{self.cases} cases: {counts}"
 
 
-def check(text: str, report: Report) -> None:
+Parse = Callable[[str], ptx.Module]
+
+
+def statements_module(text: str) -> ptx.Module:
+    """Statements alone, read as the body of a kernel."""
+    found = parse_statements(text)
+    if parse_statements(statements_text(found)) != found:
+        raise ValueError("the printed statements read differently")
+    return ptx.Module((9, 0), ("sm_100a",), 64, (Function("entry", "k", body=Block((*_REGISTERS, *found))),))
+
+
+def whole_module(text: str) -> ptx.Module:
+    """A whole module."""
+    module = ptx.parse(text)
+    if ptx.parse(module.emit()) != module:
+        raise ValueError("the printed module reads differently")
+    for kernel in module.kernels.values():
+        _ = kernel.params, kernel.reqntid, kernel.cluster
+    return module
+
+
+def check(text: str, parse: Parse, report: Report) -> None:
     """One case."""
     report.cases += 1
     try:
-        _pass_through(text, report)
+        module = parse(text)
+        report.accepted += 1
+        for problem in problems(module):
+            str(problem)
+    except ptx.PtxSyntaxError as error:
+        report.refused += 1
+        if min(error.line, error.column) < 1 or not str(error):
+            report.failures.append(("an error without a place", text))
     except Exception as error:
         report.failures.append((f"{type(error).__name__}: {error}"[:300], text))
-
-
-def _parsed(text: str) -> ptx.Module | None:
-    try:
-        return ptx.parse(text)
-    except ptx.PtxSyntaxError as error:
-        if min(error.line, error.column) < 1 or not str(error):
-            raise ValueError("an error without a place") from error
-        return None
-
-
-def _pass_through(text: str, report: Report) -> None:
-    module = _parsed(text)
-    if module is None:
-        report.refused += 1
-        return
-    report.accepted += 1
-    emitted = module.emit()
-    again = ptx.parse(emitted)
-    if again != module:
-        raise ValueError("the printed module reads differently")
-    for problem in problems(module):
-        str(problem)
-    for kernel in module.kernels.values():
-        _ = kernel.params, kernel.reqntid, kernel.cluster
 
 
 def statements_of(forms: Sequence[Form], texts: Sequence[str]) -> list[str]:
@@ -179,13 +185,12 @@ _MUTATIONS: tuple[Callable[[list[str], Sequence[str], random.Random], None], ...
 
 
 def mutated_statements(statements: Sequence[str], count: int, seed: int) -> Iterator[str]:
-    """Small modules, each with one mutated statement."""
+    """Mutated statements, one at a time."""
     rng = random.Random(seed)
     split = [_TOKEN.findall(statement) for statement in statements]
     vocabulary = sorted({token for tokens in split for token in tokens})
     for _ in range(count):
-        text = " ".join(mutated(rng.choice(split), vocabulary, rng))
-        yield f"{_HEAD}{text}\nret;\n}}\n"
+        yield " ".join(mutated(rng.choice(split), vocabulary, rng))
 
 
 def mutated_modules(texts: Sequence[str], count: int, seed: int) -> Iterator[str]:
@@ -217,7 +222,9 @@ def _mutate_lines(lines: list[str], others: list[str], vocabulary: Sequence[str]
         lines[at] = " ".join(mutated(_TOKEN.findall(lines[at]), vocabulary, rng))
 
 
-def run(cases: Iterator[str], seconds_each: int, show: Callable[[str], None] | None = None) -> Report:
+def run(
+    cases: Iterator[str], parse: Parse, seconds_each: int, show: Callable[[str], None] = lambda line: None
+) -> Report:
     """Check every case; one that takes longer than `seconds_each` counts as a hang."""
 
     def alarm(number: int, frame: FrameType | None) -> None:
@@ -229,8 +236,8 @@ def run(cases: Iterator[str], seconds_each: int, show: Callable[[str], None] | N
     try:
         for text in cases:
             signal.alarm(seconds_each)
-            check(text, report)
-            if show is not None and report.cases % 100_000 == 0:
+            check(text, parse, report)
+            if report.cases % 100_000 == 0:
                 show(f"{report} after {time.perf_counter() - began:.0f} s")
     finally:
         signal.alarm(0)
@@ -252,13 +259,14 @@ def main() -> None:
     texts = _texts(options.corpus)
     forms = [form for rows in FORMS.values() for form in rows]
     failures = 0
-    reports: dict[str, Callable[[], Iterator[str]]] = {
-        "statements": lambda: mutated_statements(statements_of(forms, texts), options.statements, options.seed),
-        "modules": lambda: mutated_modules(texts, options.modules if texts else 0, options.seed),
-    }
-    for name, cases in reports.items():
+    statements = statements_of(forms, texts)
+    runs = (
+        ("statements", statements_module, mutated_statements(statements, options.statements, options.seed)),
+        ("modules", whole_module, mutated_modules(texts, options.modules if texts else 0, options.seed)),
+    )
+    for name, parse, cases in runs:
         began = time.perf_counter()
-        report = run(cases(), 20, lambda line: print(line, flush=True))
+        report = run(cases, parse, 20, lambda line: print(line, flush=True))
         print(f"{name}: {report} in {time.perf_counter() - began:.0f} s", flush=True)
         for message, text in report.failures[:5]:
             print(f"--- {message}\n{text[-2000:]}")

@@ -33,6 +33,11 @@ def parse(text: str | bytes) -> Module:
     return _Top(Tokens(text)).module()
 
 
+def parse_statements(text: str) -> tuple[Statement, ...]:
+    """Read statements as they stand in a function's body; raises `PtxSyntaxError`."""
+    return tuple(_Body(Tokens(text)).statements())
+
+
 class _Body(Declarations):
     """Statements of a function body."""
 
@@ -61,6 +66,13 @@ class _Body(Declarations):
         self.index += 1
         self.depth -= 1
         return Block(tuple(statements), line)
+
+    def statements(self) -> list[Statement]:
+        """Statements up to the end of the text."""
+        found: list[Statement] = []
+        while self.texts[self.index]:
+            self._statement(found)
+        return found
 
     def _statement(self, into: list[Statement]) -> None:
         text = self.texts[self.index]

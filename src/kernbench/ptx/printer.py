@@ -1,6 +1,6 @@
 """A PTX module to its canonical text: one statement a line, four spaces a level, literals as they were spelled."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kernbench.ptx.module import (
@@ -22,6 +22,7 @@ from kernbench.ptx.module import (
     Offset,
     Pair,
     Registers,
+    Statement,
     Variable,
     Vector,
 )
@@ -35,6 +36,11 @@ def module_text(module: Module) -> str:
         lines.append("")
         lines.extend(_statement_lines(item, ""))
     return "\n".join(lines) + "\n"
+
+
+def statements_text(statements: Iterable[Statement]) -> str:
+    """Statements of a function's body."""
+    return "\n".join(line for statement in statements for line in _statement_lines(statement, ""))
 
 
 def instruction_text(instruction: Instruction) -> str:
