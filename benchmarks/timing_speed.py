@@ -27,8 +27,8 @@ BENCH, PANEL = "milestone_gqa_llama70b", "single_user_prefill"
 MACHINE = "large"
 BLOCKED = {"machine": MACHINE, "n_ranks": 64, "block_q": 1024, "block_kv": 512}
 CONTEXT, SHORTER = 32_768, 16_384
-# contexts whose recordings have about two and a half and ten million commands
-MEMORY_CONTEXTS = 45_056, 90_112
+# two users at these contexts make about three and eleven million commands
+MEMORY_CONTEXTS, MEMORY_USERS = (32_768, 65_536), 2
 FAST = {
     "machine.hbm.bandwidth": [str(200 + 40 * i) for i in range(10)],
     "machine.link.bandwidth": [str(40 + 8 * i) for i in range(10)],
@@ -67,8 +67,9 @@ def median_seconds(work: Callable[[], Any], repeats: int) -> float:
     return statistics.median(times)
 
 
-def panel(context: int, timed: bool = False) -> Run:
-    run = run_bench(find(BENCH), PANEL, {**BLOCKED, "context": context}, timed=timed, shapes_only=True)
+def panel(context: int, users: int = 1, timed: bool = False) -> Run:
+    settings = {**BLOCKED, "context": context, "users": users}
+    run = run_bench(find(BENCH), PANEL, settings, timed=timed, shapes_only=True)
     assert run.safe, run.findings
     return run
 
@@ -126,7 +127,7 @@ def _child(context: int) -> tuple[int, float]:
 
 
 def record_and_time(context: int) -> None:
-    run = panel(context)
+    run = panel(context, MEMORY_USERS)
     assert run.recording is not None
     time_recording(run.recording, load(MACHINE))
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

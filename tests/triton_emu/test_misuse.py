@@ -277,3 +277,12 @@ def test_clean_code_of_the_same_kinds_passes():
 
     host = mesh.Host("small", ranks=1)
     assert host.launch(kernel, host.replicate(np.ones((3, 4), np.float16)), host.empty((4, 3))).safe
+
+
+def test_an_unknown_name_of_something_else_is_the_kernels_own_mistake():
+    def kernel(*, tl):
+        tl.zeros((2, 2)).sofmax()
+
+    with pytest.raises(AttributeError) as raised:
+        run_kernel(kernel, TLContext())
+    assert not isinstance(raised.value, KernelError)

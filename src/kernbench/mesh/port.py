@@ -66,7 +66,8 @@ class MeshPort(Port):
 
     def send(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> Message:
         """Put a copy of `data` on its way."""
-        self._give_way()
+        if self._scheduler.is_random:
+            self._give_way()
         queue = self.outgoing.get(direction)
         if queue is None:
             self._no_neighbour("send", direction, where)
@@ -78,7 +79,8 @@ class MeshPort(Port):
 
     def recv(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> Receive:
         """Post a receive."""
-        self._give_way()
+        if self._scheduler.is_random:
+            self._give_way()
         queue = self.incoming.get(direction)
         receive = Receive(self.program, shape, dtype, where, queue)
         if queue is None:
@@ -119,7 +121,7 @@ class MeshPort(Port):
 
     def _give_way(self) -> None:
         """A random schedule may switch programs at every message."""
-        if self._scheduler.is_random and self.program is not None:
+        if self.program is not None:
             self._scheduler.maybe_yield(self.program)
 
     def _wait(self, request: Message | Receive, where: Place) -> None:

@@ -137,7 +137,7 @@ class Rows(Generic[AnyRow]):
         """One more row."""
         self.pack(self.chunk, self.offset, *values)
         self.offset += self.size
-        if not self.room:
+        if self.offset == len(self.chunk):
             self.turn()
 
     @property
@@ -147,7 +147,7 @@ class Rows(Generic[AnyRow]):
 
     def turn(self) -> None:
         """Begin a new chunk if this one is full."""
-        if not self.room:
+        if self.offset == len(self.chunk):
             self._full.append(self.chunk)
             self.chunk = bytearray(min(2 * len(self.chunk), LARGEST_CHUNK * self.size))
             self.offset = 0

@@ -5,7 +5,8 @@ the first time round.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,8 @@ from kernbench.triton_emu.core import Core, Shape
 __kernbench_internal__ = True
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Plan:
     """What an operation on operands of known types gives, how it is computed, and the axis it works along, if any."""
 
     kind: ScratchType
@@ -41,7 +43,7 @@ class Arithmetic(Core):
 
     def _binary(self, op: str, a: Any, b: Any, out: TensorHandle | None = None) -> Any:
         """An elementwise operation of two operands, at least one of them a handle."""
-        site = self._here(3)
+        site = self._sites.here(3)
         a_number = b_number = NONE
         a_type: Any
         b_type: Any
@@ -124,10 +126,12 @@ class Arithmetic(Core):
 
     def _unary(self, op: str, value: Any, out: TensorHandle | None = None) -> Any:
         """An elementwise operation of one operand."""
-        site = self._here(3)
+        site = self._sites.here(3)
         if type(value) is not TensorHandle:
             return numerics.UNARY[op](np.asarray(self._scalar(value), np.float32)).item()
-        x = self._read(op, value)
+        x = value.data
+        if value.block.live_in is not self._scratch or (x is None and self._carries_data):
+            x = self._missing_data(value)
         key = (op, value.type)
         plan = self._plans.get(key) or self._plan_unary(key, op, value)
         data = None if x is None else plan.compute(x)
@@ -148,7 +152,7 @@ class Arithmetic(Core):
 
     def _fma(self, operands: tuple[Any, Any, Any], out: TensorHandle | None) -> TensorHandle:
         """The product of two operands plus a third; at least one of them a handle."""
-        site = self._here(3)
+        site = self._sites.here(3)
         values: list[Any] = []
         types: list[Any] = []
         numbers: list[int] = []
@@ -186,7 +190,7 @@ class Arithmetic(Core):
 
     def _reduce(self, op: str, value: Any, axis: int | None, keep_dims: bool, dtype: str | None = None) -> TensorHandle:
         """A reduction along `axis` (all axes for None), which stays as size 1 unless `keep_dims` is False."""
-        site = self._here(3)
+        site = self._sites.here(3)
         x = self._read(op, value)
         key = (op, value.type, axis, dtype)
         plan = self._plans.get(key) or self._plan_reduce(key, op, value, axis, dtype)
@@ -219,7 +223,7 @@ class Arithmetic(Core):
 
     def _convert(self, handle: TensorHandle, dtype: str, out: TensorHandle | None) -> TensorHandle:
         """Rounded to `dtype`; the handle itself if it has that type."""
-        site = self._here(3)
+        site = self._sites.here(3)
         if handle.dtype == dtype and (out is None or out is handle):
             # a handle of its own, so that out= on one is seen by the other
             return self._view(handle, handle.shape, handle.strides, 0, handle.data) if out is None else handle

@@ -43,16 +43,12 @@ class Core:
         self._views_made = 0
         self._tables: Tables = stream.tables
         self._rows = stream.rows
-        self._pack = stream.rows.pack
-        self._row_size = stream.rows.size
         self._max_steps = max_steps
         self._checkpoint = min(stream.rows.room, max_steps + 1)
         self._sites = sites
-        self._here = sites.here
         self._port = port
         self._carries_data = port.carries_data
         self._scratch = ScratchPool(scratch_base, scratch_size, self._place_of, self._overflow, self)
-        self._allocate = self._scratch.allocate
         self._known_shapes: dict[Shape, Shape] = {}
 
     # Places and errors
@@ -226,7 +222,7 @@ class Core:
 
     def _in_place(self, handle: TensorHandle) -> Array | None:
         """An operand in HBM: the DMA engine brings it, as if the kernel had loaded it."""
-        site = self._here()
+        site = self._sites.here()
         where = self._tables.sites[site]
         data, kind = self._port.load(handle.addr, handle.shape, handle.strides, handle.dtype, where)
         brought = self._emit(
@@ -249,8 +245,8 @@ class Core:
     def _record(self, op: str, site: int, a: int, x: int, y: int) -> None:
         """One command row that makes no value."""
         rows = self._rows
-        self._pack(rows.chunk, rows.offset, CODE[op], site, NONE, a, NONE, NONE, NONE, x, y)
-        rows.offset += self._row_size
+        rows.pack(rows.chunk, rows.offset, CODE[op], site, NONE, a, NONE, NONE, NONE, x, y)
+        rows.offset += rows.size
         self.steps = steps = self.steps + 1
         if steps >= self._checkpoint:
             self._check_budget(site)
@@ -271,7 +267,7 @@ class Core:
         """One command row, and the handle of the value it makes: on a fresh block, or in the place of `out`."""
         steps = self.steps
         if out is None:
-            block = self._allocate(kind.nbytes)
+            block = self._scratch.allocate(kind.nbytes)
             handle: TensorHandle = _new_handle(TensorHandle)
             handle.block = block
             handle.addr = block.addr
@@ -287,8 +283,8 @@ class Core:
         else:
             handle = self._into(out, kind, data, site)
         rows = self._rows
-        self._pack(rows.chunk, rows.offset, CODE[op], site, kind.number, a, b, c, handle.addr, x, y)
-        rows.offset += self._row_size
+        rows.pack(rows.chunk, rows.offset, CODE[op], site, kind.number, a, b, c, handle.addr, x, y)
+        rows.offset += rows.size
         self.steps = steps = steps + 1
         if steps >= self._checkpoint:
             self._check_budget(site)
@@ -303,7 +299,9 @@ class Core:
 
     def _into(self, out: TensorHandle, kind: ScratchType, data: Array | None, site: int) -> TensorHandle:
         """Let the new value take over the space of `out`, which becomes its handle; other views of it end."""
-        block = self._handle("out=", out).block
+        if type(out) is not TensorHandle or out.type < 0:
+            self._handle("out=", out)
+        block = out.block
         if (
             block.live_in is not self._scratch
             or out.nbytes != block.used

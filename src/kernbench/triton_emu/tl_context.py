@@ -115,7 +115,7 @@ class TLContext(Views):
 
         Without `dtype` they have the tensor's own type (f16 while a kernel is only recorded).
         """
-        site = self._here()
+        site = self._sites.here()
         sizes, address = self._shape(shape), self._address("load", ptr)
         steps = None if strides is None else self._steps(sizes, strides)
         name = None if dtype is None else self._dtype(dtype)
@@ -125,7 +125,7 @@ class TLContext(Views):
 
     def store(self, ptr: int, value: TensorHandle, *, strides: Any = None) -> None:
         """`value` to HBM at byte address `ptr`, rounded to the tensor's own type."""
-        site = self._here()
+        site = self._sites.here()
         data, address = self._read("store", value), self._address("store", ptr)
         steps = None if strides is None else self._steps(value.shape, strides)
         nbytes = self._port.store(address, data, value.shape, steps, value.dtype, self._sites.places[site])
@@ -137,7 +137,7 @@ class TLContext(Views):
 
     def workspace(self, shape: Any, dtype: Any = "f32", name: str = "workspace") -> int:
         """The address of fresh HBM memory that belongs to this PE until the kernel returns; no command."""
-        place = self._sites.places[self._here()]
+        place = self._sites.places[self._sites.here()]
         return self._port.workspace(self._shape(shape), self._dtype(dtype), name, place)
 
     def _address(self, verb: str, ptr: Any) -> int:
@@ -169,7 +169,7 @@ class TLContext(Views):
 
     def full(self, shape: Any, value: Any, dtype: Any = "f32") -> TensorHandle:
         """`shape` elements, all `value`."""
-        site = self._here()
+        site = self._sites.here()
         sizes, kind, number = self._shape(shape), self._dtype(dtype), self._scalar(value)
         self._fit(number, kind)
         data = None
@@ -189,7 +189,7 @@ class TLContext(Views):
 
     def arange(self, start: int, end: int | None = None) -> TensorHandle:
         """The whole numbers from `start` to `end`, without `end`, as i32."""
-        site = self._here()
+        site = self._sites.here()
         first, last = (0, start) if end is None else (start, end)
         first, last = self._whole_numbers((first, last))
         if last < first:
@@ -217,7 +217,7 @@ class TLContext(Views):
 
         The precision arguments are Triton's and change nothing here: products are exact.
         """
-        site = self._here()
+        site = self._sites.here()
         x, y = self._read("dot", input), self._read("dot", other)
         if acc is None:
             z, acc_type, acc_number = None, NONE, NONE
@@ -271,7 +271,7 @@ class TLContext(Views):
 
     def softmax(self, input: TensorHandle, axis: int = -1) -> TensorHandle:
         """exp(x - max) / sum along `axis`: one command."""
-        site = self._here()
+        site = self._sites.here()
         handle = self._handle("softmax", input)
         axis = self._axis("softmax", handle, axis)
         if handle.shape[axis] == 0:
@@ -305,7 +305,7 @@ class TLContext(Views):
 
     def where(self, condition: Any, x: Any, y: Any, *, out: _Out = None) -> TensorHandle:
         """`x` where the mask holds, else `y`; either may be a number."""
-        site = self._here()
+        site = self._sites.here()
         mask = self._handle("where", condition)
         if mask.dtype in FLOATS:
             self._fail("dtype", f"where: the condition is {mask.dtype}", "compare it with something first")
@@ -349,7 +349,7 @@ class TLContext(Views):
 
     def cat(self, input: TensorHandle, other: TensorHandle, axis: int = 0) -> TensorHandle:
         """Two handles joined along `axis`: one command."""
-        site = self._here()
+        site = self._sites.here()
         a, b = self._handle("cat", input), self._handle("cat", other)
         axis = self._axis("cat", a, axis)
         rest = [tuple(n for i, n in enumerate(h.shape) if i != axis) for h in (a, b)]
@@ -365,7 +365,7 @@ class TLContext(Views):
 
     def value_of(self, input: TensorHandle) -> float | int | bool:
         """The one element of `input`, read back by the PE's CPU to branch on or to use as a number."""
-        site = self._here()
+        site = self._sites.here()
         handle = self._handle("reading a value", input)
         if handle.size != 1:
             self._fail(
@@ -385,18 +385,18 @@ class TLContext(Views):
 
     def send(self, dir: str, src: TensorHandle) -> None:
         """`src` to the neighbour in direction `dir` (N, S, E, W); blocks while that neighbour's queue is full."""
-        site = self._here()
+        site = self._sites.here()
         place = self._sites.places[site]
-        direction, handle = self._direction(dir), self._handle("send", src)
+        direction, data = self._direction(dir), self._read("send", src)
         # recorded first, so that a program that blocks here shows what it is doing
-        self._record("send", site, handle.number, _DIRECTION[direction], NONE)
-        request = self._port.send(direction, self._data(handle), handle.shape, handle.dtype, place)
+        self._record("send", site, src.number, _DIRECTION[direction], NONE)
+        request = self._port.send(direction, data, src.shape, src.dtype, place)
         if request is not None and not request.done:
             self._port.wait_send(request, place)
 
     def recv(self, dir: str, shape: Any, dtype: Any = None) -> TensorHandle:
         """The next message from the neighbour in direction `dir`; blocks while there is none."""
-        site = self._here()
+        site = self._sites.here()
         place = self._sites.places[site]
         direction, sizes = self._direction(dir), self._shape(shape)
         data, name = self._port.recv_now(direction, sizes, None if dtype is None else self._dtype(dtype), place)
@@ -405,7 +405,7 @@ class TLContext(Views):
 
     def send_async(self, dir: str, src: TensorHandle) -> PendingSend:
         """Start a send and go on; wait on what it returns before writing to `src` in place."""
-        site = self._here()
+        site = self._sites.here()
         place = self._sites.places[site]
         direction, handle = self._direction(dir), self._handle("send_async", src)
         request = self._port.send(direction, self._data(handle), handle.shape, handle.dtype, place)
@@ -418,7 +418,7 @@ class TLContext(Views):
 
     def recv_async(self, dir: str, shape: Any, dtype: Any) -> PendingRecv:
         """Post a receive and go on; `wait()` on it gives the handle. Its space is taken now, hence the type."""
-        site = self._here()
+        site = self._sites.here()
         place = self._sites.places[site]
         direction, sizes = self._direction(dir), self._shape(shape)
         kind = self._dtype(dtype)
@@ -433,7 +433,7 @@ class TLContext(Views):
 
     def wait(self, *pending: Any) -> Any:
         """Wait for asynchronous sends and receives, in order; gives the handle of a receive (a list for several)."""
-        site = self._here()
+        site = self._sites.here()
         results = [self._wait_one(p, site) for p in pending]
         return results[0] if len(results) == 1 else results
 

@@ -61,7 +61,7 @@ class Views(Arithmetic):
             whole = self._data(handle)
             kind = self._tables.scratch_type(sizes, handle.dtype)
             moved = None if whole is None else np.ascontiguousarray(whole).reshape(sizes)
-            return self._emit("copy", self._here(), kind, moved, handle.number)
+            return self._emit("copy", self._sites.here(), kind, moved, handle.number)
         return self._view(handle, sizes, None, 0, None if handle.data is None else handle.data.reshape(sizes))
 
     def view(self, input: TensorHandle, *shape: Any) -> TensorHandle:

@@ -1,0 +1,76 @@
+"""Columns and graphs: streams end to end, one case for the same work, edges in place without a list of them."""
+
+import numpy as np
+import pytest
+
+from kernbench import mesh
+from kernbench.common.pe_commands import OPERATIONS
+from kernbench.timing import columns as columns_module
+from kernbench.timing.columns import cases, make_columns
+from kernbench.timing.graph import build_graph, make_graph
+
+
+def kernel(x_ptr, *, tl):
+    rank, n = tl.program_id(0), tl.num_programs(0)
+    x = tl.load(x_ptr, shape=(4, 8), dtype="f32")
+    for _ in range(3):
+        x = tl.exp(x + 1.0)
+    y = tl.dot(x, tl.trans(x))
+    if rank < n - 1:
+        tl.send(dir="E", src=y)
+    if rank > 0:
+        tl.recv(dir="W", shape=(4, 4), dtype="f32")
+
+
+@pytest.fixture(scope="module")
+def recording():
+    host = mesh.Host("small", ranks=3, shapes_only=True)
+    run = host.launch(kernel, host.shard(np.ones((12, 8), np.float32)))
+    assert run.safe, run.findings
+    return run.recording
+
+
+def test_columns_are_the_streams_end_to_end(recording):
+    columns = make_columns(recording)
+    assert np.diff(columns.first).tolist() == [len(s) for s in recording.streams]
+    for number, stream in enumerate(recording.streams):
+        rows = slice(columns.first[number], columns.first[number + 1])
+        assert [tuple(OPERATIONS)[op] for op in columns.op[rows]] == [c.op for c in stream]
+        assert columns.y[rows].tolist() == stream.rows.column("y").tolist()
+        assert set(columns.program[rows].tolist()) == {number}
+
+
+def test_operand_types_go_through_views(recording):
+    columns, types = make_columns(recording), recording.tables.types
+    (dot, *_) = np.flatnonzero(columns.op == OPERATIONS["dot"].code)
+    assert [types[t][0] for t in columns.operand_type[dot]] == [(4, 8), (8, 4)]
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1 << 19])
+def test_one_case_for_the_same_work_whatever_the_batches(recording, batch, monkeypatch):
+    monkeypatch.setattr(columns_module, "BATCH", batch)
+    columns = make_columns(recording)
+    first, case = cases(columns, len(recording.tables.types))
+    keys = list(zip(columns.op.tolist(), columns.type.tolist(), map(tuple, columns.operand_type.tolist()), strict=True))
+    assert len(first) == len(set(keys))
+    assert [keys[first[c]] for c in case] == keys
+
+
+def test_edges_of_a_node_keep_the_order_they_were_put_in():
+    sources, targets = np.array([2, 0, 2, 0], np.int32), np.array([3, 1, 1, 3], np.int32)
+    lags, kinds = np.arange(4, dtype=np.int32), np.arange(4, dtype=np.int8)
+    graph = make_graph(4, sources, targets, lags, kinds)
+    assert graph.offsets.tolist() == [0, 2, 2, 4, 4]
+    assert graph.targets.tolist() == [1, 3, 3, 1]
+    assert graph.lags.tolist() == [1, 3, 0, 2]
+    assert graph.indegree.tolist() == [0, 2, 0, 2]
+    in_two = build_graph(
+        4, lambda edges: [edges.add(sources[s], targets[s], lags[s], kinds[s]) for s in (slice(0, 1), slice(1, 4))]
+    )
+    assert in_two.targets.tolist() == graph.targets.tolist()
+
+
+def test_a_graph_without_edges():
+    empty = np.empty(0, np.int32)
+    graph = make_graph(2, empty, empty, empty, empty.astype(np.int8))
+    assert (graph.nodes, graph.edges, graph.indegree.tolist()) == (2, 0, [0, 0])
