@@ -74,7 +74,8 @@ def exp2(x: Any) -> Any:
     shifted = clamped + _ROUNDER
     rest = clamped - (shifted - _ROUNDER)
     power = float64_of((bits_of_float64(shifted) + np.uint64(1023)) << _MANTISSA)
-    return _exp2_part(rest) * power if x == x else x
+    result = _exp2_part(rest) * power
+    return result if x == x else x
 
 
 @compiled
@@ -98,12 +99,12 @@ def log2(x: Any) -> Any:
 def tanh(x: Any) -> Any:
     """tanh in float64."""
     size = abs(x)
-    power = exp2(min(size, 30.0) * (2.0 / 0.693147180559945309417))
-    result = (power - 1.0) / (power + 1.0)
-    if size < 2.0**-10:
-        square = x * x
-        result = size * (1.0 - square * (1.0 / 3.0) + square * square * (2.0 / 15.0))
-    return math.copysign(result, x) if x == x else x
+    power = exp2((size if size < 30.0 else 30.0) * (2.0 / 0.693147180559945309417))
+    large = (power - 1.0) / (power + 1.0)
+    square = x * x
+    small = size * (1.0 - square * (1.0 / 3.0) + square * square * (2.0 / 15.0))
+    result = small if size < 2.0**-10 else large
+    return math.copysign(result if x == x else x, x)
 
 
 _PER_TURN = np.float64(np.float32(1.0 / (2.0 * math.pi)))
@@ -126,7 +127,9 @@ def _wave(offset: int) -> Callable[..., Any]:
         angle = (rest - quarter * 0.25) * 6.283185307179586476925
         turn = (np.int64(quarter) + offset) & 3
         square = angle * angle
-        value = _cos_part(square) if turn & 1 else angle * _sin_part(square)
+        # Both are computed: without a branch the lanes go side by side.
+        cosine, sine = _cos_part(square), angle * _sin_part(square)
+        value = cosine if turn & 1 else sine
         return -value if turn & 2 else value
 
     return wave

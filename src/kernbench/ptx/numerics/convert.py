@@ -262,12 +262,14 @@ def _to_tf32(rnd: str, satfinite: bool, relu: bool) -> Scalar:
     if rnd != "rna":
         return compiled(lambda a: pack(load(a)))
     cut, step = np.uint32(0xFFFF_E000), np.uint32(0x2000 if satfinite else 0)
+    infinity, body = np.uint32(0x7F80_0000), np.uint32(0x7FFF_FFFF)
 
     @compiled
     def round_away(a: Any) -> Any:
-        if (a & np.uint32(0x7F80_0000)) == np.uint32(0x7F80_0000):
-            return np.uint32((a & cut) - step)
-        return np.uint32(pack(load(a)))
+        bits = np.uint32(a)
+        special = (bits & infinity) == infinity
+        rounded = np.uint32((bits if special else np.uint32(bits + np.uint32(0x1000))) & cut)
+        return np.uint32(rounded - step) if (rounded & body) >= infinity else rounded
 
     return round_away
 

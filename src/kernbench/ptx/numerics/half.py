@@ -39,13 +39,14 @@ def half_to_float32(kind: str, ftz: bool = False) -> Scalar:
 
     @compiled
     def widen_f16(bits: Any) -> Any:
-        magnitude = np.uint32(np.uint32(bits & np.uint16(0x7FFF)) << np.uint32(13))
+        wide = np.uint32(bits)
+        magnitude = np.uint32((wide & np.uint32(0x7FFF)) << np.uint32(13))
         value = bits_of_float32(float32_of(magnitude) * scale)
         if ftz and magnitude < np.uint32(0x0080_0000):
             value = np.uint32(0)
         if magnitude >= np.uint32(0x0F80_0000):
             value = magnitude | np.uint32(0x7F80_0000)
-        return float32_of(value | np.uint32(np.uint32(bits & np.uint16(0x8000)) << np.uint32(16)))
+        return float32_of(value | np.uint32((wide & np.uint32(0x8000)) << np.uint32(16)))
 
     return widen_f16
 
@@ -96,8 +97,9 @@ def float64_to_half(kind: str) -> Scalar:
 
     @compiled
     def convert(value: Any) -> Any:
-        if is_brain and abs(value) < least:
-            value = math.copysign((value + grid) - grid, value)
+        if is_brain:
+            snapped = math.copysign((value + grid) - grid, value)
+            value = snapped if abs(value) < least else value
         # Rounded to odd at float32's 24 bits; the next rounding is then that of the value itself.
         bits = bits_of_float64(value)
         odd = (bits & ~low) | (step if (bits & low) != zero else zero)

@@ -262,6 +262,7 @@ def odd_sum(a: Any, b: Any) -> Any:
     bits = bits_of_float64(total)
     one = np.uint64(1)
     # Inexact and even: step to the odd neighbour on the error's side. Infinities and NaN have a NaN error or none.
-    if (error > 0.0 or error < 0.0) and (bits & one) == np.uint64(0):
-        bits = bits + one if (error > 0.0) == (total > 0.0) else bits - one
-    return float64_of(bits)
+    even = (bits & one) ^ one
+    step = even if (error > 0.0) | (error < 0.0) else np.uint64(0)
+    stepped = bits + step if (error > 0.0) == (total > 0.0) else bits - step
+    return float64_of(stepped)
