@@ -267,6 +267,10 @@ class Module:
     # the text it was read from, for messages that show a line
     source: str = field(default="", compare=False, repr=False)
 
+    def __hash__(self) -> int:
+        # cheap, and the same for equal modules
+        return hash((self.version, self.target, self.address_size, len(self.items)))
+
     @cached_property
     def kernels(self) -> Mapping[str, "Kernel"]:
         """Kernels with a body, by name, in order."""
@@ -317,6 +321,9 @@ class Kernel:
 
     module: Module = field(repr=False)
     function: Function = field(repr=False)
+
+    def __hash__(self) -> int:
+        return hash((self.module, self.function.name))
 
     @property
     def name(self) -> str:
