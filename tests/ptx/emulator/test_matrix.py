@@ -1,0 +1,98 @@
+"""Matrix loads, transposition and products of a warp."""
+
+import numpy as np
+import pytest
+
+LOAD = """
+  mov.u32 %r10, tile;
+  shl.b32 %r11, %r0, 4;
+  add.u32 %r12, %r10, %r11;
+  mul.wide.u32 %rd1, %r0, 16;
+  add.u64 %rd1, %rd1, %rd20;
+  ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%rd1];
+  st.shared.v4.u32 [%r12], {%r4, %r5, %r6, %r7};
+  bar.sync 0;
+"""
+TILE = ".shared .align 16 .b8 tile[512];"
+
+
+@pytest.mark.parametrize("trans", ["", ".trans"])
+def test_load_matrix(lab, trans):
+    x = np.random.default_rng(0).integers(0, 1 << 16, (4, 8, 8)).astype("u2")
+    body = LOAD + f"  ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 {{%r20, %r21, %r22, %r23}}, [%r12];\n"
+    for number in range(4):
+        out = lab.compute(body + f"  mov.b32 %r63, %r{20 + number};", x, outside=TILE)
+        matrix = x[number].T if trans else x[number]
+        assert (out.view("u2").reshape(8, 8) == matrix).all()
+
+
+@pytest.mark.parametrize("trans", ["", ".trans"])
+def test_store_matrix(lab, trans):
+    x = np.random.default_rng(0).integers(0, 1 << 16, (4, 8, 8)).astype("u2")
+    body = (
+        LOAD
+        + f"""
+  ldmatrix.sync.aligned.m8n8.x2.shared.b16 {{%r20, %r21}}, [%r12];
+  bar.warp.sync 0xffffffff;
+  stmatrix.sync.aligned.m8n8.x2{trans}.shared.b16 [%r12], {{%r20, %r21}};
+  bar.warp.sync 0xffffffff;
+  ld.shared.u32 %r63, [%r12];
+"""
+    )
+    out = lab.compute(body, x, outside=TILE).view("u2").reshape(4, 8, 2)
+    expected = [x[i].T if trans else x[i] for i in range(2)]
+    assert all((out[i] == expected[i][:, :2]).all() for i in range(2))
+
+
+def test_move_matrix(lab):
+    body = "  movmatrix.sync.aligned.m8n8.trans.b16 %r63, %r0;"
+    halves = np.arange(32, dtype="u4").view("u2").reshape(8, 8)
+    assert (lab.compute(body).view("u2").reshape(8, 8) == halves.T).all()
+
+
+def test_multiply(lab):
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((16, 16)).astype("f2"), rng.standard_normal((16, 8)).astype("f2")
+    t = np.arange(32)
+    fragment_a = np.stack(
+        [a[(t // 4)[:, None] + 8 * (r % 2), (2 * (t % 4))[:, None] + 8 * (r // 2) + np.arange(2)] for r in range(4)], 1
+    )
+    fragment_b = np.stack([b[(2 * (t % 4))[:, None] + 8 * r + np.arange(2), (t // 4)[:, None]] for r in range(2)], 1)
+    body = """
+  mul.wide.u32 %rd1, %r0, 16;
+  add.u64 %rd1, %rd1, %rd20;
+  ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%rd1];
+  mul.wide.u32 %rd2, %r0, 8;
+  add.u64 %rd2, %rd2, %rd21;
+  ld.global.v2.u32 {%r8, %r9}, [%rd2];
+  mov.f32 %f1, 0f00000000;
+  mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f4, %f5, %f6, %f7}, {%r4, %r5, %r6, %r7}, {%r8, %r9}, {%f1, %f1, %f1, %f1};
+"""
+    product = a.astype("f8") @ b
+    for register in range(4):
+        out = lab.compute(body + f"  mov.b32 %r63, %f{4 + register};", fragment_a, fragment_b)
+        expected = product[t // 4 + 8 * (register // 2), 2 * (t % 4) + register % 2]
+        assert np.allclose(out.view("f4"), expected, atol=1e-4)
+
+
+def test_a_matrix_instruction_in_a_branch(lab):
+    body = "  setp.lt.u32 %p1, %r0, 16;\n  @%p1 movmatrix.sync.aligned.m8n8.trans.b16 %r63, %r0;"
+    assert lab.kinds(body) == ["warp-mask"]
+
+
+def test_wmma(lab):
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((2, 16, 16)).astype("f2")
+    c = np.zeros((16, 16), "f4")
+    ra = ", ".join(f"%r{10 + i}" for i in range(8))
+    rb = ", ".join(f"%r{20 + i}" for i in range(8))
+    f = ", ".join(f"%f{i}" for i in range(8))
+    body = f"""
+  wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {{{ra}}}, [%rd20];
+  wmma.load.b.sync.aligned.col.m16n16k16.global.f16 {{{rb}}}, [%rd21];
+  wmma.load.c.sync.aligned.row.m16n16k16.global.f32 {{{f}}}, [%rd22];
+  wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {{{f}}}, {{{ra}}}, {{{rb}}}, {{{f}}};
+  wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd23], {{{f}}};
+"""
+    assert lab.kinds(body, a, b, c, lab.empty((16, 16), "f4")) == []
+    assert np.allclose(lab.run.outputs["out"], a.astype("f8") @ b.T, atol=1e-3)
