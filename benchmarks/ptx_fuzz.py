@@ -23,7 +23,7 @@ from kernbench.ptx.isa.form import Form
 from kernbench.ptx.module import Block, Function
 from kernbench.ptx.parser import parse_statements
 from kernbench.ptx.printer import statements_text
-from kernbench.ptx.validate import problems
+from kernbench.ptx.validation import problems
 
 _TOKEN = re.compile(r"[A-Za-z_$%.][\w$:.]*|\d[\w.]*|\S", re.ASCII)
 _REGISTERS = parse_statements(".reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<99>; .reg .b64 %rd<9>; .reg .f32 %f<9>;")

@@ -63,7 +63,7 @@ def test_every_sample_finds_a_row_that_is_no_younger_than_its_own():
 
 
 def test_samples_validate():
-    from kernbench.ptx.validate import problems
+    from kernbench.ptx.validation import problems
 
     for (target, version), group in by_target([s for form in FORMS for s in samples(form)], False).items():
         found = list(problems(ptx.parse(module([sample.text for sample in group], target, version))))

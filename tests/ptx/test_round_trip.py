@@ -26,7 +26,7 @@ from kernbench.ptx.module import (
     Variable,
     Vector,
 )
-from kernbench.ptx.validate import problems
+from kernbench.ptx.validation import problems
 
 
 def check(module: ptx.Module) -> None:

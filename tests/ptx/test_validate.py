@@ -4,7 +4,7 @@ import pytest
 from tests.ptx.corpus import MIXED, kernel_text
 
 from kernbench import ptx
-from kernbench.ptx.validate import problems, validate
+from kernbench.ptx.validation import problems, validate
 
 BEFORE = (
     ".global .align 4 .b8 gv[64]; .extern .shared .b8 sm[]; "

@@ -14,7 +14,7 @@ from kernbench.bench.ptx_file import ELEMENTS, Arguments, LaunchFile, choose_ker
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.ptx.module import Block, Instruction, Kernel, Module
-from kernbench.ptx.validate import validate
+from kernbench.ptx.validation import validate
 from kernbench.report import run_text
 from kernbench.result.run import Run, write_bytes, write_json
 from kernbench.safety.budget import Budget

@@ -4,7 +4,17 @@ Names are imported when they are first used, so that one works where another's d
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernbench.ptx.assembler import assemble
+    from kernbench.ptx.cuda_device import CudaDevice
+    from kernbench.ptx.device import EmulatedDevice
+    from kernbench.ptx.device_base import DeviceArray
+    from kernbench.ptx.errors import PtxError, PtxSyntaxError
+    from kernbench.ptx.module import Kernel, Module
+    from kernbench.ptx.parser import parse
+    from kernbench.ptx.validation import validate
 
 _HOMES = {
     "parse": "parser",
@@ -12,14 +22,26 @@ _HOMES = {
     "Kernel": "module",
     "PtxError": "errors",
     "PtxSyntaxError": "errors",
-    "validate": "validate",
+    "validate": "validation",
     "PtxKernel": "builder",
     "EmulatedDevice": "device",
     "DeviceArray": "device_base",
     "CudaDevice": "cuda_device",
     "assemble": "assembler",
 }
-__all__ = sorted(_HOMES)
+__all__ = [
+    "CudaDevice",
+    "DeviceArray",
+    "EmulatedDevice",
+    "Kernel",
+    "Module",
+    "PtxError",
+    "PtxKernel",
+    "PtxSyntaxError",
+    "assemble",
+    "parse",
+    "validate",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -21,7 +21,7 @@ from kernbench.ptx.emulator.program import Program
 from kernbench.ptx.emulator.schedule import schedule_of
 from kernbench.ptx.module import Kernel
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
-from kernbench.ptx.validate import validate
+from kernbench.ptx.validation import validate
 from kernbench.result.finding import Finding
 from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
