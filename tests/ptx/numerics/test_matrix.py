@@ -4,6 +4,7 @@ import pytest
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.numerics import matrix
+from kernbench.ptx.numerics.matrix import tensor_memory
 from kernbench.ptx.numerics.matrix.layout import ELEMENT_BITS, LANES, quad_accumulator, quad_operand
 
 WARPS = 3
@@ -186,3 +187,19 @@ def test_wrong_names_are_told():
         matrix.accumulator("m16n8")
     with pytest.raises(MisuseError, match="unknown type of a matrix operand 'f8'"):
         matrix.multiply(None, None, None, ("f32", "f8", "f8", "f32"))
+
+
+@pytest.mark.parametrize(("shape", "lanes"), [("32x32b", 32), ("16x64b", 16), ("16x128b", 16), ("16x256b", 16)])
+def test_tensor_memory_accesses_cover_a_block_once(shape, lanes):
+    layout = tensor_memory.registers(shape, 4)
+    places = set(zip(layout.rows.ravel().tolist(), layout.columns.ravel().tolist(), strict=True))
+    assert len(places) == layout.rows.size
+    assert layout.shape == (lanes, layout.rows.size // lanes)
+
+
+def test_split_accesses_and_rows_of_d():
+    layout = tensor_memory.registers("16x32bx2", 2, split=8)
+    assert [(layout.rows[t, 1], layout.columns[t, 1]) for t in (3, 19)] == [(3, 1), (3, 9)]
+    assert tensor_memory.result_lanes(64, 16)[[0, 15, 16, 63]].tolist() == [16, 31, 48, 127]
+    with pytest.raises(MisuseError, match="no layout of D for M = 32 at lane base 0"):
+        tensor_memory.result_lanes(32)

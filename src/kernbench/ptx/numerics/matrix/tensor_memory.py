@@ -1,0 +1,51 @@
+"""Where the registers of tcgen05.ld and tcgen05.st lie in tensor memory, and where tcgen05.mma puts its rows."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.errors import MisuseError, unknown
+from kernbench.ptx.numerics.matrix.layout import LANES, Layout
+
+# Registers a lane moves in one repeat, and columns from one repeat to the next.
+_REPEATS = {"32x32b": (1, 1), "16x64b": (1, 2), "16x128b": (2, 4), "16x256b": (4, 8), "16x32bx2": (1, 1)}
+
+
+@cache
+def registers(shape: str, repeat: int, split: int = 0) -> Layout:
+    """Tensor-memory lane and column, from the access's own, of each lane's registers.
+
+    `split` is the column offset of the upper sixteen lanes of `16x32bx2`.
+    """
+    if shape not in _REPEATS:
+        raise MisuseError(unknown("shape of a tensor-memory access", shape, _REPEATS))
+    per, step = _REPEATS[shape]
+    lane = np.arange(LANES)[:, None]
+    i = np.arange(per * repeat)[None, :]
+    register, base = i % per, step * (i // per)
+    rows, columns = _places(shape, lane, register, split)
+    rows, columns = rows + 0 * base, columns + base + 0 * lane
+    return Layout(rows, columns, (int(rows.max()) + 1, int(columns.max()) + 1))
+
+
+def _places(shape: str, lane: Any, register: Any, split: int) -> tuple[Any, Any]:
+    if shape == "32x32b":
+        return lane + 0 * register, 0 * register
+    if shape == "16x64b":
+        return lane // 4 + 8 * (lane % 2), lane // 2 % 2
+    if shape == "16x128b":
+        return lane // 4 + 8 * register, lane % 4
+    if shape == "16x256b":
+        return lane // 4 + 8 * (register // 2), 2 * (lane % 4) + register % 2
+    return lane % 16, np.where(lane < 16, 0, split)
+
+
+def result_lanes(m: int, base: int = 0) -> Any:
+    """Tensor-memory lane of each row of D for one CTA: M = 128, or M = 64 with lane base 0 or 16."""
+    rows = np.arange(m)
+    if m == 128:
+        return rows
+    if m != 64 or base not in (0, 16):
+        raise MisuseError(f"no layout of D for M = {m} at lane base {base}; known: M = 128, and 64 at base 0 or 16")
+    return rows % 16 + 32 * (rows // 16) + base
