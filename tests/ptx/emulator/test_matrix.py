@@ -66,7 +66,8 @@ def test_multiply(lab):
   add.u64 %rd2, %rd2, %rd21;
   ld.global.v2.u32 {%r8, %r9}, [%rd2];
   mov.f32 %f1, 0f00000000;
-  mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f4, %f5, %f6, %f7}, {%r4, %r5, %r6, %r7}, {%r8, %r9}, {%f1, %f1, %f1, %f1};
+  mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+    {%f4, %f5, %f6, %f7}, {%r4, %r5, %r6, %r7}, {%r8, %r9}, {%f1, %f1, %f1, %f1};
 """
     product = a.astype("f8") @ b
     for register in range(4):

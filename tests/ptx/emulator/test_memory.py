@@ -136,7 +136,12 @@ def test_carries(lab):
 
 
 def test_clocks_go_forward(lab):
-    body = "  mov.u64 %rd5, %clock64;\n  add.u32 %r5, %r0, 1;\n  bar.sync 0;\n  mov.u64 %rd6, %clock64;\n  sub.u64 %rd31, %rd6, %rd5;"
+    body = """
+  mov.u64 %rd5, %clock64;
+  bar.sync 0;
+  mov.u64 %rd6, %clock64;
+  sub.u64 %rd31, %rd6, %rd5;
+"""
     assert (lab.compute(body, out="u8").astype("i8") > 0).all()
 
 

@@ -187,3 +187,19 @@ WAIT:
 """
     assert lab.kinds(body, np.zeros(3, "u4"), grid=20, block=3) == []
     assert lab.arrays[0].numpy().tolist() == [60, 60, sum(range(60))]
+
+
+def test_a_wait_with_a_counter_for_blocks_that_come_later(lab):
+    body = """
+  mov.u32 %r5, 0;
+  mov.u32 %r6, %nctaid.x;
+  red.global.add.u32 [%rd20], 1;
+WAIT:
+  add.u32 %r5, %r5, 1;
+  ld.{how}.u32 %r7, [%rd20];
+  setp.lt.u32 %p1, %r7, %r6;
+  @%p1 bra WAIT;
+"""
+    for how in ("volatile.global", "relaxed.gpu.global", "global"):
+        run = lab.launch(body.replace("{how}", how), np.zeros(1, "u4"), grid=700, block=1, checks=False)
+        assert run.status == "finished"

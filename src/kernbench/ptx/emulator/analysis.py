@@ -37,12 +37,11 @@ def _find_wait_loops(program: Program, body: Body) -> None:
             continue
         written = bits(register for d in inside for register in d.writes)
         carried = _registers(body, live[loop.head] & written)
-        if len(carried) > _MOST_CARRIED or (carried and not _reads_strongly(inside)):
-            continue
-        slots = tuple(_slot(program, register) for register in carried)
+        computes = len(carried) > _MOST_CARRIED or (carried and not _reads_strongly(inside))
+        slots = None if computes else tuple(_slot(program, register) for register in carried)
         reads = tuple((d.address_slot, d.address_offset, d.site) for d in inside if d.address_slot is not None)
         head = program.blocks[body.code.entry + loop.head]
-        head.wait_loop = WaitLoop(head.number, frozenset(body.code.entry + b for b in loop.blocks), slots, reads)
+        head.wait_loop = WaitLoop(head.number, slots, reads)
 
 
 def _may_wait(inside: list[Decoding]) -> bool:

@@ -90,7 +90,10 @@ class _Target:
         found = self._d.scope.variable(actual.text) if isinstance(actual, Name) else None
         if found is not None:
             variable, scope = found
-            outside, as_slot = self._d.code.frame[id(scope), variable.name], False
+            place = self._d.code.frame.get((id(scope), variable.name))
+            if place is None:
+                raise self._d.error(f"'{variable.name}' cannot be passed to {self._name}: use a .param variable")
+            outside, as_slot = place, False
         else:
             read, written = self._d.value, self._d.destination
             outside, as_slot = (read if entering else written)(actual, formal.type), True

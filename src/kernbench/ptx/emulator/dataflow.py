@@ -9,7 +9,9 @@ from kernbench.ptx.emulator.decode import Body
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.scopes import Register
 
+# a pointer that could be any, and one to a variable of the module
 UNKNOWN = "?"
+VARIABLE = "&"
 
 
 def bits(registers: Iterable[Register]) -> int:
@@ -104,7 +106,7 @@ def written_parameters(bodies: list[Body]) -> frozenset[str] | None:
             origin: set[str] = set().union(*(sources.get(r.number, set()) for r in decoding.address_reads))
             if UNKNOWN in origin or (not origin and not decoding.address_symbol):
                 return None
-            found |= origin
+            found |= origin - {VARIABLE}
     return frozenset(found)
 
 
@@ -136,7 +138,7 @@ def _origin(decoding: Decoding, sources: dict[int, set[str]]) -> set[str]:
         return {decoding.parameter} if decoding.parameter else {UNKNOWN}
     if meaning in _FRESH or (meaning == "pack" and any(r.type.endswith("64") for r in decoding.writes)):
         return {UNKNOWN}
-    origin: set[str] = set()
+    origin: set[str] = {VARIABLE} if decoding.names_variable else set()
     for register in decoding.reads:
         origin |= sources.get(register.number, set())
     return origin

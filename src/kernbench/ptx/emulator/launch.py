@@ -19,8 +19,9 @@ Extent = tuple[int, int, int]
 
 # lanes that run together: enough to hide what an instruction costs in Python, few enough for the caches
 _LANES = 16384
-# bytes of local memory that one batch may hold
-_LOCAL_BYTES = 1 << 28
+# bytes that one batch may hold, and how many a byte of shared memory needs with its shadow
+_BATCH_BYTES = 1 << 29
+_SHADOW = 8
 
 
 class Launch:
@@ -80,7 +81,9 @@ class Launch:
         """CTA numbers in the order they become resident, a batch at a time."""
         total = int(np.prod(self.grid))
         lanes = self.warps_per_cta * WARP
-        most = max(1, min(_LANES // lanes, _LOCAL_BYTES // (lanes * max(16, self.local_bytes))))
+        registers = sum(rows * np.dtype(bank).itemsize for bank, rows in self.program.table.rows.items())
+        nbytes = lanes * (registers + 2 * self.local_bytes) + _SHADOW * self.shared_bytes
+        most = max(1, min(_LANES // lanes, _BATCH_BYTES // max(1, nbytes)))
         order = self.schedule.cta_order(total)
         return [order[start : start + most] for start in range(0, total, most)]
 
@@ -88,9 +91,10 @@ class Launch:
         queue = list(reversed(waiting))
         while queue or self._live:
             running = sum(batch.ctas for batch in self._live)
-            if queue and (not self._live or running + len(queue[-1]) <= resident):
+            room = bool(queue) and (not self._live or running + len(queue[-1]) <= resident)
+            if room:
                 self._live.append(Batch(self, queue.pop()))
-            elif not self._wake():
+            elif not self._yielded() and not self._settle():
                 self._stuck(queue, resident)
                 return Status.DEADLOCKED
             self._advance()
@@ -98,7 +102,7 @@ class Launch:
         return Status.FINISHED
 
     def _advance(self) -> None:
-        """Run every batch until it waits; those that have ended are dropped."""
+        """Run every batch until it waits for what no batch here does; those that have ended are dropped."""
         progress = True
         while progress:
             for batch in self._live:
@@ -106,10 +110,15 @@ class Launch:
             for batch in [b for b in self._live if not b.alive_count]:
                 self._ended_changes += batch.port.changes
                 self._live.remove(batch)
-            woken = [batch.scheduler.spinning.wake() for batch in self._live]
+            woken = [batch.scheduler.spinning.wake_changed() for batch in self._live]
             progress = any(woken)
 
-    def _wake(self) -> bool:
+    def _yielded(self) -> bool:
+        """Loops that only let others go first go on."""
+        woken = [batch.scheduler.spinning.wake_yielded() for batch in self._live]
+        return any(woken)
+
+    def _settle(self) -> bool:
         """Nothing runs and nothing more can become resident: let warps go on without lanes that never come."""
         settled = [batch.scheduler.gathering.settle() for batch in self._live]
         return any(settled)

@@ -71,6 +71,7 @@ class Decoding:
     # what an access's address is made of: registers, a parameter or variable it names, its slot and offset
     address_reads: list[Register] = field(default_factory=list)
     address_symbol: str = ""
+    names_variable: bool = False
     address_slot: int | None = None
     address_offset: int = 0
     # the space a store writes, and the kernel parameter a load reads
@@ -236,6 +237,7 @@ class Decoding:
 
     def _variable(self, variable: Variable, offset: int, scope: int) -> AddressSlot:
         name = variable.name
+        self.names_variable = variable.space != "param"
         if variable.space == "shared":
             place = self.linker.shared[scope, name]
             return AddressSlot(self.table.constant(place + offset, "uint64"), 0, "shared", name)
@@ -245,6 +247,8 @@ class Decoding:
             return AddressSlot(slot, 0, "local", name)
         if variable.space == "param":
             return AddressSlot(self.table.number(SymbolSlot("param", name, offset)), 0, "param", name)
+        if scope:
+            raise self.error(f"'{name}' is a .{variable.space} variable inside a function: declare it outside")
         self.linker.used[name] = variable
         return AddressSlot(self.table.number(SymbolSlot("global", name, offset)), 0, variable.space, name)
 

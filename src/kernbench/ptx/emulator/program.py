@@ -49,11 +49,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WaitLoop:
-    """A loop that reads memory and may do nothing until it changes; `carried` are slots whose values go round it."""
+    """A loop that reads memory and may do nothing until it changes; `carried` are slots whose values go round it.
+
+    None for a loop that carries values and reads as loops do that compute: it waits for others only if it never ends.
+    """
 
     head: int
-    blocks: frozenset[int]
-    carried: tuple[int, ...]
+    carried: tuple[int, ...] | None
     # (slot of the address, offset, site) of what it reads
     reads: tuple[tuple[int, int, Site], ...]
 

@@ -3,7 +3,18 @@
 from collections.abc import Callable, Mapping
 
 from kernbench.common.errors import unknown
-from kernbench.ptx.emulator.meanings import atomics, barrier, control, copies, lanewise, matrix, memory, moves, multiply, warp
+from kernbench.ptx.emulator.meanings import (
+    atomics,
+    barrier,
+    control,
+    copies,
+    lanewise,
+    matrix,
+    memory,
+    moves,
+    multiply,
+    warp,
+)
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.steps import ControlStep, Step
 
