@@ -1,9 +1,12 @@
 """parse(emit(m)) == m, and text printed twice is the same."""
 
+import subprocess
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.ptx.corpus import MIXED, NVCC, VARIANTS, compiled
+from tests.ptx.isa_samples import PTXAS
 
 from kernbench import ptx
 from kernbench.ptx.module import (
@@ -47,6 +50,16 @@ def test_compiled(arch, option):
     assert set(module.kernels) == {"everything", "matrix"}
     check(module)
     assert list(problems(module)) == []
+
+
+@pytest.mark.skipif(NVCC is None or PTXAS is None, reason="nvcc or ptxas is not installed")
+@pytest.mark.parametrize(("arch", "option"), VARIANTS)
+def test_printed_text_assembles(arch, option, tmp_path):
+    path = tmp_path / "printed.ptx"
+    path.write_text(ptx.parse(compiled("features.cu", arch, option)).emit())
+    command = [PTXAS, "-O0", "-arch", arch, "--compile-only", str(path), "-o", str(tmp_path / "printed.cubin")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_kernel_emits_what_it_needs():
@@ -135,7 +148,7 @@ modules = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(modules)
 def test_any_module(module):
     check(module)
