@@ -88,6 +88,18 @@ def test_fused_means_one_rounding():
     assert run(arithmetic("fma", "f32"), [a, b, c]).view(np.float32)[0] == np.float32(2.0**-24)
 
 
+def test_rounding_down_only_an_exact_zero_turns_negative():
+    tiny, one, minus = (
+        np.array([1, 0, 0x3F800000], np.uint32),
+        np.array([1, 1, 0x3F800000], np.uint32),
+        np.uint32(1 << 31),
+    )
+    addend = np.array([minus, minus, 0xBF800000], np.uint32)
+    assert list(run(arithmetic("fma", "f32", "rm"), [tiny, one, addend])) == [0, minus, minus]
+    wide = [np.array(row, np.uint64) for row in ([1, 0], [1, 1], [1 << 63, 1 << 63])]
+    assert list(run(arithmetic("fma", "f64", "rm"), wide)) == [0, 1 << 63]
+
+
 @pytest.mark.parametrize("name", ["add", "mul", "fma"])
 def test_nan_results_of_f32_are_canonical(name):
     patterns = np.array([0x7F800001, 0xFFC00000, 0x7FC12345, 0x7F800000], np.uint32)

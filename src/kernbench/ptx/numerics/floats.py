@@ -133,21 +133,21 @@ def _directed_f32(name: str, mode: str) -> Scalar:
 
 
 def _downward_sum(name: str, round_once: Scalar) -> Scalar:
+    """Sums rounded down: an exact zero is negative unless both terms are positive."""
     extended = _EXTENDED[name]
-    zero = np.float32(0.0)
-    minus_zero = np.float32(-0.0)
+    zero, minus_zero = np.float32(0.0), np.float32(-0.0)
 
     @compiled
-    def fix(result: Any, first_negative: Any, second_negative: Any) -> Any:
-        if result == zero:
-            return zero if not (first_negative or second_negative) else minus_zero
-        return result
+    def finish(total: Any, first_negative: Any, second_negative: Any) -> Any:
+        if total == 0.0:
+            return minus_zero if first_negative or second_negative else zero
+        return round_once(total)
 
     negative = compiled(lambda a: (bits_of_float32(a) >> np.uint32(31)) != np.uint32(0))
     if name == "fma":
-        return compiled(lambda a, b, c: fix(round_once(extended(a, b, c)), negative(a) != negative(b), negative(c)))
+        return compiled(lambda a, b, c: finish(extended(a, b, c), negative(a) != negative(b), negative(c)))
     flip = name == "sub"
-    return compiled(lambda a, b: fix(round_once(extended(a, b)), negative(a), negative(b) != flip))
+    return compiled(lambda a, b: finish(extended(a, b), negative(a), negative(b) != flip))
 
 
 def _directed_f64(name: str, mode: str) -> Scalar:
