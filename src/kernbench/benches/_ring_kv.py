@@ -31,12 +31,21 @@ class ChunkStore:
         self._pointers = (k_ptr, v_ptr)
         self._types = (tl.element_type(k_ptr), tl.element_type(v_ptr))
         self._blocks: dict[int, list[Keys]] = {}
+        self._by_head: dict[int, dict[int, list[tuple[int, Keys]]]] = {}
 
     def blocks(self, owner: int) -> list[Keys]:
         """The blocks of a rank's chunk."""
         if owner not in self._blocks:
             self._blocks[owner] = self._tiling.key_blocks(owner, self._user)
         return self._blocks[owner]
+
+    def of_head(self, owner: int, head: int) -> list[tuple[int, Keys]]:
+        """(number, block) of the blocks of one head."""
+        if owner not in self._by_head:
+            heads = self._by_head[owner] = {}
+            for number, block in enumerate(self.blocks(owner)):
+                heads.setdefault(block.head, []).append((number, block))
+        return self._by_head[owner].get(head, [])
 
     def count(self, owner: int) -> int:
         """How many blocks a rank's chunk has."""
@@ -123,24 +132,24 @@ class QuerySet:
         self._tl = tl
         self._tiling = tiling
         self._tiles = tiles
+        self._of_head: dict[int, list[int]] = {}
+        for number, tile in enumerate(tiles):
+            self._of_head.setdefault(tile.head, []).append(number)
         self._queries: list[TensorHandle] = [tiling.load_queries(tl, q_ptr, t) for t in tiles]
         self._states: list[State] = [start(tl, tiling.group * t.tokens, tiling.d_head) for t in tiles]
 
     def fold_chunk(self, chunks: ChunkStore, owner: int) -> None:
         """Fold `owner`'s chunk into every tile that sees some of it."""
         tiling = self._tiling
-        for number, block in enumerate(chunks.blocks(owner)):
-            seen = [
-                i
-                for i, tile in enumerate(self._tiles)
-                if tile.head == block.head and not tiling.hides_all(tile, block.position)
-            ]
-            if not seen:
-                continue
-            k, v = chunks.get(owner, number)
-            for i in seen:
-                mask = tiling.mask(self._tl, self._tiles[i], (block.position, block.rows))
-                self._states[i] = fold(self._tl, self._states[i], self._queries[i], k, v, tiling.scale, mask)
+        for head, tiles in self._of_head.items():
+            for number, block in chunks.of_head(owner, head):
+                seen = [i for i in tiles if not tiling.hides_all(self._tiles[i], block.position)]
+                if not seen:
+                    continue
+                k, v = chunks.get(owner, number)
+                for i in seen:
+                    mask = tiling.mask(self._tl, self._tiles[i], (block.position, block.rows))
+                    self._states[i] = fold(self._tl, self._states[i], self._queries[i], k, v, tiling.scale, mask)
 
     def store(self, o_ptr: int) -> None:
         """Normalise and store every tile."""

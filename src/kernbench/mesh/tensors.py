@@ -92,7 +92,6 @@ class Tensor:
             raise MisuseError(f"tensor '{self.name}' has no data: the launch was shapes-only")
         return region.array.reshape(region.shape)
 
-
     def whole(self, parts: list[Array]) -> Array:
         """The parts of all ranks, put together again."""
         joined = np.concatenate(parts, axis=self.axis or 0)
