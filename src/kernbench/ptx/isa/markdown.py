@@ -1,5 +1,7 @@
 """The table as a document: every supported form, by group."""
 
+from collections.abc import Collection
+
 from kernbench.ptx.isa.form import Form
 from kernbench.ptx.isa.rows import GROUPS
 from kernbench.ptx.isa.special import SPECIAL_REGISTERS
@@ -8,17 +10,18 @@ _HEAD = """# Supported PTX instructions
 
 Generated from the ISA table by `python -m kernbench.ptx.isa.markdown`; the language of the operands is described in
 `kernbench.ptx.isa.syntax`. Modifiers in braces may be left out; ptxas and kernbench take modifiers in any order, except
-that types, layouts and the two ends of a copy keep theirs. "100f" names sm_100a and its family.
+that types, layouts and the two ends of a copy keep theirs. "100f" names sm_100a and its family. The last column says
+whether the emulator runs the form; all of them are parsed, printed and validated.
 """
 
 
-def markdown() -> str:
-    """The document's text."""
+def markdown(emulated: Collection[str] = ()) -> str:
+    """The document's text; `emulated` are the meanings that the emulator can run."""
     parts = [_HEAD]
     for group in GROUPS:
         parts.append(f"## {group.title}\n")
-        parts.append("| instruction | modifiers | operands | since | targets |\n|---|---|---|---|---|")
-        parts.extend(map(_line, group.forms))
+        parts.append("| instruction | modifiers | operands | since | targets | emulator |\n|---|---|---|---|---|---|")
+        parts.extend(_line(form, form.meaning in emulated) for form in group.forms)
         parts.append("")
     parts.append("## Special registers\n")
     parts.append("| name | type | since | targets |\n|---|---|---|---|")
@@ -30,10 +33,11 @@ def markdown() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _line(form: Form) -> str:
-    cells = (form.opcode, _modifiers(form), form.operands_text, f"{form.version[0]}.{form.version[1]}", targets(form))
-    code = [f"`{cell}`" if cell else "" for cell in cells[:3]]
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in (*code, *cells[3:]))} |"
+def _line(form: Form, runs: bool) -> str:
+    code = [f"`{cell}`" if cell else "" for cell in (form.opcode, _modifiers(form), form.operands_text)]
+    version = f"{form.version[0]}.{form.version[1]}"
+    cells = (*code, version, targets(form), "runs" if runs else "not yet")
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def targets(form: Form) -> str:
@@ -59,4 +63,6 @@ def _modifiers(form: Form) -> str:
 if __name__ == "__main__":
     from pathlib import Path
 
-    Path("docs/ptx-instructions.md").write_text(markdown())
+    from kernbench.ptx.emulator.meanings import MEANINGS
+
+    Path("docs/ptx-instructions.md").write_text(markdown(MEANINGS))
