@@ -34,10 +34,12 @@ test-gpu:
 bench: $(STAMP)
 	$(BIN)/python benchmarks/mesh_speed.py
 	$(BIN)/python benchmarks/timing_speed.py
+	$(BIN)/python benchmarks/ptx_speed.py
 
 bench-full: $(STAMP)
 	$(BIN)/python benchmarks/mesh_speed.py
 	$(BIN)/python benchmarks/timing_speed.py --full
+	$(BIN)/python benchmarks/ptx_speed.py
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
