@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernbench.ptx.assembler import assemble
+    from kernbench.ptx.builder import PtxBuildError, PtxFunction, PtxKernel, PtxModule
     from kernbench.ptx.cuda_device import CudaDevice
     from kernbench.ptx.device import EmulatedDevice
     from kernbench.ptx.device_base import DeviceArray
@@ -24,6 +25,9 @@ _HOMES = {
     "PtxSyntaxError": "errors",
     "validate": "validation",
     "PtxKernel": "builder",
+    "PtxModule": "builder",
+    "PtxFunction": "builder",
+    "PtxBuildError": "builder",
     "EmulatedDevice": "device",
     "DeviceArray": "device_base",
     "CudaDevice": "cuda_device",
@@ -35,8 +39,11 @@ __all__ = [
     "EmulatedDevice",
     "Kernel",
     "Module",
+    "PtxBuildError",
     "PtxError",
+    "PtxFunction",
     "PtxKernel",
+    "PtxModule",
     "PtxSyntaxError",
     "assemble",
     "parse",

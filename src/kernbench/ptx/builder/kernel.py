@@ -1,0 +1,247 @@
+"""Kernels, device functions and modules built in Python."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from kernbench.ptx.builder.assigned import check_assigned
+from kernbench.ptx.builder.banks import scalar, variable_type
+from kernbench.ptx.builder.body import Body
+from kernbench.ptx.builder.calls import RESULT
+from kernbench.ptx.builder.context import Context
+from kernbench.ptx.builder.errors import PtxBuildError
+from kernbench.ptx.builder.memory import BLOCK_SHARED
+from kernbench.ptx.builder.needs import Needs
+from kernbench.ptx.module import Directive, Function, Item, Kernel, Module, Variable
+from kernbench.ptx.parser import parse
+from kernbench.ptx.validation import validate
+
+__kernbench_internal__ = True
+
+_NAME = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
+Version = str | tuple[int, int]
+Program = Callable[[Context], Any]
+
+
+def _version(version: Version | None) -> tuple[int, int] | None:
+    if not isinstance(version, str):
+        return version
+    major, dot, minor = version.partition(".")
+    if not (dot and major.isdecimal() and minor.isdecimal()):
+        raise PtxBuildError(f"version={version!r}: a version is written as '8.0'")
+    return int(major), int(minor)
+
+
+def _named(what: str, name: str) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise PtxBuildError(
+            f"{name!r} cannot be the name of a {what}: letters, digits, _ and $, beginning with a letter"
+        )
+    return name
+
+
+class _Signature:
+    """Name and parameters of a kernel or function."""
+
+    def __init__(self, name: str):
+        self.name = _named("function", name)
+        self._params: list[Variable] = []
+
+    def param(self, type: str, name: str, *, count: int | None = None, align: int | None = None) -> Self:
+        """Add a parameter; with `count` an array of bytes or values, passed as a whole."""
+        scalar(type)
+        if any(variable.name == name for variable in self._params):
+            raise PtxBuildError(f"'{self.name}' has two parameters {name!r}: rename one")
+        dims = () if count is None else (count,)
+        self._params.append(Variable("param", variable_type(type), _named("parameter", name), dims, align))
+        return self
+
+
+class DeviceFunction:
+    """A function that kernels call with `ctx.call(function, ...)`."""
+
+    def __init__(self, body: Body):
+        self.body = body
+        self.name = body.name
+        self.params = body.params
+        self.needs = body.needs
+
+
+class PtxFunction(_Signature):
+    """A device function: parameters, results, and a program that ends with `ctx.return_(...)`."""
+
+    def __init__(self, name: str, *, target: str | None = None, version: Version | None = None):
+        super().__init__(name)
+        self._results: list[tuple[str, int]] = []
+        self._needs = Needs(target, _version(version))
+
+    def returns(self, *types: str) -> Self:
+        """The types of its results."""
+        for type in types:
+            end = sum((self._results[-1][1], scalar(self._results[-1][0]).nbytes)) if self._results else 0
+            size = scalar(type).nbytes
+            self._results.append((type, -(-end // size) * size))
+        return self
+
+    def build(self, program: Program) -> DeviceFunction:
+        """Run `program` with a context, and give back the function."""
+        body = Body(self.name, self._needs, tuple(self._params), self._returned(), tuple(self._results))
+        _build(body, program)
+        return DeviceFunction(body)
+
+    def _returned(self) -> tuple[Variable, ...]:
+        """What PTX returns: one value, or several as the bytes of a structure."""
+        if len(self._results) < 2:
+            return tuple(Variable("param", variable_type(type), RESULT) for type, _ in self._results)
+        sizes = [scalar(type).nbytes for type, _ in self._results]
+        return (Variable("param", "b8", RESULT, (self._results[-1][1] + sizes[-1],), max(sizes)),)
+
+
+class PtxModule:
+    """Kernels that share a module: constants, device functions, version and target."""
+
+    def __init__(self, *, target: str | None = None, version: Version | None = None, lines: bool = True):
+        self.needs = Needs(target, _version(version))
+        self.lines = lines
+        self.kernels: dict[str, PtxKernel] = {}
+
+    def kernel(self, name: str) -> "PtxKernel":
+        """A kernel of this module."""
+        if name in self.kernels:
+            raise PtxBuildError(f"the module has a kernel {name!r} already: choose another name")
+        return PtxKernel(name, module=self)
+
+    def build(self) -> Module:
+        """The module with all kernels that are built."""
+        return self.holding(*self.kernels.values())
+
+    def holding(self, *kernels: "PtxKernel") -> Module:
+        """A module with these kernels, and what they use."""
+        files: dict[str, int] | None = {} if self.lines else None
+        bodies = [kernel.body for kernel in kernels if kernel.body is not None]
+        callees = _callees(bodies)
+        functions = [body.function("func", files, linkage="visible") for body in callees.values()]
+        entries = [kernel.entry(files) for kernel in kernels if kernel.body is not None]
+        variables = _module_variables([*bodies, *callees.values()])
+        directives = [Directive("file", f'{number} "{_escaped(file)}"') for file, number in (files or {}).items()]
+        target, version = self.needs.chosen()
+        items: tuple[Item, ...] = (*variables, *functions, *entries, *directives)
+        module = parse(Module(version, (target,), 64, items).emit())
+        validate(module)
+        return module
+
+
+class PtxKernel(_Signature):
+    """A kernel: `PtxKernel("name").param("u64", "x_ptr").build(program)`.
+
+    `target` and `version` are chosen from what the program uses, unless they are given; then what they lack is refused.
+    With `lines`, the text says with `.loc` from which Python line each instruction comes, and findings show it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        target: str | None = None,
+        version: Version | None = None,
+        lines: bool = True,
+        module: PtxModule | None = None,
+    ):
+        super().__init__(name)
+        self.module = module or PtxModule(target=target, version=version, lines=lines)
+        self.body: Body | None = None
+        self._shared: Variable | None = None
+        self._performance: dict[str, tuple[int, ...]] = {}
+
+    def shared_memory(self, nbytes: int, align: int = 16) -> Self:
+        """Shared memory of so many bytes, for `ctx.shared_memory(type, offset=...)`."""
+        if not isinstance(nbytes, int) or nbytes < 1:
+            raise PtxBuildError(f"shared_memory({nbytes!r}): give a positive number of bytes")
+        self._shared = Variable("shared", "b8", BLOCK_SHARED, (nbytes,), align)
+        return self
+
+    def reqntid(self, x: int, y: int = 1, z: int = 1) -> Self:
+        """The block every launch must have."""
+        return self._directive("reqntid", x, y, z)
+
+    def maxntid(self, x: int, y: int = 1, z: int = 1) -> Self:
+        """The largest block a launch may have."""
+        return self._directive("maxntid", x, y, z)
+
+    def minnctapersm(self, blocks: int) -> Self:
+        """How many blocks should fit an SM."""
+        return self._directive("minnctapersm", blocks)
+
+    def maxnreg(self, registers: int) -> Self:
+        """How many registers a thread may have."""
+        return self._directive("maxnreg", registers)
+
+    def cluster(self, x: int, y: int = 1, z: int = 1) -> Self:
+        """The cluster every launch must have."""
+        place = PtxBuildError("").where
+        self.module.needs.feature(".reqnctapercluster", 90, (7, 8), place)
+        return self._directive("reqnctapercluster", x, y, z)
+
+    def _directive(self, name: str, *numbers: int) -> Self:
+        if any(not isinstance(n, int) or n < 1 for n in numbers):
+            raise PtxBuildError(f".{name} {numbers}: positive numbers are wanted")
+        self._performance[name] = numbers
+        return self
+
+    def build(self, program: Program) -> Kernel:
+        """Run `program` with a context, and give back the kernel, checked, in a module of its own."""
+        if self.body is not None:
+            raise PtxBuildError(f"'{self.name}' is already built")
+        body = Body(self.name, self.module.needs, tuple(self._params))
+        if self._shared is not None:
+            body.claim(BLOCK_SHARED)
+            body.variables[BLOCK_SHARED] = self._shared
+        _build(body, program)
+        self.body = body
+        self.module.kernels[self.name] = self
+        return self.module.holding(self).kernels[self.name]
+
+    def entry(self, files: dict[str, int] | None) -> Function:
+        """The kernel as a function of its module."""
+        assert self.body is not None
+        return self.body.function("entry", files, linkage="visible", performance=tuple(self._performance.items()))
+
+
+def _build(body: Body, program: Program) -> None:
+    """Run the program and hold what it wrote to the rules of the whole."""
+    for variable in (*body.params, *body.returns):
+        body.claim(variable.name)
+    context = Context(body)
+    program(context)
+    if body.open:
+        raise PtxBuildError(f"'{body.name}' ends inside of {type(body.open[-1]).__name__.lower()}")
+    if body.falls_through():
+        if body.returns:
+            raise PtxBuildError(f"'{body.name}' ends without ctx.return_(value)")
+        context.ret()
+    body.check_labels()
+    check_assigned(body)
+    body.closed = True
+
+
+def _callees(bodies: list[Body]) -> Mapping[str, Body]:
+    """The bodies of all functions that are called, each before its callers."""
+    found: dict[str, Body] = {}
+    for body in bodies:
+        for function in body.callees.values():
+            found |= {name: inner for name, inner in _callees([function.body]).items() if name not in found}
+            found.setdefault(function.name, function.body)
+    return found
+
+
+def _module_variables(bodies: list[Body]) -> list[Variable]:
+    found: dict[str, Variable] = {}
+    for body in bodies:
+        for name, variable in body.module_variables.items():
+            known = found.get(name)
+            found[name] = variable if known is None or (known.alignment or 0) < (variable.alignment or 0) else known
+    return list(found.values())
+
+
+def _escaped(file: str) -> str:
+    return file.replace("\\", "\\\\").replace('"', '\\"')
