@@ -104,25 +104,32 @@ class HbmChunks(ChunkStore):
         super().__init__(tl, tiling, user, k_ptr, v_ptr)
         rows = tiling.n_ranks * tiling.h_kv * tiling.S_kv_per_rank
         self._landing = [tl.workspace((rows, tiling.d_head), t, "landed chunks") for t in self._types]
+        self._places: dict[tuple[int, int], tuple[int, int, tuple[int, int]]] = {}
 
-    def _address(self, which: int, owner: int, number: int) -> int:
-        tiling = self._tiling
-        block = self.blocks(owner)[number]
-        row = (owner * tiling.h_kv + block.head) * tiling.S_kv_per_rank + block.first
-        return int(self._landing[which] + row * tiling.d_head * ITEMSIZE[self._types[which]])
+    def _place(self, owner: int, number: int) -> tuple[int, int, tuple[int, int]]:
+        """Where K and V of a block land, and their shape."""
+        found = self._places.get((owner, number))
+        if found is None:
+            tiling, block = self._tiling, self.blocks(owner)[number]
+            row = (owner * tiling.h_kv + block.head) * tiling.S_kv_per_rank + block.first
+            k, v = (
+                base + row * tiling.d_head * ITEMSIZE[t] for base, t in zip(self._landing, self._types, strict=True)
+            )
+            found = self._places[owner, number] = (k, v, tiling.key_shape(block))
+        return found
 
     def get(self, owner: int, number: int) -> Pair:
         """Load it from the tensor, or from where it landed."""
         if owner == self._tiling.rank:
             return self.own(number)
-        shape = self.shapes(owner, number)[0]
-        k, v = (self._tl.load(self._address(i, owner, number), shape=shape) for i in (0, 1))
-        return k, v
+        k, v, shape = self._place(owner, number)
+        return self._tl.load(k, shape=shape), self._tl.load(v, shape=shape)
 
     def put(self, owner: int, number: int, pair: Pair) -> None:
         """Store it."""
-        for i, handle in enumerate(pair):
-            self._tl.store(self._address(i, owner, number), handle)
+        k, v, _ = self._place(owner, number)
+        self._tl.store(k, pair[0])
+        self._tl.store(v, pair[1])
 
 
 class QuerySet:
