@@ -1,7 +1,9 @@
 """One launch: sets up a program for each PE, runs them all, and turns how it ended into findings and a Run."""
 
+import gc
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,6 +32,10 @@ from kernbench.safety.waits import Waiter, deadlock
 from kernbench.triton_emu.tl_context import TLContext, run_kernel
 
 
+# new objects between two searches for cycles
+RARELY = 100_000
+
+
 @dataclass(frozen=True)
 class Setting:
     """Everything a launch is made of besides the kernel and its arguments."""
@@ -43,6 +49,17 @@ class Setting:
     carries_data: bool
     schedule: str | int
     budget: Budget
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Handles die by their counts; looking for cycles after every few hundred of them would cost a fifteenth."""
+    usual = gc.get_threshold()
+    gc.set_threshold(max(usual[0], RARELY), *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
 
 
 class Launch:
@@ -69,7 +86,7 @@ class Launch:
             self._add_program(placement)
         self._connect()
         # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
-        with threadpool_limits(limits=1, user_api="blas"):
+        with threadpool_limits(limits=1, user_api="blas"), _rare_collections():
             self._scheduler.run(self._programs, self._setting.budget.seconds, self._steps)
         self._conclude()
         streams = [c.stream for c in self._contexts if len(c.stream)]
