@@ -165,6 +165,7 @@ def test_bytes_and_a_closing_zero():
         (kernel_text(".reg .b32 %x<0>;"), 7, 14, "a range holds 1 to 1048576 registers, not 0"),
         (kernel_text(".reg .b32 %x<99999999>;"), 7, 14, "a range holds 1 to 1048576 registers, not 99999999"),
         (kernel_text(".reg .b33 %x;"), 7, 6, "expected a type such as .b32, found '.b33'"),
+        (kernel_text(".reg .bf16 %x;"), 7, 6, ".bf16 is a type of instructions only; declare bits, such as .b32"),
         (kernel_text(".shared .b8 a[0x10000000001];"), 7, 15, "an array has 0 to 2^40 elements, not 1099511627777"),
         (kernel_text(".shared .b64 a[0x8000][0x8000][0x8000];"), 7, 14, "'a' is larger than 2^40 bytes"),
         (kernel_text(".shared .align 3 .b8 a;"), 7, 16, "an alignment is a power of two up to 2^20, not 3"),

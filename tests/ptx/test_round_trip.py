@@ -102,7 +102,7 @@ instructions = st.builds(
 calls = st.lists(simple, max_size=3).map(
     lambda items: Instruction("call", ("uni",), (Group(tuple(items)), Name("f"), Group(()), Name("proto")))
 )
-types = st.sampled_from(["b8", "b32", "u64", "f32", "f16x2", "pred", "b128", "e4m3x2"])
+types = st.sampled_from(["b8", "b32", "u64", "f32", "f16x2", "pred", "b128", "s8"])
 registers = st.builds(
     Registers,
     types,

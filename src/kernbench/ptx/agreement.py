@@ -7,30 +7,30 @@ from kernbench.ptx.types import TYPES
 def registers_agree(wanted: str, found: str, wider: bool) -> bool:
     """May a register of type `found` stand where `wanted` is asked for?
 
-    Untyped bits agree with anything of their width, signed with unsigned; a packed type wants itself or bits. Where
-    wider registers are allowed, integers and bits extend; floats only into bits.
+    Untyped bits agree with anything of their width, signed with unsigned; a packed type wants itself or bits, and a
+    register of a packed type counts as bits. Where wider registers are allowed, integers and bits extend; floats only
+    into bits.
     """
     if wanted not in TYPES or found not in TYPES:
         return True
     want, have = TYPES[wanted], TYPES[found]
     if (want.kind == "p") != (have.kind == "p"):
         return False
+    kinds = {want.kind, "b" if have.kind == "x" else have.kind}
     if have.bits == want.bits:
-        return _same_width(want.kind, have.kind)
-    if not wider or have.bits < want.bits:
-        return False
-    return have.kind == "b" or (want.kind == "b") or (want.kind in "us" and have.kind in "us")
-
-
-def _same_width(want: str, have: str) -> bool:
-    return want == have or "b" in (want, have) or (want in "us" and have in "us")
+        return len(kinds) == 1 or "b" in kinds or kinds == {"u", "s"}
+    return wider and have.bits > want.bits and ("b" in kinds or kinds <= {"u", "s"})
 
 
 def literal_agrees(wanted: str, literal: Integer | Float) -> bool:
-    """May this literal stand where `wanted` is asked for? Floats only for floats and bits, integers not for floats."""
+    """May this literal stand where `wanted` is asked for?
+
+    Integers for integers, bits and predicates; floats for .f32 and .f64, and for bits of their own width. Half and
+    packed types take no literals.
+    """
     if wanted not in TYPES:
         return True
-    kind = TYPES[wanted].kind
+    want = TYPES[wanted]
     if isinstance(literal, Float):
-        return kind in "fb"
-    return kind != "f"
+        return want.bits >= 32 if want.kind == "f" else want.kind == "b" and want.bits == literal.width
+    return want.kind in "busp"

@@ -15,6 +15,9 @@ _DEEPEST_INITIALISER = 16
 _SPACES = frozenset(("global", "shared", "local", "const", "param", "reg", "tex"))
 _LINKAGES = frozenset(("extern", "visible", "weak", "common"))
 _OPAQUE = frozenset(("texref", "samplerref", "surfref"))
+_PLAIN = frozenset(("f16", "f16x2", "f32", "f64", *(name for name, row in TYPES.items() if row.kind in "bus")))
+_REGISTER_TYPES = _PLAIN | {"pred"}
+_VARIABLE_TYPES = _REGISTER_TYPES | _OPAQUE
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
@@ -35,7 +38,11 @@ class Declarations(Expressions):
     def _type(self, registers: bool = False) -> str:
         text = self.texts[self.index]
         name = text[1:] if text.startswith(".") else ""
-        if name not in TYPES and (registers or name not in _OPAQUE):
+        if name not in (_REGISTER_TYPES if registers else _VARIABLE_TYPES):
+            if name in TYPES:
+                raise self.tokens.error(
+                    self.index, f".{name} is a type of instructions only; declare bits, such as .b32"
+                )
             raise self.unexpected("a type such as .b32")
         self.index += 1
         return name

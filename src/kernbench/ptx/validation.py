@@ -203,6 +203,8 @@ class _OperandChecker:
             if isinstance(item, Name) and item.text != "_":
                 self.register(item.text, rule.type, rule.wider)
             elif isinstance(item, (Integer, Float)):
+                if rule.role != "a":
+                    raise self._problem(f"{item.spelling} cannot be written to; put a register or '_' there")
                 self._literal(item, rule)
             elif not isinstance(item, Name):
                 raise self._problem(f"{operand_text(item)} cannot stand in a vector")
@@ -232,10 +234,18 @@ class _OperandChecker:
         if isinstance(found, Register):
             if TYPES[found.type].kind not in "bus" or found.vector > 1:
                 raise self._problem(f"{name!r} is .{found.type}, and an address is an integer or bits")
+            self._address_width(name, TYPES[found.type].bits)
         elif isinstance(found, Variable):
             self._space(found)
         else:
             raise self._problem(f"{name!r} is a {type(found).__name__.lower()}, not an address")
+
+    def _address_width(self, name: str, bits: int) -> None:
+        """Shared, local, constant and parameter addresses may be short; global and generic ones may not."""
+        space = self.resolved.mods.get("space", "")
+        if self.instruction.opcode in _ACCESSES and space in ("", "global") and bits < self.module.address_size:
+            full = self.module.address_size
+            raise self._problem(f"{name!r} has {bits} bits, and a {space or 'generic'} address has {full}")
 
     def _space(self, variable: Variable) -> None:
         named = self.resolved.mods.get("space", "").partition("::")[0]

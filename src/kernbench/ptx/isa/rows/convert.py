@@ -154,4 +154,4 @@ row(
 _SPACES = "const|global|local|shared|shared::cta|shared::cluster|param|param::entry"
 row("cvta", f"space:{_SPACES} type:u64", "=d, a&", since="2.0", sm=20)
 row("cvta", f"to space:{_SPACES} type:u64", "=d, a", since="2.0", sm=20)
-row("isspacep", f"space:{_SPACES}", "=p:pred, a!~:b32", since="2.0", sm=20)
+row("isspacep", f"space:{_SPACES}", "=p:pred, a!~:u32", since="2.0", sm=20)
