@@ -76,6 +76,15 @@ KINDS: dict[str, Kind] = {
         "inactive-lane": "a value taken from a lane that does not take part",
         "division": "an integer division by zero, whose result is not defined",
         "trap": "the kernel stopped itself",
+        "missing-barrier": "two dependent operations of one pipe without a barrier between them",
+        "flag-misuse": "a flag between pipes that is set or waited for at the wrong time",
+        "tile-bounds": "a tile that lies outside the memory it was placed in",
+        "tile-overlap": "a tile read where another tile was written last",
+        "argument-direction": "a task that does to an argument what its direction does not say",
+        "undeclared-access": "a task that touches a tensor it was not given",
+        "missing-dependence": "two tasks that touch the same elements, at least one writing, and nothing orders them",
+        "write-after-read": "a task that overwrites what another still reads",
+        "ring-deadlock": "an orchestrator that waits for a ring that can never drain",
     }.items()
 }
 

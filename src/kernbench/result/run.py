@@ -12,7 +12,6 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.result.comparison import Comparison
 from kernbench.result.finding import Finding
-from kernbench.result.recording import Recording
 from kernbench.result.timeline import Timeline
 
 SCHEMA = 1
@@ -32,14 +31,15 @@ class Run:
     """What a launch computed, found and recorded.
 
     `checked` names the checks that ran; no findings means safe for those. `comparison` is None until asked for.
-    `recording` is what the functional pass recorded, for timing; `views` holds further data that reports draw.
+    `recording` is what the functional pass recorded, in the target's own form, for timing; `views` holds further data
+    that reports draw.
     """
 
     outputs: dict[str, Array]
     findings: list[Finding]
     checked: tuple[str, ...]
     status: Status
-    recording: Recording | None = None
+    recording: Any = None
     comparison: list[Comparison] | None = None
     timeline: Timeline | None = None
     metrics: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,38 @@
+"""The npu target: tile kernels for cube and vector cores, and the task runtime that runs them."""
+
+from kernbench.npu.chip import Chip
+from kernbench.npu.model import ChipModel, bundled, load
+from kernbench.npu.places import ALL, FIX, L0A, L0B, L0C, L1, MTE1, MTE2, MTE3, UB, M, S, V
+from kernbench.npu.runtime import Runtime
+from kernbench.npu.task import CREATE, IN, INOUT, OUT
+from kernbench.npu.tensors import Tensor
+from kernbench.npu.tiles import Tile
+from kernbench.npu.transfers import KernelCore
+
+__all__ = [
+    "ALL",
+    "CREATE",
+    "FIX",
+    "IN",
+    "INOUT",
+    "L0A",
+    "L0B",
+    "L0C",
+    "L1",
+    "MTE1",
+    "MTE2",
+    "MTE3",
+    "OUT",
+    "UB",
+    "Chip",
+    "ChipModel",
+    "KernelCore",
+    "M",
+    "Runtime",
+    "S",
+    "Tensor",
+    "Tile",
+    "V",
+    "bundled",
+    "load",
+]

@@ -1,0 +1,277 @@
+"""From recorded rows to findings: lays tiles out in granules, runs the compiled check, and tells what it found."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import ITEMSIZE
+from kernbench.npu import order
+from kernbench.npu.operations import CLASSES, NAMES
+from kernbench.npu.places import ALIGNMENT, LANES, PIPES, SPACES_OF, capacities, granule_bases, granules
+from kernbench.npu.record import NpuRecording, TileShape
+from kernbench.npu.task import Context
+from kernbench.npu.tensors import extent
+from kernbench.npu.tiles import ROW, describe
+from kernbench.result.finding import Finding, Other
+
+_SPACES = sorted({space for spaces in SPACES_OF.values() for space in spaces})
+_COLUMNS = ("op", "lane", "pipe", "w", "a", "b", "c", "x", "y")
+_CANNOT_RUN = (order.NEVER_SET,)
+
+
+def check_order(context: Context, buffers: int) -> bool:
+    """Check all rows that were recorded; False if a pipe would have waited for ever."""
+    recording = context.recording
+    if not recording.rows:
+        return True
+    rows = recording.array()
+    found, _ = order.check(
+        recording.firsts(),
+        tuple(np.ascontiguousarray(rows[name]) for name in _COLUMNS),
+        CLASSES,
+        _bases(context),
+        _geometry(context),
+        granules(context.chip.spaces),
+        np.array([_reach(p) for p in recording.tables.patterns] or [0], np.int64),
+        max(1, buffers),
+        _fifos(recording),
+    )
+    for kind, row, other, tile in found.tolist():
+        finding = _TELL[kind](context, rows, row, other, tile)
+        if finding is not None:
+            sites = rows["site"]
+            context.log.add(finding, (int(sites[other]) if other >= 0 else -1, tile))
+    return not np.isin(found[:, 0], _CANNOT_RUN).any()
+
+
+def _reach(pattern: Any) -> int:
+    low, high = extent(0, pattern.shape, pattern.strides)
+    return int((high - low) * pattern.itemsize)
+
+
+def _bases(context: Context) -> Any:
+    bases = np.zeros((len(LANES), len(_SPACES)), np.int64)
+    for (lane, space), base in granule_bases(context.chip.spaces).items():
+        bases[lane, _SPACES.index(space)] = base
+    return bases
+
+
+def _geometry(context: Context) -> tuple[Any, ...]:
+    """For each tile: memory, first granule, lines, granules between them, whole granules of a line, the rest's bits."""
+    sizes = capacities(context.chip.spaces)
+    parts = [_lines(tile, sizes) for tile in context.recording.tables.tiles] or [(0, 0, 0, 0, 0, 0, 0)]
+    columns = [np.array(column, np.int64) for column in zip(*parts, strict=True)]
+    return (*columns[:5], columns[5].astype(np.uint32), columns[6])
+
+
+def _lines(tile: TileShape, sizes: dict[str, int]) -> tuple[int, int, int, int, int, int, int]:
+    size = ITEMSIZE[tile.dtype]
+    rows, columns = tile.shape if tile.layout == ROW else tile.shape[::-1]
+    valid_rows, valid_columns = tile.valid if tile.layout == ROW else tile.valid[::-1]
+    space = _SPACES.index(tile.space)
+    inside = tile.offset >= 0 and tile.offset + rows * columns * size <= sizes[tile.space]
+    if not inside or tile.offset % ALIGNMENT or not valid_rows or not valid_columns:
+        # it was reported when it was placed
+        return space, 0, 0, 0, 0, 0, tile.root
+    if valid_columns == columns and columns * size % ALIGNMENT == 0:
+        # lines without gaps are one line
+        return space, tile.offset // ALIGNMENT, 1, 0, valid_rows * columns * size // ALIGNMENT, 0, tile.root
+    full, rest = divmod(valid_columns * size, ALIGNMENT)
+    pitch = -(-columns * size // ALIGNMENT)
+    return space, tile.offset // ALIGNMENT, valid_rows, pitch, full, (1 << rest) - 1, tile.root
+
+
+def _fifos(recording: NpuRecording) -> Any:
+    most = max((len(t.fifos) for t in recording.tasks), default=0) or 1
+    by_task = np.zeros((max(1, len(recording.tasks)), most, 3), np.int64)
+    for task in recording.tasks:
+        for number, fifo in enumerate(task.fifos):
+            by_task[task.number, number] = fifo.depth, _bits(fifo.producers), _bits(fifo.consumers)
+    return by_task[np.array(recording.block_task, np.int64)]
+
+
+def _bits(lanes: Iterable[int]) -> int:
+    return sum(1 << lane for lane in lanes)
+
+
+# Telling
+
+
+def _who(context: Context, row: int) -> str:
+    recording = context.recording
+    block = int(np.searchsorted(recording.firsts(), row, side="right")) - 1
+    task = context.tasks[recording.block_task[block]]
+    return f"{task.describe()}, block {recording.block_index[block]}"
+
+
+def _tile(context: Context, number: int) -> str:
+    tables = context.recording.tables
+    tile = tables.tiles[number]
+    return describe(tables.tile_names[number], tile.space, tile.offset, tile.shape, tile.dtype, tile.valid)
+
+
+def _act(context: Context, rows: Any, row: int) -> str:
+    """An operation in words: its name, pipe and lane."""
+    r = rows[row]
+    return f"{NAMES[r['op']]} on pipe {PIPES[r['pipe']]} of {LANES[r['lane']]}"
+
+
+def _place(context: Context, rows: Any, row: int) -> Any:
+    return context.recording.tables.sites[rows["site"][row]]
+
+
+def _does(rows: Any, row: int, tile: int, context: Context) -> str:
+    """Whether a row writes or reads the place of a tile."""
+    return "writes" if rows["w"][row] >= 0 and _meets(context, int(rows["w"][row]), tile) else "reads"
+
+
+def _meets(context: Context, one: int, two: int) -> bool:
+    a, b = (context.recording.tables.tiles[n] for n in (one, two))
+    ends = [t.offset + t.shape[0] * t.shape[1] * ITEMSIZE[t.dtype] for t in (a, b)]
+    return a.space == b.space and a.offset < ends[1] and b.offset < ends[0]
+
+
+def _race(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    verb, earlier = _does(rows, row, tile, context), _does(rows, other, tile, context)
+    same = rows["pipe"][row] == rows["pipe"][other] and rows["lane"][row] == rows["lane"][other]
+    source, target = PIPES[rows["pipe"][other]], PIPES[rows["pipe"][row]]
+    touched = _touched(context, rows, other, tile)
+    message = (
+        f"{_act(context, rows, row)} {verb} {_tile(context, tile)}, and {_act(context, rows, other)} before it "
+        f"{earlier} {touched}; nothing makes the later one wait [{_who(context, row)}]"
+    )
+    hint = (
+        f"put pipe_barrier({target}) between them"
+        if same
+        else f"put set_flag({source}, {target}, event) after the earlier one and wait_flag({source}, {target}, event) "
+        "before the later one"
+    )
+    others = (Other(f"the earlier operation {earlier} it", _place(context, rows, other)),)
+    return Finding("missing-barrier" if same else "race", message, _place(context, rows, row), others, hint)
+
+
+def _touched(context: Context, rows: Any, row: int, tile: int) -> str:
+    """The tile by which a row met another tile's place."""
+    for column in ("w", "a", "b", "c"):
+        number = int(rows[column][row])
+        plain = column != "c" or CLASSES[rows["op"][row]] == 0
+        if plain and number >= 0 and _meets(context, number, tile):
+            return "it" if number == tile else _tile(context, number)
+    return "it"
+
+
+def _uninitialised(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    return Finding(
+        "uninitialised-read",
+        f"{_act(context, rows, row)} reads {_tile(context, tile)}, of which this block has not written all "
+        f"[{_who(context, row)}]",
+        _place(context, rows, row),
+        (),
+        "load or fill the tile first, or narrow its valid part to what was written",
+    )
+
+
+def _overlap(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    by = _touched(context, rows, other, tile)
+    return Finding(
+        "tile-overlap",
+        f"{_act(context, rows, row)} reads {_tile(context, tile)}, but what lies there was written as {by} "
+        f"[{_who(context, row)}]",
+        _place(context, rows, row),
+        (Other("written as another tile", _place(context, rows, other)),),
+        "place tiles that are live together apart; for another view of the same tile use tile.view, reshape or rows",
+    )
+
+
+def _flag(rows: Any, row: int) -> str:
+    r = rows[row]
+    return f"{PIPES[r['a']]} -> {PIPES[r['b']]}, event {r['c']}"
+
+
+def _set_twice(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    waited = NAMES[rows["op"][other]] == "wait_flag"
+    why = (
+        "the wait for the set before it may not have happened yet: nothing tells the setting pipe that it has"
+        if waited
+        else "it was set before and not waited for in between"
+    )
+    return Finding(
+        "flag-misuse",
+        f"flag ({_flag(rows, row)}) is set again while {why} [{_who(context, row)}]",
+        _place(context, rows, row),
+        (Other("the wait before it" if waited else "the set before it", _place(context, rows, other)),),
+        "use another event, or order them: a flag back from the waiting pipe before the next set",
+    )
+
+
+def _never_set(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    pipe = PIPES[rows["pipe"][row]]
+    return Finding(
+        "deadlock",
+        f"pipe {pipe} of {LANES[rows['lane'][row]]} waits for ever: flag ({_flag(rows, row)}) is never set for this "
+        f"wait [{_who(context, row)}]",
+        _place(context, rows, row),
+        (),
+        "set the flag once for each wait, with the same pipes and event, before the wait",
+    )
+
+
+def _never_waited(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    return Finding(
+        "flag-misuse",
+        f"flag ({_flag(rows, row)}) is set and nobody waits for it; it stays up for the next kernel on this core "
+        f"[{_who(context, row)}]",
+        _place(context, rows, row),
+        (),
+        "wait for every flag that is set, also after the last round of a loop",
+    )
+
+
+def _set_late(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    return Finding(
+        "flag-misuse",
+        f"the wait for flag ({_flag(rows, row)}) comes before its set in the program [{_who(context, row)}]",
+        _place(context, rows, row),
+        (Other("the set", _place(context, rows, other)),),
+        "set before waiting; for the first round of a loop set the flag once before it",
+    )
+
+
+def _gm_race(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding | None:
+    if not _memory_meets(context, rows[row], rows[other]):
+        return None
+    buffer = context.buffers[rows["c"][row]]
+    source, target = PIPES[rows["pipe"][other]], PIPES[rows["pipe"][row]]
+    return Finding(
+        "race",
+        f"{_act(context, rows, row)} and, before it, {_act(context, rows, other)} touch the same elements of "
+        f"{buffer.describe()}; nothing makes the later one wait [{_who(context, row)}]",
+        _place(context, rows, row),
+        (Other("the earlier operation", _place(context, rows, other)),),
+        f"order the pipes by set_flag({source}, {target}, event) and wait_flag, or the cores by a FIFO",
+    )
+
+
+def _memory_meets(context: Context, one: Any, two: Any) -> bool:
+    """Whether two transfers really share an element."""
+    sets = []
+    for row in (one, two):
+        pattern = context.recording.tables.patterns[row["y"]]
+        places = np.array([int(row["x"]) // pattern.itemsize])
+        for size, stride in zip(pattern.shape, pattern.strides, strict=True):
+            places = (places[:, None] + np.arange(size) * stride).reshape(-1)
+        sets.append(places)
+    return bool(np.isin(sets[0], sets[1]).any())
+
+
+_TELL = {
+    order.RACE: _race,
+    order.UNINITIALISED: _uninitialised,
+    order.OVERLAP: _overlap,
+    order.SET_TWICE: _set_twice,
+    order.NEVER_SET: _never_set,
+    order.NEVER_WAITED: _never_waited,
+    order.SET_LATE: _set_late,
+    order.GM_RACE: _gm_race,
+}

@@ -1,0 +1,282 @@
+"""The chip as a host sees it: launches an orchestration function on arrays and gives back a Run."""
+
+import inspect
+import os
+import platform
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from greenlet import getcurrent, greenlet
+
+from kernbench import __version__
+from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
+from kernbench.common.errors import KernbenchError, KernelError, MisuseError
+from kernbench.npu.checks import check_order
+from kernbench.npu.execute import Executor
+from kernbench.npu.model import ChipModel, load
+from kernbench.npu.operations import CLASSES, TABLE
+from kernbench.npu.record import NpuRecording
+from kernbench.npu.runtime import Runtime
+from kernbench.npu.task import READS, Context
+from kernbench.npu.tensors import Tensor
+from kernbench.result.finding import Finding, Place
+from kernbench.result.run import Run, Status
+from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
+from kernbench.safety.places import SiteTable, raised_at
+
+__kernbench_internal__ = True
+
+# programs that could not be stopped; dropping the last reference to one would resume it
+_abandoned: list[Any] = []
+
+CHECKED = (
+    "race", "missing-barrier", "flag-misuse", "deadlock", "tile-bounds", "tile-overlap", "misaligned",
+    "uninitialised-read", "out-of-bounds", "argument-direction", "undeclared-access", "missing-dependence",
+    "write-after-read", "use-after-free", "message-mismatch", "message-unreceived", "ring-deadlock",
+    "output-unwritten", "over-budget", "shape", "dtype", "misuse", "kernel-error", "value-needed",
+)  # fmt: skip
+
+
+class Chip:
+    """A chip to launch on: a bundled name ("a2a3", "a5"), a TOML path or a `ChipModel`; `changes` are dotted keys.
+
+    With `shapes_only` launches carry no floats. `schedule` and `budget` hold for launches that do not say otherwise.
+    """
+
+    def __init__(
+        self,
+        chip: "str | os.PathLike[str] | ChipModel" = "a2a3",
+        changes: Mapping[str, Any] | None = None,
+        shapes_only: bool = False,
+        schedule: str | int = "canonical",
+        budget: Budget | None = None,
+    ):
+        self.machine = load(chip).override(changes or {})
+        self.shapes_only = shapes_only
+        self.schedule = schedule
+        self.budget = budget or Budget(steps=20_000_000)
+        self.launches: list[tuple[Status, list[Finding]]] = []
+
+    def __repr__(self) -> str:
+        return f"<npu.Chip {self.machine.name}: {self.machine.clusters.count} clusters>"
+
+    def launch(
+        self,
+        orchestrate: Callable[..., Any],
+        *args: Any,
+        schedule: str | int | None = None,
+        budget: Budget | None = None,
+        shapes_only: bool | None = None,
+        track_war: bool = False,
+        **kwargs: Any,
+    ) -> Run:
+        """Run `orchestrate(rt, *args)`: arrays become tensors, everything else is passed on.
+
+        `schedule` chooses among the orders that dependences allow. With `track_war` a task also waits for those that
+        read what it overwrites; without, such a hazard is a finding. Arrays are copied; outputs are in the Run.
+        """
+        wanted = self.shapes_only if shapes_only is None else shapes_only or self.shapes_only
+        launch = _Launch(self.machine, not wanted, self.schedule if schedule is None else schedule, track_war)
+        launch.run(orchestrate, args, kwargs, budget or self.budget)
+        run = Run(
+            launch.outputs(),
+            launch.context.log.findings(),
+            CHECKED,
+            launch.status,
+            launch.context.recording,
+            metrics=launch.metrics(),
+            origin=self._origin(orchestrate, launch),
+        )
+        self.launches.append((run.status, run.findings))
+        return run
+
+    def _origin(self, orchestrate: Callable[..., Any], launch: "_Launch") -> dict[str, Any]:
+        return {
+            "target": "npu",
+            "kernel": getattr(orchestrate, "__qualname__", repr(orchestrate)),
+            "arguments": launch.described,
+            "machine": self.machine.name,
+            "machine_hash": self.machine.hash,
+            "schedule": launch.schedule,
+            "versions": {"kernbench": __version__, "numpy": np.__version__, "python": platform.python_version()},
+        }
+
+
+class _Launch:
+    """One launch, from arrays to findings."""
+
+    def __init__(self, chip: ChipModel, carries_data: bool, schedule: str | int, track_war: bool):
+        recording = NpuRecording()
+        self.schedule = schedule
+        self.context = Context(chip, carries_data, recording, SiteTable(recording.tables.sites))
+        self.executor = Executor(self.context, schedule)
+        self.runtime = Runtime(self.context, self.executor, track_war)
+        self.status = Status.FINISHED
+        self.described: dict[str, str] = {}
+
+    def run(
+        self, orchestrate: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], budget: Budget
+    ) -> None:
+        """Run to the end; findings are in the context's log."""
+        names = _parameter_names(orchestrate, len(args))
+        given = [self._argument(name, value) for name, value in zip(names, args, strict=True)]
+        more = {name: self._argument(name, value) for name, value in kwargs.items()}
+        where = _place(orchestrate)
+        rows = self.context.recording.rows
+        hub = getcurrent()
+        program = greenlet(lambda: self._orchestrate(orchestrate, given, more, where))
+        # a launch that is over its budget of steps makes no more progress; one that will not stop is left where it is
+        with Watchdog(budget.seconds, lambda: min(len(rows), budget.steps), lambda: self._abandon(hub, where)):
+            program.switch()
+        self._conclude(where)
+
+    def _abandon(self, hub: Any, where: Place) -> None:
+        _abandoned.append(getcurrent())
+        self._over_budget(where)
+        hub.switch()
+
+    def _over_budget(self, where: Place) -> None:
+        self.status = Status.OVER_BUDGET
+        message = f"stopped after {len(self.context.recording.rows):,} rows without an end in sight"
+        self.context.log.add(Finding("over-budget", message, where, (), "the loop's end, or a larger Budget"))
+
+    def _argument(self, name: str, value: Any) -> Any:
+        if (not hasattr(value, "__array__") and not hasattr(value, "__dlpack__")) or np.isscalar(value):
+            self.described[name] = repr(value)
+            return value
+        array = as_array(value)
+        dtype = dtype_name(array.dtype)
+        self.described[name] = f"{'x'.join(map(str, array.shape))} {dtype}"
+        keeps = self.context.carries_data or DTYPES[dtype].kind != "float"
+        flat = np.array(array, order="C").reshape(-1) if keeps else None
+        return self.runtime.add_buffer(name, array.shape, dtype, flat, True)
+
+    def _orchestrate(
+        self, orchestrate: Callable[..., Any], given: list[Any], more: dict[str, Any], where: Place
+    ) -> None:
+        try:
+            self.runtime.open(False, where)
+            orchestrate(self.runtime, *given, **more)
+            self.runtime.close()
+            self.runtime.finish()
+        except OverBudgetError:
+            self._over_budget(where)
+        except KernelError as error:
+            self._failed(error.kind, error.message, error.hint, error.where or raised_at(error) or where)
+        except KernbenchError as error:
+            self._failed("misuse", str(error), "", raised_at(error) or where)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            hint = "mend the orchestration's own code at this line"
+            self._failed("kernel-error", f"{type(error).__name__}: {error}", hint, raised_at(error) or where)
+
+    def _failed(self, kind: str, message: str, hint: str, where: Place) -> None:
+        self.status = Status.FAILED
+        self.context.log.add(Finding(kind, message, where, (), hint))
+
+    def _conclude(self, where: Place) -> None:
+        context = self.context
+        for finding in self.runtime.ring_deadlocks:
+            context.log.add(finding, finding.message)
+            self.status = Status.DEADLOCKED
+        runs = check_order(context, len(context.buffers))
+        if self.status is Status.FINISHED:
+            if self.executor.failed:
+                self.status = Status.FAILED
+            elif self.executor.deadlocked or not runs:
+                self.status = Status.DEADLOCKED
+        if self.status is Status.FINISHED:
+            self._check_outputs(where)
+            self._check_directions()
+
+    def _written_args(self) -> dict[int, list[Any]]:
+        """Arguments that tasks may write, by buffer."""
+        found: dict[int, list[Any]] = {}
+        for task in self.context.tasks:
+            for value in task.arguments:
+                if isinstance(value, Tensor) and value.binding is not None and value.binding.direction != READS:
+                    found.setdefault(value.buffer.number, []).append((task, value.binding))
+        return found
+
+    def _check_outputs(self, where: Place) -> None:
+        for number, args in self._written_args().items():
+            buffer = self.context.buffers[number]
+            only_out = all(binding.direction == "OUT" for _, binding in args)
+            if buffer.external and only_out and (left := buffer.shadow.unwritten()):
+                total = int(np.prod(buffer.shape))
+                self.context.log.add(
+                    Finding(
+                        "output-unwritten",
+                        f"{left:,} of {total:,} elements of output {buffer.describe()} were never written",
+                        args[0][0].where,
+                        (),
+                        "check which blocks store which part, and the last, ragged ones",
+                    ),
+                    buffer.name,
+                )
+
+    def _check_directions(self) -> None:
+        """An argument that is declared as written by tasks that never write it."""
+        for number, args in self._written_args().items():
+            buffer = self.context.buffers[number]
+            for task, binding in args:
+                key = (task.record.name, binding.position)
+                if key not in self.context.written and not task.record.skipped:
+                    self.context.log.add(
+                        Finding(
+                            "argument-direction",
+                            f"argument {binding.position} of {task.record.name} ({buffer.describe()}) is declared "
+                            f"{binding.direction}, and no block ever writes it: tasks wait for it in vain",
+                            task.where,
+                            (),
+                            "declare it IN, or store to it",
+                        ),
+                        key,
+                    )
+
+    def outputs(self) -> dict[str, Array]:
+        """The arrays that tasks may have written, by name."""
+        if not self.context.carries_data:
+            return {}
+        written = self._written_args()
+        return {
+            b.name: b.array.reshape(b.shape).copy()
+            for b in self.context.buffers
+            if b.external and b.number in written and b.array is not None
+        }
+
+    def metrics(self) -> dict[str, Any]:
+        """Counts of the functional pass."""
+        recording, rows = (
+            self.context.recording,
+            self.context.recording.array() if self.context.recording.rows else None,
+        )
+        counts = np.bincount(rows["op"], minlength=len(TABLE)) if rows is not None else np.zeros(len(TABLE), int)
+        return {
+            "commands": int(counts[CLASSES < 5].sum()),
+            "rows": len(recording.rows),
+            "tasks": sum(bool(t.lanes) for t in recording.tasks),
+            "blocks": len(recording.block_task),
+            "operations": {op.name: int(n) for op, n in zip(TABLE, counts, strict=True) if n},
+            "rings": [
+                {"peak": list(ring.peak), "stalls": ring.stalls} for ring in self.runtime.rings if any(ring.peak)
+            ],
+        }
+
+
+def _parameter_names(orchestrate: Callable[..., Any], count: int) -> list[str]:
+    if not callable(orchestrate):
+        raise MisuseError(f"{orchestrate!r} is no orchestration: a function orchestrate(rt, ...) is wanted")
+    names = list(inspect.signature(orchestrate).parameters)[1:]
+    if len(names) < count:
+        raise MisuseError(
+            f"{count} arguments for {getattr(orchestrate, '__name__', 'orchestrate')}(rt, {', '.join(names)})"
+        )
+    return names[:count]
+
+
+def _place(function: Callable[..., Any]) -> Place:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return Place(code.co_filename, code.co_firstlineno, code.co_name) if code else Place("<orchestration>", 0)

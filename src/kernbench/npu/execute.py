@@ -1,0 +1,224 @@
+"""Runs submitted tasks, block by block, in an order the schedule chooses among those that dependences allow.
+
+The lanes of a block that talk over FIFOs run as coroutines; a lane that waits gives way to the others.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from kernbench.common.errors import KernbenchError, KernelError, MisuseError
+from kernbench.npu.fifo import FifoState
+from kernbench.npu.places import AIC, AIV0, AIV1, LANES
+from kernbench.npu.task import Binding, Block, Context, Task
+from kernbench.npu.tensors import Tensor
+from kernbench.npu.transfers import KernelCore
+from kernbench.result.finding import Finding, Other, Place
+from kernbench.safety.budget import OverBudgetError
+from kernbench.safety.places import raised_at
+
+__kernbench_internal__ = True
+
+
+@dataclass
+class Waiting:
+    """A lane that cannot go on: on which FIFO, to do what, until when, and where."""
+
+    fifo: FifoState
+    verb: str
+    can_go: Callable[[], bool]
+    where: Place
+
+
+class Executor:
+    """`schedule` is "canonical" (oldest ready task first), "reversed" or a seed."""
+
+    def __init__(self, context: Context, schedule: str | int):
+        if not isinstance(schedule, int) and schedule not in ("canonical", "reversed"):
+            raise MisuseError(f"schedule {schedule!r}: it is 'canonical', 'reversed' or a whole number (a seed)")
+        self._context = context
+        self._schedule = schedule
+        self._random = random.Random(schedule) if isinstance(schedule, int) else None
+        self._cores = {lane: KernelCore(lane, context) for lane in (AIC, AIV0, AIV1)}
+        self._waits: dict[int, Waiting] = {}
+        self._hub: Any = None
+        self.ready: list[Task] = []
+        self.failed = False
+        self.deadlocked = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more is run."""
+        return self.failed or self.deadlocked
+
+    def run_one(self) -> bool:
+        """Run one ready task; False if there is none."""
+        if not self.ready or self.stopped:
+            return False
+        self._run(self.ready.pop(self._pick(len(self.ready))))
+        return True
+
+    def _pick(self, count: int) -> int:
+        if self._random is not None:
+            return self._random.randrange(count)
+        return count - 1 if self._schedule == "reversed" else 0
+
+    def _run(self, task: Task) -> None:
+        if self._is_wanted(task):
+            blocks = list(range(task.record.blocks))
+            if self._random is not None:
+                self._random.shuffle(blocks)
+            elif self._schedule == "reversed":
+                blocks.reverse()
+            for index in blocks:
+                self._run_block(task, index)
+                if self.stopped:
+                    return
+        else:
+            task.record.skipped = True
+        self.finish(task)
+
+    def finish(self, task: Task) -> None:
+        """A task is done: those that waited only for it are ready."""
+        task.done = True
+        for number in sorted(task.consumers):
+            follower = self._context.tasks[number]
+            follower.waiting.discard(task.number)
+            if not follower.waiting and not follower.done:
+                self.ready.append(follower)
+
+    def _is_wanted(self, task: Task) -> bool:
+        if task.predicate is None:
+            return True
+        array = task.predicate.buffer.array
+        if array is None:
+            raise KernelError(
+                "value-needed", f"the predicate of {task.describe()} needs a value this run does not carry"
+            )
+        return bool(array[task.predicate.offset])
+
+    def _run_block(self, task: Task, index: int) -> None:
+        context, recording = self._context, self._context.recording
+        number = len(recording.block_task)
+        fifos = [FifoState(f, r, i) for i, (f, r) in enumerate(zip(task.fifos, task.record.fifos, strict=True))]
+        block = Block(number, task, index, fifos)
+        recording.block_first.append(len(recording.rows))
+        recording.block_task.append(task.number)
+        recording.block_index.append(index)
+        context.running = block
+        lanes = [lane for lane in (AIC, AIV0, AIV1) if lane in task.kernels]
+        if self._random is not None:
+            self._random.shuffle(lanes)
+        elif self._schedule == "reversed":
+            lanes.reverse()
+        arguments = self._arguments(task, fifos)
+        for lane in lanes:
+            self._cores[lane].begin(block, index, task.record.blocks)
+        if fifos:
+            self._run_together(block, lanes, arguments)
+        else:
+            for lane in lanes:
+                self._run_lane(task, lane, arguments)
+        context.running = None
+
+    def _arguments(self, task: Task, fifos: list[FifoState]) -> list[Any]:
+        by_fifo = {id(f): state for f, state in zip(task.fifos, fifos, strict=True)}
+        return [by_fifo.get(id(a), a) for a in task.arguments]
+
+    def _run_lane(self, task: Task, lane: int, arguments: list[Any]) -> None:
+        context = self._context
+        kernel = task.kernels[lane]
+        try:
+            # NumPy keeps its error state per coroutine; NaN and infinity are values here, not accidents
+            with np.errstate(all="ignore"):
+                kernel(self._cores[lane], *arguments)
+            return
+        except KernelError as error:
+            where = error.where or raised_at(error) or task.where
+            context.report(error.kind, error.message, error.hint, context.running, where=where)
+        except KernbenchError as error:
+            context.report("misuse", str(error), "", context.running, where=raised_at(error) or task.where)
+        except (KeyboardInterrupt, GreenletExit, OverBudgetError):
+            raise
+        except BaseException as error:
+            message = f"{type(error).__name__}: {error}"
+            hint = f"mend the kernel's own code ({getattr(kernel, '__name__', kernel)}) at this line"
+            context.report("kernel-error", message, hint, context.running, where=raised_at(error) or task.where)
+        self.failed = True
+
+    def _run_together(self, block: Block, lanes: list[int], arguments: list[Any]) -> None:
+        """Lanes as coroutines, each run until it waits or ends, until all have ended or none can go on."""
+        self._hub = getcurrent()
+        self._waits.clear()
+        running = {lane: greenlet(lambda lane=lane: self._run_lane(block.task, lane, arguments)) for lane in lanes}
+        for lane in lanes:
+            self._cores[lane].wait = self._waiter(lane)
+        while running and not self.failed:
+            able = [lane for lane in running if lane not in self._waits or self._waits[lane].can_go()]
+            if not able:
+                break
+            lane = able[0] if self._random is None else self._random.choice(able)
+            self._waits.pop(lane, None)
+            running[lane].switch()
+            if running[lane].dead:
+                del running[lane]
+        if running and not self.failed:
+            self._deadlock(block, sorted(running))
+        for coroutine in running.values():
+            coroutine.throw(GreenletExit)
+        if not running and not self.failed:
+            self._left_over(block)
+
+    def _waiter(self, lane: int) -> Callable[..., None]:
+        def wait(fifo: FifoState, verb: str, can_go: Callable[[], bool], where: Place) -> None:
+            while not can_go():
+                self._waits[lane] = Waiting(fifo, verb, can_go, where)
+                self._hub.switch()
+
+        return wait
+
+    def _deadlock(self, block: Block, lanes: list[int]) -> None:
+        self.deadlocked = True
+        waits = [(lane, self._waits[lane]) for lane in lanes]
+        lines = [f"no lane of {block.task.describe()}, block {block.index} can go on:"]
+        for lane, wait in waits:
+            state = wait.fifo
+            ours = state.pushed[lane] if wait.verb == "push" else state.popped[lane]
+            need = "all slots are full" if wait.verb == "push" else "there is no message"
+            lines.append(
+                f"  {LANES[lane]}: {wait.verb} number {ours} of {state.fifo.describe()} at {wait.where}: {need}"
+            )
+            counts = [f"{LANES[k]} pushed {n}" for k, n in state.pushed.items()]
+            counts += [f"{LANES[k]} popped {n}" for k, n in state.popped.items()]
+            lines.append(f"    {', '.join(counts)}")
+        ended = [LANES[lane] for lane in block.task.kernels if lane not in lanes]
+        if ended:
+            lines.append(f"  {' and '.join(ended)} has returned")
+        others = tuple(Other(f"{LANES[lane]} waits to {w.verb}", w.where) for lane, w in waits[1:])
+        hint = "every message is pushed once by each producer and popped once by each consumer; check the loops' ends"
+        self._context.log.add(Finding("deadlock", "\n".join(lines), waits[0][1].where, others, hint))
+
+    def _left_over(self, block: Block) -> None:
+        for state in block.fifos:
+            for number, place in state.left():
+                self._context.log.add(
+                    Finding(
+                        "message-unreceived",
+                        f"message {number} of {state.fifo.describe()} was pushed and not popped by all consumers "
+                        f"({state.ends()}) [{block.task.describe()}, block {block.index}]",
+                        place,
+                        (),
+                        "pop every message, also those of the last round",
+                    ),
+                    state.fifo.name,
+                )
+
+
+def bound(context: Context, task: Task, tensor: Tensor, direction: str, position: int) -> Tensor:
+    """A tensor as a kernel gets it."""
+    binding = Binding(context, task, direction, position, tensor.name)
+    return Tensor(tensor.buffer, tensor.offset, tensor.shape, tensor.strides, binding)

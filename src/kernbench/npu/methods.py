@@ -1,0 +1,132 @@
+"""The operations of the table as methods of a core: looked up once for each place and set of tiles, then cheap."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from kernbench.common.errors import KernelError
+from kernbench.npu.core import Core
+from kernbench.npu.forms import FORMS
+from kernbench.npu.operations import OPERATIONS, Operation
+from kernbench.npu.tiles import Tile
+
+__kernbench_internal__ = True
+Method = Callable[..., None]
+
+
+def _one(op: Operation) -> Method:
+    code, run = op.code, op.run
+    assert run is not None
+
+    def method(self: Core, dst: Tile, a: Tile) -> None:
+        frame = sys._getframe(1)
+        key = (code, id(frame.f_code) + frame.f_lasti, dst.number, a.number)
+        row = self._memo.get(key)
+        self._append(self.record(op, frame, key, dst, (a,)) if row is None else row)
+        if dst.data is not None:
+            run(dst.data, a.data)
+
+    return method
+
+
+def _two(op: Operation) -> Method:
+    code, run = op.code, op.run
+    assert run is not None
+
+    def method(self: Core, dst: Tile, a: Tile, b: Tile) -> None:
+        frame = sys._getframe(1)
+        key = (code, id(frame.f_code) + frame.f_lasti, dst.number, a.number, b.number)
+        row = self._memo.get(key)
+        self._append(self.record(op, frame, key, dst, (a, b)) if row is None else row)
+        if dst.data is not None:
+            run(dst.data, a.data, b.data)
+
+    return method
+
+
+def _three(op: Operation) -> Method:
+    code, run = op.code, op.run
+    assert run is not None
+
+    def method(self: Core, dst: Tile, a: Tile, b: Tile, c: Tile) -> None:
+        frame = sys._getframe(1)
+        key = (code, id(frame.f_code) + frame.f_lasti, dst.number, a.number, b.number, c.number)
+        row = self._memo.get(key)
+        self._append(self.record(op, frame, key, dst, (a, b, c)) if row is None else row)
+        if dst.data is not None:
+            run(dst.data, a.data, b.data, c.data)
+
+    return method
+
+
+def _number(op: Operation) -> Method:
+    """No tile read, and a number."""
+    code, run = op.code, op.run
+    assert run is not None
+
+    def method(self: Core, dst: Tile, value: Any) -> None:
+        frame = sys._getframe(1)
+        key = (code, id(frame.f_code) + frame.f_lasti, dst.number)
+        row = self._memo.get(key)
+        self._append(self.record(op, frame, key, dst, ()) if row is None else row)
+        if dst.data is not None:
+            run(dst.data, value)
+
+    return method
+
+
+def _one_number(op: Operation) -> Method:
+    """One tile read, and a number (or a mode)."""
+    code, run = op.code, op.run
+    assert run is not None
+    default = "rint" if op.form == "convert" else None
+
+    def method(self: Core, dst: Tile, a: Tile, value: Any = default, *more: Any) -> None:
+        frame = sys._getframe(1)
+        key = (code, id(frame.f_code) + frame.f_lasti, dst.number, a.number)
+        row = self._memo.get(key)
+        self._append(self.record(op, frame, key, dst, (a,)) if row is None else row)
+        if value is None:
+            raise KernelError("misuse", f"{op.name}: a number is wanted after the tiles")
+        if dst.data is not None:
+            run(dst.data, a.data, value, *more)
+
+    return method
+
+
+def _two_mode(op: Operation) -> Method:
+    code, run = op.code, op.run
+    assert run is not None
+
+    def method(self: Core, dst: Tile, a: Tile, b: Tile, mode: str) -> None:
+        frame = sys._getframe(1)
+        key = (code, id(frame.f_code) + frame.f_lasti, dst.number, a.number, b.number)
+        row = self._memo.get(key)
+        self._append(self.record(op, frame, key, dst, (a, b)) if row is None else row)
+        if dst.data is not None:
+            run(dst.data, a.data, b.data, mode)
+
+    return method
+
+
+_MAKERS: dict[tuple[int, bool], Callable[[Operation], Method]] = {
+    (0, True): _number,
+    (1, False): _one,
+    (1, True): _one_number,
+    (2, False): _two,
+    (2, True): _two_mode,
+    (3, False): _three,
+}
+# written by hand: they move, block, or write more than one tile
+OWN = ("tmatmul_bias", "textract", "tfillpad", "tsort")
+
+
+def install(core: type[Core]) -> None:
+    """Give a class of cores a method for each plain operation."""
+    for op in OPERATIONS.values():
+        if op.form in FORMS and op.name not in OWN:
+            reads, extra, _ = FORMS[op.form]
+            method = _MAKERS[reads, extra](op)
+            method.__name__ = method.__qualname__ = op.name
+            method.__doc__ = f"{op.meaning[0].upper()}{op.meaning[1:]}."
+            setattr(core, op.name, method)

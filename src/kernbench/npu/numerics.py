@@ -1,0 +1,220 @@
+"""What tile operations compute, on the valid parts of tiles: narrow floats compute in f32 and round once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import F32, Array, cast, dtype_name
+from kernbench.common.errors import KernelError, unknown
+
+Function = Callable[..., Any]
+_INTEGERS = "iub"
+
+
+def _wide(x: Array) -> Array:
+    """Floats as f32; integers as they are."""
+    return x if x.dtype == F32 or x.dtype.kind in _INTEGERS else x.astype(F32)
+
+
+def _put(target: Array, value: Array) -> None:
+    """`value` rounded into `target`."""
+    target[...] = value if value.dtype == target.dtype else cast(value, dtype_name(target.dtype))
+
+
+def ufunc(function: Any) -> Function:
+    """An elementwise operation on tiles of one type."""
+
+    def run(target: Array, *sources: Array) -> None:
+        if target.dtype == F32:
+            function(*sources, out=target)
+        else:
+            _put(target, function(*map(_wide, sources)))
+
+    return run
+
+
+def scalar(function: Any, swapped: bool = False) -> Function:
+    """An elementwise operation of a tile and a number, which is rounded to the tile's type (f32 for narrow floats)."""
+
+    def run(target: Array, source: Array, value: Any) -> None:
+        number = np.float32(value) if target.dtype.kind not in _INTEGERS else target.dtype.type(value)
+        operands = (number, _wide(source)) if swapped else (_wide(source), number)
+        if target.dtype == F32:
+            function(*operands, out=target)
+        else:
+            _put(target, function(*operands))
+
+    return run
+
+
+def reduction(function: Any, axis: int) -> Function:
+    """A reduction of rows (axis 1) or columns (axis 0); sums are in f32."""
+
+    def run(target: Array, source: Array) -> None:
+        if target.dtype == F32:
+            function.reduce(source, axis=axis, keepdims=True, out=target)
+        else:
+            _put(target, function.reduce(_wide(source), axis=axis, keepdims=True))
+
+    return run
+
+
+def reciprocal(x: Any, out: Any = None) -> Any:
+    """1 / x."""
+    return np.divide(np.float32(1), x, out=out)
+
+
+def rsqrt(x: Any, out: Any = None) -> Any:
+    """1 / sqrt(x)."""
+    return np.divide(np.float32(1), np.sqrt(x), out=out)
+
+
+def relu(x: Any, out: Any = None) -> Any:
+    """max(x, 0)."""
+    return np.maximum(x, x.dtype.type(0), out=out)
+
+
+def fill(target: Array, value: Any) -> None:
+    """Every element becomes `value`."""
+    target[...] = value
+
+
+def axpy(target: Array, source: Array, value: Any) -> None:
+    """target += source * value, in f32."""
+    _put(target, _wide(target) + _wide(source) * np.float32(value))
+
+
+def iota(target: Array, first: Any) -> None:
+    """first, first + 1, ... along each row."""
+    target[...] = np.arange(first, first + target.shape[1])
+
+
+def broadcast(target: Array, source: Array) -> None:
+    """A row or column vector to all rows or columns."""
+    target[...] = source
+
+
+def transpose(target: Array, source: Array) -> None:
+    """target[i, j] = source[j, i]."""
+    target[...] = source.T
+
+
+def gather(target: Array, source: Array, indices: Array) -> None:
+    """Each element of `target` from its row of `source`, at the index given for it."""
+    target[...] = np.take_along_axis(source, np.clip(indices, 0, source.shape[1] - 1), axis=1)
+
+
+def sort(target: Array, source: Array, indices: Array) -> None:
+    """Rows in descending order; `indices` says where each element was. Equal ones keep their order."""
+    order = np.argsort(-_wide(source).astype(np.float64), axis=1, kind="stable")
+    target[...] = np.take_along_axis(source, order, axis=1)
+    indices[...] = order
+
+
+def select(target: Array, mask: Array, a: Array, b: Array) -> None:
+    """a where the mask is not 0, else b."""
+    target[...] = np.where(mask != 0, a, b)
+
+
+COMPARISONS: dict[str, Any] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
+def compare(target: Array, a: Array, b: Any, mode: str) -> None:
+    """1 where the comparison holds, else 0."""
+    if mode not in COMPARISONS:
+        raise KernelError("misuse", unknown("comparison", mode, COMPARISONS))
+    target[...] = COMPARISONS[mode](_wide(a), _wide(b) if isinstance(b, np.ndarray) else np.float32(b))
+
+
+def _half_away(x: Array) -> Array:
+    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+
+
+_TO_INTEGER: dict[str, Any] = {
+    "rint": np.rint,
+    "round": _half_away,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+}
+ROUNDINGS = (*_TO_INTEGER, "odd")
+
+
+def convert(target: Array, source: Array, mode: str) -> None:
+    """`source` in another type: to integers by `mode`, to narrower floats to nearest even, or as `mode` says."""
+    if mode not in ROUNDINGS:
+        raise KernelError("misuse", unknown("rounding mode", mode, ROUNDINGS))
+    if target.dtype.kind in _INTEGERS and source.dtype.kind not in _INTEGERS:
+        rounding = _TO_INTEGER.get(mode, np.rint)
+        _put(target, rounding(_wide(source).astype(np.float64)))
+    elif mode == "rint" or target.dtype.kind in _INTEGERS or target.dtype.itemsize >= source.dtype.itemsize:
+        _put(target, _wide(source))
+    else:
+        target[...] = _narrow(_wide(source), target.dtype, mode)
+
+
+def _narrow(wide: Array, narrow: Any, mode: str) -> Array:
+    """f32 to a narrower float, not to nearest even: of the neighbours on both sides, the one that `mode` wants."""
+    near = cast(wide, dtype_name(narrow))
+    back = near.astype(F32)
+    unsigned = {1: np.uint8, 2: np.uint16}[narrow.itemsize]
+    bits = near.view(unsigned).astype(np.int32)
+    exact = (back == wide) | ~np.isfinite(wide)
+    # one step of the bits is one step away from zero
+    toward = np.where(np.abs(back) > np.abs(wide), bits - 1, bits)
+    away = np.where(np.abs(back) > np.abs(wide), bits, bits + 1)
+    grows = {
+        "trunc": np.zeros(wide.shape, bool),
+        "floor": wide < 0,
+        "ceil": wide > 0,
+        "odd": (toward & 1) == 0,
+        "round": _above_half(wide, toward, away, unsigned, narrow),
+    }[mode]
+    chosen = np.where(exact, bits, np.where(grows, away, toward)).astype(unsigned)
+    return chosen.view(narrow)
+
+
+def _above_half(wide: Array, toward: Array, away: Array, unsigned: Any, narrow: Any) -> Array:
+    low, high = (b.astype(unsigned).view(narrow).astype(np.float64) for b in (toward, away))
+    grows: Array = np.abs(wide - low) >= np.abs(high - wide)
+    return grows
+
+
+def product(a: Array, b: Array) -> Array:
+    """a @ b with products and sums in f32, or exact in i32."""
+    if a.dtype.kind in _INTEGERS:
+        exact: Array = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64).astype(np.int32)
+        return exact
+    result: Array = np.matmul(_wide(a), _wide(b))
+    return result
+
+
+def matmul(target: Array, a: Array, b: Array) -> None:
+    """target = a @ b."""
+    target[...] = product(a, b)
+
+
+def matmul_acc(target: Array, a: Array, b: Array) -> None:
+    """target += a @ b."""
+    target += product(a, b)
+
+
+def matmul_bias(target: Array, a: Array, b: Array, bias: Array) -> None:
+    """target = a @ b + bias."""
+    target[...] = product(a, b) + bias
+
+
+def move(target: Array, source: Array) -> None:
+    """A copy, rounded to the target's type."""
+    if source.dtype == target.dtype:
+        target[...] = source
+    else:
+        _put(target, source)

@@ -1,0 +1,284 @@
+"""Happens-before over pipes: what each row may rely on, by vector clocks, and what it touches. Compiled.
+
+Each pipe of each lane is a thread of its own. An entry of a pipe starts after the entries before it; on all pipes but V
+they are also done then. `set_flag` carries what its pipe knows, and that all entries before it are done, to the pipe
+that waits for it; `pipe_barrier` tells a pipe that its own entries are done. A message in a FIFO carries knowledge from
+the pipe that pushed it to the one that pops it, and a free slot carries it back. What the scalar pipe has read or
+waited for is known to everything issued later, because it issues it.
+
+Memory is looked at in granules of 32 bytes, with a bit for each byte that holds a value: no two tiles that are aligned
+share a granule. A block starts with nothing known and all memory unwritten.
+"""
+
+import numpy as np
+from numba import njit
+
+from kernbench.npu.operations import BARRIER, LOAD, POP, PUSH, SCALAR, SET, STORE, WAIT
+from kernbench.npu.places import EVENTS, LANES, PIPE_NUMBER, PIPES
+
+PER_LANE = len(PIPES)
+THREADS = PER_LANE * len(LANES)
+_V, _S = PIPE_NUMBER["V"], PIPE_NUMBER["S"]
+
+# what can be wrong: codes of the rows of `violations`
+RACE, UNINITIALISED, OVERLAP, SET_TWICE, NEVER_SET, NEVER_WAITED, SET_LATE, GM_RACE = range(8)
+MOST = 4096
+
+
+@njit(cache=True)
+def _emit(found, count, kind, row, other, tile):  # type: ignore[no-untyped-def]
+    if count[0] < len(found):
+        found[count[0], 0], found[count[0], 1], found[count[0], 2], found[count[0], 3] = kind, row, other, tile
+    count[0] += 1
+
+
+@njit(cache=True)
+def _join(into, other):  # type: ignore[no-untyped-def]
+    for q in range(THREADS):
+        into[q] = max(into[q], other[q])
+
+
+@njit(cache=True)
+def _read(g, mask, i, p, tile, first, state, clock, seq, thread, roots, told):  # type: ignore[no-untyped-def]
+    """Look at one granule that row i reads; gives what is wrong as bits: race 1, uninitialised 2, overlap 4."""
+    written, by_tile, held, readers = state
+    w = written[g]
+    wrong = 0
+    if w < first:
+        wrong = 2
+    else:
+        if mask & ~held[g]:
+            wrong = 2
+        if w != i and seq[w] >= clock[p, thread[w]]:
+            wrong |= 1
+            told[0] = w
+        if roots[by_tile[g]] != roots[tile]:
+            wrong |= 4
+            told[1] = w
+    readers[g, p % PER_LANE] = i
+    return wrong
+
+
+@njit(cache=True)
+def _write(g, mask, i, p, tile, first, state, clock, seq, thread, told):  # type: ignore[no-untyped-def]
+    """Look at one granule that row i writes; gives 1 for a race."""
+    written, by_tile, held, readers = state
+    w = written[g]
+    wrong = 0
+    if w >= first and w != i and seq[w] >= clock[p, thread[w]]:
+        wrong = 1
+        told[0] = w
+    lane = p - p % PER_LANE
+    for q in range(PER_LANE):
+        r = readers[g, q]
+        if r >= first and r != i and seq[r] >= clock[p, lane + q]:
+            wrong = 1
+            told[0] = r
+    held[g] = mask if w < first else held[g] | mask
+    written[g] = i
+    by_tile[g] = tile
+    return wrong
+
+
+@njit(cache=True)
+def _touch(tile, writes, i, p, first, bases, tiles, state, clock, seq, thread, found, count, told):  # type: ignore[no-untyped-def]
+    """All granules of a tile; each thing that is wrong is told once."""
+    space, start, lines, pitch, full, rest, roots = tiles
+    if lines[tile] == 0:
+        return
+    at = bases[p // PER_LANE, space[tile]] + start[tile]
+    wrong = 0
+    every = np.uint32(0xFFFFFFFF)
+    for _ in range(lines[tile]):
+        for k in range(full[tile]):
+            if writes:
+                wrong |= _write(at + k, every, i, p, tile, first, state, clock, seq, thread, told)
+            else:
+                wrong |= _read(at + k, every, i, p, tile, first, state, clock, seq, thread, roots, told)
+        if rest[tile]:
+            if writes:
+                wrong |= _write(at + full[tile], rest[tile], i, p, tile, first, state, clock, seq, thread, told)
+            else:
+                wrong |= _read(at + full[tile], rest[tile], i, p, tile, first, state, clock, seq, thread, roots, told)
+        at += pitch[tile]
+    if wrong & 1:
+        _emit(found, count, RACE, i, told[0], tile)
+    if wrong & 2:
+        _emit(found, count, UNINITIALISED, i, -1, tile)
+    if wrong & 4:
+        _emit(found, count, OVERLAP, i, told[1], tile)
+
+
+@njit(cache=True)
+def _flags(i, what, lane, a, b, event, flags, clock, done, seq, found, count):  # type: ignore[no-untyped-def]
+    """A set or a wait: moves knowledge, and sees flags set twice, too late, or waited for in vain."""
+    set_row, wait_row, early, carried = flags
+    src, dst = lane * PER_LANE + a, lane * PER_LANE + b
+    key = ((lane * PER_LANE + a) * PER_LANE + b) * EVENTS + event
+    if what == SET:
+        if early[key] >= 0:
+            _emit(found, count, SET_LATE, early[key], i, -1)
+            early[key] = -1
+            return
+        if set_row[key] >= 0:
+            _emit(found, count, SET_TWICE, i, set_row[key], -1)
+        elif wait_row[key] >= 0 and seq[wait_row[key]] >= clock[src, dst]:
+            _emit(found, count, SET_TWICE, i, wait_row[key], -1)
+        set_row[key] = i
+        carried[key, :] = clock[src, :]
+        carried[key, src] = done[src]
+        return
+    if set_row[key] < 0:
+        early[key] = i
+        return
+    _join(clock[dst], carried[key])
+    set_row[key] = -1
+    wait_row[key] = i
+
+
+@njit(cache=True)
+def _end_block(flags, touched, touches, found, count):  # type: ignore[no-untyped-def]
+    """Flags that are left over; then all flags are down again."""
+    set_row, wait_row, early, _ = flags
+    for t in range(touches):
+        key = touched[t]
+        if set_row[key] >= 0:
+            _emit(found, count, NEVER_WAITED, set_row[key], -1, -1)
+        if early[key] >= 0:
+            _emit(found, count, NEVER_SET, early[key], -1, -1)
+        set_row[key] = wait_row[key] = early[key] = -1
+
+
+@njit(cache=True)
+def _memory(i, what, p, buffer, low, high, gm, clock, seq, thread, classes, op, rows_x, ends, found, count):  # type: ignore[no-untyped-def]
+    """Accesses of one block to device memory that its pipes make in no fixed order; whether they meet is seen later."""
+    last, before = gm
+    r = last[buffer]
+    while r >= 0:
+        other = classes[op[r]]
+        if (what == STORE or other == STORE) and low < ends[r] and rows_x[r] < high and seq[r] >= clock[p, thread[r]]:
+            _emit(found, count, GM_RACE, i, r, -1)
+        r = before[r]
+    before[i] = last[buffer]
+    last[buffer] = i
+
+
+@njit(cache=True)
+def check(firsts, rows, classes, bases, tiles, granules, extents, buffers, fifos):  # type: ignore[no-untyped-def]
+    """All blocks. `rows` are columns (op, lane, pipe, w, a, b, c, x, y); gives violations and how many there were.
+
+    `fifos` are, for each block and FIFO: depth, bits of the lanes that push, bits of those that pop.
+    """
+    op, lane, pipe, w, a, b, c, x, y = rows
+    n = len(op)
+    found = np.empty((MOST, 4), np.int64)
+    count = np.zeros(1, np.int64)
+    state = (
+        np.full(granules, -1, np.int64),
+        np.zeros(granules, np.int32),
+        np.zeros(granules, np.uint32),
+        np.full((granules, PER_LANE), -1, np.int64),
+    )
+    keys = THREADS * PER_LANE * EVENTS
+    flags = (
+        np.full(keys, -1, np.int64),
+        np.full(keys, -1, np.int64),
+        np.full(keys, -1, np.int64),
+        np.zeros((keys, THREADS), np.int64),
+    )
+    touched = np.empty(keys, np.int64)
+    touch_stamp = np.full(keys, -1, np.int64)
+    clock = np.zeros((THREADS, THREADS), np.int64)
+    done = np.zeros(THREADS, np.int64)
+    seq = np.zeros(n, np.int64)
+    thread = np.zeros(n, np.int64)
+    ends = np.zeros(n, np.int64)
+    gm = (np.full(buffers, -1, np.int64), np.full(n, -1, np.int64))
+    stored_in = np.full(buffers, -1, np.int64)
+    deepest = max(1, fifos[:, :, 0].max()) if fifos.size else 1
+    many = max(1, fifos.shape[1])
+    pushed = np.zeros((many, 3, deepest, THREADS), np.int64)
+    popped = np.zeros((many, 3, deepest, THREADS), np.int64)
+    told = np.zeros(2, np.int64)
+    for block in range(len(firsts) - 1):
+        first = firsts[block]
+        clock[:] = 0
+        done[:] = 0
+        touches = 0
+        for i in range(first, firsts[block + 1]):
+            if classes[op[i]] == STORE:
+                stored_in[c[i]] = block
+                gm[0][c[i]] = -1
+        for i in range(first, firsts[block + 1]):
+            what = classes[op[i]]
+            p = lane[i] * PER_LANE + pipe[i]
+            thread[i] = p
+            seq[i] = done[p]
+            if pipe[i] != _V:
+                clock[p, p] = done[p]
+            if what in (SET, WAIT):
+                key = (lane[i] * PER_LANE + a[i]) * PER_LANE * EVENTS + b[i] * EVENTS + c[i]
+                if touch_stamp[key] != block:
+                    touch_stamp[key] = block
+                    touched[touches] = key
+                    touches += 1
+                _flags(
+                    i,
+                    what,
+                    np.int64(lane[i]),
+                    np.int64(a[i]),
+                    np.int64(b[i]),
+                    np.int64(c[i]),
+                    flags,
+                    clock,
+                    done,
+                    seq,
+                    found,
+                    count,
+                )
+            elif what == BARRIER:
+                base = lane[i] * PER_LANE
+                if a[i] >= 0:
+                    clock[p, p] = done[p]
+                else:
+                    for q in range(PER_LANE):
+                        _join(clock[base], clock[base + q])
+                        clock[base, base + q] = done[base + q]
+                    for q in range(1, PER_LANE):
+                        clock[base + q, :] = clock[base, :]
+            else:
+                f = c[i]
+                slot = x[i] % max(1, fifos[block, f, 0]) if what in (PUSH, POP) else 0
+                if what == PUSH and x[i] >= fifos[block, f, 0]:
+                    for other in range(3):
+                        if fifos[block, f, 2] >> other & 1:
+                            _join(clock[p], popped[f, other, slot])
+                elif what == POP:
+                    for other in range(3):
+                        if fifos[block, f, 1] >> other & 1:
+                            _join(clock[p], pushed[f, other, slot])
+                if a[i] >= 0:
+                    _touch(a[i], False, i, p, first, bases, tiles, state, clock, seq, thread, found, count, told)
+                if b[i] >= 0:
+                    _touch(b[i], False, i, p, first, bases, tiles, state, clock, seq, thread, found, count, told)
+                if what < LOAD and c[i] >= 0:
+                    _touch(c[i], False, i, p, first, bases, tiles, state, clock, seq, thread, found, count, told)
+                if w[i] >= 0:
+                    _touch(w[i], True, i, p, first, bases, tiles, state, clock, seq, thread, found, count, told)
+                if what in (LOAD, STORE, SCALAR) and c[i] >= 0 and stored_in[c[i]] == block:
+                    ends[i] = x[i] + extents[y[i]]
+                    _memory(i, what, p, c[i], x[i], ends[i], gm, clock, seq, thread, classes, op, x, ends, found, count)
+                if what == PUSH:
+                    pushed[f, lane[i], slot, :] = clock[p, :]
+                    pushed[f, lane[i], slot, p] = done[p] + 1
+                elif what == POP:
+                    popped[f, lane[i], slot, :] = clock[p, :]
+                    popped[f, lane[i], slot, p] = done[p] + 1
+            done[p] += 1
+            if pipe[i] == _S and what in (SCALAR, WAIT):
+                clock[p, p] = done[p]
+                for q in range(PER_LANE):
+                    if q != _S:
+                        _join(clock[lane[i] * PER_LANE + q], clock[p])
+        _end_block(flags, touched, touches, found, count)
+    return found[: min(count[0], MOST)], count[0]

@@ -1,0 +1,170 @@
+"""What a launch records: one row for each tile operation, flag and barrier, in the order they were executed, and the
+tables the rows refer to.
+
+Blocks of tasks follow each other; the rows of a block belong to its lanes (AIC, AIV0, AIV1), in an order in which the
+block can really run. Most rows of a loop are equal, so they are kept as bytes that are made once.
+"""
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.result.finding import Place
+
+Ints = NDArray[np.int64]
+NONE = -1
+
+ROW = Struct("=hbbiiiiiqi")
+ROW_TYPE = np.dtype(
+    [
+        ("op", "i2"),
+        ("lane", "i1"),
+        ("pipe", "i1"),
+        ("site", "i4"),
+        ("w", "i4"),
+        ("a", "i4"),
+        ("b", "i4"),
+        ("c", "i4"),
+        ("x", "i8"),
+        ("y", "i4"),
+    ]
+)
+"""
+| column | meaning |
+|---|---|
+| op | row of `operations.OPERATIONS` |
+| lane, pipe | who executes it |
+| site | the kernel line |
+| w | tile written |
+| a, b, c | tiles read. Flags: source pipe, target pipe, event. GM transfers: c is the buffer. FIFOs: c is the FIFO |
+| x, y | GM transfers: byte offset in the buffer, row of `patterns`. FIFOs: number of the message |
+"""
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """One row of the tile table: where a tile lies and which part of it is valid."""
+
+    space: str
+    offset: int
+    shape: tuple[int, int]
+    dtype: str
+    layout: str
+    valid: tuple[int, int]
+    root: int
+
+
+def _tile_shape(key: tuple[Any, ...], root: int) -> TileShape:
+    space, offset, shape, dtype, layout, valid = key
+    return TileShape(space, offset, shape, dtype, layout, valid, root)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The elements a GM transfer touches, relative to its first: sizes and strides in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+
+
+@dataclass
+class Tables:
+    """What rows refer to by number."""
+
+    sites: list[Place] = field(default_factory=list)
+    tiles: list[TileShape] = field(default_factory=list)
+    tile_names: list[str] = field(default_factory=list)
+    tile_numbers: dict[Any, int] = field(default_factory=dict)
+    patterns: list[Pattern] = field(default_factory=list)
+    pattern_numbers: dict[Any, int] = field(default_factory=dict)
+
+    def tile(self, key: tuple[Any, ...], root: int, name: str) -> int:
+        """The number of a tile; a root of -1 makes it its own."""
+        found = self.tile_numbers.get((*key, root))
+        if found is None:
+            found = self.tile_numbers[(*key, root)] = len(self.tiles)
+            self.tiles.append(_tile_shape(key, found if root == NONE else root))
+            self.tile_names.append(name)
+        return found
+
+    def pattern(self, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
+        """The number of an access pattern."""
+        key = (shape, strides, itemsize)
+        found = self.pattern_numbers.get(key)
+        if found is None:
+            found = self.pattern_numbers[key] = len(self.patterns)
+            self.patterns.append(Pattern(*key))
+        return found
+
+
+@dataclass(frozen=True)
+class FifoRecord:
+    """One FIFO of a task, the same in each of its blocks: who pushes, who pops, slots, and bytes of one message."""
+
+    name: str
+    producers: tuple[int, ...]
+    consumers: tuple[int, ...]
+    depth: int
+    nbytes: int
+
+
+@dataclass
+class TaskRecord:
+    """One task: what it depends on and why, where it was submitted, and its place in the rings."""
+
+    number: int
+    name: str
+    lanes: tuple[int, ...]
+    blocks: int
+    site: int
+    dependences: dict[int, str]
+    ring: int
+    scope: int
+    created_bytes: int
+    sync_start: bool
+    fifos: tuple[FifoRecord, ...] = ()
+    skipped: bool = False
+
+
+@dataclass(frozen=True)
+class Command:
+    """One thing the orchestrator did: submit, open, close, or read; `target` is the task or scope, `waits` the tasks
+    it had to wait for."""
+
+    verb: str
+    target: int
+    site: int
+    waits: tuple[int, ...] = ()
+
+
+@dataclass
+class NpuRecording:
+    """Rows of all blocks, block by block, and what the orchestrator did."""
+
+    tables: Tables = field(default_factory=Tables)
+    rows: list[bytes] = field(default_factory=list)
+    block_first: list[int] = field(default_factory=list)
+    block_task: list[int] = field(default_factory=list)
+    block_index: list[int] = field(default_factory=list)
+    tasks: list[TaskRecord] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    _array: NDArray[Any] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<NpuRecording of {len(self.rows):,} rows in {len(self.block_task):,} blocks of {len(self.tasks)} tasks>"
+        )
+
+    def array(self) -> NDArray[Any]:
+        """All rows as one array with named fields."""
+        if self._array is None or len(self._array) != len(self.rows):
+            self._array = np.frombuffer(b"".join(self.rows), ROW_TYPE)
+        return self._array
+
+    def firsts(self) -> Ints:
+        """The first row of each block, and one past the last."""
+        return np.array([*self.block_first, len(self.rows)], np.int64)

@@ -1,0 +1,352 @@
+"""The runtime an orchestration function talks to: scopes, tensors, FIFOs, submits, and values read back."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from operator import index
+from typing import Any
+
+from kernbench.common.dtypes import ITEMSIZE, dtype_name
+from kernbench.common.errors import KernelError, MisuseError
+from kernbench.npu.execute import Executor, bound
+from kernbench.npu.fifo import Fifo
+from kernbench.npu.places import AIC, AIV0, AIV1
+from kernbench.npu.record import Command, TaskRecord
+from kernbench.npu.rings import HEAP_ALIGNMENT, Ring, Slot
+from kernbench.npu.shadow import Shadow
+from kernbench.npu.task import WRITES, Arg, Context, Create, Task
+from kernbench.npu.tensor_map import TensorMap
+from kernbench.npu.tensors import Buffer, Tensor, fresh_array, whole
+from kernbench.result.finding import Finding, Other, Place
+
+__kernbench_internal__ = True
+MOST_TENSORS, MOST_SCALARS = 32, 16
+Kernel = Callable[..., Any]
+
+
+@dataclass
+class Scope:
+    """A scope: everything submitted and made in it is given back when it closes."""
+
+    number: int
+    depth: int
+    manual: bool
+    where: Place
+
+
+class Runtime:
+    """What an orchestration function is given as `rt`."""
+
+    def __init__(self, context: Context, executor: Executor, track_war: bool):
+        self._context = context
+        self._executor = executor
+        self._map = TensorMap(track_war)
+        sizes = context.chip.tasks
+        limits = (sizes.window, sizes.heap, sizes.dependences)
+        self.rings = [Ring(number, limits) for number in range(sizes.rings)]
+        self._scopes: list[Scope] = []
+        self._closed: set[int] = set()
+        self._count = 0
+        self._known: int = 0
+        self._reported: dict[int, tuple[Place, str]] = {}
+
+    @property
+    def clusters(self) -> int:
+        """Clusters of the chip."""
+        return self._context.chip.clusters.count
+
+    @property
+    def chip(self) -> str:
+        """The chip's name."""
+        return self._context.chip.name
+
+    # Scopes
+
+    @contextmanager
+    def scope(self, manual: bool = False) -> Iterator[None]:
+        """Tensors made and tasks submitted inside are given back when it closes and they are done.
+
+        In a manual scope dependences are only those given as deps=[...]; the tensor map is neither asked nor told.
+        """
+        self.open(manual, self._here(4))
+        try:
+            yield
+        finally:
+            self.close()
+
+    def open(self, manual: bool, where: Place) -> None:
+        """Open a scope."""
+        self._scopes.append(Scope(self._count, len(self._scopes), manual, where))
+        self._count += 1
+        self._command("open", self._scopes[-1].number)
+
+    def close(self) -> None:
+        """Close the innermost scope."""
+        scope = self._scopes.pop()
+        self._closed.add(scope.number)
+        self._command("close", scope.number)
+        for buffer in self._context.buffers:
+            if not buffer.external and buffer.scope == scope.number:
+                buffer.closed = True
+
+    def _here(self, depth: int = 3) -> Place:
+        return self._context.sites.places[self._context.sites.here(depth)]
+
+    def _command(self, verb: str, target: int, waits: tuple[int, ...] = ()) -> None:
+        self._context.recording.commands.append(Command(verb, target, self._context.sites.here(3), waits))
+
+    # Tensors and FIFOs
+
+    def tensor(self, shape: Any, dtype: Any = "f32", name: str = "") -> Tensor:
+        """A tensor made by the runtime in the heap of this scope's ring; it holds nothing yet."""
+        task = self._admit(Create(_sizes(shape), dtype_name(dtype), name))
+        return task.outputs[0]
+
+    def _admit(self, *wanted: Create) -> Task:
+        """A task that only makes tensors and is done at once."""
+        task = self._new_task("tensor", {}, 0, False, wanted, {})
+        self._make(task, wanted)
+        task.done = True
+        self._command("tensor", task.number)
+        return task
+
+    def fifo(self, name: str, direction: str, shape: tuple[int, int], dtype: Any = "f32", depth: int = 2) -> Fifo:
+        """A FIFO for the cores of a mixed task: "to_aiv" or "to_aic"; pass it in args."""
+        if direction not in ("to_aiv", "to_aic"):
+            raise KernelError("misuse", f"FIFO {name!r}: direction {direction!r}; it is 'to_aiv' or 'to_aic'")
+        if depth < 1 or min(shape) < 1:
+            raise KernelError("misuse", f"FIFO {name!r}: shape {shape} and depth {depth} must be at least 1")
+        return Fifo(name, direction, (index(shape[0]), index(shape[1])), dtype_name(dtype), depth)
+
+    def read(self, tensor: Tensor, *at: int) -> Any:
+        """A value of a tensor, for the orchestrator; it waits for the tasks that write it."""
+        element = tensor[at] if at else tensor
+        if element.shape:
+            raise KernelError("shape", f"read: an index for each axis of {tensor!r} is wanted; got {at}")
+        self._check_alive(element)
+        writers = self._map.writers(element)
+        self._command("read", element.buffer.number, tuple(writers))
+        while not all(self._context.tasks[w].done for w in writers) and self._executor.run_one():
+            pass
+        for number in writers:
+            self._known |= self._context.tasks[number].ancestors | 1 << number
+        array = element.buffer.array
+        if array is None:
+            raise KernelError(
+                "value-needed",
+                f"the orchestrator needs a value of {tensor.buffer.describe()}; this run carries no floats",
+                "run with data, or pass the value as an argument",
+            )
+        shadow = element.buffer.shadow
+        if not element.buffer.external and (shadow.writer is None or not shadow.writer[element.offset]):
+            self._context.report(
+                "uninitialised-read",
+                f"the orchestrator reads element {list(at)} of {tensor.buffer.describe()}, which no task wrote",
+                "submit the task that writes it first",
+                None,
+                tensor.name,
+            )
+        return array[element.offset].item()
+
+    # Submits
+
+    def submit(
+        self,
+        *,
+        aic: Kernel | None = None,
+        aiv: Kernel | None = None,
+        aiv0: Kernel | None = None,
+        aiv1: Kernel | None = None,
+        args: Sequence[Any] = (),
+        block_num: int = 1,
+        sync_start: bool = False,
+        deps: Sequence[Task] = (),
+        predicate: Tensor | None = None,
+        name: str = "",
+    ) -> Task:
+        """Submit a task: one kernel for each lane that takes part (`aiv` is both vector lanes), `block_num` times.
+
+        Kernels are called as kernel(core, *args). Tensors are given as IN(t), OUT(t), INOUT(t) or CREATE(shape, dtype);
+        numbers and FIFOs as they are. `predicate` is one element of a tensor: the task is skipped where it is 0.
+        """
+        kernels = {k: f for k, f in ((AIC, aic), (AIV0, aiv0 or aiv), (AIV1, aiv1 or aiv)) if f is not None}
+        where = self._here()
+        self._check_submit(kernels, block_num, sync_start, args)
+        title = name or "+".join(dict.fromkeys(getattr(f, "__name__", "kernel") for f in kernels.values()))
+        asked = [a for a in args if isinstance(a, Arg)]
+        for arg in asked:
+            self._check_alive(arg.tensor)
+        dependences = self._dependences(asked, deps, predicate)
+        created = [a for a in args if isinstance(a, Create)]
+        task = self._new_task(title, kernels, block_num, sync_start, created, dependences)
+        task.where = where
+        task.predicate = predicate
+        task.fifos = [a for a in args if isinstance(a, Fifo)]
+        task.record.fifos = tuple(f.record(task.record.lanes) for f in task.fifos)
+        self._make(task, created)
+        self._bind(task, args)
+        self._command("submit", task.number)
+        if not task.waiting:
+            self._executor.ready.append(task)
+        return task
+
+    def _check_submit(self, kernels: dict[int, Kernel], blocks: int, sync_start: bool, args: Sequence[Any]) -> None:
+        if not kernels:
+            raise KernelError("misuse", "a task needs a kernel: submit(aic=..., aiv=...)")
+        if blocks < 1:
+            raise KernelError("misuse", f"block_num {blocks}: a task has at least one block")
+        if sync_start and blocks > self.clusters:
+            raise KernelError(
+                "misuse",
+                f"sync_start with {blocks} blocks: they start together, and the chip has {self.clusters} clusters",
+                "submit fewer blocks, or leave sync_start out",
+            )
+        tensors = sum(isinstance(a, (Arg, Create)) for a in args)
+        fifos = sum(isinstance(a, Fifo) for a in args)
+        if tensors > MOST_TENSORS or len(args) - tensors - fifos > MOST_SCALARS:
+            raise KernelError(
+                "misuse", f"{tensors} tensors and {len(args) - tensors - fifos} scalars: a task takes at most "
+                f"{MOST_TENSORS} and {MOST_SCALARS}"
+            )  # fmt: skip
+        if fifos and (AIC not in kernels or len(kernels) < 2):
+            raise KernelError("misuse", "a FIFO needs a mixed task: an aic kernel and at least one aiv kernel")
+        if any(isinstance(a, Tensor) for a in args):
+            raise KernelError("misuse", "a tensor in args needs a direction: IN(t), OUT(t) or INOUT(t)")
+
+    def _check_alive(self, tensor: Tensor) -> None:
+        if tensor.buffer.closed:
+            self._context.report(
+                "use-after-free",
+                f"{tensor.buffer.describe()} is used after the scope that owns it was closed",
+                "make it in an outer scope, or submit the task inside the scope",
+                None,
+                tensor.name,
+            )
+
+    def _dependences(self, args: list[Arg], deps: Sequence[Task], predicate: Tensor | None) -> dict[int, str]:
+        found = {task.number: "given as deps" for task in deps}
+        if not self._scopes[-1].manual:
+            for arg in args:
+                for task, why in self._map.lookup(arg).items():
+                    found.setdefault(task, why)
+        if predicate is not None:
+            for task in self._map.writers(predicate):
+                found.setdefault(task, f"predicate {predicate.name}")
+        return dict(sorted(found.items()))
+
+    def _new_task(
+        self,
+        name: str,
+        kernels: dict[int, Kernel],
+        blocks: int,
+        sync_start: bool,
+        created: Sequence[Create],
+        dependences: dict[int, str],
+    ) -> Task:
+        context, scope = self._context, self._scopes[-1]
+        ring = self.rings[min(scope.depth, len(self.rings) - 1)]
+        nbytes = sum(-(-prod(c.shape) * ITEMSIZE[dtype_name(c.dtype)] // HEAP_ALIGNMENT) for c in created)
+        amounts = (1, nbytes * HEAP_ALIGNMENT, len(dependences))
+        self._wait_for_room(ring, amounts)
+        record = TaskRecord(
+            len(context.tasks), name, tuple(kernels), blocks, context.sites.here(3), dependences, ring.number,
+            scope.number, amounts[1], sync_start,
+        )  # fmt: skip
+        task = Task(record, kernels, [], [], self._here(4))
+        task.ancestors = self._known
+        for number in dependences:
+            earlier = context.tasks[number]
+            task.ancestors |= earlier.ancestors | 1 << number
+            earlier.consumers.add(task.number)
+            if not earlier.done:
+                task.waiting.add(number)
+        context.tasks.append(task)
+        context.recording.tasks.append(record)
+        ring.take(Slot(task, scope.number, amounts))
+        return task
+
+    def _make(self, task: Task, created: Sequence[Create]) -> None:
+        for wanted in created:
+            name = wanted.name or f"{task.record.name}.{len(task.outputs)}"
+            task.outputs.append(self.add_buffer(name, wanted.shape, dtype_name(wanted.dtype), None, False))
+
+    def add_buffer(self, name: str, shape: tuple[int, ...], dtype: str, array: Any, external: bool) -> Tensor:
+        """Memory that tasks can be given."""
+        context = self._context
+        if not external:
+            array = fresh_array(shape, dtype, context.carries_data)
+        scope = self._scopes[-1].number if self._scopes else -1
+        buffer = Buffer(len(context.buffers), name, shape, dtype, array, external, scope)
+        buffer.shadow = Shadow(buffer, context)
+        context.buffers.append(buffer)
+        return whole(buffer)
+
+    def _bind(self, task: Task, args: Sequence[Any]) -> None:
+        """Arguments as kernels get them, and the tensor map told of them."""
+        made = iter(task.outputs)
+        manual = self._scopes[-1].manual
+        for position, value in enumerate(args):
+            arg = Arg(next(made), WRITES) if isinstance(value, Create) else value
+            if isinstance(arg, Arg):
+                if not manual:
+                    self._map.insert(arg, task.number)
+                arg = bound(self._context, task, arg.tensor, arg.direction, position)
+            task.arguments.append(arg)
+
+    # Rings
+
+    def _wait_for_room(self, ring: Ring, amounts: tuple[int, int, int]) -> None:
+        """Block the orchestrator while the ring is full; prove a deadlock if it can never drain."""
+        if not ring.lacking(amounts):
+            return
+        ring.stalls += 1
+        ring.reclaim(self._closed, self._context.tasks)
+        while ring.lacking(amounts) and self._executor.run_one():
+            ring.reclaim(self._closed, self._context.tasks)
+        lacking = ring.lacking(amounts)
+        if lacking and not self._executor.stopped:
+            self._prove(ring, lacking, amounts)
+            ring.grow(amounts)
+
+    def _prove(self, ring: Ring, lacking: list[str], amounts: tuple[int, int, int]) -> None:
+        if ring.number in self._reported:
+            return
+        if not ring.slots:
+            told = f"ring {ring.number}: one submit needs {amounts} (slots, heap bytes, entries); the ring is smaller"
+            self._reported[ring.number] = (self._here(5), told)
+            return
+        holder = ring.slots[0]
+        scope = next(s for s in self._scopes if s.number == holder.scope)
+        told = (
+            f"the orchestrator waits for ring {ring.number}, which is full ({ring.told(lacking)}). Every task is "
+            f"done, but the oldest, {holder.task.describe()}, belongs to the scope opened at {scope.where} (depth "
+            f"{scope.depth}), which only the waiting orchestrator can close"
+        )
+        self._reported[ring.number] = (self._here(5), told)
+
+    @property
+    def ring_deadlocks(self) -> list[Finding]:
+        """What was proved, with the smallest sizes that would work."""
+        found = []
+        for number, (where, told) in self._reported.items():
+            ring = self.rings[number]
+            holder = Other("the orchestrator waits here", where)
+            hint = (
+                f"close the scope earlier (an inner scope for each round of the loop), or make the ring larger: the "
+                f"smallest sizes that work are {ring.least()}"
+            )
+            found.append(Finding("ring-deadlock", told, where, (holder,), hint))
+        return found
+
+    def finish(self) -> None:
+        """Run what is left."""
+        while self._executor.run_one():
+            pass
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    try:
+        return tuple(index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape))
+    except TypeError:
+        raise MisuseError(f"a shape is a sequence of whole numbers; got {shape!r}") from None

@@ -1,0 +1,156 @@
+"""Tasks, their blocks and arguments, and what all parts of a launch share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernbench.npu.model import ChipModel
+from kernbench.npu.record import NpuRecording, TaskRecord
+from kernbench.npu.tensors import Buffer, Tensor
+from kernbench.result.finding import Finding, FindingLog, Other, Place
+from kernbench.safety.places import SiteTable
+
+if TYPE_CHECKING:
+    from kernbench.npu.fifo import Fifo, FifoState
+
+__kernbench_internal__ = True
+READS, WRITES, BOTH = "IN", "OUT", "INOUT"
+
+
+@dataclass(frozen=True)
+class Arg:
+    """A tensor argument of a task and what the task does with it."""
+
+    tensor: Tensor
+    direction: str
+
+
+def IN(tensor: Tensor) -> Arg:  # noqa: N802
+    """The task reads the tensor."""
+    return Arg(tensor, READS)
+
+
+def OUT(tensor: Tensor) -> Arg:  # noqa: N802
+    """The task writes the tensor and does not need what it held."""
+    return Arg(tensor, WRITES)
+
+
+def INOUT(tensor: Tensor) -> Arg:  # noqa: N802
+    """The task reads the tensor and writes it."""
+    return Arg(tensor, BOTH)
+
+
+@dataclass(frozen=True)
+class Create:
+    """A tensor that the runtime makes when the task is submitted; the task writes it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    name: str
+
+
+def CREATE(shape: tuple[int, ...], dtype: Any = "f32", name: str = "") -> Create:  # noqa: N802
+    """A tensor made by the runtime for the task to write; `task.outputs` has it after the submit."""
+    return Create(tuple(shape), str(dtype), name)
+
+
+@dataclass(eq=False)
+class Task:
+    """One submitted task. `outputs` are the tensors it created."""
+
+    record: TaskRecord
+    kernels: dict[int, Callable[..., Any]]
+    arguments: list[Any]
+    fifos: "list[Fifo]"
+    where: Place
+    outputs: list[Tensor] = field(default_factory=list)
+    predicate: Tensor | None = None
+    ancestors: int = 0
+    waiting: set[int] = field(default_factory=set)
+    consumers: set[int] = field(default_factory=set)
+    done: bool = False
+
+    @property
+    def number(self) -> int:
+        """Tasks are numbered in the order of their submits."""
+        return self.record.number
+
+    def __repr__(self) -> str:
+        return f"<Task {self.describe()}>"
+
+    def describe(self) -> str:
+        """Number and name."""
+        return f"task {self.number} ({self.record.name})"
+
+    def after(self, other: int) -> bool:
+        """Whether this task can only run when task `other` is done."""
+        return bool(self.ancestors >> other & 1)
+
+
+@dataclass(eq=False)
+class Block:
+    """One block of a task; `number` counts all blocks of a launch."""
+
+    number: int
+    task: Task
+    index: int
+    fifos: "list[FifoState]" = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Binding:
+    """What ties a tensor in a kernel to an argument of its task."""
+
+    context: "Context"
+    task: Task
+    direction: str
+    position: int
+    name: str
+
+    @property
+    def reads(self) -> bool:
+        """Whether the task may read it."""
+        return self.direction != WRITES
+
+    @property
+    def writes(self) -> bool:
+        """Whether the task may write it."""
+        return self.direction != READS
+
+    def report(self, kind: str, message: str, hint: str, subject: object = None) -> None:
+        """Take a finding at the kernel's line."""
+        self.context.report(kind, message, hint, self.context.running, subject)
+
+
+@dataclass(eq=False)
+class Context:
+    """What all parts of a launch share."""
+
+    chip: ChipModel
+    carries_data: bool
+    recording: NpuRecording
+    sites: SiteTable
+    log: FindingLog = field(default_factory=FindingLog)
+    tasks: list[Task] = field(default_factory=list)
+    running: Block | None = None
+    written: set[tuple[str, int]] = field(default_factory=set)
+    buffers: list[Buffer] = field(default_factory=list)
+
+    def report(
+        self,
+        kind: str,
+        message: str,
+        hint: str,
+        block: Block | None = None,
+        subject: object = None,
+        others: tuple[Other, ...] = (),
+        where: Place | None = None,
+    ) -> None:
+        """Take a finding, at the kernel's line unless another place is given."""
+        place = where or self.sites.places[self.sites.here(2)]
+        in_task = f" [{block.task.describe()}, block {block.index}]" if block is not None else ""
+        self.log.add(Finding(kind, message + in_task, place, others, hint), subject)
+
+    def task_of(self, block: int) -> Task:
+        """The task of a block."""
+        return self.tasks[self.recording.block_task[block]]

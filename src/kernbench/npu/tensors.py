@@ -1,0 +1,250 @@
+"""Global tensors: strided views of buffers in device memory, and when two of them overlap."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import prod
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array
+from kernbench.common.errors import KernelError
+
+if TYPE_CHECKING:
+    from kernbench.npu.shadow import Shadow
+    from kernbench.npu.task import Binding
+
+__kernbench_internal__ = True
+MOST_DIMENSIONS = 5
+Shape = tuple[int, ...]
+
+
+@dataclass
+class Buffer:
+    """`shape` elements of `dtype` in device memory, made by the host (`external`) or by the runtime.
+
+    `array` is flat; None where a run without data drops it. `closed` is set when the scope that owns it has ended.
+    """
+
+    number: int
+    name: str
+    shape: Shape
+    dtype: str
+    array: Array | None
+    external: bool
+    scope: int = 0
+    closed: bool = False
+    shadow: "Shadow" = field(init=False, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return prod(self.shape) * ITEMSIZE[self.dtype]
+
+    def describe(self) -> str:
+        """Name, shape and type."""
+        return f"'{self.name}' ({'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype})"
+
+
+class ReadValue(int):
+    """A whole number read from a tensor; knows where it came from, for messages."""
+
+    origin: str = ""
+
+
+class Tensor:
+    """A view of a buffer: from element `offset`, `shape` elements with `strides` (in elements).
+
+    Indexing with numbers and slices gives smaller views; `T` exchanges the last two axes. In a kernel a tensor is bound
+    to an argument of the task (`binding`), and an index outside it is a finding, not an error.
+    """
+
+    __slots__ = ("binding", "broken", "buffer", "offset", "shape", "strides")
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        offset: int,
+        shape: Shape,
+        strides: Shape,
+        binding: "Binding | None" = None,
+        broken: bool = False,
+    ):
+        self.buffer = buffer
+        self.offset = offset
+        self.shape = shape
+        self.strides = strides
+        self.binding = binding
+        self.broken = broken
+
+    def __repr__(self) -> str:
+        return f"<Tensor {'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype} of {self.buffer.describe()}>"
+
+    @property
+    def dtype(self) -> str:
+        """Element type."""
+        return self.buffer.dtype
+
+    @property
+    def name(self) -> str:
+        """The buffer's name."""
+        return self.buffer.name
+
+    @property
+    def T(self) -> "Tensor":  # noqa: N802
+        """The last two axes exchanged: the transposed ("DN") form of a matrix."""
+        if len(self.shape) < 2:
+            raise KernelError("shape", f"{self!r} has no two axes to exchange")
+        shape, strides = self.shape, self.strides
+        return Tensor(
+            self.buffer,
+            self.offset,
+            (*shape[:-2], shape[-1], shape[-2]),
+            (*strides[:-2], strides[-1], strides[-2]),
+            self.binding,
+            self.broken,
+        )
+
+    def reshape(self, *shape: int) -> "Tensor":
+        """The same elements in another shape; they must lie without gaps."""
+        if prod(shape) != prod(self.shape) or self.strides != packed(self.shape):
+            raise KernelError(
+                "shape", f"{self!r} as {shape}: the number of elements must agree, and they must lie without gaps"
+            )
+        return Tensor(self.buffer, self.offset, shape, packed(shape), self.binding, self.broken)
+
+    def __getitem__(self, key: Any) -> "Tensor":
+        parts = key if type(key) is tuple else (key,)
+        if len(parts) > len(self.shape):
+            raise KernelError("shape", f"{len(parts)} indices for {self!r}")
+        offset, shape, strides = self.offset, [], []
+        broken = self.broken
+        axis = 0
+        for part, size, stride in zip(parts, self.shape, self.strides, strict=False):
+            if isinstance(part, slice):
+                start = 0 if part.start is None else index(part.start)
+                stop = size if part.stop is None else index(part.stop)
+                if part.step not in (None, 1):
+                    raise KernelError("misuse", f"a slice of a tensor has no step; got {part.step}")
+                if not 0 <= start <= stop <= size:
+                    broken = self._outside(axis, part.start or part.stop, f"{start}:{stop}")
+                    stop = max(start, stop)
+                offset += start * stride
+                shape.append(stop - start)
+                strides.append(stride)
+            else:
+                at = index(part)
+                if not 0 <= at < size:
+                    broken = self._outside(axis, part, str(at))
+                offset += at * stride
+            axis += 1
+        return Tensor(
+            self.buffer,
+            offset,
+            (*shape, *self.shape[axis:]),
+            (*strides, *self.strides[axis:]),
+            self.binding,
+            broken,
+        )
+
+    def _outside(self, axis: int, value: Any, told: str) -> bool:
+        """An index outside the tensor: an error in the orchestrator, a finding in a kernel."""
+        origin = f"; the index was read from {value.origin}" if isinstance(value, ReadValue) and value.origin else ""
+        message = f"index {told} of axis {axis} of {self.buffer.describe()}, which has {self.shape[axis]} there{origin}"
+        hint = f"valid indices are 0 to {self.shape[axis] - 1}; check the index, or the table it comes from"
+        if self.binding is None:
+            raise KernelError("out-of-bounds", message, hint)
+        self.binding.report("out-of-bounds", message, hint, self.buffer.name)
+        return True
+
+    def data(self) -> Any:
+        """The elements as an array on the buffer's memory."""
+        array = self.buffer.array
+        assert array is not None
+        size = array.itemsize
+        return np.ndarray(self.shape, array.dtype, array, self.offset * size, tuple([s * size for s in self.strides]))
+
+    def marks(self, shadow: Array) -> Any:
+        """The same elements of a shadow of the buffer."""
+        size = shadow.itemsize
+        return np.ndarray(self.shape, shadow.dtype, shadow, self.offset * size, tuple([s * size for s in self.strides]))
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """First and one past the last element touched."""
+        return extent(self.offset, self.shape, self.strides)
+
+
+def whole(buffer: Buffer) -> Tensor:
+    """All of a buffer."""
+    return Tensor(buffer, 0, buffer.shape, packed(buffer.shape))
+
+
+def packed(shape: Shape) -> Shape:
+    """Strides of a row-major array."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def extent(offset: int, shape: Shape, strides: Shape) -> tuple[int, int]:
+    """First and one past the last element touched; strides are not negative."""
+    if 0 in shape:
+        return offset, offset
+    return offset, offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1
+
+
+def overlap(a: Tensor, b: Tensor) -> bool:
+    """Whether two views may touch: same buffer, then 1-D ranges, then boxes where strides match, else yes."""
+    if a.buffer is not b.buffer:
+        return False
+    (a_low, a_high), (b_low, b_high) = a.extent, b.extent
+    if a_high <= b_low or b_high <= a_low:
+        return False
+    boxes = _boxes(a, b)
+    if boxes is None:
+        return True
+    return all(p < q + m and q < p + n for p, n, q, m in boxes)
+
+
+def covers(a: Tensor, b: Tensor) -> bool:
+    """Whether `a` surely contains all of `b`."""
+    if a.buffer is not b.buffer:
+        return False
+    if a.strides == packed(a.shape):
+        (a_low, a_high), (b_low, b_high) = a.extent, b.extent
+        return a_low <= b_low and b_high <= a_high
+    boxes = _boxes(a, b)
+    return boxes is not None and all(p <= q and q + m <= p + n for p, n, q, m in boxes)
+
+
+def _boxes(a: Tensor, b: Tensor) -> list[tuple[int, int, int, int]] | None:
+    """For each axis (start of a, size of a, start of b, size of b); None where the strides do not match."""
+    if a.strides != b.strides or 0 in a.strides:
+        return None
+    order = sorted(range(len(a.strides)), key=lambda i: -a.strides[i])
+    rest_a, rest_b, boxes = a.offset, b.offset, []
+    for i in order:
+        start_a, rest_a = divmod(rest_a, a.strides[i])
+        start_b, rest_b = divmod(rest_b, a.strides[i])
+        boxes.append((start_a, a.shape[i], start_b, b.shape[i]))
+    if rest_a != rest_b:
+        return None
+    # a box that runs over the end of a coarser axis is not a box
+    for coarse, fine in pairwise(order):
+        per = a.strides[coarse] // a.strides[fine]
+        for start, size in ((boxes[order.index(fine)][:2]), (boxes[order.index(fine)][2:])):
+            if start + size > per:
+                return None
+    return boxes
+
+
+def fresh_array(shape: Shape, dtype: str, carries_data: bool) -> Array | None:
+    """Poisoned memory; floats have none in a run without data."""
+    row = DTYPES[dtype]
+    if not carries_data and row.kind == "float":
+        return None
+    return np.full(prod(shape), row.poison, row.numpy)

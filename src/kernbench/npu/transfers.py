@@ -1,0 +1,310 @@
+"""Operations that reach outside a core: device memory, FIFOs, single values; and those that write two tiles."""
+
+import sys
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import ITEMSIZE, cast
+from kernbench.common.errors import KernelError
+from kernbench.npu.core import Core
+from kernbench.npu.fifo import FifoState
+from kernbench.npu.forms import FORMS
+from kernbench.npu.methods import install
+from kernbench.npu.numerics import matmul_bias, move, sort
+from kernbench.npu.operations import OPERATIONS, Operation
+from kernbench.npu.places import AIC, GM, L0C, LANES, MOVES, MTE2, PIPE_NUMBER, S, V
+from kernbench.npu.record import NONE, ROW
+from kernbench.npu.task import Context
+from kernbench.npu.tensors import MOST_DIMENSIONS, ReadValue, Tensor
+from kernbench.npu.tiles import POISON, Tile
+
+__kernbench_internal__ = True
+_LOAD, _STORE, _PUSH, _POP, _READ, _GET = (
+    OPERATIONS[name] for name in ("tload", "tstore", "tpush", "tpop", "read", "get")
+)
+_MTE2, _S, _V = (PIPE_NUMBER[pipe] for pipe in (MTE2, S, V))
+
+
+class KernelCore(Core):
+    """A core with all its operations."""
+
+    wait: Callable[..., None]
+    """Set by who runs the block: gives way until a FIFO has room or a message."""
+
+    def __init__(self, lane: int, context: Context):
+        super().__init__(lane, context)
+        self._transfers: dict[Any, tuple[Tile, int, Tile]] = {}
+
+    def tload(self, dst: Tile, src: Tensor, pad: float | None = None) -> None:
+        """Device memory to UB or L1. The valid part of `dst` must have the shape of `src` (leading axes of a tensor
+        count as rows); with `pad` the tensor may be smaller, and the rest of the whole tile becomes `pad`.
+        """
+        key = (_LOAD.code, dst.number, src.shape, src.strides, src.buffer.number, pad is None)
+        tile, pattern, part = self._transfers.get(key) or self._new_transfer(_LOAD, key, dst, src, pad)
+        site = self.sites.here()
+        itemsize = ITEMSIZE[dst.dtype]
+        number = src.buffer.number
+        self._append(
+            ROW.pack(
+                _LOAD.code, self.lane, _MTE2, site, tile.number, NONE, NONE, number, src.offset * itemsize, pattern
+            )
+        )
+        usable = self._may_read(src, site)
+        if dst.data is not None:
+            if pad is not None:
+                tile.data[...] = pad
+            if usable:
+                part.data[...] = _matrix(src, part.valid)
+            else:
+                part.data.view(np.uint8)[...] = POISON
+
+    def tstore(self, dst: Tensor, src: Tile, atomic: str | None = None) -> None:
+        """UB, L1 or L0C to device memory; from L0C rounded to the tensor's type. atomic="add" adds to what is there."""
+        key = (_STORE.code, src.number, dst.shape, dst.strides, dst.buffer.number, True)
+        tile, pattern, _ = self._transfers.get(key) or self._new_transfer(_STORE, key, src, dst, None)
+        site = self.sites.here()
+        pipe = PIPE_NUMBER[MOVES[src.space, GM][0]]
+        number, place = dst.buffer.number, dst.offset * ITEMSIZE[dst.dtype]
+        self._append(ROW.pack(_STORE.code, self.lane, pipe, site, NONE, tile.number, NONE, number, place, pattern))
+        if not self._may_write(dst, site) or src.data is None:
+            return
+        target = dst.data()
+        value = src.data.reshape(dst.shape)
+        value = value if src.dtype == dst.dtype else cast(value, dst.dtype)
+        if atomic is None:
+            target[...] = value
+        elif atomic == "add":
+            target[...] = target + value
+        else:
+            raise KernelError("misuse", f"tstore: atomic={atomic!r}; it is 'add' or None")
+
+    def _new_transfer(
+        self, op: Operation, key: Any, tile: Tile, tensor: Tensor, pad: float | None
+    ) -> tuple[Tile, int, Tile]:
+        """Check a transfer that is met for the first time; gives the tile touched, the pattern, and the part moved."""
+        self._new(op, sys._getframe(2), (tile,))
+        if not isinstance(tensor, Tensor):
+            raise KernelError("misuse", f"{op.name}: a tensor is wanted, got {tensor!r}")
+        ends = (GM, tile.space) if op is _LOAD else (tile.space, GM)
+        if ends not in MOVES:
+            raise KernelError("misuse", f"{op.name}: there is no way from {ends[0]} to {ends[1]} ({tile.describe()})")
+        if len(tensor.shape) > MOST_DIMENSIONS or not tensor.shape:
+            raise KernelError(
+                "shape", f"{op.name}: {tensor!r} has {len(tensor.shape)} axes; 1 to {MOST_DIMENSIONS} can be moved"
+            )
+        shape = (prod(tensor.shape[:-1]), tensor.shape[-1])
+        part = tile if pad is None else tile.view(valid=(min(shape[0], tile.shape[0]), min(shape[1], tile.shape[1])))
+        if part.valid != shape:
+            raise KernelError(
+                "shape",
+                f"{op.name}: {tensor!r} is {shape[0]}x{shape[1]} elements, unlike the valid part of {tile.describe()}",
+                "slice the tensor, set the tile's valid part (tile.view(valid=...)), or load with pad=",
+            )
+        if tile.dtype != tensor.dtype and tile.space != L0C:
+            raise KernelError(
+                "dtype", f"{op.name}: {tensor!r} and {tile.describe()} differ in type", "convert with tcvt"
+            )
+        pattern = self.tables.pattern(tensor.shape, tensor.strides, ITEMSIZE[tensor.dtype])
+        self._transfers[key] = (tile if pad is None else tile.whole, pattern, part)
+        return self._transfers[key]
+
+    def _may_read(self, src: Tensor, site: int) -> bool:
+        """Check a read of device memory; False where nothing sensible is there."""
+        binding = src.binding
+        if binding is None or binding.task is not self.block.task:
+            self._undeclared("read", src)
+        elif not binding.reads and not (src.broken or src.buffer.shadow.written_by(src, self.block)):
+            self.report(
+                "argument-direction",
+                f"argument {binding.position} ({src.buffer.describe()}) is declared OUT, and the kernel reads it",
+                "declare it INOUT, or IN if it is never written",
+                (src.buffer.name, "read"),
+            )
+        if src.broken:
+            return False
+        src.buffer.shadow.read(src, self.block, site)
+        return True
+
+    def _may_write(self, dst: Tensor, site: int) -> bool:
+        binding = dst.binding
+        if binding is None or binding.task is not self.block.task:
+            self._undeclared("write", dst)
+        else:
+            self.context.written.add((binding.task.record.name, binding.position))
+            if not binding.writes:
+                self.report(
+                    "argument-direction",
+                    f"argument {binding.position} ({dst.buffer.describe()}) is declared IN, and the kernel writes it: "
+                    "tasks that read it will not wait for this one",
+                    "declare it INOUT, or OUT if it is only written",
+                    (dst.buffer.name, "write"),
+                )
+        if dst.broken:
+            return False
+        dst.buffer.shadow.write(dst, self.block, site)
+        return True
+
+    def _undeclared(self, verb: str, tensor: Tensor) -> None:
+        self.report(
+            "undeclared-access",
+            f"{verb} of {tensor.buffer.describe()}, which is no argument of {self.block.task.describe()}",
+            "pass it in args with its direction; what the kernel closes over is not seen by the tensor map",
+            tensor.buffer.name,
+        )
+
+    # Single values
+
+    def read(self, tensor: Tensor, *index: int) -> Any:
+        """One element of a tensor, as a number; the program waits for it."""
+        element = tensor[index] if index else tensor
+        site = self.sites.here()
+        if element.shape:
+            raise KernelError("shape", f"read: an index for each axis of {tensor!r} is wanted; got {index}")
+        pattern = self.tables.pattern((), (), ITEMSIZE[tensor.dtype])
+        place = element.offset * ITEMSIZE[tensor.dtype]
+        self._append(ROW.pack(_READ.code, self.lane, _S, site, NONE, NONE, NONE, tensor.buffer.number, place, pattern))
+        if not self._may_read(element, site):
+            return 0
+        array = element.buffer.array
+        if array is None:
+            raise KernelError(
+                "value-needed",
+                f"the kernel needs a value of {tensor.buffer.describe()}; this run carries no floats",
+                "run with data, or pass the value as an argument",
+            )
+        value = array[element.offset].item()
+        if isinstance(value, int):
+            value = ReadValue(value)
+            value.origin = f"{tensor.name}[{', '.join(map(str, index))}]"
+        return value
+
+    def get(self, tile: Tile, row: int, column: int) -> Any:
+        """One element of a tile, as a number; the program waits for it."""
+        self._new(_GET, sys._getframe(1), (tile,))
+        self._append(ROW.pack(_GET.code, self.lane, _S, self.sites.here(), NONE, tile.number, NONE, NONE, 0, 0))
+        if tile.data is None:
+            raise KernelError(
+                "value-needed", f"the kernel needs a value of {tile.describe()}; this run carries no data"
+            )
+        return tile.data[row, column].item()
+
+    # FIFOs
+
+    def tpush(self, fifo: FifoState, src: Tile) -> None:
+        """Put a tile (an AIV: its share of the rows) into the next slot; waits while all slots are full."""
+        site = self.sites.here()
+        where = self.sites.places[site]
+        self._check_end(fifo, fifo.record.producers, "pushes into", src)
+        if src.space not in (L0C, "UB", "L1"):
+            raise KernelError("misuse", f"tpush: {src.describe()} cannot be stored to device memory")
+        if not fifo.has_room(self.lane):
+            self.wait(fifo, "push", lambda: fifo.has_room(self.lane), where)
+        number = fifo.pushed[self.lane]
+        pipe = PIPE_NUMBER[MOVES[src.space, GM][0]]
+        self._append(ROW.pack(_PUSH.code, self.lane, pipe, site, NONE, src.number, NONE, fifo.number, number, 0))
+        data = None if src.data is None else np.array(cast(src.data, fifo.fifo.dtype))
+        fifo.slots[number, self.lane] = (data, src.valid, where)
+        fifo.pushed[self.lane] = number + 1
+
+    def tpop(self, fifo: FifoState, dst: Tile) -> None:
+        """Take the next message (an AIV: its share of the rows) into a tile; waits until there is one."""
+        site = self.sites.here()
+        where = self.sites.places[site]
+        self._check_end(fifo, fifo.record.consumers, "pops from", dst)
+        if (GM, dst.space) not in MOVES or dst.dtype != fifo.fifo.dtype:
+            raise KernelError("misuse", f"tpop: {dst.describe()} cannot be loaded from {fifo.fifo.describe()}")
+        if not fifo.has_message(self.lane):
+            self.wait(fifo, "pop", lambda: fifo.has_message(self.lane), where)
+        number = fifo.popped[self.lane]
+        self._append(ROW.pack(_POP.code, self.lane, _MTE2, site, dst.number, NONE, NONE, fifo.number, number, 0))
+        self._take(fifo, number, dst)
+        fifo.popped[self.lane] = number + 1
+        if min(fifo.popped.values()) > number:
+            for lane in fifo.record.producers:
+                del fifo.slots[number, lane]
+
+    def _take(self, fifo: FifoState, number: int, dst: Tile) -> None:
+        parts = [fifo.slots[number, lane] for lane in fifo.record.producers]
+        share = fifo.rows(self.lane)
+        first = 0 if self.lane == AIC else fifo.record.consumers.index(self.lane) * share
+        rows = sum(valid[0] for _, valid, _ in parts)
+        shape = (max(0, min(share, rows - first)), parts[0][1][1])
+        if dst.valid != shape:
+            self.report(
+                "message-mismatch",
+                f"{fifo.fifo.describe()}: message {number} has {shape[0]}x{shape[1]} elements for the "
+                f"{LANES[self.lane]}; the valid part of {dst.describe()} is not that",
+                "push and pop in the same order, with the same valid part",
+                fifo.fifo.name,
+            )
+        elif dst.data is not None:
+            whole = parts[0][0] if len(parts) == 1 else np.concatenate([data for data, _, _ in parts])
+            dst.data[...] = whole[first : first + shape[0]]
+
+    def _check_end(self, fifo: FifoState, lanes: tuple[int, ...], verb: str, tile: Tile) -> None:
+        if not isinstance(fifo, FifoState):
+            raise KernelError("misuse", f"a FIFO of the task is wanted, got {fifo!r}", "pass rt.fifo(...) in args")
+        if self.lane not in lanes:
+            raise KernelError(
+                "misuse", f"{LANES[self.lane]} {verb} {fifo.fifo.describe()}, which goes from {fifo.ends()}"
+            )
+        rows, columns = fifo.rows(self.lane), fifo.fifo.shape[1]
+        if tile.valid[0] > rows or tile.valid[1] > columns:
+            raise KernelError(
+                "shape", f"{tile.describe()}: {fifo.fifo.describe()} takes {rows}x{columns} elements from or to a lane"
+            )
+
+    # Operations with more than one result, or a part of an operand
+
+    def tmatmul_bias(self, dst: Tile, a: Tile, b: Tile, bias: Tile) -> None:
+        """A @ b + bias, a row vector in L1."""
+        self._plain(OPERATIONS["tmatmul_bias"], dst, (a, b, bias))
+        if dst.data is not None:
+            matmul_bias(dst.data, a.data, b.data, bias.data)
+
+    def textract(self, dst: Tile, src: Tile, row: int, column: int) -> None:
+        """The part of `src` that begins at (row, column), as large as the valid part of `dst`."""
+        rows, columns = dst.valid
+        if not (0 <= row <= row + rows <= src.valid[0] and 0 <= column <= column + columns <= src.valid[1]):
+            raise KernelError(
+                "out-of-bounds", f"textract: {rows}x{columns} elements from ({row}, {column}) of {src.describe()}"
+            )
+        self._plain(OPERATIONS["textract"], dst, (src.rows(row, rows),))
+        if dst.data is not None:
+            move(dst.data, src.data[row : row + rows, column : column + columns])
+
+    def tfillpad(self, dst: Tile, src: Tile, value: float) -> None:
+        """A copy of the valid part of `src`; the rest of the whole `dst` becomes `value`."""
+        self._plain(OPERATIONS["tfillpad"], dst.whole, (src,))
+        if dst.data is not None:
+            whole, kept = dst.whole.data, np.array(src.data)
+            whole[...] = value
+            whole[: kept.shape[0], : kept.shape[1]] = kept
+
+    def tsort(self, dst: Tile, src: Tile, indices: Tile) -> None:
+        """Rows in descending order; `indices` (i32, written too) says where each element was."""
+        op = OPERATIONS["tsort"]
+        FORMS["sort"][2]("tsort", dst, src, indices)
+        site = self.sites.here()
+        for result in (dst, indices):
+            self._append(ROW.pack(op.code, self.lane, _V, site, result.number, src.number, NONE, NONE, 0, 0))
+        if dst.data is not None:
+            sort(dst.data, src.data, indices.data)
+
+    def _plain(self, op: Operation, dst: Tile, sources: tuple[Tile, ...]) -> None:
+        frame = sys._getframe(2)
+        key = (op.code, id(frame.f_code) + frame.f_lasti, dst.number, *(t.number for t in sources))
+        row = self._memo.get(key)
+        self._append(self.record(op, frame, key, dst, sources) if row is None else row)
+
+
+def _matrix(src: Tensor, shape: tuple[int, int]) -> Any:
+    """A tensor's elements as rows and columns."""
+    data = src.data()
+    return data if data.ndim == 2 else data.reshape(shape)
+
+
+install(KernelCore)
