@@ -1,0 +1,59 @@
+"""Actors: everything in a CTA that reads or writes memory in an order of its own, and the columns of its clock.
+
+A warp's knowledge is a row of clocks with one column an actor. Beside the warps there are: each warp as the async proxy
+sees it (what a proxy fence has let through), the bulk groups, wgmma groups and tensor-core operations that each warp
+began, and each mbarrier of the CTA, on whose phases copies complete.
+"""
+
+from dataclasses import dataclass
+
+# mbarriers of a CTA whose copies are followed; those beyond share the last column
+BARRIERS = 64
+# meanings whose effects come later
+ASYNCHRONOUS = frozenset(("st.async", "red.async", "st.bulk", "tensormap.cp_fenceproxy", "cluster.cancel"))
+_FAMILIES = ("mbarrier.", "cp.bulk", "cp.tensor", "wgmma", "tcgen05", "fence.proxy", "cp.async.arrive")
+
+
+def is_asynchronous(meaning: str) -> bool:
+    """Whether instructions of this meaning need actors beside the warps."""
+    return meaning in ASYNCHRONOUS or meaning.startswith(_FAMILIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Actors:
+    """The columns of a CTA with `warps` warps; without asynchronous instructions there are warps only."""
+
+    warps: int
+    asynchronous: bool
+
+    @property
+    def count(self) -> int:
+        """Columns in all."""
+        return 5 * self.warps + BARRIERS if self.asynchronous else self.warps
+
+    def proxied(self, warp: int) -> int:
+        """What the async proxy may see of a warp's ordinary accesses."""
+        return self.warps + warp
+
+    def bulk(self, warp: int) -> int:
+        """Bulk copies in the groups of a warp's threads; the clock is the group's number plus one."""
+        return 2 * self.warps + warp
+
+    def wgmma(self, warp: int) -> int:
+        """wgmma operations that a warp takes part in; the clock is the group's number plus one."""
+        return 3 * self.warps + warp
+
+    def tensor(self, warp: int) -> int:
+        """tcgen05 operations that a warp began; the clock counts them."""
+        return 4 * self.warps + warp
+
+    def barrier(self, number: int) -> int:
+        """Copies that complete on the CTA's mbarrier of this number; the clock is the phase plus one."""
+        return 5 * self.warps + min(number, BARRIERS - 1)
+
+    def kind(self, column: int) -> str:
+        """What a column stands for: "warp", "proxied", "bulk", "wgmma", "tensor" or "barrier"."""
+        if column < self.warps:
+            return "warp"
+        part = column // self.warps
+        return ("proxied", "bulk", "wgmma", "tensor")[part - 1] if part < 5 else "barrier"

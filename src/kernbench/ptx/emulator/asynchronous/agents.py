@@ -1,0 +1,107 @@
+"""Agents: asynchronous operations on their way. What they do is seen when they complete, and no earlier.
+
+An instruction begins an agent for the lanes that run it: `perform(chosen)` moves the data of some of them, `signal(chosen)`
+then tells whoever waits (an mbarrier). Agents complete as late as they may: when a wait of their own thread covers them
+(`Agents.complete`), or when no warp can go on (`Agents.drain`); with an eager schedule, at once. Races are looked for
+when the agent begins, as from then on its accesses may happen: see `shadow`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.program import Site
+
+# positions of an agent's lanes
+Chosen = Array
+
+
+@dataclass(eq=False)
+class Agent:
+    """One instruction's asynchronous work for some lanes (batch lane numbers, one an operation).
+
+    `group` numbers the group of the issuing thread each operation belongs to, None for those that complete on a
+    barrier. `kind` tells queues apart ("copy", "bulk", "tensor"): a wait completes agents of its own kind only.
+    `reads` is called before `perform` where sources can be let go earlier than the whole is done.
+    """
+
+    kind: str
+    site: Site
+    lanes: Array
+    perform: Callable[[Chosen], None]
+    signal: Callable[[Chosen], None] | None = None
+    reads: Callable[[Chosen], None] | None = None
+    group: Array | None = None
+
+    def __post_init__(self) -> None:
+        self.left: Array = np.ones(len(self.lanes), bool)
+        self.unread: Array = np.ones(len(self.lanes), bool)
+
+    def read(self, chosen: Array) -> None:
+        """Take the sources of some operations, once."""
+        now = np.flatnonzero(chosen & self.unread)
+        if len(now):
+            self.unread[now] = False
+            if self.reads is not None:
+                self.reads(now)
+
+    def finish(self, chosen: Array) -> None:
+        """Complete some operations, once."""
+        self.read(chosen & self.left)
+        now = np.flatnonzero(chosen & self.left)
+        if len(now):
+            self.left[now] = False
+            self.perform(now)
+            if self.signal is not None:
+                self.signal(now)
+
+
+class Agents:
+    """The agents of one batch, in the order in which they began."""
+
+    def __init__(self, batch: Any, eager: bool = False):
+        self._batch = batch
+        self._eager = eager
+        self._flying: list[Agent] = []
+        # how many have begun and how many operations have completed: progress, for the search for deadlocks
+        self.progress = 0
+
+    def __len__(self) -> int:
+        return len(self._flying)
+
+    def begin(self, agent: Agent) -> None:
+        """Asynchronous work sets out."""
+        self.progress += 1
+        if self._eager:
+            agent.finish(agent.left.copy())
+        else:
+            self._flying.append(agent)
+
+    def complete(self, kind: str, chosen: Callable[[Agent], Array], reading: bool = False) -> None:
+        """Complete the operations of a kind for which `chosen(agent)` holds; with `reading` only take their sources."""
+        for agent in [a for a in self._flying if a.kind == kind]:
+            if reading:
+                agent.read(chosen(agent))
+            else:
+                agent.finish(chosen(agent))
+        self._sweep()
+
+    def pending(self, kind: str) -> list[Agent]:
+        """Agents of a kind with operations in flight."""
+        return [agent for agent in self._flying if agent.kind == kind]
+
+    def drain(self) -> bool:
+        """No warp can go on: everything in flight completes, in the order in which it began."""
+        flying, self._flying = self._flying, []
+        for agent in flying:
+            agent.finish(agent.left.copy())
+        self.progress += len(flying)
+        return bool(flying)
+
+    def _sweep(self) -> None:
+        before = len(self._flying)
+        self._flying = [agent for agent in self._flying if agent.left.any()]
+        self.progress += before - len(self._flying)

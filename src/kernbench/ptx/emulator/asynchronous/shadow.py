@@ -1,0 +1,186 @@
+"""Races of asynchronous operations: their byte ranges are entered in the shadow cells of memory, as accesses of actors.
+
+An operation knows what the warp that began it knows. Of ordinary writes it knows only what a proxy fence has let
+through; ordinary reads need no fence. What it does itself is known to whoever learns of its actor's clock: by a wait on
+the mbarrier it completes on, or for the group it belongs to.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.compiled import kernel
+from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.memory.arena import TRACKED
+from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, SITE_LIMIT, stamp
+from kernbench.ptx.emulator.program import Site
+
+_CLOCK, _NUMBER, _SITE = 12, 32, 52
+_RACE, _FENCE = 0, 1
+_STAMP = ((1 << 40) - 1) << _CLOCK
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """Bytes that operations touch: first place and length of each range, and the operation it belongs to.
+
+    Places count from the start of the space's array: for shared memory CTA after CTA of the batch, for global memory from
+    the arena's start.
+    """
+
+    starts: Array
+    lengths: Array
+    owners: Array
+
+    @staticmethod
+    def each(starts: Array, length: int) -> "Ranges":
+        """One range of the same length for each operation."""
+        count = len(starts)
+        return Ranges(starts.astype(np.int64), np.full(count, length, np.int64), np.arange(count))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trouble:
+    """What was found: "race" or "missing-fence", how often, the operation and place of the first, the other's cell."""
+
+    kind: str
+    count: int
+    operation: int
+    place: int
+    cell: int
+
+
+class Shadow:
+    """The hook for accesses of agents of one batch."""
+
+    def __init__(self, batch: Any, checks: Any):
+        self._batch = batch
+        self._checks = checks
+        self._clocks = checks.clocks
+        self._report = np.zeros((2, 4), np.int64)
+
+    def enter(
+        self,
+        space: str,
+        writes: bool,
+        ranges: Ranges,
+        lanes: Array,
+        columns: Array,
+        clocks: Array,
+        site: Site,
+        ahead: Array | None = None,
+    ) -> None:
+        """Operations begun by `lanes` access ranges, as the actors of `columns` (in their own CTA) at `clocks`.
+
+        `ahead` are columns of which an operation knows everything so far, for units that work in order.
+        """
+        batch = self._batch
+        warps = lanes // WARP
+        ctas, inside = warps % batch.ctas, warps // batch.ctas
+        knowledge = self._clocks.clocks[ctas, inside]
+        if ahead is not None:
+            knowledge[np.arange(len(lanes)), ahead] = CLOCK_LIMIT
+        firsts = self._clocks.first_numbers[ctas]
+        stamps = stamp(clocks, firsts + columns) | (np.int64(min(site.number, SITE_LIMIT)) << _SITE)
+        cells, first_byte, state = self._checks.agent_memory(space)
+        report = self._report
+        note_ranges(
+            writes, ranges.starts, ranges.lengths, ranges.owners, knowledge, firsts, stamps, ctas, batch.warps_per_cta,
+            cells, first_byte, state, self._clocks.known, self._clocks.known_rows, report,
+        )  # fmt: skip
+        if report.any():
+            self._tell(space, writes, lanes, site)
+            report[...] = 0
+
+    def _tell(self, space: str, writes: bool, lanes: Array, site: Site) -> None:
+        for kind, (count, operation, place, cell) in zip(("race", "missing-fence"), self._report.tolist(), strict=True):
+            if count:
+                trouble = Trouble(kind, count, operation, place, cell)
+                self._checks.agent_trouble(space, writes, int(lanes[operation]), site, trouble)
+
+
+@kernel
+def _touched(start: Any, length: Any, word: Any) -> Any:
+    low = max(start - 4 * word, 0)
+    high = min(start + length - 4 * word, 4)
+    return ((1 << (high - low)) - 1) << low
+
+
+@kernel
+def _order(cell: Any, plain: Any, row: Any, first: Any, warps: Any, known: Any, known_row: Any) -> Any:
+    """-1 if the access of `cell` comes before; else what is missing: _FENCE or _RACE. `plain` needs no fence."""
+    number = ((cell >> _NUMBER) & 0xFFFFF) - 1
+    clock = (cell >> _CLOCK) & CLOCK_LIMIT
+    column = number - first
+    if column < 0 or column >= row.size:
+        return -1 if known_row >= 0 and clock <= known[known_row, number] else _RACE
+    if clock > row[column]:
+        return _RACE
+    if column < warps and not plain and clock > row[column + warps]:
+        return _FENCE
+    return -1
+
+
+@kernel
+def _count(report: Any, code: Any, operation: Any, place: Any, cell: Any) -> None:
+    if code < 0:
+        return
+    if report[code, 0] == 0:
+        report[code, 1] = operation
+        report[code, 2] = place
+        report[code, 3] = cell
+    report[code, 0] += 1
+
+
+@kernel
+def note_ranges(
+    writes: Any,
+    starts: Any,
+    lengths: Any,
+    owners: Any,
+    knowledge: Any,
+    firsts: Any,
+    stamps: Any,
+    ctas: Any,
+    warps: Any,
+    cells: Any,
+    first_byte: Any,
+    state: Any,
+    known: Any,
+    known_rows: Any,
+    report: Any,
+) -> None:
+    """Enter ranges of operations, and count what is not ordered before them."""
+    for i in range(starts.size):
+        operation = owners[i]
+        row = knowledge[operation]
+        first, known_row = firsts[operation], known_rows[ctas[operation]]
+        mine = stamps[operation]
+        place, length = starts[i] - first_byte, lengths[i]
+        for word in range(place >> 2, (place + length + 3) >> 2):
+            byte = max(4 * word, place)
+            if not state[byte + first_byte] & TRACKED:
+                continue
+            touched = _touched(place, length, word)
+            write = np.int64(cells[word, 0])
+            if write & touched:
+                code = _order(write, False, row, first, warps, known, known_row)
+                _count(report, code, operation, byte + first_byte, write)
+            last = np.int64(cells[word, 1])
+            if writes:
+                if last & touched:
+                    code = _order(last, True, row, first, warps, known, known_row)
+                    _count(report, code, operation, byte + first_byte, last)
+                earlier = np.int64(cells[word, 2])
+                if earlier & touched:
+                    code = _order(earlier, True, row, first, warps, known, known_row)
+                    _count(report, code, operation, byte + first_byte, earlier)
+                cells[word, 0] = np.uint64(mine | touched)
+            else:
+                if last and (last ^ mine) & _STAMP == 0:
+                    touched |= last & 15
+                elif last and _order(last, True, row, first, warps, known, known_row) >= 0:
+                    cells[word, 2] = np.uint64(last)
+                cells[word, 1] = np.uint64(mine | touched)
