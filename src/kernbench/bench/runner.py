@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,16 +25,16 @@ def run_bench(
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
     schedule: str | int | None = None,
-    budget: Budget | None = None,
+    budget: Budget | Mapping[str, Any] | None = None,
     timed: bool = False,
     shapes_only: bool = False,
     size: str | None = None,
 ) -> Run:
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine.
 
-    `schedule` and `budget` replace those of the bench's host. With `timed`, a run that is right and safe gets its time
-    on the machine. With `shapes_only` nothing is computed and no golden asked; inputs are drawn from `ShapesOnly`.
-    `size` names one of the bench's sizes, over the panel's values.
+    `schedule` and `budget` replace those of the bench's host; a budget that is a mapping changes what it names. With
+    `timed`, a run that is right and safe gets its time on the machine. With `shapes_only` nothing is computed and no
+    golden asked; inputs are drawn from `ShapesOnly`. `size` names one of the bench's sizes, over the panel's values.
     """
     chosen, overrides = _split({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
     shapes_only = shapes_only or (size is not None and bench.sizes[size].shapes_only)
@@ -52,7 +53,7 @@ def run_bench(
     if schedule is not None:
         host.schedule = schedule
     if budget is not None:
-        host.budget = budget
+        host.budget = budget if isinstance(budget, Budget) else replace(host.budget, **budget)
     run = _call(bench, "launch", bench.launch, p, inputs, torch=host)
     if not isinstance(run, Run):
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")

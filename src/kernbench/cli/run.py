@@ -11,7 +11,6 @@ from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, progress, result
 from kernbench.common.errors import BenchError
 from kernbench.report import run_text, runs_table, time_text, trace_bytes
 from kernbench.result.run import Run, write_bytes, write_json
-from kernbench.safety.budget import Budget
 
 NAME = Annotated[str, typer.Argument(help="A bench's name, or the path of a .py file that defines one.")]
 PANEL = Annotated[str | None, typer.Option("--panel", "-p", help="One panel; without it all panels run.")]
@@ -20,6 +19,7 @@ SETTINGS = Annotated[
 ]
 SEED = Annotated[int, typer.Option(help="Seed of the inputs.", min=0)]
 DTYPE = Annotated[str | None, typer.Option(help="Element type; short for --set dtype=...")]
+DEVICE = Annotated[str | None, typer.Option(help="Where it runs: emulator or cuda; short for --set device=...")]
 SHAPES = Annotated[
     bool, typer.Option("--shapes-only", help="Carry no data: real sizes, safe and timed, but not judged by the golden.")
 ]
@@ -28,8 +28,8 @@ ALL = Annotated[
     bool, typer.Option("--all-algorithms", help="Run every algorithm that does a panel's job, and rank them by time.")
 ]
 SCHEDULE = Annotated[str, typer.Option(help="Order in which programs take turns: canonical, reversed or a seed.")]
-STEPS = Annotated[int, typer.Option(help="Commands one program may dispatch before it is stopped.", min=1)]
-SECONDS = Annotated[float, typer.Option(help="Seconds one program may go without a command.", min=0.01)]
+STEPS = Annotated[int | None, typer.Option(help="Commands one program may dispatch before it is stopped.", min=1)]
+SECONDS = Annotated[float | None, typer.Option(help="Seconds one program may go without a command.", min=0.01)]
 TRACE = Annotated[
     Path | None, typer.Option("--trace", help="Write a Perfetto trace of the (last) run's timeline to this file.")
 ]
@@ -42,12 +42,13 @@ def run(
     settings: SETTINGS = None,
     seed: SEED = 0,
     dtype: DTYPE = None,
+    device: DEVICE = None,
     shapes_only: SHAPES = False,
     size: SIZE = None,
     all_algorithms: ALL = False,
     schedule: SCHEDULE = "canonical",
-    max_steps: STEPS = Budget.steps,
-    max_seconds: SECONDS = Budget.seconds,
+    max_steps: STEPS = None,
+    max_seconds: SECONDS = None,
     json: JSON = None,
     trace: TRACE = None,
 ) -> None:
@@ -56,7 +57,7 @@ def run(
     Exit code 0 if every run is right and safe, 1 on findings or a wrong result, 2 on misuse.
     """
     bench = find(name)
-    values = parse_settings(bench, settings or [], dtype)
+    values = parse_settings(bench, settings or [], dtype=dtype, device=device)
     for option, file in (("--json", json), ("--trace", trace)):
         if file is not None and (file.is_dir() or not file.parent.is_dir()):
             raise BenchError(f"{option} {file}: there is no folder {file.parent} to write it to, or it is one itself")
@@ -67,7 +68,7 @@ def run(
     options: dict[str, Any] = {"shapes_only": shapes_only, "size": size}
     options |= {
         "schedule": int(schedule) if schedule.isdecimal() and schedule.isascii() else schedule,
-        "budget": Budget(max_steps, max_seconds),
+        "budget": {k: v for k, v in (("steps", max_steps), ("seconds", max_seconds)) if v is not None},
     }
     panels: list[str | None] = [panel] if panel else list(bench.panels) or [None]
     if all_algorithms:
@@ -114,16 +115,17 @@ def _run_all(
     return runs
 
 
-def parse_settings(bench: Bench, settings: list[str], dtype: str | None) -> dict[str, Any]:
-    """key=value texts as a dictionary."""
+def parse_settings(bench: Bench, settings: list[str], **short: str | None) -> dict[str, Any]:
+    """key=value texts as a dictionary, with the parameters that have an option of their own."""
     values: dict[str, Any] = {}
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise BenchError(f"--set {text!r}: key=value is wanted, such as --set n_ranks=4")
         values[key.strip()] = value.strip()
-    if dtype is not None:
-        if "dtype" not in {d.name for d in describe(bench.parameters)}:
-            raise BenchError(f"bench {bench.name} has no parameter dtype")
-        values["dtype"] = dtype
+    for name, chosen in short.items():
+        if chosen is not None and name not in {d.name for d in describe(bench.parameters)}:
+            raise BenchError(f"bench {bench.name} has no parameter {name}")
+        if chosen is not None:
+            values[name] = chosen
     return values

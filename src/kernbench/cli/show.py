@@ -31,7 +31,7 @@ def show(
 ) -> None:
     """Show a bench's parameters, its source, and the last commands of a rank of the first (or given) panel."""
     bench = find(name)
-    values = parse_settings(bench, settings or [], dtype)
+    values = parse_settings(bench, settings or [], dtype=dtype)
     console = results()
     console.print(f"{bench.name}: {bench.summary}")
     console.print(_parameters(bench))

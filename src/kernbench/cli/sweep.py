@@ -54,7 +54,8 @@ def sweep(
         raise BenchError(f"choose one panel with --panel: {', '.join(bench.panels)}")
     if metric not in COLUMNS:
         raise BenchError(f"--metric {metric}: known are {', '.join(COLUMNS)}")
-    plan = make_plan(bench, panel, parse_settings(bench, settings or [], dtype), parse_over(over), seed, shapes_only)
+    values = parse_settings(bench, settings or [], dtype=dtype)
+    plan = make_plan(bench, panel, values, parse_over(over), seed, shapes_only)
     for file in (out, parquet, plot):
         if file is not None and (file.is_dir() or not file.parent.is_dir()):
             raise BenchError(f"{file}: there is no folder {file.parent} to write it to, or it is one itself")

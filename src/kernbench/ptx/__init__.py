@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kernbench.ptx.device import EmulatedDevice
     from kernbench.ptx.device_base import DeviceArray
     from kernbench.ptx.errors import PtxError, PtxSyntaxError
+    from kernbench.ptx.host import Host
     from kernbench.ptx.module import Kernel, Module
     from kernbench.ptx.parser import parse
     from kernbench.ptx.validation import validate
@@ -31,12 +32,14 @@ _HOMES = {
     "EmulatedDevice": "device",
     "DeviceArray": "device_base",
     "CudaDevice": "cuda_device",
+    "Host": "host",
     "assemble": "assembler",
 }
 __all__ = [
     "CudaDevice",
     "DeviceArray",
     "EmulatedDevice",
+    "Host",
     "Kernel",
     "Module",
     "PtxBuildError",

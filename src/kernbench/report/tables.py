@@ -30,15 +30,17 @@ def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = NARROW)
     """One row a run: right, safe, error, time, what bounds it, how busy the engines were, findings."""
     table = Table(title=title, title_justify="left")
     table.add_column("panel", no_wrap=True)
-    shown = [(name, always) for name, always in _COLUMNS if always or width >= NARROW]
-    for name, _ in shown:
+    rows = [(name, run, _cells(run)) for name, run in runs]
+    shown = [name for name, always in _COLUMNS if always or width >= NARROW]
+    # engines are the mesh's: a column that nothing is known for is left out
+    shown = [name for name in shown if name != "gemm/math/dma" or any(cells[name] for *_, cells in rows)]
+    for name in shown:
         table.add_column(name, justify="left" if name in ("right", "safe") else "right", no_wrap=True)
     table.add_column("findings", overflow="fold")
-    for name, run in runs:
-        cells = _cells(run)
+    for name, run, cells in rows:
         kinds = sorted({f.kind for f in run.findings})
         last = Text(", ".join(kinds) or "none", style="red" if kinds else "dim")
-        table.add_row(name, *(cells[column] for column, _ in shown), last)
+        table.add_row(name, *(cells[column] for column in shown), last)
     return table
 
 
@@ -49,7 +51,7 @@ def _cells(run: Run) -> dict[str, str | Text]:
         "right": answer(run.right),
         "safe": answer(run.safe),
         "rel. L2": "" if l2 is None else f"{l2:.2e}",
-        "commands": f"{run.metrics.get('commands', 0):,}",
+        "commands": f"{run.metrics.get('commands', run.metrics.get('warp_instructions', 0)):,}",
         "time": time,
         "bound": bound,
         "x limit": ratio,
@@ -59,6 +61,8 @@ def _cells(run: Run) -> dict[str, str | Text]:
 
 def _time(metrics: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """Time, what bounds it, how far from that floor, and how busy the engines were; empty where there is no time."""
+    if "gpu_time_ns" in metrics:
+        return duration(metrics["gpu_time_ns"] * 1000), "", "", ""
     if "time_ps" not in metrics:
         return "", "", "", ""
     # the algorithm's physical limit where the bench states one, else the floor of the work it did

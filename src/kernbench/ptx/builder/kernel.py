@@ -120,7 +120,7 @@ class PtxModule:
         files: dict[str, int] | None = {} if self.lines else None
         bodies = [kernel.body for kernel in kernels if kernel.body is not None]
         callees = _callees(bodies)
-        functions = [body.function("func", files, linkage="visible") for body in callees.values()]
+        functions = [body.function("func", files) for body in callees.values()]
         entries = [kernel.entry(files) for kernel in kernels if kernel.body is not None]
         variables = _module_variables([*bodies, *callees.values()])
         directives = [Directive("file", f'{number} "{_escaped(file)}"') for file, number in (files or {}).items()]

@@ -1,0 +1,103 @@
+"""A device as a bench sees it: arrays, and launches that are remembered, on the emulator or on a real GPU."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernbench.common.dtypes import DTYPES
+from kernbench.common.errors import MisuseError, unknown
+from kernbench.ptx.device_base import DeviceArray
+from kernbench.result.finding import Finding
+from kernbench.result.run import Run, Status
+from kernbench.safety.budget import Budget
+
+DEVICES = ("emulator", "cuda")
+_REPETITIONS = 20
+
+
+class Host:
+    """Launches kernels on `device`, "emulator" or "cuda".
+
+    `schedule` and `budget` hold for every launch. `launches` has each launch's status and findings, in order; what
+    they counted is in `totals()`.
+    """
+
+    def __init__(self, device: str = "emulator", arch: str = "sm_90a", budget: Budget | None = None):
+        if device not in DEVICES:
+            raise MisuseError(unknown("device", device, DEVICES))
+        self.device = _open(device, arch)
+        self.kind = device
+        self.schedule: str | int = "canonical"
+        self.budget = budget or Budget(steps=50_000_000, seconds=600.0)
+        self.machine = None
+        self.launches: list[tuple[Status, list[Finding]]] = []
+        self._metrics: list[dict[str, Any]] = []
+
+    @property
+    def shapes_only(self) -> bool:
+        """A kernel's branches and addresses are data: there is no run without them."""
+        return False
+
+    @shapes_only.setter
+    def shapes_only(self, wanted: bool) -> None:
+        if wanted:
+            raise MisuseError("PTX runs on data, whose values decide where it goes: leave --shapes-only away")
+
+    def array(self, value: Any, name: str = "") -> Any:
+        """A copy of `value` on the device."""
+        return self.device.array(value, name)
+
+    def empty(self, shape: Any, dtype: str = "f32", name: str = "") -> Any:
+        """An array to be written."""
+        return self.device.empty(shape, DTYPES[dtype].numpy, name)
+
+    def launch(
+        self,
+        kernel: Any,
+        grid: Any,
+        block: Any,
+        args: Sequence[Any] = (),
+        shared_bytes: int = 0,
+        *,
+        outputs: Sequence[DeviceArray] | None = None,
+        **options: Any,
+    ) -> Run:
+        """Run a kernel; `outputs` are the arrays to give back by name, without it all that the device knows of."""
+        if self.kind == "cuda":
+            options.setdefault("repetitions", _REPETITIONS)
+        settings = {"schedule": self.schedule, "budget": self.budget, **options}
+        run: Run = self.device.launch(kernel, grid, block, args, shared_bytes, **settings)
+        self.launches.append((run.status, run.findings))
+        self._metrics.append(run.metrics)
+        if outputs is not None and run.status is Status.FINISHED:
+            run.outputs = {array.name: array.numpy() for array in outputs}
+        return run
+
+    def totals(self) -> dict[str, Any]:
+        """The metrics of all launches, numbers added up."""
+        total: dict[str, Any] = {}
+        for metrics in self._metrics:
+            total = _added(total, metrics)
+        return total
+
+
+def _added(total: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    found = dict(total)
+    for name, value in more.items():
+        if isinstance(value, dict):
+            found[name] = _added(found.get(name, {}), value)
+        elif isinstance(value, (int, float)) and name != "repetitions":
+            found[name] = found.get(name, 0) + value
+        else:
+            found[name] = value
+    return found
+
+
+def _open(device: str, arch: str) -> Any:
+    """The device; the real one needs libraries that the emulated one does not."""
+    if device == "cuda":
+        from kernbench.ptx.cuda_device import CudaDevice
+
+        return CudaDevice()
+    from kernbench.ptx.device import EmulatedDevice
+
+    return EmulatedDevice(arch)
