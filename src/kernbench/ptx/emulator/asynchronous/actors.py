@@ -2,7 +2,7 @@
 
 A warp's knowledge is a row of clocks with one column an actor. Beside the warps there are: each warp as the async proxy
 sees it (what a proxy fence has let through), the bulk groups, wgmma groups and tensor-core operations that each warp
-began, and each mbarrier of the CTA, on whose phases copies complete.
+began, its loads and stores of tensor memory, and each mbarrier of the CTA, on whose phases copies complete.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ BARRIERS = 64
 # meanings whose effects come later
 ASYNCHRONOUS = frozenset(("st.async", "red.async", "st.bulk", "tensormap.cp_fenceproxy", "cluster.cancel"))
 _FAMILIES = ("mbarrier.", "cp.bulk", "cp.tensor", "wgmma", "tcgen05", "fence.proxy", "cp.async.arrive")
+_KINDS = ("proxied", "bulk", "wgmma", "tensor", "loaded", "stored")
 
 
 def is_asynchronous(meaning: str) -> bool:
@@ -29,14 +30,14 @@ class Actors:
     @property
     def count(self) -> int:
         """Columns in all."""
-        return 5 * self.warps + BARRIERS if self.asynchronous else self.warps
+        return 7 * self.warps + BARRIERS if self.asynchronous else self.warps
 
     def proxied(self, warp: int) -> int:
         """What the async proxy may see of a warp's ordinary accesses."""
         return self.warps + warp
 
     def bulk(self, warp: int) -> int:
-        """Bulk copies in the groups of a warp's threads; the clock is the group's number plus one."""
+        """What bulk copies in the groups of a warp's threads read; the clock is the group's number plus one."""
         return 2 * self.warps + warp
 
     def wgmma(self, warp: int) -> int:
@@ -47,13 +48,21 @@ class Actors:
         """tcgen05 operations that a warp began; the clock counts them."""
         return 4 * self.warps + warp
 
+    def loaded(self, warp: int) -> int:
+        """Loads from tensor memory that a warp has waited for and fenced; the clock counts them."""
+        return 5 * self.warps + warp
+
+    def stored(self, warp: int) -> int:
+        """Stores to tensor memory that a warp has waited for and fenced; the clock counts them."""
+        return 6 * self.warps + warp
+
     def barrier(self, number: int) -> int:
         """Copies that complete on the CTA's mbarrier of this number; the clock is the phase plus one."""
-        return 5 * self.warps + min(number, BARRIERS - 1)
+        return 7 * self.warps + min(number, BARRIERS - 1)
 
     def kind(self, column: int) -> str:
-        """What a column stands for: "warp", "proxied", "bulk", "wgmma", "tensor" or "barrier"."""
+        """What a column stands for: "warp", "proxied", "bulk", "wgmma", "tensor", "loaded", "stored" or "barrier"."""
         if column < self.warps:
             return "warp"
         part = column // self.warps
-        return ("proxied", "bulk", "wgmma", "tensor")[part - 1] if part < 5 else "barrier"
+        return _KINDS[part - 1] if part <= len(_KINDS) else "barrier"

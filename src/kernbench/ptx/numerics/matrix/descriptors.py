@@ -1,0 +1,140 @@
+"""Matrix descriptors of wgmma and tcgen05: what their bits say, and where each element of a tile lies in shared memory.
+
+A tile has `rows` rows (M of A, N of B) and a depth of K elements. In the ISA text's canonical layouts it is made of
+pieces of 16 bytes, which lie along K ("K-major") or along the rows ("MN-major"). Swizzles exchange pieces of 16 (or 32)
+bytes by address bits 7 and up, so the place of an element depends on the start address modulo the swizzle's period.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+PIECE = 16
+# swizzle -> bits 7.. that take part, and the lowest bit they change
+_SWIZZLES = {"none": (0, 4), "32B": (1, 4), "64B": (3, 4), "128B": (7, 4), "128B/32B": (3, 5)}
+_WGMMA = {0: "none", 1: "128B", 2: "64B", 3: "32B"}
+_TCGEN05 = {0: "none", 1: "128B/32B", 2: "128B", 4: "64B", 6: "32B"}
+# pieces of 16 bytes that lie side by side in a row of the swizzle's pattern
+_WIDTHS = {"none": 1, "32B": 2, "64B": 4, "128B": 8, "128B/32B": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixDescriptor:
+    """A descriptor taken apart; addresses and offsets in bytes. `problem` says what has no meaning in it."""
+
+    start: int
+    leading: int
+    stride: int
+    base_offset: int
+    swizzle: str
+    problem: str = ""
+
+    @property
+    def period(self) -> int:
+        """Bytes after which the swizzle's pattern repeats."""
+        return (_SWIZZLES[self.swizzle][0] + 1) * 128
+
+    @property
+    def misplaced(self) -> bool:
+        """Whether the start lies in another row of the swizzle's pattern than the base offset says."""
+        mask = _SWIZZLES[self.swizzle][0]
+        return ((self.start >> 7) - self.base_offset) & mask != 0
+
+
+def _fields(bits: int) -> tuple[int, int, int, int]:
+    return (bits & 0x3FFF) << 4, (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4, bits >> 49 & 7
+
+
+@cache
+def wgmma_descriptor(bits: int) -> MatrixDescriptor:
+    """The descriptor of wgmma: swizzle in bits 62 and 63."""
+    return MatrixDescriptor(*_fields(bits), _WGMMA[bits >> 62 & 3])
+
+
+@cache
+def tcgen05_descriptor(bits: int) -> MatrixDescriptor:
+    """The descriptor of tcgen05: swizzle in bits 61 to 63, and 0b001 in bits 46 to 48."""
+    code = bits >> 61 & 7
+    problem = ""
+    if bits >> 46 & 7 != 1:
+        problem = f"bits 46 to 48 hold {bits >> 46 & 7:#05b} where 0b001 belongs"
+    elif code not in _TCGEN05:
+        problem = f"bits 61 to 63 hold {code}, which is no swizzle"
+    elif bits >> 52 & 1:
+        problem = "bit 52 asks for an absolute leading address, which sm_100 does not have"
+    return MatrixDescriptor(*_fields(bits), _TCGEN05.get(code, "none"), problem)
+
+
+@dataclass(frozen=True, slots=True)
+class TileMap:
+    """Places of a tile's pieces, in bytes from `anchor(descriptor)`: [rows, depth in pieces], or [depth, row pieces]."""
+
+    pieces: Any
+    transposed: bool
+    last: int
+
+
+def anchor(descriptor: MatrixDescriptor) -> int:
+    """The address from which a tile map counts: the start, rounded down to the longest period."""
+    return descriptor.start & ~1023
+
+
+def tile_map(descriptor: MatrixDescriptor, rows: int, depth: int, bits: int, transposed: bool) -> TileMap:
+    """Where a tile of `rows` by `depth` elements of `bits` bits lies; `transposed` means MN-major."""
+    return _tile_map(
+        descriptor.start & 1023,
+        descriptor.leading,
+        descriptor.stride,
+        descriptor.base_offset,
+        descriptor.swizzle,
+        rows,
+        depth,
+        bits,
+        transposed,
+    )
+
+
+@cache
+def _tile_map(
+    start: int,
+    leading: int,
+    stride: int,
+    base_offset: int,
+    swizzle: str,
+    rows: int,
+    depth: int,
+    bits: int,
+    transposed: bool,
+) -> TileMap:
+    linear = (_along_rows if transposed else _along_depth)(leading, stride, swizzle, rows, depth, bits)
+    places = swizzled(start + linear, swizzle, base_offset)
+    return TileMap(np.ascontiguousarray(places), transposed, int(places.max()) + PIECE)
+
+
+def _along_depth(leading: int, stride: int, swizzle: str, rows: int, depth: int, bits: int) -> Any:
+    """K-major: groups of 8 rows `stride` apart; pieces along K `leading` apart, or side by side where swizzled."""
+    row = np.arange(rows)[:, None]
+    piece = np.arange(max(1, depth * bits // 8 // PIECE))[None, :]
+    width = _WIDTHS[swizzle]
+    if swizzle == "none":
+        return row % 8 * PIECE + row // 8 * stride + piece * leading
+    # beyond the width of the swizzle a tile goes on `leading` bytes further
+    return row % 8 * width * PIECE + row // 8 * stride + piece % width * PIECE + piece // width * leading
+
+
+def _along_rows(leading: int, stride: int, swizzle: str, rows: int, depth: int, bits: int) -> Any:
+    """MN-major: pieces along the rows, one line of the pattern for each K; `leading` and `stride` swap places unswizzled."""
+    k = np.arange(depth)[:, None]
+    piece = np.arange(-(-rows * bits // 8 // PIECE))[None, :]
+    width = _WIDTHS[swizzle]
+    lines = 4 if swizzle == "128B/32B" else 8
+    across, down = (stride, leading) if swizzle == "none" else (leading, stride)
+    return piece % width * PIECE + piece // width * across + k % lines * width * PIECE + k // lines * down
+
+
+def swizzled(addresses: Any, swizzle: str, base_offset: int = 0) -> Any:
+    """Byte addresses after the swizzle."""
+    mask, lowest = _SWIZZLES[swizzle]
+    return addresses ^ (((addresses >> 7) - base_offset & mask) << lowest)

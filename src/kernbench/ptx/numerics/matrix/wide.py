@@ -1,0 +1,69 @@
+"""Products of large tiles, for wgmma and tcgen05: float32 sums in the order of the matrix library.
+
+Products of all their element types are exact in float32, so results differ from the tensor core's by its order and cut of
+the sums only. Integers are exact: every product sum of one instruction is below 2**24.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.numerics.matrix.products import values
+
+Bits = Any
+
+
+@cache
+def _table(kind: str) -> Bits:
+    """The float32 value of every pattern of a type of 8 or 16 bits."""
+    width = 16 if kind == "f16" else 8
+    return values(np.arange(1 << width, dtype=f"uint{width}"), kind).astype(np.float32)
+
+
+def float32_of(bits: Bits, kind: str) -> Bits:
+    """float32 of elements given by their bits."""
+    if kind == "bf16":
+        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if kind == "tf32":
+        return (bits & np.uint32(0xFFFF_E000)).view(np.float32)
+    if kind in ("u8", "b1"):
+        return bits.astype(np.float32)
+    if kind == "s8":
+        return bits.view(np.int8).astype(np.float32)
+    return np.take(_table(kind), bits)
+
+
+def product(a: Bits, b: Bits) -> Bits:
+    """[tiles, m, n] of [tiles, m, k] and [tiles, n, k], all float32."""
+    return np.matmul(a, b.swapaxes(1, 2))
+
+
+def _to_f32(sums: Bits, addend: Bits | None) -> Bits:
+    total = sums if addend is None else sums + addend.view(np.float32)
+    return total.view(np.uint32)
+
+
+def _to_f16(sums: Bits, addend: Bits | None) -> Bits:
+    total = sums if addend is None else sums + addend.astype(np.uint16).view(np.float16).astype(np.float32)
+    return total.astype(np.float16).view(np.uint16)
+
+
+def _to_s32(sums: Bits, addend: Bits | None, saturate: bool = False) -> Bits:
+    total = sums.astype(np.int64)
+    if addend is not None:
+        total += addend.view(np.int32)
+    if saturate:
+        np.clip(total, -(1 << 31), (1 << 31) - 1, out=total)
+    return total.astype(np.int32).view(np.uint32)
+
+
+_RESULTS: dict[str, Callable[..., Bits]] = {"f32": _to_f32, "f16": _to_f16, "s32": _to_s32}
+
+
+def accumulate(sums: Bits, addend: Bits | None, kind: str, saturate: bool = False) -> Bits:
+    """Bits of `sums` plus an accumulator's bits; those of f16 are uint16."""
+    if kind == "s32":
+        return _to_s32(sums, addend, saturate)
+    return _RESULTS[kind](sums, addend)
