@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from kernbench.ptx.emulator.compiled import kernel
 
 WARP = 32
 # a run of warps that is filled less than this is kept as a list
@@ -122,7 +123,7 @@ def _normal(within: Lanes, mask: Mask) -> Lanes | None:
     return Lanes(0, 0, within.warp_numbers()[filled], None if count == mask.size else mask, count, live * WARP == count)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _survey(mask: Any) -> Any:
     """Active lanes, first and last + 1 warp with one, and warps with one."""
     count = 0

@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.numerics.scalar import float32_of
 
@@ -16,7 +16,7 @@ REDUCTIONS = {
 }
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def shuffle(mode: Any, a: Any, b: Any, c: Any, members: Any, mask: Any, out: Any, inside: Any) -> Any:
     """shfl: values of source lanes, and whether they were in range; returns how many read a lane that is not there.
 
@@ -62,7 +62,7 @@ def shuffle(mode: Any, a: Any, b: Any, c: Any, members: Any, mask: Any, out: Any
     return bad, first
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def permute(a: Any, sources: Any, mask: Any, out: Any) -> Any:
     """shfl by the same source lanes in every warp; returns how many read a lane that is not there, and the first."""
     bad, first = 0, -1
@@ -81,7 +81,7 @@ def permute(a: Any, sources: Any, mask: Any, out: Any) -> Any:
     return bad, first
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def vote(mode: Any, a: Any, members: Any, mask: Any, out: Any) -> None:
     """vote: the ballot, or 0 or 1 for all, any and uni."""
     masked = mask.size > 0
@@ -105,7 +105,7 @@ def vote(mode: Any, a: Any, members: Any, mask: Any, out: Any) -> None:
                 out[i] = ballot
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def match(a: Any, members: Any, mask: Any, out: Any) -> None:
     """match.any: for each lane the lanes with its value."""
     masked = mask.size > 0
@@ -118,7 +118,7 @@ def match(a: Any, members: Any, mask: Any, out: Any) -> None:
             out[i] = same & members[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _combined(operation: Any, one: Any, two: Any, absolute: Any, nan: Any) -> Any:
     if operation == 0:
         return np.uint32(one + two)
@@ -146,7 +146,7 @@ def _combined(operation: Any, one: Any, two: Any, absolute: Any, nan: Any) -> An
     return two if x < y else one
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def reduce(operation: Any, a: Any, members: Any, mask: Any, out: Any, absolute: Any, nan: Any) -> None:
     """redux: one value for the lanes of a mask."""
     masked = mask.size > 0

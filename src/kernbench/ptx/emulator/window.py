@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numba import njit
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.slots import SlotTable
 
@@ -103,7 +103,7 @@ class _Gathered(Sequence[Array]):
         return len(self._batch.table.slots)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def blend(target: Any, values: Any, mask: Any) -> None:
     """target = values where mask."""
     for i in range(target.size):

@@ -151,21 +151,21 @@ class BatchChecks:
             batch.banks["bool"][row] = True
 
     def arguments(self, space: Space, site: Site, strong: bool) -> tuple[Any, ...]:
-        """Cells, clocks and identities, as the compiled kernels take them."""
+        """The space's shadow, the site and the strength, as the compiled kernels take them."""
         clocks = self.clocks
         number = min(site.number, SITE_LIMIT)
         if space.name == "local":
-            return (*UNCHECKED, number, int(strong))
+            return UNCHECKED, number, int(strong)
         shared = space.name == "shared"
-        return (
+        shadow = (
             self._shared_cells if shared else self._checks.cells,
+            *clocks.stamps_and_floors(),
             clocks.clocks,
             clocks.known,
             clocks.known_rows,
             self._shared_identity if shared else self._global_identity,
-            number,
-            int(strong),
         )
+        return shadow, number, int(strong)
 
     def trouble(self, space: Space, site: Site, what: str, spot: Spot, report: Any) -> None:
         """A compiled access found something wrong."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes import WARP, Mask
-from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, WARP_LIMIT
+from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, WARP_LIMIT, stamp
 
 
 class Publications:
@@ -46,6 +46,22 @@ class Clocks:
         self.known_rows: Array = np.full(ctas, -1, np.int64)
         self._fenced: dict[int, Array] = {}
         self.exhausted = False
+        warp = np.arange(batch.warps)
+        self._numbers = (batch.numbers[warp % ctas] * warps + warp // ctas) % WARP_LIMIT
+        self._stale = True
+        self._stamps: Array = np.zeros(batch.warps, np.int64)
+        self._floors: Array = np.zeros(batch.warps, np.int64)
+
+    def stamps_and_floors(self) -> tuple[Array, Array]:
+        """For each warp its clock and number as cells have them, and the clock up to which its CTA is ordered."""
+        if self._stale:
+            self._stale = False
+            own = self.clocks[:, self._own, self._own]
+            others = self.clocks.copy()
+            others[:, self._own, self._own] = own - 1
+            self._stamps = stamp(own.T.reshape(-1), self._numbers)
+            self._floors = np.ascontiguousarray(others.min(axis=2).T).reshape(-1).astype(np.int64)
+        return self._stamps, self._floors
 
     def identity(self, first_byte: int) -> Array:
         """What the compiled kernels want to know of each warp; `first_byte` is where the space's cells begin."""
@@ -54,7 +70,7 @@ class Clocks:
         warps = np.arange(batch.warps)
         table[:-1, 0] = warps % batch.ctas
         table[:-1, 1] = warps // batch.ctas
-        table[:-1, 2] = (batch.numbers[table[:-1, 0]] * batch.warps_per_cta + table[:-1, 1]) % WARP_LIMIT
+        table[:-1, 2] = self._numbers
         table[-1, 0] = batch.warps_per_cta
         table[-1, 1] = first_byte
         return table
@@ -72,15 +88,16 @@ class Clocks:
                 joined = clocks[cta, members].max(axis=0)
                 clocks[cta, members] = joined
                 clocks[cta, members, members] = joined[members] + 1
-        self._watch_limit()
+        self._changed()
 
     def advance(self, warps: Array) -> None:
         """Warps pass a point that orders their own lanes, or release: what follows is later."""
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         self.clocks[ctas, inside, inside] += 1
-        self._watch_limit()
+        self._changed()
 
-    def _watch_limit(self) -> None:
+    def _changed(self) -> None:
+        self._stale = True
         if self.clocks.size and int(self.clocks[0, 0, 0]) >= CLOCK_LIMIT - 2:
             self.exhausted = True
 
@@ -132,6 +149,7 @@ class Clocks:
         own = int(mine[inside])
         np.maximum(mine, published[first : first + batch.warps_per_cta], out=mine)
         mine[inside] = own
+        self._stale = True
         row = self._row(cta)
         np.maximum(self.known[row], published, out=self.known[row])
 

@@ -33,7 +33,7 @@ MEANINGS: Mapping[str, Maker] = {
     **barrier.MEANINGS,
 }
 # meanings that end a block
-CONTROLS = frozenset((*control.CONTROLS, *warp.CONTROLS, *barrier.CONTROLS))
+CONTROLS: frozenset[str] = frozenset((*control.CONTROLS, *warp.CONTROLS, *barrier.CONTROLS))
 
 
 def meaning_of(decoding: Decoding) -> Step | ControlStep:

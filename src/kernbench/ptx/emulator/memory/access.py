@@ -9,8 +9,8 @@ each of `CODES` the number of lanes and the first position; kernels return how m
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cells import note_read, note_write
 
@@ -29,14 +29,23 @@ def new_report() -> Any:
     return np.zeros((len(CODES) + 1, 2), np.int64)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count(report: Any, code: int, position: int) -> None:
     if report[code, 0] == 0:
         report[code, 1] = position
     report[code, 0] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
+def _shift_of(itemsize: Any) -> Any:
+    """The power of two that a word has bytes."""
+    shift = np.uint64(0)
+    while (1 << shift) < itemsize:
+        shift += np.uint64(1)
+    return shift
+
+
+@kernel
 def _total(report: Any) -> Any:
     total = 0
     for code in range(len(CODES)):
@@ -44,7 +53,7 @@ def _total(report: Any) -> Any:
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def load(
     memory: Any,
     addresses: Any,
@@ -59,8 +68,8 @@ def load(
     report: Any,
 ) -> Any:
     """Unchecked: what lies outside the space, or is misaligned, reads as poison."""
-    width = np.uint64(memory.itemsize)
-    span = width * np.uint64(rows.size)
+    shift = _shift_of(memory.itemsize)
+    span = np.uint64(rows.size) << shift
     own = origins.size > 0
     masked = mask.size > 0
     poison = memory.dtype.type(_POISON)
@@ -77,13 +86,13 @@ def load(
             continue
         if own:
             place += origins[lane]
-        word = place // width
+        word = place >> shift
         for k in range(rows.size):
             bank[rows[k], lane] = memory[word + np.uint64(k)]
     return _total(report)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def store(
     memory: Any,
     dirty: Any,
@@ -99,8 +108,8 @@ def store(
     report: Any,
 ) -> Any:
     """Unchecked: what lies outside the space, or is misaligned, is dropped."""
-    width = np.uint64(memory.itemsize)
-    span = width * np.uint64(rows.size)
+    shift = _shift_of(memory.itemsize)
+    span = np.uint64(rows.size) << shift
     own = origins.size > 0
     masked = mask.size > 0
     for i in range(lanes.size):
@@ -116,13 +125,13 @@ def store(
             place += origins[lane]
         else:
             dirty[place >> _PAGE] = True
-        word = place // width
+        word = place >> shift
         for k in range(rows.size):
             memory[word + np.uint64(k)] = bank[rows[k], lane]
     return _total(report)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def checked_load(
     memory: Any,
     state: Any,
@@ -136,17 +145,13 @@ def checked_load(
     lanes: Any,
     mask: Any,
     report: Any,
-    cells: Any,
-    clocks: Any,
-    known: Any,
-    known_rows: Any,
-    identity: Any,
+    shadow: Any,
     site: Any,
     strong: Any,
 ) -> Any:
     """Checked: outside or misaligned reads as poison; unwritten memory reads as it is, and is reported."""
-    width = np.uint64(memory.itemsize)
-    span = width * np.uint64(rows.size)
+    shift = _shift_of(memory.itemsize)
+    span = np.uint64(rows.size) << shift
     own = origins.size > 0
     masked = mask.size > 0
     poison = memory.dtype.type(_POISON)
@@ -168,7 +173,7 @@ def checked_load(
         else:
             if own:
                 place += origins[lane]
-            word = place // width
+            word = place >> shift
             for k in range(rows.size):
                 found = state[word + np.uint64(k)]
                 racing |= (found & tracked) != 0
@@ -184,15 +189,15 @@ def checked_load(
                 for k in range(rows.size):
                     bank[rows[k], lane] = poison
                 continue
-        word = place // width
+        word = place >> shift
         for k in range(rows.size):
             bank[rows[k], lane] = memory[word + np.uint64(k)]
         if racing:
-            note_read(place, span, lane, i, cells, clocks, known, known_rows, identity, site, strong, report)
+            note_read(place, span, lane, i, shadow, site, strong, report)
     return _total(report)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def checked_store(
     memory: Any,
     state: Any,
@@ -207,17 +212,13 @@ def checked_store(
     lanes: Any,
     mask: Any,
     report: Any,
-    cells: Any,
-    clocks: Any,
-    known: Any,
-    known_rows: Any,
-    identity: Any,
+    shadow: Any,
     site: Any,
     strong: Any,
 ) -> Any:
     """Checked: what lies outside or is misaligned is dropped; bytes become written."""
-    width = np.uint64(memory.itemsize)
-    span = width * np.uint64(rows.size)
+    shift = _shift_of(memory.itemsize)
+    span = np.uint64(rows.size) << shift
     own = origins.size > 0
     masked = mask.size > 0
     written = memory.dtype.type(_WRITTEN)
@@ -240,7 +241,7 @@ def checked_store(
                 place += origins[lane]
             else:
                 dirty[place >> _PAGE] = True
-            word = place // width
+            word = place >> shift
             for k in range(rows.size):
                 found = state[word + np.uint64(k)]
                 racing |= (found & tracked) != 0
@@ -249,18 +250,18 @@ def checked_store(
         if trouble >= 0:
             _count(report, trouble, i)
             continue
-        word = place // width
+        word = place >> shift
         same = True
         for k in range(rows.size):
             same &= memory[word + np.uint64(k)] == bank[rows[k], lane]
             memory[word + np.uint64(k)] = bank[rows[k], lane]
             state[word + np.uint64(k)] |= written
         if racing:
-            note_write(place, span, lane, i, same, cells, clocks, known, known_rows, identity, site, strong, report)
+            note_write(place, span, lane, i, same, shadow, site, strong, report)
     return _total(report)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def announce_store(
     state: Any,
     addresses: Any,
@@ -270,11 +271,7 @@ def announce_store(
     lanes: Any,
     mask: Any,
     report: Any,
-    cells: Any,
-    clocks: Any,
-    known: Any,
-    known_rows: Any,
-    identity: Any,
+    shadow: Any,
     site: Any,
     strong: Any,
 ) -> Any:
@@ -288,13 +285,11 @@ def announce_store(
             continue
         place += origins[lanes[i]]
         if state[place]:
-            note_write(
-                place, span, lanes[i], i, False, cells, clocks, known, known_rows, identity, site, strong, report
-            )
+            note_write(place, span, lanes[i], i, False, shadow, site, strong, report)
     return _total(report)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def survey_spaces(addresses: Any, offset: Any, mask: Any, codes: Any) -> Any:
     """The space of each generic address in `codes` (0 global, 1 local, 2 shared), and how many lanes are in each."""
     masked = mask.size > 0

@@ -7,9 +7,10 @@ how many lanes changed memory, so that a failed attempt can be told from progres
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
+from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.memory.access import (
     _PAGE,
     _TRACKED,
@@ -19,6 +20,7 @@ from kernbench.ptx.emulator.memory.access import (
     OUTSIDE,
     UNINITIALISED,
     _count,
+    _shift_of,
 )
 from kernbench.ptx.emulator.memory.cells import note_write
 from kernbench.ptx.numerics.scalar import bits_of_float32, bits_of_float64, float32_of, float64_of
@@ -61,7 +63,7 @@ def _compiled_sum(a: Any, b: Any) -> Any:
     return unused
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _result(operation: Any, old: Any, b: Any, c: Any, one: Any, sign: Any) -> Any:
     if operation == _ADD:
         return old + b
@@ -91,7 +93,7 @@ def _result(operation: Any, old: Any, b: Any, c: Any, one: Any, sign: Any) -> An
     return b if less else old
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def atomic(
     memory: Any,
     state: Any,
@@ -110,15 +112,12 @@ def atomic(
     operation: Any,
     report: Any,
     checked: Any,
-    cells: Any,
-    clocks: Any,
-    known: Any,
-    known_rows: Any,
-    identity: Any,
+    shadow: Any,
     site: Any,
 ) -> Any:
     """One atomic for all active lanes; returns how many of them changed memory."""
     width = np.uint64(memory.itemsize)
+    shift = _shift_of(memory.itemsize)
     own = origins.size > 0
     masked = mask.size > 0
     kind = memory.dtype.type
@@ -136,7 +135,7 @@ def atomic(
             continue
         if own:
             place += origins[lane]
-        word = place // width
+        word = place >> shift
         racing = False
         if checked:
             found = state[word]
@@ -156,5 +155,5 @@ def atomic(
         if target >= 0:
             bank[target, lane] = old
         if racing:
-            note_write(place, width, lane, i, False, cells, clocks, known, known_rows, identity, site, 1, report)
+            note_write(place, width, lane, i, False, shadow, site, 1, report)
     return changed

@@ -8,14 +8,17 @@ Order: `clocks[cta, w, u]` is the last clock of warp u that warp w of the same C
 u = w; a warp's clock advances whenever it releases. Accesses of one warp by different lanes are ordered if the clock
 advanced between them. Between CTAs `known[known_rows[cta], warp]` is what the CTA has acquired of other warps' clocks.
 `identity` holds for each warp of the batch: its CTA in the batch, its number in the CTA, its number in the grid; the
-last row holds the number of warps in a CTA and the byte at which the cells begin.
+last row holds the number of warps in a CTA and the byte at which the cells begin. `stamps` holds for each warp its
+clock and number as a cell has them, and `floors` a clock up to which it is ordered after all warps of its CTA, its own
+lanes included: with it nearly every access is settled by one comparison. Kernels are given all of these together, as
+`shadow`.
 """
 
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from kernbench.ptx.emulator.compiled import inlined, kernel
 from kernbench.ptx.emulator.lanes import WARP
 
 # as in access.CODES
@@ -30,6 +33,9 @@ _CLOCK = 12
 _WARP_NUMBER = 32
 _SITE = 52
 CLOCK_LIMIT = (1 << 20) - 1
+# clock and warp of a cell; and with its lane, if it is the only one
+_STAMP = ((1 << 40) - 1) << _CLOCK
+_WHO = _STAMP | (31 << _LANE) | (3 << _MANY)
 WARP_LIMIT = (1 << 20) - 2
 SITE_LIMIT = (1 << 12) - 1
 
@@ -39,20 +45,12 @@ def decode(cell: int) -> tuple[int, int, int]:
     return cell >> _SITE, ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1, (cell >> _LANE) & 31
 
 
-@njit(cache=True, nogil=True)
-def _pack(touched: Any, strong: Any, many: Any, lane: Any, clock: Any, number: Any, site: Any) -> Any:
-    return np.uint64(
-        touched
-        | (strong << 4)
-        | (many << _MANY)
-        | (lane << _LANE)
-        | (clock << _CLOCK)
-        | ((number + 1) << _WARP_NUMBER)
-        | (site << _SITE)
-    )
+def stamp(clock: Any, number: Any) -> Any:
+    """Clock and number of a warp as cells hold them."""
+    return (clock.astype(np.int64) << _CLOCK) | ((number.astype(np.int64) + 1) << _WARP_NUMBER)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _ordered(cell: Any, lane: Any, warp: Any, clocks: Any, known: Any, known_rows: Any, identity: Any) -> Any:
     """Whether the access of `cell` happens before what `lane` of `warp` does now."""
     value = np.int64(cell)
@@ -72,99 +70,102 @@ def _ordered(cell: Any, lane: Any, warp: Any, clocks: Any, known: Any, known_row
     return row >= 0 and clock <= known[row, number]
 
 
-@njit(cache=True, nogil=True)
-def _touched(place: Any, span: Any, word: Any) -> Any:
-    """Mask of the bytes of 4-byte word `word` that an access touches."""
-    if span >= 4:
-        return 15
-    return ((1 << span) - 1) << (place & 3)
+@inlined
+def _settled(cell: Any, mine: Any, floor: Any, first: Any, warps: Any) -> Any:
+    """Whether an access is plainly ordered before one of `mine`: long ago in the same CTA, or by the same lane."""
+    number = ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1
+    long_ago = ((cell >> _CLOCK) & CLOCK_LIMIT) <= floor and first <= number < first + warps
+    return long_ago or (cell & _WHO) == mine
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def note_read(
     start: Any,
     length: Any,
     lane_number: Any,
     position: Any,
-    cells: Any,
-    clocks: Any,
-    known: Any,
-    known_rows: Any,
-    identity: Any,
+    shadow: Any,
     site: Any,
     strong: Any,
     report: Any,
 ) -> None:
     """Enter a read and count a race with the last write."""
-    place, span = np.int64(start) - identity[identity.shape[0] - 1, 1], np.int64(length)
+    cells, stamps, floors, clocks, known, known_rows, identity = shadow
+    last_row = identity.shape[0] - 1
+    place, span = np.int64(start) - identity[last_row, 1], np.int64(length)
     warp, lane = lane_number // WARP, lane_number % WARP
-    number = identity[warp, 2]
-    inside = identity[warp, 1]
-    clock = np.int64(clocks[identity[warp, 0], inside, inside])
+    mine = stamps[warp] | (lane << _LANE)
+    floor, warps = floors[warp], identity[last_row, 0]
+    first = identity[warp, 2] - identity[warp, 1]
+    bytes_touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
+    label = (strong << 4) | (site << _SITE)
     for word in range(place >> 2, (place + span + 3) >> 2):
-        touched = _touched(place, span, word)
         write = np.int64(cells[word, 0])
-        open_write = (write & touched) and not (strong and write & STRONG)
-        if open_write and not _ordered(write, lane, warp, clocks, known, known_rows, identity):
+        touched = bytes_touched
+        if (
+            write & touched
+            and not _settled(write, mine, floor, first, warps)
+            and not (strong and write & STRONG)
+            and not _ordered(write, lane, warp, clocks, known, known_rows, identity)
+        ):
             _race(report, position, write)
         last = np.int64(cells[word, 1])
-        many = _SINGLE
-        if last:
-            if ((last >> _WARP_NUMBER) & 0xFFFFF) - 1 != number:
-                if not _ordered(last, lane, warp, clocks, known, known_rows, identity):
-                    cells[word, 2] = np.uint64(last)
-            elif ((last >> _CLOCK) & CLOCK_LIMIT) == clock:
-                many, touched = _joined(last, lane, touched)
-        cells[word, 1] = _pack(touched, strong, many, lane, clock, number, site)
+        many = np.int64(0)
+        if last and (last ^ mine) & _STAMP == 0:
+            many = (last >> _MANY) & 3
+            if ((last >> _LANE) & 31) != lane:
+                many = max(many, np.int64(_SHARED if last & touched else _MIXED))
+            touched |= last & 15
+        elif last and not _settled(last, mine, floor, first, warps):
+            cells[word, 2] = np.uint64(last)
+        cells[word, 1] = np.uint64(mine | label | (many << _MANY) | touched)
 
 
-@njit(cache=True, nogil=True)
-def _joined(last: Any, lane: Any, touched: Any) -> Any:
-    """How lanes share a cell whose last access was of the same warp at the same clock, and the bytes of both."""
-    many = (last >> _MANY) & 3
-    if ((last >> _LANE) & 31) != lane:
-        many = max(many, _SHARED if (last & touched & 15) else _MIXED)
-    return many, (last & 15) | touched
-
-
-@njit(cache=True, nogil=True)
+@inlined
 def note_write(
     start: Any,
     length: Any,
     lane_number: Any,
     position: Any,
     same: Any,
-    cells: Any,
-    clocks: Any,
-    known: Any,
-    known_rows: Any,
-    identity: Any,
+    shadow: Any,
     site: Any,
     strong: Any,
     report: Any,
 ) -> None:
     """Enter a write and count a race with earlier accesses; writing what is there already races with no write."""
-    place, span = np.int64(start) - identity[identity.shape[0] - 1, 1], np.int64(length)
+    cells, stamps, floors, clocks, known, known_rows, identity = shadow
+    last_row = identity.shape[0] - 1
+    place, span = np.int64(start) - identity[last_row, 1], np.int64(length)
     warp, lane = lane_number // WARP, lane_number % WARP
-    number = identity[warp, 2]
-    inside = identity[warp, 1]
-    clock = np.int64(clocks[identity[warp, 0], inside, inside])
+    mine = stamps[warp] | (lane << _LANE)
+    floor, warps = floors[warp], identity[last_row, 0]
+    first = identity[warp, 2] - identity[warp, 1]
+    bytes_touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
+    label = (strong << 4) | (site << _SITE)
     for word in range(place >> 2, (place + span + 3) >> 2):
-        touched = _touched(place, span, word)
+        touched = bytes_touched
         for column in range(3):
             other = np.int64(cells[word, column])
-            if not (other & touched) or (strong and other & STRONG) or (column == 0 and same):
-                continue
-            if not _ordered(other, lane, warp, clocks, known, known_rows, identity):
+            if (
+                other & touched
+                and not _settled(other, mine, floor, first, warps)
+                and not (strong and other & STRONG)
+                and not (column == 0 and same)
+                and not _ordered(other, lane, warp, clocks, known, known_rows, identity)
+            ):
                 _race(report, position, other)
         last = np.int64(cells[word, 0])
-        many = _SINGLE
-        if last and ((last >> _WARP_NUMBER) & 0xFFFFF) - 1 == number and ((last >> _CLOCK) & CLOCK_LIMIT) == clock:
-            many, touched = _joined(last, lane, touched)
-        cells[word, 0] = _pack(touched, strong, many, lane, clock, number, site)
+        many = np.int64(0)
+        if last and (last ^ mine) & _STAMP == 0:
+            many = (last >> _MANY) & 3
+            if ((last >> _LANE) & 31) != lane:
+                many = max(many, np.int64(_SHARED if last & touched else _MIXED))
+            touched |= last & 15
+        cells[word, 0] = np.uint64(mine | label | (many << _MANY) | touched)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _race(report: Any, position: Any, other: Any) -> None:
     if report[_RACE, 0] == 0:
         report[_RACE, 1] = position

@@ -46,7 +46,7 @@ class Checker(Protocol):
     """What the port asks of the checks."""
 
     def arguments(self, space: Space, site: Site, strong: bool) -> tuple[Any, ...]:
-        """Cells, clocks and identities, as the compiled kernels take them."""
+        """The space's shadow, the site and the strength, as the compiled kernels take them."""
 
     def trouble(self, space: Space, site: Site, what: str, spot: "Spot", report: Any) -> None:
         """Something is wrong: turn the report into findings."""
@@ -202,9 +202,9 @@ class Port:
             place = (part.dirty, addresses, offset, np.uint64(base), np.uint64(part.size), part.origins)
             where = (lanes, _NO_MASK if active is None else active)
             checked = self._checker is not None
-            more = self._arguments(part, site)
+            shadow, number, _ = self._arguments(part, site)
             self.changes += atomic(
-                memory, state, *place, registers, *rows, *where, operation, self._report, checked, *more[:-1]
+                memory, state, *place, registers, *rows, *where, operation, self._report, checked, shadow, number
             )
             if self._report[: len(access.CODES), 0].any():
                 self._tell(part, site, "atomic", Spot(lanes, addresses, int(offset), registers.itemsize))
@@ -212,7 +212,7 @@ class Port:
     def _arguments(self, part: Space, site: Site) -> tuple[Any, ...]:
         if self._checker is not None:
             return self._checker.arguments(part, site, True)
-        return (*UNCHECKED, site.number, True)
+        return UNCHECKED, site.number, 1
 
     def _tell(self, part: Space, site: Site, what: str, spot: Spot) -> None:
         if self._checker is not None:
@@ -220,9 +220,11 @@ class Port:
         self._report[...] = 0
 
 
-# cells, clocks, known, known rows and identity of a launch that checks nothing
+# the shadow of what is not checked: see `cells`
 UNCHECKED: tuple[Any, ...] = (
     np.zeros((1, 3), np.uint64),
+    np.zeros(1, np.int64),
+    np.zeros(1, np.int64),
     np.zeros((1, 1, 1), np.int32),
     np.zeros((1, 1), np.int32),
     np.zeros(1, np.int64),
