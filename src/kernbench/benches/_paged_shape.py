@@ -1,0 +1,127 @@
+"""The shape of a paged attention problem on the npu: which block does what, in which steps, and where tiles lie."""
+
+from dataclasses import dataclass
+
+from kernbench.common.errors import BenchError
+from kernbench.npu import KernelCore, Tensor
+
+# bytes of keys or values of one step: half of L0B, so that two steps fit
+_STEP_BYTES = 32 * 1024
+MOST_TILE = 64
+
+
+def padded(count: int, to: int) -> int:
+    """Rounded up to a multiple."""
+    return -(-count // to) * to
+
+
+@dataclass(frozen=True)
+class Shape:
+    """B sequences, H query heads that share KV heads in groups, D elements of a head, pages of `page` keys, at most
+    `pages` of them; query tiles of at most `tile` heads. A page is worked on in steps of at most `step` keys.
+    """
+
+    B: int
+    H: int
+    kv_heads: int
+    D: int
+    page: int
+    pages: int
+    tile: int
+    scale: float
+
+    def __post_init__(self) -> None:
+        if self.H % self.kv_heads:
+            raise BenchError(f"H = {self.H} must be a multiple of kv_heads = {self.kv_heads}")
+        if self.D % 16 or not 16 <= self.D <= 256:
+            raise BenchError(f"D = {self.D}: head sizes are multiples of 16, from 16 to 256")
+        if not 1 <= self.tile <= MOST_TILE:
+            raise BenchError(f"tile = {self.tile}: query tiles have 1 to {MOST_TILE} rows")
+
+    @property
+    def group(self) -> int:
+        """Query heads of one KV head."""
+        return self.H // self.kv_heads
+
+    @property
+    def tiles(self) -> int:
+        """Query tiles of one KV head."""
+        return -(-self.group // self.tile)
+
+    @property
+    def items(self) -> int:
+        """Query tiles of all sequences and KV heads."""
+        return self.B * self.kv_heads * self.tiles
+
+    @property
+    def step(self) -> int:
+        """Keys of a full step."""
+        return min(self.page, _STEP_BYTES // (2 * self.D))
+
+    @property
+    def steps_per_page(self) -> int:
+        """Steps of a page."""
+        return -(-self.page // self.step)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a full query tile."""
+        return min(self.tile, self.group)
+
+    @property
+    def lane_rows(self) -> int:
+        """Rows of a full query tile that one of two vector lanes has."""
+        return -(-self.rows // 2)
+
+    def item(self, number: int) -> "Item":
+        """What one item works on."""
+        rest, tile = divmod(number, self.tiles)
+        batch, head = divmod(rest, self.kv_heads)
+        first = tile * self.tile
+        rows = min(self.tile, self.group - first)
+        return Item(number, batch, head, head * self.group + first, rows)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One query tile: its sequence, KV head, first query head and rows."""
+
+    number: int
+    batch: int
+    head: int
+    first: int
+    rows: int
+
+    def lane(self, which: int, lane_rows: int) -> tuple[int, int]:
+        """First row and number of rows of a vector lane."""
+        first = min(which * lane_rows, self.rows)
+        return first, min(lane_rows, self.rows - first)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Keys of one step: their page in the sequence, where they begin in it, and how many are inside the context."""
+
+    page: int
+    start: int
+    count: int
+
+
+def step_of(shape: Shape, number: int, context: int) -> Step:
+    """Step `number` of a sequence with `context` keys; past the context its count is 0."""
+    page, part = divmod(number, shape.steps_per_page)
+    start = part * shape.step
+    here = min(shape.step, shape.page - start, context - page * shape.page - start)
+    return Step(page, start, max(0, here))
+
+
+def steps_of(shape: Shape, context: int) -> list[Step]:
+    """All steps inside the context."""
+    count = -(-context // shape.page) * shape.steps_per_page
+    return [step for step in (step_of(shape, n, context) for n in range(count)) if step.count]
+
+
+def keys_of(core: KernelCore, cache: Tensor, table: Tensor, item: Item, step: Step) -> Tensor:
+    """The keys or values of one step, [count, D]."""
+    page = core.read(table, item.batch, step.page)
+    return cache[page, step.start : step.start + step.count, item.head]

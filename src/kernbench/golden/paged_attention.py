@@ -1,0 +1,89 @@
+"""Paged attention in float64: pages of each sequence gathered, then attention; with or without P rounded to bf16."""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array, cast
+from kernbench.common.errors import MisuseError
+from kernbench.golden.arrays import read, to_float64
+from kernbench.golden.attention import attention
+from kernbench.golden.reference import Float64, Reference
+
+
+def paged_attention(
+    query: Any, key_cache: Any, value_cache: Any, block_table: Any, context_lens: Any, scale: float | None = None
+) -> Reference:
+    """softmax(scale q k^T) v of one query token for each sequence, exact; shape [B, 1, H, D].
+
+    query [B, H, D]; caches [blocks, block_size, kv_heads, D]; block_table [B, max_blocks]; context_lens [B]. Context
+    length 0 gives zeros. Entries of the table past the context are not looked at.
+    """
+    q, lengths = read("query", query), read("context_lens", context_lens)
+    keys, values = (gather_pages(name, c, block_table, lengths) for name, c in (("k", key_cache), ("v", value_cache)))
+    return attention(q[:, None], keys, values, scale=scale, key_lengths=lengths.astype(np.int64))
+
+
+def gather_pages(name: str, cache: Any, block_table: Any, context_lens: Array) -> Array:
+    """The pages of each sequence end to end, [B, longest, kv_heads, D]; zeros past each context."""
+    pages, table = read(f"{name} cache", cache), read("block_table", block_table)
+    if pages.ndim != 4 or table.ndim != 2 or len(table) != len(context_lens):
+        raise MisuseError(
+            f"{name} cache {pages.shape}, block_table {table.shape} and {len(context_lens)} lengths do not fit: "
+            "[blocks, block_size, kv_heads, D], [B, max_blocks] and [B] are wanted"
+        )
+    size = pages.shape[1]
+    longest = int(context_lens.max(initial=0))
+    if longest > table.shape[1] * size:
+        raise MisuseError(f"a context of {longest} keys needs more than the {table.shape[1]} pages of the table")
+    gathered = np.zeros((len(table), longest, *pages.shape[2:]), pages.dtype)
+    for b, length in enumerate(context_lens.tolist()):
+        used = table[b, : -(-length // size)]
+        if used.size and not (used.min() >= 0 and used.max() < len(pages)):
+            raise MisuseError(f"block_table row {b} names page {used.min()} to {used.max()} of {len(pages)}")
+        gathered[b, :length] = pages[used].reshape(-1, *pages.shape[2:])[:length]
+    return gathered
+
+
+def paged_attention_rounded(
+    query: Any,
+    key_cache: Any,
+    value_cache: Any,
+    block_table: Any,
+    context_lens: Any,
+    scale: float | None = None,
+    step: int | None = None,
+) -> Float64:
+    """The same, page by page as the kernels do it: P = exp(S - page maximum) rounded to bf16, its sum of the rounded
+    P, pages merged online; all else in float64. `step` is the number of keys done at a time, the page by default.
+    """
+    q, lengths = to_float64(read("query", query)), read("context_lens", context_lens)
+    keys, values = (
+        to_float64(gather_pages(n, c, block_table, lengths)) for n, c in (("k", key_cache), ("v", value_cache))
+    )
+    size = step or int(read("k cache", key_cache).shape[1])
+    factor = 1.0 / np.sqrt(q.shape[2]) if scale is None else scale
+    out = np.zeros(q.shape)
+    group = q.shape[1] // keys.shape[2]
+    for b, length in enumerate(lengths.tolist()):
+        for head in range(keys.shape[2] if length else 0):
+            heads = slice(head * group, (head + 1) * group)
+            out[b, heads] = _online(q[b, heads] * factor, keys[b, :length, head], values[b, :length, head], size)
+    return out
+
+
+def _online(q: Float64, keys: Float64, values: Float64, size: int) -> Float64:
+    """One head's queries over its keys, `size` of them at a time."""
+    maximum = np.full((len(q), 1), -np.inf)
+    total, out = np.zeros((len(q), 1)), np.zeros((len(q), values.shape[1]))
+    for start in range(0, len(keys), size):
+        scores = q @ keys[start : start + size].T
+        highest = scores.max(axis=1, keepdims=True)
+        weights = to_float64(cast(np.exp(scores - highest), "bf16"))
+        raised = np.maximum(maximum, highest)
+        old, new = np.exp(maximum - raised), np.exp(highest - raised)
+        total = total * old + weights.sum(axis=1, keepdims=True) * new
+        out = out * old + weights @ values[start : start + size] * new
+        maximum = raised
+    result: Float64 = out / total
+    return result
