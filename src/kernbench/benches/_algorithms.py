@@ -24,6 +24,7 @@ class Algorithm:
     - `splits_q`: whether Q is split over the ranks (prefill) or the same on all (decode)
     - `traffic(problem, install, columns)`: what it must send at least
     - `zigzag`: whether shards are two mirrored runs instead of one
+    - `sizes_itself`: whether the kernel chooses blocks that suit the machine when it is not told any
     """
 
     idea: str
@@ -32,6 +33,7 @@ class Algorithm:
     splits_q: bool
     traffic: Callable[[Problem, str, int], Traffic]
     zigzag: bool = False
+    sizes_itself: bool = False
 
 
 def _gathered(p: Problem, install: str, columns: int) -> Traffic:
@@ -66,6 +68,7 @@ ALGORITHMS = {
         "closed",
         True,
         _gathered,
+        sizes_itself=True,
     ),
     "zigzag_kv": Algorithm(
         "stream_kv with zigzag shards: under a causal mask every rank has the same work",
@@ -74,6 +77,7 @@ ALGORITHMS = {
         True,
         _gathered,
         zigzag=True,
+        sizes_itself=True,
     ),
     "tiled_kv": Algorithm(
         "two-dimensional: queries are shared along one side of the grid, keys along the other, partials merged back",
@@ -82,6 +86,7 @@ ALGORITHMS = {
         True,
         lambda p, install, columns: send.tiled(p, columns),
         zigzag=True,
+        sizes_itself=True,
     ),
     "mesh_mlo": Algorithm(
         "every rank's partial travels both ways along the open line, head by head (published)",

@@ -13,8 +13,6 @@ from kernbench.common.errors import MisuseError
 from kernbench.common.pe_commands import TensorHandle
 
 DEFAULT_ROWS, DEFAULT_KEYS = 512, 128
-# for shards of at least so many keys
-LONG_SHARD, LARGE_ROWS, LARGE_KEYS = 1024, 1024, 512
 # a message of at most this many bytes fits one slot of the bundled machines, so that queues of depth 2 suffice
 MESSAGE = 64 << 10
 
@@ -178,16 +176,10 @@ class Tiling:
 
 
 def _cuts(segment: Segment, most: int) -> list[Segment]:
-    """A run in pieces of at most `most` rows."""
-    starts = range(0, segment.rows, most)
-    return [Segment(segment.first + i, segment.position + i, min(most, segment.rows - i)) for i in starts]
-
-
-def _default_blocks(tl: Any, S_kv_per_rank: int, d_head: int) -> tuple[int, int]:
-    """Query rows and keys of a block: large ones for long shards, where half of the scratch memory holds the scores."""
-    if S_kv_per_rank >= LONG_SHARD and LARGE_ROWS * LARGE_KEYS * 4 <= tl.scratch_size // 2:
-        return LARGE_ROWS, LARGE_KEYS
-    return DEFAULT_ROWS, max(1, min(DEFAULT_KEYS, MESSAGE // (4 * d_head)))
+    """A run in pieces of at most `most` rows, as even as can be: a last piece of a few rows would fill no array."""
+    size = -(-segment.rows // -(-segment.rows // most))
+    starts = range(0, segment.rows, size)
+    return [Segment(segment.first + i, segment.position + i, min(size, segment.rows - i)) for i in starts]
 
 
 def make_tiling(
@@ -214,7 +206,6 @@ def make_tiling(
         return None
     if total_kv is None:
         total_kv = n_ranks * S_kv_per_rank
-    rows, keys = _default_blocks(tl, S_kv_per_rank, d_head)
     lengths = (total_kv,) * batch if isinstance(total_kv, int) else tuple(total_kv)
     return Tiling(
         tl.program_id(rank_axis),
@@ -230,7 +221,7 @@ def make_tiling(
         q_split,
         causal,
         d_head**-0.5 if scale is None else scale,
-        block_q or rows,
-        block_kv or keys,
+        block_q or DEFAULT_ROWS,
+        block_kv or max(1, min(DEFAULT_KEYS, MESSAGE // (4 * d_head))),
         zigzag,
     )

@@ -186,8 +186,9 @@ class Room:
     def __init__(self, tl: Any, tiling: Tiling, pointers: Sequence[int], tokens: int, keys: int):
         q_size, *key_sizes = (ITEMSIZE[tl.element_type(p)] for p in pointers[:3])
         rows, width = tiling.group * tokens, tiling.h_kv * tiling.d_head
-        # two blocks of scores with a mask, two of K and V
-        self.passing = 2 * (rows * keys * 4 + tokens * keys) + 2 * keys * tiling.d_head * sum(key_sizes)
+        # two blocks of scores with a mask, two of K and V, one that is being joined
+        self.passing = 2 * (rows * keys * 4 + tokens * keys)
+        self.passing += keys * tiling.d_head * (2 * sum(key_sizes) + max(key_sizes))
         # a query tile and its state
         self.tile = rows * (tiling.d_head * (4 + q_size) + 16)
         # K and V, in and out, on two sides

@@ -11,11 +11,14 @@ from kernbench.bench import Bench, Expected, Repeats, ShapesOnly, Size, Variant,
 from kernbench.benches._algorithms import ALGORITHMS, Algorithm
 from kernbench.benches._attention_limits import Problem, limits
 from kernbench.benches._shards import zigzag_rows
-from kernbench.common.dtypes import Array
+from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.common.errors import BenchError
 from kernbench.golden import attention
 from kernbench.machine import Machine
 from kernbench.result.run import Run
+
+# for shards of at least so many keys
+LONG_SHARD, LARGE_ROWS, LARGE_KEYS = 1024, 1024, 512
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ def launch(p: Parameters, x: Mapping[str, Array], *, torch: mesh.Host) -> Run:
     queries, keys = (_rows(p, total) for total in (p.query_tokens, max(p.key_lengths)))
     k, v = (torch.shard(_stored(p, x[name]), axis=1, rows=keys) for name in ("k", "v"))
     options: dict[str, Any] = {}
+    block_q, block_kv = _blocks(p, torch.machine)
     if p.splits_q:
         q, o = torch.shard(q_tile, axis=1, rows=queries), torch.empty(q_tile.shape, p.dtype, axis=1, rows=queries)
         options["total_q"] = p.query_tokens
@@ -132,10 +136,24 @@ def launch(p: Parameters, x: Mapping[str, Array], *, torch: mesh.Host) -> Run:
         causal=p.causal,
         batch=p.users,
         total_kv=p.key_lengths,
-        block_q=p.block_q or None,
-        block_kv=p.block_kv or None,
+        block_q=block_q or None,
+        block_kv=block_kv or None,
         **options,
     )
+
+
+def _blocks(p: Parameters, machine: Machine) -> tuple[int, int]:
+    """Query rows and keys of a block; 0 leaves it to the kernel.
+
+    Long shards get 1,024 rows by 512 keys if K of a block fits half of a queue and the scores half of the scratch
+    memory, and if the blocks come out even: a short last one would leave no gap for the next scores.
+    """
+    keys = _share(p, max(p.key_lengths))
+    per_message = machine.ipcq.depth // 2 * machine.ipcq.slot // (p.d_head * ITEMSIZE[p.dtype])
+    large = keys >= LONG_SHARD and keys % LARGE_KEYS == 0 and per_message >= LARGE_KEYS and p.d_head <= 128
+    if p.chosen.sizes_itself or not large or machine.pe.scratch // 2 < LARGE_ROWS * LARGE_KEYS * 4:
+        return p.block_q, p.block_kv
+    return p.block_q or LARGE_ROWS, p.block_kv or LARGE_KEYS
 
 
 def _rows(p: Parameters, total: int) -> list[Any] | None:
