@@ -201,10 +201,10 @@ def test_error_in_a_very_long_line_is_cut_around_its_place():
     "garbage", ["/*" * 200_000, '"' * 99_999, "(" * 100_000, "{" * 100_000, " " * 300_000 + "`", "-" * 50_000]
 )
 def test_garbage_is_refused_in_linear_time(garbage):
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(ptx.PtxSyntaxError):
         ptx.parse(kernel_text("mov.b32 %r1, " + garbage))
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_speed_is_linear():
@@ -212,7 +212,7 @@ def test_speed_is_linear():
     times = []
     for count in (1_000, 8_000):
         text = kernel_text("$L:\n" + line * count)
-        began = time.perf_counter()
+        began = time.process_time()
         ptx.parse(text)
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
     assert times[1] < times[0] * 8 * 3
