@@ -84,7 +84,9 @@ def _after(decoding: Decoding, undefined: int) -> int:
     return undefined if decoding.instruction.guard is not None else undefined & ~written
 
 
-_FRESH = frozenset(("ld", "atom", "shfl", "vote", "match", "redux", "elect", "call", "bar.red", "mma", "ldmatrix"))
+_FRESH = frozenset(
+    ("ld", "atom", "shfl", "vote", "match", "redux", "elect", "call", "bar.red", "mma", "ldmatrix", "wgmma", "tcgen05.ld")
+)
 
 
 def passes_on(decoding: Decoding) -> bool:

@@ -69,11 +69,16 @@ def tcgen05_descriptor(bits: int) -> MatrixDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class TileMap:
-    """Places of a tile's pieces, in bytes from `anchor(descriptor)`: [rows, depth in pieces], or [depth, row pieces]."""
+    """Places of a tile's pieces, in bytes from `anchor(descriptor)`: [rows, depth in pieces], or [depth, row pieces].
+
+    `firsts` and `spans` are the same bytes as runs, `last` is one past the last of them.
+    """
 
     pieces: Any
     transposed: bool
     last: int
+    firsts: Any
+    spans: Any
 
 
 def anchor(descriptor: MatrixDescriptor) -> int:
@@ -110,7 +115,15 @@ def _tile_map(
 ) -> TileMap:
     linear = (_along_rows if transposed else _along_depth)(leading, stride, swizzle, rows, depth, bits)
     places = swizzled(start + linear, swizzle, base_offset)
-    return TileMap(np.ascontiguousarray(places), transposed, int(places.max()) + PIECE)
+    return TileMap(np.ascontiguousarray(places), transposed, int(places.max()) + PIECE, *_runs(places))
+
+
+def _runs(places: Any) -> tuple[Any, Any]:
+    """Pieces as runs of bytes: where each begins, and how long it is."""
+    found = np.unique(places)
+    cuts = np.flatnonzero(np.diff(found) != PIECE) + 1
+    firsts = found[np.r_[0, cuts]]
+    return firsts, found[np.r_[cuts - 1, len(found) - 1]] + PIECE - firsts
 
 
 def _along_depth(leading: int, stride: int, swizzle: str, rows: int, depth: int, bits: int) -> Any:

@@ -1,0 +1,122 @@
+"""Tiles of matrices in shared memory: gathered for many CTAs at once, as float32, through their descriptors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.numerics.matrix.descriptors import PIECE, MatrixDescriptor, TileMap, anchor, tile_map
+from kernbench.ptx.numerics.matrix.wide import float32_of
+
+Decoder = Callable[[int], MatrixDescriptor]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What an instruction wants of a descriptor: a tile of `rows` by `depth` elements of a type."""
+
+    rows: int
+    depth: int
+    kind: str
+    transposed: bool = False
+
+    @property
+    def bits(self) -> int:
+        """Bits an element fills in shared memory; narrow floats are padded to bytes, 16 in each 16 bytes."""
+        return {"f16": 16, "bf16": 16, "tf32": 32, "b1": 1, "b4": 4}.get(self.kind, 8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tiles:
+    """One descriptor's tile in some CTAs: positions in the operation's list, and where its map is anchored."""
+
+    positions: Array
+    descriptor: MatrixDescriptor
+    base: int
+    map: TileMap
+
+
+def tiles_of(descriptors: Array, operand: Operand, decode: Decoder) -> list[Tiles]:
+    """The tiles that descriptors (one an operation) name, those of equal descriptors together."""
+    found = []
+    first = int(descriptors[0])
+    same = bool((descriptors == descriptors[0]).all())
+    for bits in [first] if same else [int(b) for b in np.unique(descriptors)]:
+        positions = np.arange(len(descriptors)) if same else np.flatnonzero(descriptors == np.uint64(bits))
+        descriptor = decode(bits)
+        placed = tile_map(descriptor, operand.rows, operand.depth, operand.bits, operand.transposed)
+        found.append(Tiles(positions, descriptor, anchor(descriptor), placed))
+    return found
+
+
+def gather(batch: Any, ctas: Array, tiles: list[Tiles], operand: Operand) -> Array:
+    """The elements of each operation's tile as float32: [operations, rows, depth]; nothing lies outside as zeros."""
+    size = batch.shared_stride
+    pieces = batch.port.space("shared").words[1].view(np.complex128)
+    out: list[Array] = []
+    for one in tiles:
+        places = one.map.pieces + one.base
+        outside = one.base + one.map.last > size
+        safe = np.minimum(places, size - PIECE) if outside else places
+        starts = ctas[one.positions].astype(np.int64) * (size // PIECE)
+        data = np.take(pieces, starts[:, None, None] + (safe // PIECE)[None])
+        if outside:
+            data[:, places > size - PIECE] = 0
+        out.append(_elements(data, operand))
+    if len(out) == 1:
+        return out[0]
+    joined = np.empty((len(ctas), *out[0].shape[1:]), np.float32)
+    for one, part in zip(tiles, out, strict=True):
+        joined[one.positions] = part
+    return joined
+
+
+def _elements(data: Array, operand: Operand) -> Array:
+    """Pieces of 16 bytes as elements [operations, rows, depth]."""
+    kind = operand.kind
+    if kind in ("b1", "b4"):
+        bits = _narrow(data, 1 if kind == "b1" else 4)
+    elif kind in ("e2m1", "e2m3", "e3m2"):
+        bits = unpacked(data, 4 if kind == "e2m1" else 6)
+    else:
+        bits = data.view(np.dtype(f"uint{operand.bits}"))
+    values = float32_of(bits, "e2m1" if kind == "b4" else kind)
+    if operand.transposed:
+        return values[:, :, : operand.rows].swapaxes(1, 2)
+    return values
+
+
+def _narrow(data: Array, bits: int) -> Array:
+    octets = data.view(np.uint8)
+    shifts = (np.arange(8 // bits) * bits).astype(np.uint8)
+    apart: Array = (octets[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return apart.reshape(*octets.shape[:-1], -1)
+
+
+def unpacked(data: Array, bits: int) -> Array:
+    """Sixteen elements of 4 or 6 bits from the low end of each 16 bytes, one a byte."""
+    words = data.view(np.uint64).reshape(*data.shape, 2)
+    places = np.arange(16) * bits
+    low, high = words[..., 0, None], words[..., 1, None]
+    right = (places % 64).astype(np.uint64)
+    first = np.where(places < 64, low, high) >> right
+    # an element of 6 bits may begin in the first word and end in the second
+    spill = (places < 64) & (places + bits > 64)
+    rest = np.where(spill, high << ((64 - places) % 64).astype(np.uint64), np.uint64(0))
+    apart: Array = ((first | rest) & np.uint64((1 << bits) - 1)).astype(np.uint8)
+    return apart.reshape(*data.shape[:-1], -1)
+
+
+def ranges_of(ctas: Array, tiles: list[Tiles], size: int) -> tuple[Array, Array, Array]:
+    """Byte ranges that tiles cover in shared memory: starts, lengths and the operation each belongs to."""
+    starts, lengths, owners = [], [], []
+    for one in tiles:
+        first, span = one.map.firsts, one.map.spans
+        places = ctas[one.positions].astype(np.int64)[:, None] * size + (one.base + first)[None]
+        inside = np.broadcast_to((one.base + first + span <= size)[None], places.shape)
+        starts.append(places[inside])
+        lengths.append(np.broadcast_to(span[None], places.shape)[inside])
+        owners.append(np.broadcast_to(one.positions[:, None], places.shape)[inside])
+    return np.concatenate(starts), np.concatenate(lengths), np.concatenate(owners)

@@ -1,0 +1,271 @@
+"""wgmma: operations of warpgroups, which begin when issued and are complete when a wait covers their group.
+
+The four warps of a warpgroup work together: what one of them waits for is complete for all four, once all have issued it.
+Each computes its sixteen rows of D; operations on the same accumulators follow each other without a wait.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.tiles import Operand, gather, tiles_of
+from kernbench.ptx.emulator.checks.warpgroups import WarpgroupChecks
+from kernbench.ptx.emulator.fragment import Fragment
+from kernbench.ptx.emulator.lanes import WARP, Lanes
+from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
+from kernbench.ptx.numerics.matrix.warpgroup import accumulators, operand_a, registers_of
+from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
+
+WARPS = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """What an instruction says: shape and types, register rows of D and of A (None: a descriptor), and signs."""
+
+    n: int
+    k: int
+    kinds: tuple[str, str, str]
+    d_rows: Array
+    a_rows: Array | None
+    transposed: tuple[bool, bool]
+    negated: bool
+    saturates: bool
+    site: Site
+
+    def operand(self, which: str, rows: int) -> Operand:
+        """The tile of A or B in shared memory."""
+        side = 0 if which == "a" else 1
+        return Operand(rows, self.k, self.kinds[1 + side], self.transposed[side])
+
+
+@dataclass(eq=False)
+class Issued:
+    """One instruction issued by some warps: their descriptors, whether D is read, and how far each warp had come."""
+
+    form: Form
+    warps: Array
+    a: Array | None
+    b: Array
+    adds: Array
+    ordinals: Array
+    groups: Array
+
+    def part(self, chosen: Array) -> "Issued":
+        """The same for some of the warps."""
+        a = None if self.a is None else self.a[chosen]
+        parts = (self.b, self.adds, self.ordinals, self.groups)
+        return Issued(self.form, self.warps[chosen], a, *(part[chosen] for part in parts))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting:
+    """Warps that wait for others of their warpgroup to issue what they wait for."""
+
+    fragment: Fragment
+    keep: int
+    following: int
+    site: Site
+
+
+class Warpgroups:
+    """The wgmma operations of one batch."""
+
+    def __init__(self, batch: Any, eager: bool = False):
+        self._batch = batch
+        self._eager = eager
+        self._checks = WarpgroupChecks(batch) if batch.checks is not None else None
+        self._pending: list[Issued] = []
+        self.issued: Array = np.zeros(batch.warps, np.int64)
+        self.committed: Array = np.zeros(batch.warps, np.int64)
+        self.waiting: list[Waiting] = []
+
+    def issue(self, form: Form, warps: Array, a: Array | None, b: Array, adds: Array) -> None:
+        """Warps issue an operation; descriptors and `adds` have one entry a warp."""
+        event = Issued(form, warps, a, b, adds, self.issued[warps], self.committed[warps])
+        self.issued[warps] += 1
+        self._pending.append(event)
+        self._check(event)
+        if self._eager:
+            self._complete(self._least_issued(np.arange(self._batch.warps)))
+        if self.waiting:
+            waiting, self.waiting = self.waiting, []
+            for one in waiting:
+                going = self.wait(one.fragment, one.keep, one.following, one.site)
+                if going is not None:
+                    self._batch.scheduler.push(going)
+
+    def _check(self, event: Issued) -> None:
+        if self._checks is not None:
+            self._checks.issued(event, self.mates(event.warps)[:, 0])
+
+    def commit(self, warps: Array) -> None:
+        """Close the current group of each warp."""
+        self.committed[warps] += 1
+
+    def in_flight(self, warps: Array, row: int, reads: bool) -> Array:
+        """For each warp, whether an operation in flight writes the register of a row, or `reads` it as A."""
+        found = np.zeros(self._batch.warps, bool)
+        for event in self._pending:
+            rows = event.form.d_rows if not reads else event.form.a_rows
+            if rows is not None and row in rows:
+                found[event.warps] = True
+        return found[warps]
+
+    def wait(self, fragment: Fragment, keep: int, following: int, site: Site) -> Fragment | None:
+        """Complete all groups but the last `keep`; lanes go on whose warpgroups have issued it all."""
+        scheduler = self._batch.scheduler
+        warps = active_warps(fragment.lanes)
+        done = self.committed[warps] - keep
+        need = self._needed(warps, done)
+        ready = self._least_issued(warps) >= need[warps]
+        if not ready.all():
+            late = np.zeros(self._batch.warps, bool)
+            late[warps[~ready]] = True
+            staying, going = scheduler.split(fragment, np.repeat(late[fragment.window.warps], WARP))
+            self.waiting.append(Waiting(staying, keep, following, site))
+            if going is None:
+                return None
+            scheduler.push(going)
+            return None
+        limit = np.zeros(self._batch.warps, np.int64)
+        for mates in self.mates(warps).T:
+            np.maximum.at(limit, mates, need[warps])
+        self._complete(limit)
+        if self._checks is not None:
+            self._checks.waited(warps, self.mates(warps)[:, 0], np.maximum(done, 0))
+        return fragment.at(following)
+
+    def _needed(self, warps: Array, done: Array) -> Array:
+        """For each warp of the batch, how many operations must be complete before its groups below `done` are."""
+        group = np.full(self._batch.warps, -1, np.int64)
+        group[warps] = done
+        need = np.zeros(self._batch.warps, np.int64)
+        for event in self._pending:
+            inside = event.groups < group[event.warps]
+            np.maximum.at(need, event.warps[inside], event.ordinals[inside] + 1)
+        return need
+
+    def mates(self, warps: Array) -> Array:
+        """The warps of each warp's warpgroup: [warps, 4]; a warp that does not exist is the last one."""
+        ctas, inside = self._batch.ctas, warps // self._batch.ctas
+        places = inside[:, None] // WARPS * WARPS + np.arange(WARPS)[None, :]
+        places = np.minimum(places, self._batch.warps_per_cta - 1)
+        found: Array = places * ctas + (warps % ctas)[:, None]
+        return found
+
+    def _least_issued(self, warps: Array) -> Array:
+        """How many operations all warps of each warp's warpgroup have issued."""
+        least: Array = self.issued[self.mates(warps)].min(axis=1)
+        return least
+
+    def _complete(self, limit: Array) -> None:
+        """Perform the operations of each warp below its limit, in order."""
+        staying, going = [], []
+        for event in self._pending:
+            chosen = event.ordinals < limit[event.warps]
+            if chosen.all():
+                going.append(event)
+                continue
+            staying.append(event.part(~chosen) if chosen.any() else event)
+            if chosen.any():
+                going.append(event.part(chosen))
+        self._pending = staying
+        if going:
+            _Performer(self._batch).perform(going)
+
+
+def active_warps(lanes: Lanes) -> Array:
+    """The warps of a set that have an active lane."""
+    warps = lanes.warp_numbers()
+    if lanes.mask is None:
+        return warps
+    return warps[lanes.mask.reshape(-1, WARP).any(axis=1)]
+
+
+class _Performer:
+    """Performs operations one after the other; accumulators stay matrices while they are used again."""
+
+    def __init__(self, batch: Any):
+        self._batch = batch
+        bank = batch.banks["uint32"]
+        self._registers = bank[:, : batch.lanes].reshape(len(bank), -1, WARP)
+        self._form: Form | None = None
+        self._warps: Array = np.zeros(0, np.int64)
+        self._sums: Array = np.zeros(0)
+
+    def perform(self, events: list[Issued]) -> None:
+        for event in events:
+            event, units = self._ordered(event)
+            if not self._continues(event):
+                self._put_back()
+                self._take(event)
+            self._add(event, units)
+        self._put_back()
+
+    def _ordered(self, event: Issued) -> tuple[Issued, int]:
+        """The event with the warps of each warpgroup side by side, and how many warps share a tile of B."""
+        ctas = self._batch.ctas
+        cta, inside = event.warps % ctas, event.warps // ctas
+        order = np.lexsort((inside, cta, inside // WARPS))
+        event = event.part(order)
+        inside, cta = inside[order], cta[order]
+        whole = len(order) % WARPS == 0
+        if whole:
+            first = slice(None, None, WARPS)
+            whole = all(
+                bool((inside[q::WARPS] == inside[first] + q).all() and (cta[q::WARPS] == cta[first]).all())
+                for q in range(WARPS)
+            ) and bool((inside[first] % WARPS == 0).all())
+        return event, WARPS if whole else 1
+
+    def _continues(self, event: Issued) -> bool:
+        form = self._form
+        return (
+            form is not None
+            and form.kinds[0] == event.form.kinds[0]
+            and np.array_equal(form.d_rows, event.form.d_rows)
+            and np.array_equal(self._warps, event.warps)
+        )
+
+    def _take(self, event: Issued) -> None:
+        self._form, self._warps = event.form, event.warps
+        found = self._registers[event.form.d_rows[:, None], event.warps[None, :]]
+        self._sums = accumulators(found, event.form.kinds[0])
+
+    def _put_back(self) -> None:
+        if self._form is None:
+            return
+        found = registers_of(self._sums, self._form.kinds[0])
+        self._registers[self._form.d_rows[:, None], self._warps[None, :]] = found
+        self._form = None
+
+    def _add(self, event: Issued, units: int) -> None:
+        form = event.form
+        ctas = event.warps[::units] % self._batch.ctas
+        b_tile = form.operand("b", form.n)
+        b = gather(self._batch, ctas, tiles_of(event.b[::units], b_tile, wgmma_descriptor), b_tile)
+        sums = product(self._left(event, units, ctas), b).reshape(self._sums.shape)
+        if form.negated:
+            np.negative(sums, out=sums)
+        kept = self._sums if event.adds.any() else None
+        if kept is not None and not event.adds.all():
+            kept = np.where(event.adds[:, None, None], kept, kept.dtype.type(0))
+        self._sums = accumulate(sums, kept, form.kinds[0], form.saturates)
+
+    def _left(self, event: Issued, units: int, ctas: Array) -> Array:
+        """A as [warpgroups, 64, k], or [warps, 16, k] where warpgroups are not together."""
+        form = event.form
+        if event.a is None:
+            assert form.a_rows is not None
+            bits = operand_a(self._registers[form.a_rows[:, None], event.warps[None, :]], form.kinds[1])
+            return float32_of(bits, form.kinds[1]).reshape(-1, 16 * units, form.k)
+        tile = form.operand("a", 16 * WARPS)
+        found = gather(self._batch, ctas, tiles_of(event.a[::units], tile, wgmma_descriptor), tile)
+        if units == WARPS:
+            return found
+        part = event.warps // self._batch.ctas % WARPS
+        return found.reshape(-1, WARPS, 16, form.k)[np.arange(len(part)), part]

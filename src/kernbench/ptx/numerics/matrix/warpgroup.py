@@ -1,0 +1,45 @@
+"""Fragments of wgmma: registers of whole warps to rows of matrices and back, by rearrangement alone.
+
+Registers come as [registers, warps, 32 lanes] of 32 bits; matrices are [warps, 16 rows, columns]. Lane 4g + p holds rows g
+and g + 8, and of each block of columns the elements from its place p on.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.numerics.matrix.layout import ELEMENT_BITS
+
+Bits = Any
+
+
+def accumulators(registers: Bits, kind: str) -> Bits:
+    """The matrix D; `kind` f16 has two columns a register."""
+    count, warps = registers.shape[:2]
+    if kind == "f16":
+        blocks = registers.view(np.uint16).reshape(count // 2, 2, warps, 8, 4, 2).transpose(2, 1, 3, 0, 4, 5)
+        return np.ascontiguousarray(blocks).reshape(warps, 16, 4 * count)
+    blocks = registers.reshape(count // 4, 2, 2, warps, 8, 4).transpose(3, 1, 4, 0, 5, 2)
+    return np.ascontiguousarray(blocks).reshape(warps, 16, 2 * count)
+
+
+def registers_of(matrix: Bits, kind: str) -> Bits:
+    """The registers of D."""
+    warps, _, n = matrix.shape
+    if kind == "f16":
+        blocks = matrix.reshape(warps, 2, 8, n // 8, 4, 2).transpose(3, 1, 0, 2, 4, 5)
+        return np.ascontiguousarray(blocks).reshape(n // 4, warps, 64).view(np.uint32)
+    blocks = matrix.reshape(warps, 2, 8, n // 8, 4, 2).transpose(3, 1, 5, 0, 2, 4)
+    return np.ascontiguousarray(blocks).reshape(n // 2, warps, 32)
+
+
+def operand_a(registers: Bits, kind: str) -> Bits:
+    """The element bits of A, from four registers: rows g and g + 8, then the same of the upper half of K."""
+    warps, bits = registers.shape[1], ELEMENT_BITS[kind]
+    if bits == 1:
+        octets = np.ascontiguousarray(registers).view(np.uint8)
+        apart = (octets[..., None] >> np.arange(8, dtype=np.uint8)) & np.uint8(1)
+        elements = apart.reshape(2, 2, warps, 8, 4, 32)
+    else:
+        elements = np.ascontiguousarray(registers).view(f"uint{bits}").reshape(2, 2, warps, 8, 4, 32 // bits)
+    return np.ascontiguousarray(elements.transpose(2, 1, 3, 0, 4, 5)).reshape(warps, 16, -1)

@@ -1,0 +1,145 @@
+"""wgmma: every type, both majors, every swizzle, A from registers or shared memory; waits and scales."""
+
+import numpy as np
+import pytest
+
+from kernbench import ptx
+from tests.ptx.asynchronous.matrices import (
+    COPY,
+    WGMMA_CODES,
+    descriptor,
+    image,
+    random_tile,
+    strides,
+    unfragment,
+)
+
+KERNEL = """.version 8.4
+.target sm_90a
+.address_size 64
+.extern .shared .align 1024 .b8 tiles[];
+.visible .entry kernel(.param .u64 image, .param .u64 out, .param .u32 nbytes, .param .u64 a, .param .u64 b)
+{{
+  .reg .pred %p<4>;
+  .reg .b32 %r<32>;
+  .reg .b32 %x<4>;
+  .reg .b64 %rd<16>;
+  .reg .b32 %d<{registers}>;
+  ld.param.u64 %rd1, [image];
+  ld.param.u64 %rd3, [out];
+  ld.param.u32 %r20, [nbytes];
+  ld.param.u64 %rd4, [a];
+  ld.param.u64 %rd5, [b];
+  mov.u32 %r21, 2048;
+{copy}
+  {proxy}
+  bar.sync 0;
+{first}
+  wgmma.fence.sync.aligned;
+{multiply}
+  wgmma.commit_group.sync.aligned;
+{last}
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, %ctaid.x;
+  mad.lo.u32 %r1, %r2, 128, %r1;
+  mul.wide.u32 %rd6, %r1, {nbytes};
+  add.u64 %rd6, %rd6, %rd3;
+{stores}
+  ret;
+}}
+"""
+WAIT = "  wgmma.wait_group.sync.aligned 0;"
+FENCE = "fence.proxy.async;"
+
+
+def kernel(n, kinds, k, a="%rd4", tail="1, 1", proxy=FENCE, last=WAIT, multiply=None, first="", extra=""):
+    registers = n // 4 if kinds[0] == "f16" else n // 2
+    d = ", ".join(f"%d{i}" for i in range(registers))
+    tail = f", {tail}" if tail else ""
+    operation = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}{extra}.{kinds[0]}.{kinds[1]}.{kinds[2]}"
+    if extra == ".b1":
+        operation = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.s32.b1.b1.and.popc"
+    one = f"  {operation} {{{d}}}, {a}, %rd5, {{scale}}{tail};"
+    text = KERNEL.format(
+        registers=registers,
+        copy=COPY,
+        proxy=proxy,
+        first=first,
+        multiply=(multiply or "  setp.ne.b32 %p2, 0, 0;\n{one}").replace("{one}", one.replace("{scale}", "%p2")),
+        last=last,
+        nbytes=4 * registers,
+        stores="\n".join(f"  st.global.b32 [%rd6+{4 * i}], %d{i};" for i in range(registers)),
+    )
+    return ptx.parse(text).kernels["kernel"]
+
+
+def tiles(seed, n, k, kinds, mode_a, mode_b, trans_a=False, trans_b=False, shift=0):
+    """A, B, the bytes that hold them, and their descriptors."""
+    rng = np.random.default_rng(seed)
+    a, b = random_tile(rng, 64, k, kinds[1]), random_tile(rng, n, k, kinds[2])
+    size = a.dtype.itemsize
+    lead_a, stride_a, bytes_a = strides(64, k, size, mode_a, trans_a)
+    lead_b, stride_b, bytes_b = strides(n, k, size, mode_b, trans_b)
+    start_b = -(-(bytes_a + shift) // 1024) * 1024
+    total = -(-(start_b + bytes_b + shift) // 16) * 16
+    data = image(a, mode_a, trans_a, shift, lead_a, stride_a, total)
+    data |= image(b, mode_b, trans_b, start_b + shift, lead_b, stride_b, total)
+    descriptors = (
+        descriptor(shift, lead_a, stride_a, WGMMA_CODES[mode_a]),
+        descriptor(start_b + shift, lead_b, stride_b, WGMMA_CODES[mode_b]),
+    )
+    return a, b, data, descriptors
+
+
+def launch(code, data, descriptors, n, kind, grid=1, **options):
+    device = ptx.EmulatedDevice("sm_90a")
+    registers = n // 4 if kind == "f16" else n // 2
+    out = device.array(np.zeros((grid * 128, registers), np.uint32))
+    given = [device.array(data), out, len(data), *descriptors]
+    run = device.launch(code, grid, 128, given, shared_bytes=len(data), checks=False, **options)
+    return run, out.numpy()
+
+
+def values(words, n, kind):
+    bits = unfragment(words, n, kind)
+    return bits.view({"f16": np.float16, "f32": np.float32, "s32": np.int32}[kind]).astype(np.float64)
+
+
+def expected(a, b):
+    return a.astype(np.float64) @ b.astype(np.float64).T
+
+
+@pytest.mark.parametrize("mode", ["none", "32B", "64B", "128B"])
+@pytest.mark.parametrize("majors", ["KK", "KN", "MK", "MN"])
+def test_layouts(mode, majors):
+    trans = majors[0] == "M", majors[1] == "N"
+    kinds, n = ("f32", "f16", "f16"), 64
+    a, b, data, descriptors = tiles(1, n, 16, kinds, mode, mode, *trans)
+    code = kernel(n, kinds, 16, tail=f"1, 1, {int(trans[0])}, {int(trans[1])}")
+    run, words = launch(code, data, descriptors, n, "f32")
+    assert not run.findings
+    np.testing.assert_allclose(values(words, n, "f32"), expected(a, b), atol=1e-5)
+
+
+TYPES = [
+    ("f32", "f16", "f16", 16),
+    ("f16", "f16", "f16", 16),
+    ("f32", "bf16", "bf16", 16),
+    ("f32", "tf32", "tf32", 8),
+    ("f32", "e4m3", "e5m2", 32),
+    ("f16", "e5m2", "e4m3", 32),
+    ("s32", "s8", "u8", 32),
+    ("s32", "u8", "s8", 32),
+]
+
+
+@pytest.mark.parametrize(("d", "a_kind", "b_kind", "k"), TYPES)
+@pytest.mark.parametrize("n", [8, 96, 256])
+def test_types(d, a_kind, b_kind, k, n):
+    kinds = d, a_kind, b_kind
+    a, b, data, descriptors = tiles(2, n, k, kinds, "32B", "none")
+    tail = "" if d == "s32" else "1, 1, 0, 0" if k == 16 else "1, 1"
+    run, words = launch(kernel(n, kinds, k, tail=tail), data, descriptors, n, d)
+    assert not run.findings
+    atol = 0 if d == "s32" else 2e-2 if d == "f16" else 1e-4
+    np.testing.assert_allclose(values(words, n, d), expected(a, b), atol=atol, rtol=2e-3 if d == "f16" else 0)
