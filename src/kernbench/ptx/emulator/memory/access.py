@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.compiled import kernel
+from kernbench.ptx.emulator.compiled import inlined, kernel
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cells import note_read, note_write
 
@@ -22,6 +22,7 @@ _WRITTEN = np.uint64(WRITTEN * 0x0101_0101_0101_0101)
 _UNWRITTEN = np.uint64(UNWRITTEN * 0x0101_0101_0101_0101)
 _TRACKED = np.uint64(TRACKED * 0x0101_0101_0101_0101)
 _PAGE = np.uint64(8)
+_ONE, _TWO, _THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 
 
 def new_report() -> Any:
@@ -53,6 +54,34 @@ def _total(report: Any) -> Any:
     return total
 
 
+@inlined
+def _fill(
+    memory: Any, word: Any, bank: Any, lane: Any, rows: Any, first: Any, second: Any, third: Any, fourth: Any
+) -> None:
+    """Registers of a lane from consecutive words; the rows of the usual vectors have been looked up."""
+    bank[first, lane] = memory[word]
+    if rows.size == 4:
+        bank[second, lane] = memory[word + _ONE]
+        bank[third, lane] = memory[word + _TWO]
+        bank[fourth, lane] = memory[word + _THREE]
+    else:
+        for k in range(1, rows.size):
+            bank[rows[k], lane] = memory[word + np.uint64(k)]
+
+
+@kernel
+def _flaw(state: Any, word: Any, count: Any, written: Any, tracked: Any, unwritten: Any) -> Any:
+    """What is wrong with reading some words, by their states; negative where nothing is."""
+    trouble = -1
+    for k in range(count):
+        found = state[word + np.uint64(k)] & ~tracked
+        if (found & unwritten) != unwritten:
+            return OUTSIDE
+        if found != written:
+            trouble = UNINITIALISED
+    return trouble
+
+
 @kernel
 def load(
     memory: Any,
@@ -69,17 +98,22 @@ def load(
 ) -> Any:
     """Unchecked: what lies outside the space, or is misaligned, reads as poison."""
     shift = _shift_of(memory.itemsize)
-    span = np.uint64(rows.size) << shift
+    count = np.uint64(rows.size)
+    span = count << shift
+    odd, last = span - np.uint64(1), size - span
     own = origins.size > 0
     masked = mask.size > 0
+    # rows of the usual vectors, looked up once
+    first, second = np.uint64(rows[0]), np.uint64(rows[1 % rows.size])
+    third, fourth = np.uint64(rows[2 % rows.size]), np.uint64(rows[3 % rows.size])
     poison = memory.dtype.type(_POISON)
     for i in range(lanes.size):
         if masked and not mask[i]:
             continue
-        lane = lanes[i]
+        lane = np.uint64(lanes[i])
         address = addresses[i] + offset
         place = address - window
-        if (address & (span - np.uint64(1))) or place > size - span:
+        if (address & odd) or place > last:
             _count(report, OUTSIDE, i)
             for k in range(rows.size):
                 bank[rows[k], lane] = poison
@@ -87,8 +121,7 @@ def load(
         if own:
             place += origins[lane]
         word = place >> shift
-        for k in range(rows.size):
-            bank[rows[k], lane] = memory[word + np.uint64(k)]
+        _fill(memory, word, bank, lane, rows, first, second, third, fourth)
     return _total(report)
 
 
@@ -152,48 +185,45 @@ def checked_load(
     """Checked: outside or misaligned reads as poison; unwritten memory reads as it is, and is reported."""
     shift = _shift_of(memory.itemsize)
     span = np.uint64(rows.size) << shift
+    odd, last = span - np.uint64(1), size - span
     own = origins.size > 0
     masked = mask.size > 0
-    poison = memory.dtype.type(_POISON)
-    written = memory.dtype.type(_WRITTEN)
-    tracked = memory.dtype.type(_TRACKED)
-    unwritten = memory.dtype.type(_UNWRITTEN)
+    # rows of the usual vectors, looked up once
+    first, second = np.uint64(rows[0]), np.uint64(rows[1 % rows.size])
+    third, fourth = np.uint64(rows[2 % rows.size]), np.uint64(rows[3 % rows.size])
+    kind = memory.dtype.type
+    poison, written, tracked, unwritten = kind(_POISON), kind(_WRITTEN), kind(_TRACKED), kind(_UNWRITTEN)
     for i in range(lanes.size):
         if masked and not mask[i]:
             continue
-        lane = lanes[i]
+        lane = np.uint64(lanes[i])
         address = addresses[i] + offset
         place = address - window
         trouble = -1
         racing = False
-        if address & (span - np.uint64(1)):
-            trouble = MISALIGNED
-        elif place > size - span:
-            trouble = OUTSIDE
+        if (address & odd) or place > last:
+            trouble = MISALIGNED if address & odd else OUTSIDE
         else:
             if own:
                 place += origins[lane]
             word = place >> shift
-            for k in range(rows.size):
+            low = high = state[word]
+            for k in range(1, rows.size):
                 found = state[word + np.uint64(k)]
-                racing |= (found & tracked) != 0
-                found &= ~tracked
-                if found != written:
-                    if (found & unwritten) == unwritten:
-                        trouble = max(trouble, UNINITIALISED) if trouble < 0 else trouble
-                    else:
-                        trouble = OUTSIDE
+                low &= found
+                high |= found
+            if low != written or high != written:
+                racing = (high & tracked) != 0
+                trouble = _flaw(state, word, rows.size, written, tracked, unwritten)
         if trouble >= 0:
             _count(report, trouble, i)
             if trouble != UNINITIALISED:
                 for k in range(rows.size):
                     bank[rows[k], lane] = poison
                 continue
-        word = place >> shift
-        for k in range(rows.size):
-            bank[rows[k], lane] = memory[word + np.uint64(k)]
+        _fill(memory, place >> shift, bank, lane, rows, first, second, third, fourth)
         if racing:
-            note_read(place, span, lane, i, shadow, site, strong, report)
+            note_read(place, span, lanes[i], i, shadow, site, strong, report)
     return _total(report)
 
 
