@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import numpy as np
+
 from kernbench.bench import find, run_bench
 from kernbench.result import KINDS
 
@@ -43,6 +45,16 @@ def test_the_readme_fault_is_caught(tmp_path):
     run = run_bench(find(str(file)))
     assert run.right is False
     assert "rank" in run.comparison[0].reason
+
+
+def test_the_ptx_kernel_of_the_guide_is_right_and_safe(capsys):
+    text = (ROOT / "docs" / "ptx-builder.md").read_text()
+    (code,) = re.findall(r"<!-- example: row_softmax.py -->\n```python\n(.*?)```", text, re.DOTALL)
+    names = {}
+    exec(compile(code, "row_softmax.py", "exec"), names)
+    assert names["run"].safe
+    np.testing.assert_allclose(names["y"].numpy().sum(axis=1), 1, rtol=1e-5)
+    assert ".visible .entry row_softmax" in capsys.readouterr().out
 
 
 def test_every_kind_of_finding_is_documented():
