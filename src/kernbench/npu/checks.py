@@ -1,4 +1,4 @@
-"""From recorded rows to findings: lays tiles out in granules, runs the compiled check, and tells what it found."""
+"""From recorded rows to findings: runs the compiled check over pipes and tells what it found."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,15 +7,15 @@ import numpy as np
 
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.npu import order
+from kernbench.npu.cells import lay_out
 from kernbench.npu.operations import CLASSES, NAMES
-from kernbench.npu.places import ALIGNMENT, LANES, PIPES, SPACES_OF, capacities, granule_bases, granules
-from kernbench.npu.record import NpuRecording, TileShape
+from kernbench.npu.places import LANES, PIPES, capacities
+from kernbench.npu.record import NpuRecording
 from kernbench.npu.task import Context
 from kernbench.npu.tensors import extent
-from kernbench.npu.tiles import ROW, describe
+from kernbench.npu.tiles import describe
 from kernbench.result.finding import Finding, Other
 
-_SPACES = sorted({space for spaces in SPACES_OF.values() for space in spaces})
 _COLUMNS = ("op", "lane", "pipe", "w", "a", "b", "c", "x", "y")
 _CANNOT_RUN = (order.NEVER_SET,)
 
@@ -30,12 +30,10 @@ def check_order(context: Context, buffers: int) -> bool:
         recording.firsts(),
         tuple(np.ascontiguousarray(rows[name]) for name in _COLUMNS),
         CLASSES,
-        _bases(context),
-        _geometry(context),
-        granules(context.chip.spaces),
+        *lay_out(recording.tables.tiles, capacities(context.chip.spaces)),
         np.array([_reach(p) for p in recording.tables.patterns] or [0], np.int64),
         max(1, buffers),
-        _fifos(recording),
+        fifo_table(recording),
     )
     for kind, row, other, tile in found.tolist():
         finding = _TELL[kind](context, rows, row, other, tile)
@@ -50,39 +48,8 @@ def _reach(pattern: Any) -> int:
     return int((high - low) * pattern.itemsize)
 
 
-def _bases(context: Context) -> Any:
-    bases = np.zeros((len(LANES), len(_SPACES)), np.int64)
-    for (lane, space), base in granule_bases(context.chip.spaces).items():
-        bases[lane, _SPACES.index(space)] = base
-    return bases
-
-
-def _geometry(context: Context) -> tuple[Any, ...]:
-    """For each tile: memory, first granule, lines, granules between them, whole granules of a line, the rest's bits."""
-    sizes = capacities(context.chip.spaces)
-    parts = [_lines(tile, sizes) for tile in context.recording.tables.tiles] or [(0, 0, 0, 0, 0, 0, 0)]
-    columns = [np.array(column, np.int64) for column in zip(*parts, strict=True)]
-    return (*columns[:5], columns[5].astype(np.uint32), columns[6])
-
-
-def _lines(tile: TileShape, sizes: dict[str, int]) -> tuple[int, int, int, int, int, int, int]:
-    size = ITEMSIZE[tile.dtype]
-    rows, columns = tile.shape if tile.layout == ROW else tile.shape[::-1]
-    valid_rows, valid_columns = tile.valid if tile.layout == ROW else tile.valid[::-1]
-    space = _SPACES.index(tile.space)
-    inside = tile.offset >= 0 and tile.offset + rows * columns * size <= sizes[tile.space]
-    if not inside or tile.offset % ALIGNMENT or not valid_rows or not valid_columns:
-        # it was reported when it was placed
-        return space, 0, 0, 0, 0, 0, tile.root
-    if valid_columns == columns and columns * size % ALIGNMENT == 0:
-        # lines without gaps are one line
-        return space, tile.offset // ALIGNMENT, 1, 0, valid_rows * columns * size // ALIGNMENT, 0, tile.root
-    full, rest = divmod(valid_columns * size, ALIGNMENT)
-    pitch = -(-columns * size // ALIGNMENT)
-    return space, tile.offset // ALIGNMENT, valid_rows, pitch, full, (1 << rest) - 1, tile.root
-
-
-def _fifos(recording: NpuRecording) -> Any:
+def fifo_table(recording: NpuRecording) -> Any:
+    """For each block and FIFO of its task: depth, bits of the lanes that push, bits of those that pop."""
     most = max((len(t.fifos) for t in recording.tasks), default=0) or 1
     by_task = np.zeros((max(1, len(recording.tasks)), most, 3), np.int64)
     for task in recording.tasks:

@@ -55,6 +55,11 @@ class FifoState:
         self.pushed = dict.fromkeys(self.record.producers, 0)
         self.popped = dict.fromkeys(self.record.consumers, 0)
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element in a slot."""
+        return ITEMSIZE[self.fifo.dtype]
+
     def has_room(self, lane: int) -> bool:
         """Whether the lane's next message has a slot: all consumers are done with what was in it."""
         return self.pushed[lane] - min(self.popped.values()) < self.record.depth

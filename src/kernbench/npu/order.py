@@ -6,8 +6,8 @@ that waits for it; `pipe_barrier` tells a pipe that its own entries are done. A 
 the pipe that pushed it to the one that pops it, and a free slot carries it back. What the scalar pipe has read or
 waited for is known to everything issued later, because it issues it.
 
-Memory is looked at in granules of 32 bytes, with a bit for each byte that holds a value: no two tiles that are aligned
-share a granule. A block starts with nothing known and all memory unwritten.
+Memory is looked at in cells: the pieces into which the edges of all tiles of a launch cut it (`cells`), so that every
+tile is made of whole ones. A block starts with nothing known and all memory unwritten.
 """
 
 import numpy as np
@@ -39,74 +39,38 @@ def _join(into, other):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _read(g, mask, i, p, tile, first, state, clock, seq, thread, roots, told):  # type: ignore[no-untyped-def]
-    """Look at one granule that row i reads; gives what is wrong as bits: race 1, uninitialised 2, overlap 4."""
-    written, by_tile, held, readers = state
-    w = written[g]
-    wrong = 0
-    if w < first:
-        wrong = 2
-    else:
-        if mask & ~held[g]:
-            wrong = 2
-        if w != i and seq[w] >= clock[p, thread[w]]:
-            wrong |= 1
-            told[0] = w
-        if roots[by_tile[g]] != roots[tile]:
-            wrong |= 4
-            told[1] = w
-    readers[g, p % PER_LANE] = i
-    return wrong
-
-
-@njit(cache=True)
-def _write(g, mask, i, p, tile, first, state, clock, seq, thread, told):  # type: ignore[no-untyped-def]
-    """Look at one granule that row i writes; gives 1 for a race."""
-    written, by_tile, held, readers = state
-    w = written[g]
-    wrong = 0
-    if w >= first and w != i and seq[w] >= clock[p, thread[w]]:
-        wrong = 1
-        told[0] = w
+def _touch(tile, writes, i, p, first, tiles, state, clock, seq, thread, found, count):  # type: ignore[no-untyped-def]
+    """All cells of a tile that row i reads or writes; each thing that is wrong is told once."""
+    starts, cells, bases, space, roots = tiles
+    written, by_tile, readers = state
     lane = p - p % PER_LANE
-    for q in range(PER_LANE):
-        r = readers[g, q]
-        if r >= first and r != i and seq[r] >= clock[p, lane + q]:
-            wrong = 1
-            told[0] = r
-    held[g] = mask if w < first else held[g] | mask
-    written[g] = i
-    by_tile[g] = tile
-    return wrong
-
-
-@njit(cache=True)
-def _touch(tile, writes, i, p, first, bases, tiles, state, clock, seq, thread, found, count, told):  # type: ignore[no-untyped-def]
-    """All granules of a tile; each thing that is wrong is told once."""
-    space, start, lines, pitch, full, rest, roots = tiles
-    if lines[tile] == 0:
-        return
-    at = bases[p // PER_LANE, space[tile]] + start[tile]
-    wrong = 0
-    every = np.uint32(0xFFFFFFFF)
-    for _ in range(lines[tile]):
-        for k in range(full[tile]):
-            if writes:
-                wrong |= _write(at + k, every, i, p, tile, first, state, clock, seq, thread, told)
-            else:
-                wrong |= _read(at + k, every, i, p, tile, first, state, clock, seq, thread, roots, told)
-        if rest[tile]:
-            if writes:
-                wrong |= _write(at + full[tile], rest[tile], i, p, tile, first, state, clock, seq, thread, told)
-            else:
-                wrong |= _read(at + full[tile], rest[tile], i, p, tile, first, state, clock, seq, thread, roots, told)
-        at += pitch[tile]
-    if wrong & 1:
-        _emit(found, count, RACE, i, told[0], tile)
-    if wrong & 2:
+    base = bases[p // PER_LANE, space[tile]]
+    race = overlap = -1
+    blank = False
+    for k in range(starts[tile], starts[tile + 1]):
+        g = base + cells[k]
+        w = written[g]
+        if w >= first and w != i and seq[w] >= clock[p, thread[w]]:
+            race = w
+        if writes:
+            for q in range(PER_LANE):
+                r = readers[g, q]
+                if r >= first and r != i and seq[r] >= clock[p, lane + q]:
+                    race = r
+            written[g] = i
+            by_tile[g] = tile
+        else:
+            if w < first:
+                blank = True
+            elif roots[by_tile[g]] != roots[tile]:
+                overlap = w
+            readers[g, p % PER_LANE] = i
+    if race >= 0:
+        _emit(found, count, RACE, i, race, tile)
+    if blank:
         _emit(found, count, UNINITIALISED, i, -1, tile)
-    if wrong & 4:
-        _emit(found, count, OVERLAP, i, told[1], tile)
+    if overlap >= 0:
+        _emit(found, count, OVERLAP, i, overlap, tile)
 
 
 @njit(cache=True)
@@ -164,7 +128,7 @@ def _memory(i, what, p, buffer, low, high, gm, clock, seq, thread, classes, op, 
 
 
 @njit(cache=True)
-def check(firsts, rows, classes, bases, tiles, granules, extents, buffers, fifos):  # type: ignore[no-untyped-def]
+def check(firsts, rows, classes, tiles, cells, extents, buffers, fifos):  # type: ignore[no-untyped-def]
     """All blocks. `rows` are columns (op, lane, pipe, w, a, b, c, x, y); gives violations and how many there were.
 
     `fifos` are, for each block and FIFO: depth, bits of the lanes that push, bits of those that pop.
@@ -174,10 +138,9 @@ def check(firsts, rows, classes, bases, tiles, granules, extents, buffers, fifos
     found = np.empty((MOST, 4), np.int64)
     count = np.zeros(1, np.int64)
     state = (
-        np.full(granules, -1, np.int64),
-        np.zeros(granules, np.int32),
-        np.zeros(granules, np.uint32),
-        np.full((granules, PER_LANE), -1, np.int64),
+        np.full(cells, -1, np.int64),
+        np.zeros(cells, np.int32),
+        np.full((cells, PER_LANE), -1, np.int64),
     )
     keys = THREADS * PER_LANE * EVENTS
     flags = (
@@ -199,7 +162,6 @@ def check(firsts, rows, classes, bases, tiles, granules, extents, buffers, fifos
     many = max(1, fifos.shape[1])
     pushed = np.zeros((many, 3, deepest, THREADS), np.int64)
     popped = np.zeros((many, 3, deepest, THREADS), np.int64)
-    told = np.zeros(2, np.int64)
     for block in range(len(firsts) - 1):
         first = firsts[block]
         clock[:] = 0
@@ -258,13 +220,13 @@ def check(firsts, rows, classes, bases, tiles, granules, extents, buffers, fifos
                         if fifos[block, f, 1] >> other & 1:
                             _join(clock[p], pushed[f, other, slot])
                 if a[i] >= 0:
-                    _touch(a[i], False, i, p, first, bases, tiles, state, clock, seq, thread, found, count, told)
+                    _touch(a[i], False, i, p, first, tiles, state, clock, seq, thread, found, count)
                 if b[i] >= 0:
-                    _touch(b[i], False, i, p, first, bases, tiles, state, clock, seq, thread, found, count, told)
+                    _touch(b[i], False, i, p, first, tiles, state, clock, seq, thread, found, count)
                 if what < LOAD and c[i] >= 0:
-                    _touch(c[i], False, i, p, first, bases, tiles, state, clock, seq, thread, found, count, told)
+                    _touch(c[i], False, i, p, first, tiles, state, clock, seq, thread, found, count)
                 if w[i] >= 0:
-                    _touch(w[i], True, i, p, first, bases, tiles, state, clock, seq, thread, found, count, told)
+                    _touch(w[i], True, i, p, first, tiles, state, clock, seq, thread, found, count)
                 if what in (LOAD, STORE, SCALAR) and c[i] >= 0 and stored_in[c[i]] == block:
                     ends[i] = x[i] + extents[y[i]]
                     _memory(i, what, p, c[i], x[i], ends[i], gm, clock, seq, thread, classes, op, x, ends, found, count)

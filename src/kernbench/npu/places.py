@@ -31,19 +31,3 @@ MOVES: dict[tuple[str, str], tuple[str, str]] = {
 def capacities(spaces: Spaces) -> dict[str, int]:
     """Bytes of each memory."""
     return {UB: spaces.ub, L1: spaces.l1, L0A: spaces.l0a, L0B: spaces.l0b, L0C: spaces.l0c}
-
-
-def granule_bases(spaces: Spaces) -> dict[tuple[int, str], int]:
-    """Where each memory of a cluster begins when all of them lie end to end, in units of the alignment."""
-    sizes, bases, at = capacities(spaces), {}, 0
-    for lane in (AIC, AIV0, AIV1):
-        for space in SPACES_OF[lane]:
-            bases[lane, space] = at
-            at += -(-sizes[space] // ALIGNMENT)
-    return bases
-
-
-def granules(spaces: Spaces) -> int:
-    """Granules of all memories of a cluster."""
-    sizes = capacities(spaces)
-    return sum(-(-sizes[space] // ALIGNMENT) for lane in SPACES_OF for space in SPACES_OF[lane])

@@ -40,7 +40,7 @@ ROW_TYPE = np.dtype(
 | site | the kernel line |
 | w | tile written |
 | a, b, c | tiles read. Flags: source pipe, target pipe, event. GM transfers: c is the buffer. FIFOs: c is the FIFO |
-| x, y | GM transfers: byte offset in the buffer, row of `patterns`. FIFOs: number of the message |
+| x, y | GM transfers: byte offset in the buffer, row of `patterns`. FIFOs: number of the message, bytes of an element |
 """
 
 

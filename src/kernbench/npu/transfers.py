@@ -204,7 +204,9 @@ class KernelCore(Core):
             self.wait(fifo, "push", lambda: fifo.has_room(self.lane), where)
         number = fifo.pushed[self.lane]
         pipe = PIPE_NUMBER[MOVES[src.space, GM][0]]
-        self._append(ROW.pack(_PUSH.code, self.lane, pipe, site, NONE, src.number, NONE, fifo.number, number, 0))
+        self._append(
+            ROW.pack(_PUSH.code, self.lane, pipe, site, NONE, src.number, NONE, fifo.number, number, fifo.itemsize)
+        )
         data = None if src.data is None else np.array(cast(src.data, fifo.fifo.dtype))
         fifo.slots[number, self.lane] = (data, src.valid, where)
         fifo.pushed[self.lane] = number + 1
@@ -219,7 +221,9 @@ class KernelCore(Core):
         if not fifo.has_message(self.lane):
             self.wait(fifo, "pop", lambda: fifo.has_message(self.lane), where)
         number = fifo.popped[self.lane]
-        self._append(ROW.pack(_POP.code, self.lane, _MTE2, site, dst.number, NONE, NONE, fifo.number, number, 0))
+        self._append(
+            ROW.pack(_POP.code, self.lane, _MTE2, site, dst.number, NONE, NONE, fifo.number, number, fifo.itemsize)
+        )
         self._take(fifo, number, dst)
         fifo.popped[self.lane] = number + 1
         if min(fifo.popped.values()) > number:

@@ -1,0 +1,101 @@
+"""What orders the rows of a block in time: pipes, flags, barriers, FIFOs, and the scalar pipe that issues. Compiled."""
+
+import numpy as np
+from numba import njit
+
+from kernbench.npu.operations import BARRIER, POP, PUSH, SCALAR, SET, WAIT
+from kernbench.npu.order import PER_LANE, THREADS
+from kernbench.npu.places import EVENTS, PIPE_NUMBER
+
+_S = PIPE_NUMBER["S"]
+# why a node had to wait: kinds of edges
+PIPE, FLAG, MESSAGE, SLOT, ISSUE, STARTED, DISPATCHED, CORE, SCHEDULER, DEPENDENCE, SUBMITTED, ORDER, RING, VALUE, DONE = range(15)  # fmt: skip  # noqa: E501
+KIND_NAMES = (
+    "pipe order", "flag", "FIFO message", "FIFO slot", "scalar value", "transfer", "dispatch", "no free core",
+    "scheduler busy", "dependence", "submit", "orchestrator order", "ring full", "value read", "end of block",
+)  # fmt: skip
+
+
+@njit(cache=True)
+def _edge(source, target, kind, out, n):  # type: ignore[no-untyped-def]
+    if len(out[0]):
+        out[0][n], out[1][n], out[2][n] = source, target, kind
+    return n + 1
+
+
+@njit(cache=True)
+def row_edges(firsts, rows, classes, entry, fifos, starts, ends, out):  # type: ignore[no-untyped-def]
+    """Edges between rows, from each block's start to its first rows, and from its last rows to its end.
+
+    `entry` is the node where a row begins (itself, or the begin of its transfer). Without room edges are only counted.
+    """
+    op, lane, pipe, a, b, c, x = rows
+    n = 0
+    last = np.full(THREADS, -1, np.int64)
+    seen = np.full(THREADS, -1, np.int64)
+    gate = np.full(3, -1, np.int64)
+    flag = np.full(THREADS * PER_LANE * EVENTS, -1, np.int64)
+    deepest = max(1, fifos[:, :, 0].max())
+    pushed = np.zeros((fifos.shape[1], 3, deepest), np.int64)
+    popped = np.zeros((fifos.shape[1], 3, deepest), np.int64)
+    for block in range(len(firsts) - 1):
+        last[:] = -1
+        seen[:] = -1
+        gate[:] = -1
+        for i in range(firsts[block], firsts[block + 1]):
+            what = classes[op[i]]
+            p = lane[i] * PER_LANE + pipe[i]
+            target = entry[i]
+            n = _edge(last[p] if last[p] >= 0 else starts[block], target, PIPE if last[p] >= 0 else DISPATCHED, out, n)
+            if gate[lane[i]] > seen[p]:
+                if gate[lane[i]] != last[p]:
+                    n = _edge(gate[lane[i]], target, ISSUE, out, n)
+                seen[p] = gate[lane[i]]
+            last[p] = i
+            if what == SET or what == WAIT:  # noqa: SIM109
+                key = (lane[i] * PER_LANE + a[i]) * PER_LANE * EVENTS + b[i] * EVENTS + c[i]
+                if what == SET:
+                    flag[key] = i
+                else:
+                    n = _edge(flag[key], target, FLAG, out, n)
+            elif what == BARRIER and a[i] < 0:
+                base = lane[i] * PER_LANE
+                for q in range(PER_LANE):
+                    if last[base + q] >= 0 and last[base + q] != i:
+                        n = _edge(last[base + q], target, PIPE, out, n)
+                gate[lane[i]] = i
+            elif what == PUSH:
+                depth = fifos[block, c[i], 0]
+                slot = x[i] % depth
+                for other in range(3):
+                    if x[i] >= depth and fifos[block, c[i], 2] >> other & 1:
+                        n = _edge(popped[c[i], other, slot], target, SLOT, out, n)
+                pushed[c[i], lane[i], slot] = i
+            elif what == POP:
+                slot = x[i] % fifos[block, c[i], 0]
+                for other in range(3):
+                    if fifos[block, c[i], 1] >> other & 1:
+                        n = _edge(pushed[c[i], other, slot], target, MESSAGE, out, n)
+                popped[c[i], lane[i], slot] = i
+            if pipe[i] == _S and (what == SCALAR or what == WAIT):  # noqa: SIM109
+                gate[lane[i]] = i
+        alone = True
+        for p in range(THREADS):
+            if last[p] >= 0:
+                n = _edge(last[p], ends[block], DONE, out, n)
+                alone = False
+        if alone:
+            n = _edge(starts[block], ends[block], DONE, out, n)
+    return n
+
+
+@njit(cache=True)
+def block_times(source, target, duration, longest):  # type: ignore[no-untyped-def]
+    """How long each block takes from its start, alone: a longest path, as edges come in the order of their targets.
+
+    `longest` has room for all nodes and is all zero; it is used up.
+    """
+    for e in range(len(source)):
+        s, t = source[e], target[e]
+        longest[t] = max(longest[t], longest[s] + duration[s])
+    return longest

@@ -1,0 +1,158 @@
+"""From an npu recording to a graph of the shared timing engine.
+
+Nodes: every row; for a transfer to or from device memory also where it begins, its path, and its part of the shared
+bandwidth; for every block its dispatch and its end; for every task when it is ready, done and reclaimed; and every
+command of the orchestrator. What depends on cores (which block runs where, after which) is decided by `assign` and
+added last.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.npu import edges as e
+from kernbench.npu.assign import Assignment
+from kernbench.npu.checks import fifo_table
+from kernbench.npu.costs import Ints, memory_bytes
+from kernbench.npu.operations import CLASSES, LOAD, POP, PUSH, STORE
+from kernbench.npu.reclaim import Waits
+from kernbench.npu.record import NpuRecording
+from kernbench.timing.graph import Graph, make_graph
+
+_COLUMNS = ("op", "lane", "pipe", "a", "b", "c", "x")
+Edges = tuple[Ints, Ints, Ints]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Where each kind of node begins."""
+
+    rows: int
+    begin: int
+    path: int
+    memory: int
+    dispatch: int
+    end: int
+    ready: int
+    done: int
+    reclaimed: int
+    command: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A recording's nodes and the edges that do not depend on cores. `transfers` are the rows that move memory."""
+
+    recording: NpuRecording
+    nodes: Nodes
+    transfers: Ints
+    moved: Ints
+    inner: Edges
+    outer: Edges
+    waits: Waits
+
+
+def lower(recording: NpuRecording, waits: Waits) -> Lowered:
+    """All nodes and fixed edges."""
+    rows = recording.array()
+    kinds = CLASSES[rows["op"]]
+    moved = memory_bytes(recording, rows)
+    transfers = np.flatnonzero(np.isin(kinds, (LOAD, STORE, PUSH, POP)) & (moved > 0))
+    nodes = _number(recording, len(rows), len(transfers))
+    inner = _inner(recording, rows, nodes, transfers)
+    return Lowered(recording, nodes, transfers, moved[transfers], inner, _outer(recording, nodes, waits), waits)
+
+
+def _number(recording: NpuRecording, rows: int, transfers: int) -> Nodes:
+    blocks, tasks = len(recording.block_task), len(recording.tasks)
+    sizes = (rows, transfers, transfers, transfers, blocks, blocks, tasks, tasks, tasks, len(recording.commands))
+    starts = np.concatenate([[0], np.cumsum(sizes)]).tolist()
+    return Nodes(rows, *starts[1:])
+
+
+def _inner(recording: NpuRecording, rows: Any, nodes: Nodes, transfers: Ints) -> Edges:
+    """Edges inside blocks, in the order of their targets."""
+    entry = np.arange(len(rows), dtype=np.int64)
+    entry[transfers] = nodes.begin + np.arange(len(transfers))
+    blocks = np.arange(len(recording.block_task), dtype=np.int64)
+    arguments = (
+        recording.firsts(),
+        tuple(np.ascontiguousarray(rows[name]) for name in _COLUMNS),
+        CLASSES,
+        entry,
+        fifo_table(recording),
+        nodes.dispatch + blocks,
+        nodes.end + blocks,
+    )
+    nothing = tuple(np.empty(0, np.int64) for _ in range(3))
+    count = e.row_edges(*arguments, nothing)
+    out = tuple(np.empty(count, np.int64) for _ in range(3))
+    e.row_edges(*arguments, out)
+    return out[0], out[1], out[2]
+
+
+def transfer_edges(lowered: Lowered) -> Edges:
+    """A transfer begins, uses its path and the shared bandwidth at once, and is done with both."""
+    nodes, count = lowered.nodes, len(lowered.transfers)
+    one = np.arange(count, dtype=np.int64)
+    source = np.concatenate([nodes.begin + one, nodes.begin + one, nodes.path + one, nodes.memory + one])
+    target = np.concatenate([nodes.path + one, nodes.memory + one, lowered.transfers, lowered.transfers])
+    return source, target, np.full(len(source), e.STARTED, np.int64)
+
+
+def _outer(recording: NpuRecording, nodes: Nodes, waits: Waits) -> Edges:
+    """Edges between commands, tasks, blocks and ring slots."""
+    found: list[tuple[int, int, int]] = []
+    command = nodes.command
+    for number, one in enumerate(recording.commands):
+        if number:
+            found.append((command + number - 1, command + number, e.ORDER))
+        found.extend((nodes.done + task, command + number, e.VALUE) for task in one.waits)
+        if one.verb in ("submit", "tensor"):
+            found.append((command + number, nodes.ready + one.target, e.SUBMITTED))
+        if waits.slot_of[number] >= 0:
+            found.append((nodes.reclaimed + waits.slot_of[number], command + number, e.RING))
+    blocks = set(recording.block_task)
+    for task in recording.tasks:
+        found.extend((nodes.done + d, nodes.ready + task.number, e.DEPENDENCE) for d in task.dependences)
+        if task.number not in blocks:
+            found.append((nodes.ready + task.number, nodes.done + task.number, e.DONE))
+        found.extend((nodes.done + t, nodes.reclaimed + task.number, e.DONE) for t in waits.holders[task.number])
+        if waits.ring_before[task.number] >= 0:
+            found.append((nodes.reclaimed + waits.ring_before[task.number], nodes.reclaimed + task.number, e.RING))
+        if waits.closed_by[task.number] >= 0:
+            found.append((command + waits.closed_by[task.number], nodes.reclaimed + task.number, e.ORDER))
+    for block, owner in enumerate(recording.block_task):
+        found.append((nodes.ready + owner, nodes.dispatch + block, e.DEPENDENCE))
+        found.append((nodes.end + block, nodes.done + owner, e.DONE))
+    columns = np.array(found, np.int64).reshape(-1, 3)
+    return columns[:, 0], columns[:, 1], columns[:, 2]
+
+
+def core_edges(lowered: Lowered, assignment: Assignment) -> Edges:
+    """Blocks wait for their cores, and for the scheduler thread that starts them."""
+    nodes, recording = lowered.nodes, lowered.recording
+    found: list[tuple[int, int, int]] = []
+    for block, before in enumerate(assignment.before):
+        found.extend((nodes.end + b, nodes.dispatch + block, e.CORE) for b in before)
+        if assignment.previous[block] >= 0:
+            found.append((nodes.dispatch + assignment.previous[block], nodes.dispatch + block, e.SCHEDULER))
+    by_task: dict[int, list[int]] = {}
+    for block, task in enumerate(recording.block_task):
+        if recording.tasks[task].sync_start:
+            by_task.setdefault(task, []).append(block)
+    for blocks in by_task.values():
+        # all cores must be free before the first block starts
+        waits = {b for block in blocks for b in assignment.before[block]}
+        found.extend((nodes.end + b, nodes.dispatch + block, e.CORE) for block in blocks for b in waits)
+    columns = np.array(found, np.int64).reshape(-1, 3)
+    return columns[:, 0], columns[:, 1], columns[:, 2]
+
+
+def join(lowered: Lowered, *parts: Edges) -> Graph:
+    """The graph of all edges."""
+    source, target, kind = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    lags = np.zeros(len(source), np.int32)
+    return make_graph(lowered.nodes.total, source.astype(np.int32), target.astype(np.int32), lags, kind.astype(np.int8))

@@ -1,0 +1,85 @@
+"""When a submit can have its place in a ring: which earlier slots must be reclaimed, and what each reclaim waits for.
+
+Slots of a ring are taken and reclaimed in order, so this follows from the recording alone.
+"""
+
+from dataclasses import dataclass, field
+
+from kernbench.npu.model import ChipModel
+from kernbench.npu.record import NpuRecording
+
+
+@dataclass
+class Waits:
+    """`slot_of[command]` is the task whose slot (and all older ones of its ring) must be reclaimed first, -1 for none.
+
+    `holders[task]` are the tasks that must be done before its slot is reclaimed, itself and its consumers;
+    `ring_before` the task before it in its ring; `closed_by` the command that closes its scope.
+    """
+
+    recording: NpuRecording
+    slot_of: list[int] = field(default_factory=list)
+    holders: list[tuple[int, ...]] = field(default_factory=list)
+    ring_before: list[int] = field(default_factory=list)
+    closed_by: list[int] = field(default_factory=list)
+
+    def of_command(self, number: int) -> tuple[int, ...]:
+        """All tasks that must be done before a command can begin."""
+        command = self.recording.commands[number]
+        found = set(command.waits)
+        slot = self.slot_of[number]
+        while slot >= 0:
+            found.update(self.holders[slot])
+            slot = self.ring_before[slot]
+        return tuple(sorted(found))
+
+
+def ring_waits(recording: NpuRecording, chip: ChipModel) -> Waits:
+    """Play the rings of a recording."""
+    waits = Waits(recording)
+    tasks = recording.tasks
+    consumers: list[list[int]] = [[] for _ in tasks]
+    for task in tasks:
+        for earlier in task.dependences:
+            consumers[earlier].append(task.number)
+    waits.holders = [(t.number, *consumers[t.number]) for t in tasks]
+    closes = {c.target: i for i, c in enumerate(recording.commands) if c.verb == "close"}
+    waits.closed_by = [closes.get(t.scope, -1) for t in tasks]
+    limits = (chip.tasks.window, chip.tasks.heap, chip.tasks.dependences)
+    rings: dict[int, _Ring] = {}
+    waits.ring_before = [-1] * len(tasks)
+    for command in recording.commands:
+        slot = -1
+        if command.verb in ("submit", "tensor"):
+            task = tasks[command.target]
+            ring = rings.setdefault(task.ring, _Ring(limits))
+            amounts = (1, task.created_bytes, len(task.dependences))
+            waits.ring_before[task.number] = ring.members[-1] if ring.members else -1
+            slot = ring.take(task.number, amounts)
+        waits.slot_of.append(slot)
+    return waits
+
+
+@dataclass
+class _Ring:
+    limits: tuple[int, int, int]
+    members: list[int] = field(default_factory=list)
+    amounts: list[tuple[int, int, int]] = field(default_factory=list)
+    used: list[int] = field(default_factory=lambda: [0, 0, 0])
+    oldest: int = 0
+
+    def take(self, task: int, amounts: tuple[int, int, int]) -> int:
+        """Add a task; gives the newest one that must be reclaimed for it, -1 for none."""
+        needed = -1
+        while any(u + a > limit for u, a, limit in zip(self.used, amounts, self.limits, strict=True)):
+            if self.oldest == len(self.members):
+                break
+            for i, amount in enumerate(self.amounts[self.oldest]):
+                self.used[i] -= amount
+            needed = self.members[self.oldest]
+            self.oldest += 1
+        self.members.append(task)
+        self.amounts.append(amounts)
+        for i, amount in enumerate(amounts):
+            self.used[i] += amount
+        return needed
