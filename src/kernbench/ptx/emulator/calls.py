@@ -71,9 +71,21 @@ class _Target:
         self._code: Code | None = d.linker.codes.get(name)
         self._arguments: tuple[Transfer, ...] = ()
         self._results: tuple[Transfer, ...] = ()
+        # where results of a function without a body go: places in the caller's frame
+        self._left: list[tuple[int, int]] = []
         if self._code is not None:
             self._arguments = self._bind(self._code.params, arguments, entering=True)
             self._results = self._bind(self._code.returns, results, entering=False)
+        else:
+            self._left = [self._place(result) for result in results if isinstance(result, Name)]
+
+    def _place(self, result: Name) -> tuple[int, int]:
+        """Offset and size of a .param variable in the caller's frame."""
+        found = self._d.scope.variable(result.text)
+        if found is None:
+            raise self._d.error(f"'{result.text}' is no .param variable, and {self._name} has no body")
+        variable, scope = found
+        return self._d.code.frame[id(scope), variable.name], variable.size or 0
 
     def _bind(
         self, formals: tuple[Variable, ...], actuals: tuple[Operand, ...], entering: bool
@@ -105,10 +117,12 @@ class _Target:
     def enter(self, scheduler: Any, fragment: Fragment) -> Fragment | None:
         """Hand over the arguments and go on at the callee's first block."""
         batch = scheduler.batch
+        here = fragment.stack[-1] if fragment.stack else Frame(-1, "", 0, batch.program.entry.frame_bytes)
         if self._code is None:
             batch.external_call(self._name)
+            for offset, nbytes in self._left:
+                batch.frames.clear(fragment, here.base + offset, nbytes)
             return fragment.at(self._following)
-        here = fragment.stack[-1] if fragment.stack else Frame(-1, "", 0, batch.program.entry.frame_bytes)
         frame = Frame(self._following, self._name, here.top, here.top + self._code.frame_bytes, self._results)
         if frame.top > batch.frames.nbytes:
             batch.stray(fragment.lanes, self._site, f"call of {self._name} overflows the local stack")

@@ -65,6 +65,12 @@ class Frames:
         for transfer, value in zip(frame.results, values, strict=True):
             self._write(fragment, transfer, caller, value)
 
+    def clear(self, fragment: Fragment, start: int, nbytes: int) -> None:
+        """Zeros, as the result of a function that has no body."""
+        lanes, part = _lanes(fragment), slice(start, start + nbytes)
+        self._bytes.reshape(-1, self._stride)[lanes, part] = 0
+        self._state.reshape(-1, self._stride)[lanes, part] = WRITTEN
+
     def _read(self, fragment: Fragment, transfer: Any, base: int) -> tuple[Array, Array | None]:
         """A value as bytes a lane and their state, or as a row."""
         if transfer.from_slot:
