@@ -1,0 +1,87 @@
+"""CUDA's own headers, compiled by nvcc: nothing in them is taken for a bug."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernbench import ptx
+
+NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+pytestmark = pytest.mark.skipif(NVCC is None, reason="nvcc is not installed")
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory):
+    out = tmp_path_factory.mktemp("libraries") / "libraries.ptx"
+    source = Path(__file__).parent / "libraries.cu"
+    subprocess.run([NVCC, "-ptx", "-arch=sm_80", "-rdc=true", "-o", out, source], check=True, timeout=100)
+    return ptx.parse(out.read_text())
+
+
+@pytest.fixture
+def run(module):
+    device = ptx.EmulatedDevice("sm_80")
+
+    def launch(name, grid, block, *args):
+        arrays = [device.array(a) if isinstance(a, np.ndarray) else a for a in args]
+        run = device.launch(module.kernels[name], grid, block, arrays)
+        assert run.findings == []
+        assert run.status == "finished"
+        return [a.numpy() if hasattr(a, "address") else a for a in arrays]
+
+    launch.empty = device.empty
+    return launch
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def test_cub_sum(run, rng):
+    x = rng.integers(-100, 100, 512).astype("i4")
+    _, out = run("block_sum", 4, 128, x, run.empty(4, "i4"))
+    assert (out == x.reshape(4, 128).sum(1)).all()
+
+
+def test_cub_sort(run, rng):
+    x = rng.integers(0, 1 << 32, 1024).astype("u4")
+    _, out = run("block_sort", 2, 128, x, run.empty(1024, "u4"))
+    assert (out.reshape(2, 512) == np.sort(x.reshape(2, 512), axis=1)).all()
+
+
+def test_cooperative_tiles(run, rng):
+    x = rng.standard_normal(256).astype("f4")
+    _, out = run("tiles", 2, 128, x, run.empty(32, "f4"))
+    assert np.allclose(out, x.reshape(32, 8).sum(1), atol=1e-5)
+
+
+def test_coalesced_threads(run, rng):
+    x = rng.integers(-100, 100, 500).astype("i4")
+    _, out, count, _ = run("compact", 4, 128, x, np.zeros(500, "i4"), np.zeros(1, "i4"), 500)
+    assert sorted(out[: count[0]]) == sorted(x[x > 0])
+
+
+def test_bitonic_sort(run, rng):
+    x = rng.integers(0, 1000, 512).astype("i4")
+    (out,) = run("bitonic", 2, 256, x)
+    assert (out.reshape(2, 256) == np.sort(x.reshape(2, 256), axis=1)).all()
+
+
+def test_warps_with_roles(run, rng):
+    x = rng.integers(0, 1000, 512).astype("i4")
+    _, out, _ = run("pipeline", 1, 128, x, run.empty(512, "i4"), 8)
+    assert (out == 2 * x).all()
+
+
+def test_virtual_functions(run):
+    (out,) = run("virtual_calls", 1, 64, run.empty(64, "f4"))
+    t = np.arange(64.0)
+    assert (out == np.where(t % 3 == 0, t * t, 3 * t * t)).all()
+
+
+def test_printing_does_no_harm(run):
+    run("printing", 1, 32, 4)
