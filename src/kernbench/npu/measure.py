@@ -1,0 +1,235 @@
+"""What a person gets of a timed run: the swimlane, the critical path, why each task started when it did, and floors."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kernbench.npu import edges as e
+from kernbench.npu.clock import Timing, time_recording
+from kernbench.npu.costs import Ints, cases, product_macs
+from kernbench.npu.model import ChipModel
+from kernbench.npu.operations import CLASSES, LOAD, POP
+from kernbench.npu.places import AIC, PIPE_NUMBER, PIPES, M, V
+from kernbench.npu.swimlane import Swimlane, lane_numbers, swimlane
+from kernbench.result.run import Run
+from kernbench.result.timeline import Step
+
+_PS = 10**12
+WORKS = ("cube", "vector", "moves", "memory", "scalar", "dispatch", "submit", "waiting")
+
+
+def retime(run: Run, chip: ChipModel) -> Run:
+    """A new Run: the same function, timed on `chip`. An unsafe run, or one known to be wrong, gets no time."""
+    if run.recording is None or run.safe is not True or run.right is False or not run.recording.rows:
+        return run
+    timing = time_recording(run.recording, chip)
+    lanes = swimlane(timing)
+    path = critical_path(timing, lanes)
+    metrics = {**run.metrics, **measure(timing), "critical_path_ps": path.shares, "sensitivity": {}}
+    views = {**run.views, "tasks": task_starts(timing)}
+    return replace(run, timeline=lanes.timeline(path.steps), metrics=metrics, views=views)
+
+
+@dataclass(frozen=True)
+class Path:
+    """The steps that took time, first to last, and the time on the path by what it was spent on."""
+
+    steps: list[Step]
+    shares: dict[str, int]
+
+
+def causes(timing: Timing, node: int) -> list[tuple[int, int]]:
+    """From a node back to the start: each node and the edge it waited for longest, last first."""
+    cause, offsets = timing.times.cause, timing.graph.offsets
+    found = []
+    while node >= 0:
+        edge = int(cause[node])
+        found.append((node, edge))
+        node = int(np.searchsorted(offsets, edge, side="right")) - 1 if edge >= 0 else -1
+    return found
+
+
+def critical_path(timing: Timing, lanes: Swimlane) -> Path:
+    """Walk back from the last finish; durations along it add up to the total."""
+    times, kinds = timing.times, timing.graph.kinds
+    shares = dict.fromkeys(WORKS, 0)
+    steps = []
+    for node, edge in reversed(causes(timing, int(times.finish.argmax()))):
+        start, finish = int(times.start[node]), int(times.finish[node])
+        if finish == start:
+            continue
+        shares[_work(timing, node)] += finish - start
+        why = e.KIND_NAMES[kinds[edge]] if edge >= 0 else "nothing"
+        lane, name, where = lanes.describe(node)
+        steps.append(Step(lane, name, where, why, 0, start, finish))
+    return Path(steps, {work: time for work, time in shares.items() if time})
+
+
+def _work(timing: Timing, node: int) -> str:
+    nodes = timing.lowered.nodes
+    if node >= nodes.command:
+        return "submit"
+    if nodes.dispatch <= node < nodes.end:
+        return "dispatch"
+    if nodes.begin <= node < nodes.dispatch:
+        return "memory"
+    row = timing.lowered.recording.array()[node]
+    pipe = PIPES[row["pipe"]]
+    return {M: "cube", V: "vector", "S": "scalar"}.get(pipe, "moves")
+
+
+def task_starts(timing: Timing) -> list[dict[str, Any]]:
+    """For each task: when its first block started, when the last ended, and why it started only then."""
+    recording, nodes, times = timing.lowered.recording, timing.lowered.nodes, timing.times
+    first: dict[int, int] = {}
+    for block, owner in enumerate(recording.block_task):
+        here = first.get(owner)
+        if here is None or times.start[nodes.dispatch + block] < times.start[nodes.dispatch + here]:
+            first[owner] = block
+    rows = []
+    for task in recording.tasks:
+        if task.number in first:
+            node = nodes.dispatch + first[task.number]
+            reason, other = _reason(timing, node)
+            if reason == "no free core" and task.sync_start:
+                reason = "sync_start"
+            rows.append(
+                {
+                    "task": task.number,
+                    "name": task.name,
+                    "blocks": task.blocks,
+                    "ready_ps": int(times.finish[nodes.ready + task.number]),
+                    "start_ps": int(times.finish[node]),
+                    "finish_ps": int(times.finish[nodes.done + task.number]),
+                    "reason": reason,
+                    "waited_for": other,
+                    "where": str(recording.tables.sites[task.site]),
+                }
+            )
+    return rows
+
+
+def _reason(timing: Timing, dispatch: int) -> tuple[str, int | None]:
+    """Why a block was dispatched only then: the kind of wait, and the task that ended it."""
+    nodes, recording, kinds = timing.lowered.nodes, timing.lowered.recording, timing.graph.kinds
+    trail = causes(timing, dispatch)[:4]
+    for (_, edge), (source, _) in zip(trail, [*trail[1:], (-1, -1)], strict=True):
+        kind = int(kinds[edge]) if edge >= 0 else e.ORDER
+        if kind == e.CORE:
+            return "no free core", recording.block_task[source - nodes.end]
+        if kind == e.SCHEDULER:
+            return "scheduler busy", recording.block_task[source - nodes.dispatch]
+        if kind in (e.DEPENDENCE, e.VALUE) and source >= nodes.done:
+            return "dependence" if kind == e.DEPENDENCE else "value read", source - nodes.done
+        if kind == e.RING:
+            return "ring full", source - nodes.reclaimed
+        if kind == e.ORDER:
+            return "submit", None
+    return "submit", None
+
+
+# Numbers
+
+
+def measure(timing: Timing) -> dict[str, Any]:
+    """Time, how busy each engine was, floors of the work, and what keeps the time above the binding one."""
+    total, chip = timing.total_ps, timing.chip
+    busy, cores = pipe_times(timing)
+    floors = {name: int(time // cores[name]) for name, time in busy.items()}
+    moved = int(timing.lowered.moved.sum())
+    floors["memory"] = int(moved / chip.memory.bytes_per_ps)
+    floors["submit"] = (
+        sum(c.verb in ("submit", "tensor") for c in timing.lowered.recording.commands) * chip.tasks.submit_ps
+    )
+    floors["dispatch"] = len(timing.lowered.recording.block_task) * chip.tasks.dispatch_ps // chip.tasks.schedulers
+    floors = {name: time for name, time in floors.items() if time}
+    bound = max(floors, key=lambda name: floors[name])
+    used = {name: time / (cores[name] * total) if total else 0.0 for name, time in busy.items()}
+    kinds = CLASSES[timing.lowered.recording.array()["op"][timing.lowered.transfers]]
+    loaded = int(timing.lowered.moved[(kinds == LOAD) | (kinds == POP)].sum())
+    return {
+        "time_ps": total,
+        "busy_ps": {name: int(time) for name, time in busy.items()},
+        "utilisation": {
+            **used,
+            "gemm": used.get("cube", 0.0),
+            "math": used.get("vector", 0.0),
+            "dma": floors.get("memory", 0) / total if total else 0.0,
+        },
+        "floors_ps": floors,
+        "bound": bound,
+        "floor_ratio": total / floors[bound] if floors[bound] else None,
+        "gap_ps": _gap(timing, bound, floors[bound]),
+        "rates": _rates(timing, moved),
+        "load_bytes": loaded,
+        "store_bytes": moved - loaded,
+    }
+
+
+def pipe_times(timing: Timing) -> tuple[dict[str, int], dict[str, int]]:
+    """Busy time of each kind of pipe over all cores, at its path's full rate; and how many cores have it."""
+    rows = timing.lowered.recording.array()
+    spent = timing.rates.duration[: timing.lowered.nodes.rows].copy()
+    first = timing.lowered.nodes.path
+    spent[timing.lowered.transfers] = timing.rates.duration[first : first + len(timing.lowered.transfers)]
+    key = (rows["lane"] != AIC) * len(PIPES) + rows["pipe"]
+    sums = np.bincount(key, spent, 2 * len(PIPES))
+    clusters = timing.chip.clusters.count
+    busy, cores = {}, {}
+    for number, time in enumerate(sums.tolist()):
+        vector, pipe = divmod(number, len(PIPES))
+        name = {M: "cube", V: "vector"}.get(PIPES[pipe], f"{'aiv' if vector else 'aic'} {PIPES[pipe]}")
+        if time:
+            busy[name], cores[name] = int(time), clusters * (2 if vector else 1)
+    return busy, cores
+
+
+def _gap(timing: Timing, bound: str, floor: int) -> dict[str, int]:
+    """The time above the floor: what the binding resource did beyond it, imbalance, and the time it was idle."""
+    total = timing.total_ps
+    if bound == "memory":
+        first, count = timing.lowered.nodes.memory, len(timing.lowered.transfers)
+        busy = _covered(timing.times.start[first : first + count], timing.times.finish[first : first + count])
+        return {"memory idle": total - busy, "rounding": busy - floor}
+    if bound in ("submit", "dispatch"):
+        return {"after the last " + bound: total - floor}
+    busiest = _busiest(timing, bound)
+    return {"imbalance": busiest - floor, f"{bound} idle": total - busiest}
+
+
+def _covered(start: Ints, finish: Ints) -> int:
+    """How much time at least one of some spans covers."""
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(finish[order])
+    if not len(start):
+        return 0
+    gaps = np.maximum(0, start[1:] - reach[:-1]).sum()
+    return int(reach[-1] - start[0] - gaps)
+
+
+def _busiest(timing: Timing, bound: str) -> int:
+    """The busy time of the core where a pipe was busiest."""
+    pipe = {"cube": M, "vector": V}.get(bound, bound.split()[-1])
+    rows = timing.lowered.recording.array()
+    here = rows["pipe"] == PIPE_NUMBER[pipe]
+    here &= (rows["lane"] != AIC) == (bound.startswith("aiv") or bound == "vector")
+    spent = timing.rates.duration[: timing.lowered.nodes.rows].copy()
+    first = timing.lowered.nodes.path
+    spent[timing.lowered.transfers] = timing.rates.duration[first : first + len(timing.lowered.transfers)]
+    lanes = lane_numbers(timing)[: len(rows)]
+    return int(np.bincount(lanes[here], spent[here]).max())
+
+
+def _rates(timing: Timing, moved: int) -> dict[str, dict[str, float]]:
+    examples, _, counts = cases(timing.lowered.recording)
+    tiles = timing.lowered.recording.tables.tiles
+    flops = 2 * sum(product_macs(tiles, row) * int(n) for row, n in zip(examples, counts, strict=True))
+    chip, total = timing.chip, timing.total_ps
+    peak = 2 * chip.cube.macs.bf16 * chip.clusters.count * _PS / float(chip.clusters.cycle_ps)
+    rows = {"gemm": (flops, peak), "hbm": (moved, chip.memory.bytes_per_ps * _PS)}
+    return {
+        name: {"amount": amount, "achieved": amount * _PS / total, "peak": most}
+        for name, (amount, most) in rows.items()
+        if amount and total
+    }

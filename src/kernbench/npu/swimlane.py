@@ -1,0 +1,200 @@
+"""The swimlane of a timed run: orchestrator, schedulers, every core with its blocks, and every pipe; with arrows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernbench.npu.clock import Timing
+from kernbench.npu.costs import Ints
+from kernbench.npu.operations import CLASSES, NAMES, POP, PUSH
+from kernbench.npu.places import AIC, LANES, PIPES
+from kernbench.result.finding import Place
+from kernbench.result.timeline import Lane, Step, Timeline
+
+_PER_CORE = len(PIPES) + 1
+
+
+def _first_core(timing: Timing) -> int:
+    """Lanes before those of the cores: the orchestrator and the schedulers."""
+    return 1 + timing.chip.tasks.schedulers
+
+
+def all_lanes(timing: Timing) -> list[Lane]:
+    """Orchestrator, schedulers, then for each core of each cluster the core itself and its pipes."""
+    lanes = [Lane("runtime", "orchestrator")]
+    lanes += [Lane("runtime", f"scheduler {i}") for i in range(timing.chip.tasks.schedulers)]
+    for cluster in range(timing.chip.clusters.count):
+        for core in LANES:
+            lanes.append(Lane(f"cluster {cluster}", core))
+            lanes += [Lane(f"cluster {cluster}", f"{core} {pipe}") for pipe in PIPES]
+    return lanes
+
+
+def _core_lanes(timing: Timing) -> Ints:
+    """For each block and lane of its task the number of the core's lane."""
+    assignment, recording = timing.assignment, timing.lowered.recording
+    blocks = len(recording.block_task)
+    numbers = np.zeros((blocks, len(LANES)), np.int64)
+    for block in range(blocks):
+        lanes = recording.tasks[recording.block_task[block]].lanes
+        for lane in lanes:
+            core = assignment.first_lane[block] if len(lanes) == 1 and lane != AIC else lane
+            numbers[block, lane] = assignment.cluster[block] * len(LANES) + core
+    return _first_core(timing) + numbers * _PER_CORE
+
+
+def lane_numbers(timing: Timing) -> Ints:
+    """The lane of each row."""
+    recording = timing.lowered.recording
+    rows = recording.array()
+    block = np.repeat(np.arange(len(recording.block_task)), np.diff(recording.firsts()))
+    numbers: Ints = _core_lanes(timing)[block, rows["lane"]] + 1 + rows["pipe"]
+    return numbers
+
+
+@dataclass(frozen=True)
+class Swimlane:
+    """Spans as columns, and what each node of the graph is to a person."""
+
+    timing: Timing
+    lanes: list[Lane]
+    names: list[str]
+    lane: Ints
+    name: Ints
+    site: Ints
+    start: Ints
+    finish: Ints
+    flows: Ints
+    row_lanes: Ints
+
+    def timeline(self, path: list[Step]) -> Timeline:
+        """As reports take it."""
+        sites = self.timing.lowered.recording.tables.sites
+        columns = (self.lane, self.name, self.site, self.start, self.finish, self.flows)
+        return Timeline("ps", self.lanes, self.names, sites, *columns, path)
+
+    def describe(self, node: int) -> tuple[Lane, str, Place | None]:
+        """Lane, name and kernel line of a node."""
+        nodes, recording = self.timing.lowered.nodes, self.timing.lowered.recording
+        sites = recording.tables.sites
+        if node >= nodes.command:
+            command = recording.commands[node - nodes.command]
+            return self.lanes[0], command.verb, sites[command.site]
+        if nodes.dispatch <= node < nodes.end:
+            block = node - nodes.dispatch
+            task = recording.tasks[recording.block_task[block]]
+            return self.lanes[1 + self.timing.assignment.thread[block]], f"dispatch {task.name}", sites[task.site]
+        if nodes.begin <= node < nodes.dispatch:
+            node = int(self.timing.lowered.transfers[(node - nodes.begin) % max(1, len(self.timing.lowered.transfers))])
+        row = recording.array()[node]
+        return self.lanes[self.row_lanes[node]], NAMES[row["op"]], sites[row["site"]]
+
+
+def swimlane(timing: Timing) -> Swimlane:
+    """All spans that take time, blocks on their cores, and arrows: each dependence and each FIFO message once."""
+    recording, nodes, times = timing.lowered.recording, timing.lowered.nodes, timing.times
+    rows, row_lanes = recording.array(), lane_numbers(timing)
+    start = times.start[: len(rows)].copy()
+    count = len(timing.lowered.transfers)
+    start[timing.lowered.transfers] = times.start[nodes.begin : nodes.begin + count]
+    finish = times.finish[: len(rows)]
+    shown = np.flatnonzero(finish > start)
+    spans = [_columns(row_lanes[shown], rows["op"][shown], rows["site"][shown], start[shown], finish[shown])]
+    names = list(NAMES)
+    numbers = {name: i for i, name in enumerate(names)}
+    spans.append(_commands(timing, names, numbers))
+    spans.append(_dispatches(timing, names, numbers))
+    blocks, owner = _blocks(timing, names, numbers)
+    before = sum(len(s[0]) for s in spans)
+    spans.append(blocks)
+    position = np.full(len(rows), -1, np.int64)
+    position[shown] = np.arange(len(shown))
+    flows = np.concatenate([_dependences(timing, owner, before), _messages(timing, position)])
+    lane, name, site, begin, end = (np.concatenate(parts).astype(np.int64) for parts in zip(*spans, strict=True))
+    return Swimlane(timing, all_lanes(timing), names, lane, name, site, begin, end, flows, row_lanes)
+
+
+def _columns(*columns: Ints) -> tuple[Ints, ...]:
+    return tuple(np.asarray(c, np.int64) for c in columns)
+
+
+def _named(text: str, names: list[str], numbers: dict[str, int]) -> int:
+    if text not in numbers:
+        numbers[text] = len(names)
+        names.append(text)
+    return numbers[text]
+
+
+def _commands(timing: Timing, names: list[str], numbers: dict[str, int]) -> tuple[Ints, ...]:
+    recording, first, times = timing.lowered.recording, timing.lowered.nodes.command, timing.times
+    found = []
+    for number, command in enumerate(recording.commands):
+        start, finish = times.start[first + number], times.finish[first + number]
+        if finish > start:
+            title = f"{command.verb} {recording.tasks[command.target].name}"
+            found.append((0, _named(title, names, numbers), command.site, start, finish))
+    return _columns(*np.array(found, np.int64).reshape(-1, 5).T)
+
+
+def _dispatches(timing: Timing, names: list[str], numbers: dict[str, int]) -> tuple[Ints, ...]:
+    recording, first, times = timing.lowered.recording, timing.lowered.nodes.dispatch, timing.times
+    count = len(recording.block_task)
+    tasks = [recording.tasks[t] for t in recording.block_task]
+    title = [_named(f"dispatch {t.name}", names, numbers) for t in tasks]
+    lane = 1 + np.array(timing.assignment.thread, np.int64)
+    when = slice(first, first + count)
+    return _columns(lane, np.array(title), np.array([t.site for t in tasks]), times.start[when], times.finish[when])
+
+
+def _blocks(timing: Timing, names: list[str], numbers: dict[str, int]) -> tuple[tuple[Ints, ...], Ints]:
+    """A span for each block on each of its cores; and the block of each span."""
+    recording, nodes, times = timing.lowered.recording, timing.lowered.nodes, timing.times
+    cores = _core_lanes(timing)
+    found, owner = [], []
+    for block, number in enumerate(recording.block_task):
+        task = recording.tasks[number]
+        start, finish = times.finish[nodes.dispatch + block], times.finish[nodes.end + block]
+        title = _named(task.name, names, numbers)
+        for lane in task.lanes:
+            found.append((cores[block, lane], title, task.site, start, finish))
+            owner.append(block)
+    return _columns(*np.array(found, np.int64).reshape(-1, 5).T), np.array(owner, np.int64)
+
+
+def _dependences(timing: Timing, owner: Ints, before: int) -> Ints:
+    """An arrow for each dependence between tasks: from the block that ended last to the one that started first."""
+    recording, nodes, times = timing.lowered.recording, timing.lowered.nodes, timing.times
+    first_span = np.full(len(recording.block_task), -1, np.int64)
+    first_span[owner[::-1]] = before + np.arange(len(owner))[::-1]
+    last: dict[int, int] = {}
+    early: dict[int, int] = {}
+    for block, task in enumerate(recording.block_task):
+        if task not in last or times.finish[nodes.end + block] > times.finish[nodes.end + last[task]]:
+            last[task] = block
+        if task not in early or times.finish[nodes.dispatch + block] < times.finish[nodes.dispatch + early[task]]:
+            early[task] = block
+    pairs = [
+        (first_span[last[d]], first_span[early[t.number]])
+        for t in recording.tasks
+        for d in t.dependences
+        if d in last and t.number in early
+    ]
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def _messages(timing: Timing, position: Ints) -> Ints:
+    """An arrow for each message of a FIFO, from each push to each pop."""
+    recording = timing.lowered.recording
+    rows = recording.array()
+    kinds = CLASSES[rows["op"]]
+    block = np.repeat(np.arange(len(recording.block_task)), np.diff(recording.firsts()))
+    pushes: dict[tuple[int, int, int], list[int]] = {}
+    pairs = []
+    for i in np.flatnonzero((kinds == PUSH) | (kinds == POP)).tolist():
+        key = (int(block[i]), int(rows["c"][i]), int(rows["x"][i]))
+        if kinds[i] == PUSH:
+            pushes.setdefault(key, []).append(i)
+        else:
+            pairs += [(position[p], position[i]) for p in pushes.get(key, ())]
+    found = np.array(pairs, np.int64).reshape(-1, 2)
+    return found[(found >= 0).all(axis=1)]
