@@ -66,6 +66,7 @@ def number(value: int) -> Integer:
         ("1.0+2.0", Float(0x4008000000000000, 64, "")),
         ("table+8", Offset(Name("table"), 8)),
         ("table-8", Offset(Name("table"), -8)),
+        ("table - 0xFFFFFFFFFFFFFFFF", Offset(Name("table"), 1)),
         ("table[3]", Offset(Name("table"), 3)),
         ("!%p1", Not(Name("%p1"))),
         ("{%r1, _, 3}", Vector((Name("%r1"), Name("_"), number(3)))),

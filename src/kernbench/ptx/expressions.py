@@ -216,7 +216,7 @@ class Expressions(Cursor):
     def _element(self, array: Name) -> Operand:
         """`array[3]`: the address of an element for mov, the element itself for all others."""
         self.index += 1
-        offset = self.constant() * self.element_sizes.get(array.text, 1)
+        offset = wrap(self.constant() * self.element_sizes.get(array.text, 1))
         self.expect("]", "after the index")
         return Offset(array, offset) if self.opcode == "mov" else Address(array, offset)
 
@@ -225,7 +225,7 @@ class Expressions(Cursor):
         negative = self.texts[self.index] == "-"
         self.index += 1
         value = self.constant()
-        return -value if negative else value
+        return wrap(-value) if negative else value
 
     def _address(self) -> Operand:
         self._deeper()
