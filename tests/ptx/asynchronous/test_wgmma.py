@@ -96,7 +96,7 @@ def launch(code, data, descriptors, n, kind, grid=1, **options):
     registers = n // 4 if kind == "f16" else n // 2
     out = device.array(np.zeros((grid * 128, registers), np.uint32))
     given = [device.array(data), out, len(data), *descriptors]
-    run = device.launch(code, grid, 128, given, shared_bytes=len(data), checks=False, **options)
+    run = device.launch(code, grid, 128, given, shared_bytes=len(data), **options)
     return run, out.numpy()
 
 

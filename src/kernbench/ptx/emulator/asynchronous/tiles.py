@@ -52,7 +52,12 @@ def tiles_of(descriptors: Array, operand: Operand, decode: Decoder) -> list[Tile
 
 
 def gather(batch: Any, ctas: Array, tiles: list[Tiles], operand: Operand) -> Array:
-    """The elements of each operation's tile as float32: [operations, rows, depth]; nothing lies outside as zeros."""
+    """The elements of each operation's tile as float32: [operations, rows, depth]; what lies outside is zero."""
+    return _elements(gather_pieces(batch, ctas, tiles), operand)
+
+
+def gather_pieces(batch: Any, ctas: Array, tiles: list[Tiles]) -> Array:
+    """The pieces of 16 bytes of each operation's tile, in the order of its map."""
     size = batch.shared_stride
     pieces = batch.port.space("shared").words[1].view(np.complex128)
     out: list[Array] = []
@@ -64,10 +69,10 @@ def gather(batch: Any, ctas: Array, tiles: list[Tiles], operand: Operand) -> Arr
         data = np.take(pieces, starts[:, None, None] + (safe // PIECE)[None])
         if outside:
             data[:, places > size - PIECE] = 0
-        out.append(_elements(data, operand))
+        out.append(data)
     if len(out) == 1:
         return out[0]
-    joined = np.empty((len(ctas), *out[0].shape[1:]), np.float32)
+    joined = np.empty((len(ctas), *out[0].shape[1:]), np.complex128)
     for one, part in zip(tiles, out, strict=True):
         joined[one.positions] = part
     return joined

@@ -2,7 +2,17 @@
 
 from typing import Any
 
+import numpy as np
+
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.shadow import Ranges
+from kernbench.ptx.emulator.asynchronous.tiles import ranges_of, tiles_of
+from kernbench.ptx.emulator.checks.descriptors import DescriptorChecks
+from kernbench.ptx.emulator.checks.reporter import thread_name
+from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
+
+_ROWS = 64
 
 
 class WarpgroupChecks:
@@ -10,9 +20,52 @@ class WarpgroupChecks:
 
     def __init__(self, batch: Any):
         self._batch = batch
+        self._reporter = batch.launch.checks.reporter
+        self._descriptors = DescriptorChecks(batch)
 
     def issued(self, event: Any, leaders: Array) -> None:
         """Warps issued an operation; `leaders` are the first warps of their warpgroups."""
+        first = np.unique(leaders, return_index=True)[1]
+        self._alike(event, leaders, first)
+        warps, form = event.warps[first], event.form
+        ctas, lanes = warps % self._batch.ctas, warps * WARP
+        for which, found in (("A", event.a), ("B", event.b)):
+            if found is None:
+                continue
+            operand = form.operand(which.lower(), _ROWS if which == "A" else form.n)
+            tiles = tiles_of(found[first], operand, wgmma_descriptor)
+            self._descriptors.check(which, tiles, ctas, lanes, form.site)
+            ranges = Ranges(*ranges_of(ctas, tiles, self._batch.shared_stride))
+            columns = self._columns(leaders[first])
+            shadow = self._batch.checks.asynchronous.shadow
+            shadow.enter("shared", False, ranges, lanes, columns, event.groups[first] + 1, form.site)
+
+    def _columns(self, leaders: Array) -> Array:
+        """The actors of warpgroups."""
+        actors = self._batch.launch.actors
+        columns: Array = actors.wgmma(0) + leaders // self._batch.ctas
+        return columns
+
+    def _alike(self, event: Any, leaders: Array, first: Array) -> None:
+        """All warps of a warpgroup give the same descriptors."""
+        place = np.searchsorted(leaders[first], leaders)
+        for which, found in (("A", event.a), ("B", event.b)):
+            if found is None:
+                continue
+            other = found != found[first][place]
+            if other.any():
+                lane = int(event.warps[int(np.argmax(other))]) * WARP
+                message = (
+                    f"the descriptor of {which} of {thread_name(self._batch, lane)} differs from that of the first warp "
+                    "of its warpgroup"
+                )
+                hint = "compute descriptors from values that are the same in all four warps"
+                self._reporter.add("descriptor", event.form.site, message, hint, about=(which, "alike"))
 
     def waited(self, warps: Array, leaders: Array, done: Array) -> None:
         """Warps have waited for their groups below `done`."""
+        clocks = self._batch.checks.clocks
+        ctas, inside, columns = warps % self._batch.ctas, warps // self._batch.ctas, self._columns(leaders)
+        known = clocks.clocks[ctas, inside, columns]
+        clocks.clocks[ctas, inside, columns] = np.maximum(known, done)
+        clocks.changed()

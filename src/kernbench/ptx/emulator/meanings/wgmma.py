@@ -26,10 +26,10 @@ def multiply(d: Decoding) -> Step:
 
     def general(window: Window, mask: Mask | None) -> None:
         whole_warps(window, mask, site)
-        rows, chosen = window.rows, _leaders(window, mask)
+        rows, chosen = window.rows, leaders(window, mask)
         warps = window.warps[chosen // WARP]
-        left = None if a is None else _pick(rows[a], chosen)
-        window.batch.warpgroups.issue(form, warps, left, _pick(rows[b], chosen), _pick(rows[adds], chosen))
+        left = None if a is None else pick(rows[a], chosen)
+        window.batch.warpgroups.issue(form, warps, left, pick(rows[b], chosen), pick(rows[adds], chosen))
 
     return action(general)
 
@@ -62,7 +62,7 @@ def _immediate(d: Decoding, name: str, default: int) -> int:
     return default if value is None else value - (1 << 32) if value >> 31 == 1 else value
 
 
-def _leaders(window: Window, mask: Mask | None) -> Array:
+def leaders(window: Window, mask: Mask | None) -> Array:
     """The position of the first active lane of each warp that has one."""
     if mask is None:
         return np.arange(0, window.size, WARP)
@@ -72,7 +72,7 @@ def _leaders(window: Window, mask: Mask | None) -> Array:
     return found
 
 
-def _pick(row: Any, chosen: Array) -> Array:
+def pick(row: Any, chosen: Array) -> Array:
     found: Array = row[chosen] if row.ndim else np.full(len(chosen), row)
     return found
 
@@ -86,7 +86,7 @@ def commit(d: Decoding) -> Step:
     """wgmma.commit_group."""
 
     def general(window: Window, mask: Mask | None) -> None:
-        window.batch.warpgroups.commit(window.warps[_leaders(window, mask) // WARP])
+        window.batch.warpgroups.commit(window.warps[leaders(window, mask) // WARP])
 
     return action(general)
 

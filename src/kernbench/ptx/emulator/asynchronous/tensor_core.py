@@ -1,0 +1,247 @@
+"""What the fifth-generation tensor core does to tensor memory: products, copies from shared memory, shifts."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.tensor_memory import TensorMemory
+from kernbench.ptx.emulator.asynchronous.tiles import Operand, Tiles, gather, gather_pieces, tiles_of, unpacked
+from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.numerics.matrix.descriptors import tcgen05_descriptor
+from kernbench.ptx.numerics.matrix.instruction import InstructionDescriptor, Part, instruction_descriptor, parts
+from kernbench.ptx.numerics.matrix.products import values
+from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
+
+_LANE_SHIFT = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """What an mma instruction says by itself."""
+
+    kind: str
+    pair: bool
+    stationary: bool
+    # whether A lies in tensor memory, and is shifted down by a row there
+    from_tensor: bool
+    shifted: bool
+    # elements that share a scale, 0 where there are none
+    block: int
+    site: Site
+
+    def descriptor(self, bits: int) -> InstructionDescriptor:
+        """The instruction descriptor."""
+        return instruction_descriptor(bits, self.kind, "2" if self.pair else "1", self.stationary)
+
+
+@dataclass(eq=False)
+class Products:
+    """Operations of one mma instruction: one entry each for the CTA, addresses and descriptors, and the predicate."""
+
+    form: Form
+    ctas: Array
+    d: Array
+    a: Array
+    b: Array
+    instruction: Array
+    adds: Array
+    # exponent by which D is scaled down, lanes that are left alone, addresses of the scales of A and B
+    shift: int = 0
+    lanes: Array | None = None
+    scales: tuple[Array, Array] | None = None
+
+    def alike(self) -> list["Products"]:
+        """The operations sorted by what they have in common: addresses in tensor memory, instruction, predicate."""
+        keys = [self.d, self.instruction, self.adds, *([self.a] if self.form.from_tensor else []), *(self.scales or ())]
+        if all((key == key[0]).all() for key in keys):
+            return [self]
+        stacked = np.stack([key.astype(np.uint64) for key in keys], axis=1)
+        _, inverse = np.unique(stacked, axis=0, return_inverse=True)
+        return [self.part(np.flatnonzero(inverse.reshape(-1) == n)) for n in range(int(inverse.max()) + 1)]
+
+    def part(self, chosen: Array) -> "Products":
+        """Some of the operations."""
+        parts_ = (self.ctas, self.d, self.a, self.b, self.instruction, self.adds)
+        lanes = None if self.lanes is None else self.lanes[chosen]
+        scales = None if self.scales is None else (self.scales[0][chosen], self.scales[1][chosen])
+        return Products(self.form, *(part[chosen] for part in parts_), self.shift, lanes, scales)
+
+    @property
+    def described(self) -> InstructionDescriptor:
+        """The instruction descriptor of the first."""
+        return self.form.descriptor(int(self.instruction[0]))
+
+    @property
+    def homes(self) -> Array:
+        """The CTAs each operation works on: [operations, 1 or 2]."""
+        if not self.form.pair:
+            return self.ctas[:, None]
+        first = self.ctas - self.ctas % 2
+        return np.stack([first, first + 1], axis=1)
+
+    def operand(self, which: str) -> Operand:
+        """The tile that each CTA holds of A or B."""
+        said = self.described
+        rows, side = (said.m, 0) if which == "a" else (said.n, 1)
+        return Operand(rows // self.homes.shape[1], said.k, said.kinds[1 + side], said.transposed[side])
+
+    def tiles(self, which: str) -> list[Tiles]:
+        """The tiles of A or B in shared memory, for all CTAs of all operations."""
+        found = self.a if which == "a" else self.b
+        return tiles_of(np.repeat(found, self.homes.shape[1]), self.operand(which), tcgen05_descriptor)
+
+    def parts(self) -> tuple[Part, ...]:
+        """Where D lies."""
+        said = self.described
+        return parts(said.m, said.n, self.form.pair, self.form.stationary, int(self.d[0]) >> _LANE_SHIFT)
+
+
+class TensorCore:
+    """Performs operations on the tensor memory of a batch."""
+
+    def __init__(self, batch: Any, memory: TensorMemory):
+        self._batch = batch
+        self._memory = memory
+
+    def multiply(self, operations: Products) -> None:
+        """D = A B, or A B + D; operations that are alike in one product."""
+        for group in operations.alike():
+            if not group.described.problem:
+                self._multiply(group)
+
+    def _multiply(self, one: Products) -> None:
+        said, homes = one.described, one.homes
+        ctas = homes.reshape(-1)
+        right = gather(self._batch, ctas, one.tiles("b"), one.operand("b"))
+        right = right.reshape(len(homes), said.n, said.k)
+        if one.scales is not None:
+            right = right * self._scales(one, homes[:, 0], one.scales[1], said.n, said.scale_bytes[1])
+        if homes.shape[1] == 2:
+            right = np.repeat(right, 2, axis=0)
+        kept = None
+        if not one.form.from_tensor:
+            kept = gather(self._batch, ctas, one.tiles("a"), one.operand("a"))
+        for part in one.parts():
+            left = self._left(one, ctas, part) if kept is None else kept
+            if one.scales is not None:
+                left = left * self._row_scales(one, homes)
+            sums = product(left, right[:, slice(*part.columns)])
+            if said.negated:
+                np.negative(sums, out=sums)
+            self._accumulate(one, ctas, part, sums)
+
+    def _left(self, one: Products, ctas: Array, part: Part) -> Array:
+        """A from tensor memory: [ctas, rows, k]."""
+        said = one.described
+        kind = said.kinds[1]
+        width = {"f16": 2, "bf16": 2, "tf32": 4}.get(kind, 1)
+        words = said.k * width // 4 if kind != "b4" else said.k // 8
+        found = np.ascontiguousarray(self._memory.read(ctas, part, int(one.a[0]) & 0xFFFF, words))
+        if one.form.shifted:
+            found[:, 1:] = found[:, :-1].copy()
+        if kind == "b4":
+            octets = found.view(np.uint8)
+            pairs = np.stack([octets & np.uint8(15), octets >> np.uint8(4)], axis=-1)
+            return float32_of(pairs.reshape(*octets.shape[:2], -1), "e2m1")
+        return float32_of(found.view(f"uint{8 * width}"), kind)
+
+    def _row_scales(self, one: Products, homes: Array) -> Array:
+        assert one.scales is not None
+        said = one.described
+        rows = said.m // homes.shape[1]
+        return self._scales(one, homes.reshape(-1), one.scales[0], rows, said.scale_bytes[0])
+
+    def _scales(self, one: Products, ctas: Array, addresses: Array, rows: int, byte: int) -> Array:
+        """Scales of each row and element of K: row r in lane r % 32 and column r / 32, one byte a block."""
+        said, block = one.described, one.form.block
+        column, count = int(addresses[0]) & 0xFFFF, -(-rows // 32)
+        words = self._memory.words[self._memory.chosen(ctas), 0, :, column : column + count]
+        octets = (
+            np.ascontiguousarray(words.transpose(0, 2, 1)).view(np.uint8).reshape(len(ctas), 32 * count, 4)[:, :rows]
+        )
+        found = scale_values(octets[:, :, byte : byte + said.k // block], said.scale_format)
+        return np.repeat(found, block, axis=2)
+
+    def _accumulate(self, one: Products, ctas: Array, part: Part, sums: Array) -> None:
+        said, memory = one.described, self._memory
+        column, width = int(one.d[0]) & 0xFFFF, part.columns[1] - part.columns[0]
+        before = memory.read(ctas, part, column, width) if bool(one.adds[0]) else None
+        if before is not None and one.shift:
+            scaled = np.ascontiguousarray(before).view(np.float32) * np.float32(2.0**-one.shift)
+            before = scaled.view(np.uint32)
+        if before is not None:
+            before = np.ascontiguousarray(before)
+        result = accumulate(sums, before, said.kinds[0], said.saturates)
+        lanes = None if one.lanes is None else one.lanes.reshape(len(ctas), -1)
+        memory.write(ctas, part, column, result.astype(np.uint32, copy=False), lanes)
+
+    def copy(self, form: "CopyForm", ctas: Array, addresses: Array, descriptors: Array) -> None:
+        """tcgen05.cp: rows of shared memory to lanes."""
+        for address in np.unique(addresses):
+            chosen = addresses == address
+            homes = ctas[chosen]
+            tiles = form.tiles(descriptors[chosen])
+            data = gather_pieces(self._batch, homes, tiles)
+            if form.unpacks:
+                data = np.ascontiguousarray(unpacked(data, form.unpacks))
+            rows = data.view(np.uint32).reshape(len(homes), form.rows, -1)
+            lanes = form.lanes((int(address) >> _LANE_SHIFT) & 127)
+            for part, first in lanes:
+                self._memory.write(homes, part, int(address) & 0xFFFF, rows[:, first : first + part.rows])
+
+    def shift(self, ctas: Array, addresses: Array) -> None:
+        """tcgen05.shift: each of the rows goes one lane down, eight columns wide; the first stays."""
+        words = self._memory.words.reshape(len(self._memory.words), 128, -1)
+        for cta, address in zip(ctas.tolist(), addresses.tolist(), strict=True):
+            lane, column = (address >> _LANE_SHIFT) & 127, address & 0xFFFF
+            block = words[cta, lane:, column : column + 8]
+            block[1:] = block[:-1].copy()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyForm:
+    """What a copy says: rows and bytes of each in shared memory, and how rows go to lanes."""
+
+    rows: int
+    nbytes: int
+    spread: str
+    # bits of elements that are unpacked to bytes, 0 where bytes stay as they are
+    unpacks: int
+    site: Site
+
+    def tiles(self, descriptors: Array) -> list[Tiles]:
+        """The tiles descriptors name."""
+        return tiles_of(descriptors, Operand(self.rows, self.nbytes, "u8"), tcgen05_descriptor)
+
+    def lanes(self, base: int) -> list[tuple[Part, int]]:
+        """Parts of tensor memory and the first row that each receives."""
+        return _spread(self.spread, base)
+
+
+@cache
+def _spread(spread: str, base: int) -> list[tuple[Part, int]]:
+    none = (0, 0)
+    if spread == "4x256b":
+        lane = base % 32
+        return [(Part((q, q + 1), (lane, lane + 1), none), q) for q in range(4)]
+    order = {
+        "warpx4": ((0, 0), (1, 0), (2, 0), (3, 0)),
+        "warpx2::02_13": ((0, 0), (1, 32), (2, 0), (3, 32)),
+        "warpx2::01_23": ((0, 0), (1, 0), (2, 32), (3, 32)),
+    }
+    if spread in order:
+        return [(Part((q, q + 1), (0, 32), none), first) for q, first in order[spread]]
+    return [(Part((0, 4), (0, 32), none), 0)]
+
+
+def scale_values(bits: Array, kind: str) -> Array:
+    """float32 of scales: powers of two, or unsigned e4m3."""
+    if kind == "ue8m0":
+        exponents = bits.astype(np.int32) - 127
+        found: Array = np.where(bits == 255, np.float32(np.nan), np.ldexp(np.float32(1), exponents))
+        return found.astype(np.float32)
+    result: Array = values(bits & np.uint8(0x7F), "e4m3").astype(np.float32)
+    return result

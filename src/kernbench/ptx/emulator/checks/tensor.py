@@ -1,0 +1,408 @@
+"""Checks of tcgen05: allocations, the lanes and columns that are touched, and the order of accesses to tensor memory.
+
+Order is followed by three counters of each warp: operations it began in the tensor core, and loads and stores it has
+waited for. What a warp knows of the others' counters travels with its clock: through barriers, and through the mbarriers
+of commits. Where a kernel uses tcgen05.fence, knowledge leaves a warp by fence::before_thread_sync and counts for it from
+the next fence::after_thread_sync on; where it has none at all, as compilers write them, synchronisation alone orders.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.shadow import Ranges
+from kernbench.ptx.emulator.asynchronous.tiles import Tiles, ranges_of
+from kernbench.ptx.emulator.checks.descriptors import DescriptorChecks
+from kernbench.ptx.emulator.checks.reporter import thread_name
+from kernbench.ptx.emulator.checks.tensor_cells import (
+    COPY,
+    FREE,
+    LOAD,
+    MULTIPLY,
+    STORE,
+    Cells,
+    Region,
+    Who,
+)
+from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.numerics.matrix.instruction import Part
+from kernbench.result.finding import Other
+
+_COLUMNS = 512
+_FAMILIES = 3
+_TENSOR, _LOADED, _STORED = range(3)
+
+
+class TensorChecks:
+    """The checks of one batch's tensor memory."""
+
+    def __init__(self, batch: Any, memory: Any):
+        self._batch = batch
+        self._memory = memory
+        self._reporter = batch.launch.checks.reporter
+        self._clocks = batch.checks.clocks
+        self._descriptors = DescriptorChecks(batch)
+        self._cells = Cells(batch.ctas)
+        warps = batch.warps_per_cta
+        # how often each warp has begun an operation, loaded and stored; what of it is done; what was committed
+        self._begun: Array = np.zeros((_FAMILIES, batch.warps), np.int64)
+        self._done: Array = np.zeros((_FAMILIES, batch.warps), np.int64)
+        self._committed: Array = np.zeros(batch.warps, np.int64)
+        self._first_lane: Array = np.zeros(batch.warps, np.int64)
+        self._first_site: dict[int, Site] = {}
+        self._loads: dict[int, Array] = {}
+        self._first = batch.launch.actors.tensor(0)
+        self._fences = any(site.text.find("tcgen05.fence") >= 0 for site in batch.program.sites)
+        # knowledge of the three counters of all warps, as of the last fence
+        self._known: Array = np.zeros((batch.ctas, warps, _FAMILIES * warps), np.int64)
+
+    def _place(self, warps: Array) -> tuple[Array, Array]:
+        return warps % self._batch.ctas, warps // self._batch.ctas
+
+    def allocates(self, warp: int, columns: int, site: Site) -> bool:
+        """A warp asks for columns; whether that is a legal request."""
+        who = thread_name(self._batch, warp * WARP)
+        if self._memory.relinquished[warp % self._batch.ctas]:
+            message = f"the warp of {who} allocates after its block gave up the right to by relinquish_alloc_permit"
+            self._tell(site, message, "allocate everything before tcgen05.relinquish_alloc_permit", "relinquished")
+        legal = 32 <= columns <= _COLUMNS and columns & (columns - 1) == 0
+        if not legal:
+            message = f"the warp of {who} asks for {columns} columns; they come in powers of two from 32 to 512"
+            self._tell(site, message, "round the number of columns up to a power of two, 32 at least", "columns")
+        return legal
+
+    def frees(self, warp: int, address: int, columns: int, site: Site) -> None:
+        """A warp gives columns back."""
+        cta, first = warp % self._batch.ctas, address & 0xFFFF
+        who = thread_name(self._batch, warp * WARP)
+        found = self._memory.allocations[cta].get(int(self._memory.owner[cta, first % _COLUMNS]))
+        if found is None:
+            message = f"the warp of {who} frees columns {first} to {first + columns}, which are not allocated"
+            self._tell(site, message, "free each allocation once, with the address that alloc gave", "double")
+        elif found[:2] != (first, columns):
+            message = (
+                f"the warp of {who} frees {columns} columns from {first} on; line {found[2].line} allocated {found[1]} "
+                f"from {found[0]} on"
+            )
+            self._tell(site, message, "free with the address and the number of columns of the allocation", "other")
+        else:
+            self._enter(np.array([warp]), _all(first, columns), True, FREE, site)
+
+    def _tell(self, site: Site, message: str, hint: str, about: Any, count: int = 1) -> None:
+        self._reporter.add("tensor-memory", site, message, hint, count, about=about)
+
+    def multiplies(self, operations: Any, lanes: Array) -> None:
+        """Lanes begin products."""
+        site = operations.form.site
+        self._begin(lanes, site)
+        for group, chosen in _groups(operations, lanes):
+            said = group.described
+            if said.problem:
+                who = thread_name(self._batch, int(chosen[0]))
+                hint = "compare it with the ISA's table of the instruction descriptor"
+                message = (
+                    f"the instruction descriptor {int(group.instruction[0]):#010x} that {who} gives: {said.problem}"
+                )
+                self._reporter.add("descriptor", site, message, hint, about="instruction")
+                continue
+            self._shared(group, chosen, site)
+            self._tensor(group, chosen, site)
+
+    def _begin(self, lanes: Array, site: Site) -> None:
+        warps = lanes // WARP
+        self._begun[_TENSOR, warps] += 1
+        self._first_lane[warps] = lanes
+        for warp in warps.tolist():
+            self._first_site[warp] = site
+
+    def _shared(self, group: Any, lanes: Array, site: Site) -> None:
+        """The tiles in shared memory; of two CTAs those of the one that began it."""
+        for which in ("A", "B"):
+            if which == "A" and group.form.from_tensor:
+                continue
+            tiles = group.tiles(which.lower())
+            homes = group.homes
+            self._descriptors.check(which, tiles, homes.reshape(-1), np.repeat(lanes, homes.shape[1]), site)
+            self._reads(_local(tiles, group), group.ctas, lanes, site)
+
+    def _reads(self, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
+        warps = lanes // WARP
+        ranges = Ranges(*ranges_of(ctas, tiles, self._batch.shared_stride))
+        columns = self._first + warps // self._batch.ctas
+        shadow = self._batch.checks.asynchronous.shadow
+        shadow.enter("shared", False, ranges, lanes, columns, self._begun[_TENSOR, warps], site)
+
+    def _tensor(self, group: Any, lanes: Array, site: Site) -> None:
+        said, warps = group.described, lanes // WARP
+        column, lane = int(group.d[0]) & 0xFFFF, int(group.d[0]) >> 16
+        regions = [Region(part, column, column + part.columns[1] - part.columns[0]) for part in group.parts()]
+        self._aligned(lane, group, lanes, site)
+        for region in regions:
+            if self._allocated(warps, region, "D", site):
+                self._enter(warps, region, True, MULTIPLY, site)
+                if bool(group.adds[0]) and group.lanes is None:
+                    self._filled(warps, region, "the accumulator", site)
+        if group.form.from_tensor:
+            width = said.k * {"f16": 16, "bf16": 16, "tf32": 32, "b4": 4}.get(said.kinds[1], 8) // 32
+            start = int(group.a[0]) & 0xFFFF
+            for part in group.parts():
+                region = Region(part, start, start + width)
+                if self._allocated(warps, region, "A", site):
+                    self._enter(warps, region, False, MULTIPLY, site)
+
+    def _aligned(self, lane: int, group: Any, lanes: Array, site: Site) -> None:
+        """Lane 0 of the address; 16 as well where half of the lanes are used."""
+        half = group.described.m == 64 and not group.form.stationary
+        if lane and not (half and lane == 16):
+            who = thread_name(self._batch, int(lanes[0]))
+            message = f"the address of D that {who} gives has lane {lane}; with M = {group.described.m} it is 0"
+            self._tell(site, message + (" or 16" if half else ""), "D begins at the lane of the allocation", "lane")
+
+    def _allocated(self, warps: Array, region: Region, what: str, site: Site) -> bool:
+        """Whether all columns belong to one allocation."""
+        ctas = warps % self._batch.ctas
+        last = min(region.last, _COLUMNS)
+        owners = self._memory.owner[ctas, min(region.first, _COLUMNS - 1) : last]
+        bad = (region.last > _COLUMNS) | (owners == 0).any(axis=1) | (owners != owners[:, :1]).any(axis=1)
+        if not bad.any():
+            return True
+        warp = int(warps[int(np.argmax(bad))])
+        held = self._memory.allocations[warp % self._batch.ctas].values()
+        here = ", ".join(f"{first} to {first + count}" for first, count, _ in held) or "none"
+        message = (
+            f"{what} of {thread_name(self._batch, warp * WARP)} reaches columns {region.first} to {region.last} of tensor "
+            f"memory; allocated: {here}"
+        )
+        self._tell(site, message, "stay inside one allocation; add column offsets to the address alloc gave", what)
+        return False
+
+    def _filled(self, warps: Array, region: Region, what: str, site: Site) -> None:
+        """What is read was written, by an operation that has begun at least."""
+        empty = self._cells.never_written(warps % self._batch.ctas, region)
+        if empty >= 0:
+            who = thread_name(self._batch, int(warps[empty]) * WARP)
+            message = f"{what} that {who} reads, columns {region.first} to {region.last}, was not written"
+            hint = "clear the predicate that adds D in the first product, or store to tensor memory first"
+            self._reporter.add("uninitialised-read", site, message, hint, about=what)
+
+    def copies(self, form: Any, ctas: Array, lanes: Array, addresses: Array, descriptors: Array) -> None:
+        """Lanes begin copies from shared memory."""
+        self._begin(lanes, form.site)
+        tiles = form.tiles(descriptors)
+        own = (lanes // WARP) % self._batch.ctas
+        self._descriptors.check("the source", tiles, own, lanes, form.site)
+        self._reads(tiles, own, lanes, form.site)
+        columns = form.nbytes * (8 // form.unpacks if form.unpacks else 1) // 4 if form.unpacks else form.nbytes // 4
+        for address in np.unique(addresses).tolist():
+            warps = lanes[addresses == address] // WARP
+            first = address & 0xFFFF
+            for part, _ in form.lanes(address >> 16 & 127):
+                region = Region(part, first, first + columns)
+                if self._allocated(warps, region, "the target", form.site):
+                    self._enter(warps, region, True, COPY, form.site, count=False)
+
+    def shifts(self, ctas: Array, lanes: Array, addresses: Array, site: Site) -> None:
+        """Lanes begin shifts."""
+        self._begin(lanes, site)
+        for address in np.unique(addresses).tolist():
+            warps = lanes[addresses == address] // WARP
+            region = _all(address & 0xFFFF, 8)
+            if address >> 16 & 31:
+                message = f"the address of {thread_name(self._batch, int(lanes[0]))} has lane {address >> 16}"
+                self._tell(site, message, "the lane of a shift is a multiple of 32", "lane")
+            if self._allocated(warps, region, "the matrix", site):
+                self._enter(warps, region, True, COPY, site)
+
+    def commits(self, lanes: Array) -> Array:
+        """Lanes commit: how many operations each warp had begun."""
+        warps = lanes // WARP
+        self._committed[warps] = self._begun[_TENSOR, warps]
+        if self._fences:
+            self._publish(warps)
+        begun: Array = self._begun[_TENSOR, warps].copy()
+        return begun
+
+    def committed(self, slots: Array, lanes: Array, begun: Array) -> None:
+        """What was begun before a commit is done, and whoever waits for the barriers knows."""
+        warps = lanes // WARP
+        barriers = self._batch.mbarriers
+        local = barriers.homes[slots] == warps % self._batch.ctas
+        columns = self._first + warps // self._batch.ctas
+        barriers.learn(slots[local], columns[local], begun[local])
+        # a commit also says before_thread_sync: what the thread itself had seen
+        ctas, inside = self._place(warps[local])
+        for family in (_LOADED, _STORED):
+            more = self._first + family * self._batch.warps_per_cta + inside
+            barriers.learn(slots[local], more, self._clocks.clocks[ctas, inside, more])
+
+    def loads(self, access: Any, warps: Array, addresses: Array) -> None:
+        """Warps load from tensor memory."""
+        self._moves(access, warps, addresses, False)
+
+    def stores(self, access: Any, warps: Array, addresses: Array) -> None:
+        """Warps store to tensor memory."""
+        self._moves(access, warps, addresses, True)
+
+    def _moves(self, access: Any, warps: Array, addresses: Array, writes: bool) -> None:
+        family = _STORED if writes else _LOADED
+        self._begun[family, warps] += 1
+        if not writes:
+            self._load_numbers(access)[warps] = self._begun[family, warps]
+        quarters = warps // self._batch.ctas % 4
+        lanes = addresses >> 16
+        wrong = (lanes // 32 != quarters) | (lanes % 32 + access.lanes > 32)
+        if wrong.any():
+            self._foreign(access, int(warps[np.argmax(wrong)]), int(lanes[np.argmax(wrong)]), int(wrong.sum()))
+        keys = quarters.astype(np.int64) << 32 | addresses.astype(np.int64)
+        for key in np.unique(keys[~wrong]).tolist():
+            chosen = warps[(keys == key) & ~wrong]
+            part = Part((key >> 32, (key >> 32) + 1), (key >> 16 & 31, (key >> 16 & 31) + access.lanes), (0, 0))
+            for first, last in access.spans:
+                region = Region(part, (key & 0xFFFF) + first, (key & 0xFFFF) + last)
+                if not self._allocated(chosen, region, "the access", access.site):
+                    continue
+                if not writes:
+                    self._filled(chosen, region, "tensor memory", access.site)
+                self._enter(chosen, region, writes, STORE if writes else LOAD, access.site)
+
+    def _load_numbers(self, access: Any) -> Array:
+        """For each warp the number of its last load by an instruction."""
+        found = self._loads.get(access.site.number)
+        if found is None:
+            found = self._loads[access.site.number] = np.zeros(self._batch.warps, np.int64)
+        return found
+
+    def _foreign(self, access: Any, warp: int, lane: int, count: int) -> None:
+        inside = warp // self._batch.ctas
+        allowed = 32 * (inside % 4)
+        message = (
+            f"warp {inside} of {self._batch.checks.block_name(warp % self._batch.ctas)} touches lanes {lane} to "
+            f"{lane + access.lanes - 1} of tensor memory; it may touch {allowed} to {allowed + 31} only"
+        )
+        hint = "warp w of a warpgroup reaches lanes 32 * (w % 4) to 32 * (w % 4) + 31: put that into the address's upper half"
+        self._tell(access.site, message, hint, "lanes", count)
+
+    def waited(self, warps: Array, loads: bool) -> None:
+        """wait::ld or wait::st."""
+        family = _LOADED if loads else _STORED
+        self._done[family, warps] = self._begun[family, warps]
+        if not self._fences:
+            self._publish(warps)
+
+    def used(self, access: Any, warps: Array) -> None:
+        """Registers of a load are used, so it is done, and so are those before it."""
+        self._done[_LOADED, warps] = np.maximum(self._done[_LOADED, warps], self._load_numbers(access)[warps])
+        if not self._fences:
+            self._publish(warps)
+
+    def _publish(self, warps: Array) -> None:
+        """Others may learn of what the warps have waited for."""
+        ctas, inside = self._place(warps)
+        for family in (_LOADED, _STORED):
+            columns = self._first + family * self._batch.warps_per_cta + inside
+            self._clocks.clocks[ctas, inside, columns] = self._done[family, warps]
+
+    def fenced(self, warps: Array, before: bool) -> None:
+        """fence::before_thread_sync or fence::after_thread_sync."""
+        if before:
+            self._publish(warps)
+            return
+        ctas, inside = self._place(warps)
+        width = _FAMILIES * self._batch.warps_per_cta
+        self._known[ctas, inside] = self._clocks.clocks[ctas, inside, self._first : self._first + width]
+
+    def _knowledge(self, warps: Array, frees: bool) -> Array:
+        """For each warp what it knows of the counters of all: [warps, families, warps of the CTA]; its own are sure."""
+        ctas, inside = self._place(warps)
+        count = self._batch.warps_per_cta
+        known = self._clocks.clocks[ctas, inside, self._first : self._first + _FAMILIES * count].astype(np.int64)
+        if self._fences and not frees:
+            known = self._known[ctas, inside]
+        known = known.reshape(len(warps), _FAMILIES, count)
+        done = self._done.reshape(_FAMILIES, count, -1)
+        rows = np.arange(len(warps))
+        for family in (_LOADED, _STORED):
+            if frees:
+                known[:, family] = done[family][:, ctas].T
+            known[rows, family, inside] = self._done[family, warps]
+        return known
+
+    def _enter(self, warps: Array, region: Region, writes: bool, what: int, site: Site) -> None:
+        ctas, inside = self._place(warps)
+        number = self._begun[{LOAD: _LOADED, STORE: _STORED}.get(what, _TENSOR), warps]
+        clocks = self._clocks.clocks[ctas, inside, : self._batch.warps_per_cta].astype(np.int64)
+        own = clocks[np.arange(len(warps)), inside]
+        who = Who(ctas, inside, number, own, self._knowledge(warps, what == FREE), clocks)
+        found = self._cells.enter(region, writes, what, site.number, who)
+        if found is not None and not self._clocks.exhausted:
+            self._race(found, warps, writes, what, site)
+
+    def _race(self, found: Any, warps: Array, writes: bool, what: int, site: Site) -> None:
+        sites = self._reporter.program.sites
+        other = sites[found.site] if found.site < len(sites) else site
+        warp = int(warps[found.operation])
+        verb = "frees" if what == FREE else "writes" if writes else "reads"
+        them = f"warp {found.warp} of {self._batch.checks.block_name(warp % self._batch.ctas)}"
+        message = (
+            f"{thread_name(self._batch, warp * WARP)} {verb} column {found.column} of tensor memory; {them} began "
+            f"line {other.line} (`{other.text}`) there, and nothing says that it is done"
+        )
+        others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
+        self._reporter.add("race", site, message, _HINTS[found.what], found.count, others, about=other.number)
+
+    def ended(self) -> None:
+        """All threads have ended: no tensor memory may be left, and no operation without a commit."""
+        for cta, allocations in enumerate(self._memory.allocations):
+            for first, columns, site in allocations.values():
+                message = (
+                    f"{self._batch.checks.block_name(cta)} ends without freeing columns {first} to {first + columns}"
+                )
+                self._tell(
+                    site, message, "run tcgen05.dealloc with the same number of columns before the block ends", "leak"
+                )
+        for warp in np.flatnonzero(self._begun[_TENSOR] > self._committed).tolist():
+            site = self._first_site[warp]
+            message = (
+                f"{thread_name(self._batch, int(self._first_lane[warp]))} ends after operations that no tcgen05.commit "
+                "follows: nothing can tell when they are done"
+            )
+            hint = "commit to an mbarrier after the last operation, and wait for it before the results are used"
+            self._reporter.add("in-flight", site, message, hint, about="commit")
+
+
+def _all(first: int, columns: int) -> Region:
+    return Region(Part((0, 4), (0, 32), (0, 0)), first, first + columns)
+
+
+def _groups(operations: Any, lanes: Array) -> list[tuple[Any, Array]]:
+    """Operations that are alike, with their lanes."""
+    groups = operations.alike()
+    if len(groups) == 1:
+        return [(groups[0], lanes)]
+    place = {int(cta): lane for cta, lane in zip(operations.ctas, lanes, strict=True)}
+    return [(group, np.array([place[int(cta)] for cta in group.ctas])) for group in groups]
+
+
+def _local(tiles: list[Tiles], group: Any) -> list[Tiles]:
+    """The tiles of the CTAs that began the operations."""
+    width = group.homes.shape[1]
+    if width == 1:
+        return tiles
+    found = []
+    for one in tiles:
+        operation, side = one.positions // width, one.positions % width
+        mine = group.homes[operation, side] == group.ctas[operation]
+        if mine.any():
+            found.append(Tiles(operation[mine], one.descriptor, one.base, one.map))
+    return found
+
+
+_HINTS = {
+    LOAD: "run tcgen05.wait::ld after the load, before the barrier that lets others write there",
+    STORE: "run tcgen05.wait::st after the store, then synchronise (fence::before_thread_sync, barrier, "
+    "fence::after_thread_sync)",
+    MULTIPLY: "let tcgen05.commit arrive on an mbarrier, wait for that phase, then fence::after_thread_sync",
+    COPY: "let tcgen05.commit arrive on an mbarrier, wait for that phase, then fence::after_thread_sync",
+}

@@ -1,0 +1,159 @@
+"""Shadow cells of tensor memory: who last wrote and read each column of each sixteen lanes.
+
+A cell is one 64-bit word: what was done (3 bits), the warp in its CTA (5), the number of the operation among the warp's of
+its kind (24), the warp's clock (20), the site (12). Each place has three: the last write, load, and read by the tensor
+core.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.compiled import kernel
+from kernbench.ptx.numerics.matrix.instruction import Part
+
+STORE, LOAD, MULTIPLY, COPY, FREE = 1, 2, 3, 4, 5
+_GROUPS, _COLUMNS = 8, 512
+_WARP, _NUMBER, _CLOCK, _SITE = 3, 8, 32, 52
+_NUMBERS, _CLOCKS, _SITES = (1 << 24) - 1, (1 << 20) - 1, (1 << 12) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Lanes of a part, columns `first` to `last` (exclusive)."""
+
+    part: Part
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Who:
+    """Those who access: CTA, warp in it, number and clock of each, and what each knows of counters and clocks."""
+
+    ctas: Array
+    warps: Array
+    numbers: Array
+    clocks: Array
+    known: Array
+    known_clocks: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An access that nothing orders: how often, whose operation first, at which column, and the other's cell."""
+
+    count: int
+    operation: int
+    column: int
+    what: int
+    warp: int
+    site: int
+
+
+class Cells:
+    """The cells of one batch."""
+
+    def __init__(self, ctas: int):
+        self._cells: Array = np.zeros((ctas, _GROUPS, _COLUMNS, 3), np.uint64)
+        self._report: Array = np.zeros(4, np.int64)
+
+    def _lanes(self, part: Part) -> Array:
+        """The groups of sixteen lanes of a part."""
+        inside = range(part.lanes[0] // 16, -(-part.lanes[1] // 16))
+        return np.array([2 * quarter + half for quarter in range(*part.quarters) for half in inside])
+
+    def enter(self, region: Region, writes: bool, what: int, site: int, who: Who) -> Found | None:
+        """Enter accesses to a region, and tell what is not ordered before them."""
+        mine = (
+            np.int64(what)
+            | who.warps << _WARP
+            | (who.numbers & _NUMBERS) << _NUMBER
+            | (who.clocks & _CLOCKS) << _CLOCK
+            | np.int64(min(site, _SITES)) << _SITE
+        )
+        self._report[...] = 0
+        note(
+            self._cells, who.ctas, self._lanes(region.part), region.first, min(region.last, _COLUMNS), writes, what,
+            mine, who.warps, who.known, who.known_clocks, self._report,
+        )  # fmt: skip
+        count, operation, column, cell = self._report.tolist()
+        if not count:
+            return None
+        cell &= (1 << 64) - 1
+        return Found(count, operation, column, cell & 7, cell >> _WARP & 31, cell >> _SITE)
+
+    def never_written(self, ctas: Array, region: Region) -> int:
+        """The first of `ctas` with a place of the region that nothing has begun to write, -1 if there is none."""
+        return int(empty(self._cells, ctas, self._lanes(region.part), region.first, min(region.last, _COLUMNS)))
+
+
+@kernel
+def empty(cells: Any, ctas: Any, groups: Any, first: Any, last: Any) -> Any:
+    """The first position whose cells have no write."""
+    for i in range(ctas.size):
+        for group in groups:
+            for column in range(first, last):
+                if cells[ctas[i], group, column, 0] == 0:
+                    return i
+    return -1
+
+
+@kernel
+def _ordered(cell: Any, what: Any, reads: Any, warp: Any, known: Any, clocks: Any) -> Any:
+    """Whether the access of a cell is done before, or in the order of the tensor core."""
+    other = cell & 7
+    their = (cell >> _WARP) & 31
+    number = (cell >> _NUMBER) & _NUMBERS
+    before = their == warp or ((cell >> _CLOCK) & _CLOCKS) <= clocks[their]
+    if other == LOAD or other == STORE:
+        return number <= known[1 if other == LOAD else 2, their] and (what != FREE or before)
+    if number <= known[0, their]:
+        return True
+    if what != MULTIPLY and what != COPY:
+        return False
+    # operations of the tensor core follow each other, but a product does not wait for its A from another product
+    if reads and other == MULTIPLY:
+        return False
+    return before
+
+
+@kernel
+def note(
+    cells: Any,
+    ctas: Any,
+    groups: Any,
+    first: Any,
+    last: Any,
+    writes: Any,
+    what: Any,
+    mine: Any,
+    warps: Any,
+    known: Any,
+    known_clocks: Any,
+    report: Any,
+) -> None:
+    """Enter accesses, and count those that are not ordered after what is there."""
+    for i in range(ctas.size):
+        for group in groups:
+            for column in range(first, last):
+                here = cells[ctas[i], group, column]
+                for which in range(3 if writes else 1):
+                    cell = np.int64(here[which])
+                    if cell == 0 or _ordered(cell, what, not writes, warps[i], known[i], known_clocks[i]):
+                        continue
+                    if report[0] == 0:
+                        report[1] = i
+                        report[2] = column
+                        report[3] = cell
+                    report[0] += 1
+                if writes:
+                    here[0] = np.uint64(0 if what == FREE else mine[i])
+                    here[1] = np.uint64(0)
+                    here[2] = np.uint64(0)
+                elif what == LOAD:
+                    here[1] = np.uint64(mine[i])
+                else:
+                    here[2] = np.uint64(mine[i])

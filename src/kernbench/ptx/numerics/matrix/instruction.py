@@ -1,0 +1,115 @@
+"""Instruction descriptors of tcgen05.mma, and where its rows and columns lie in tensor memory."""
+
+from dataclasses import dataclass
+from functools import cache
+
+_HALF = {0: "f16", 1: "bf16"}
+_NARROW = {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}
+# kind -> formats of A and B, depth in elements
+_KINDS: dict[str, tuple[dict[int, str], int]] = {
+    "kind::f16": (_HALF, 16),
+    "kind::tf32": ({2: "tf32"}, 8),
+    "kind::f8f6f4": (_NARROW, 32),
+    "kind::i8": ({0: "u8", 1: "s8"}, 32),
+    "kind::mxf8f6f4": (_NARROW, 32),
+    "kind::mxf4": ({1: "b4"}, 64),
+    "kind::mxf4nvf4": ({1: "b4"}, 64),
+}
+_RESULTS = {0: "f16", 1: "f32", 2: "s32"}
+_ROWS = {("1", False): (64, 128), ("1", True): (32, 64, 128), ("2", False): (128, 256)}
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionDescriptor:
+    """What the 32 bits say; `kinds` are the types of D, A and B. `problem` says what has no meaning in it."""
+
+    m: int
+    n: int
+    k: int
+    kinds: tuple[str, str, str]
+    negated: bool
+    transposed: tuple[bool, bool]
+    saturates: bool
+    # of block-scaled kinds: scale format, and which bytes of a word hold the scales of A and B
+    scale_format: str = ""
+    scale_bytes: tuple[int, int] = (0, 0)
+    problem: str = ""
+
+
+@cache
+def instruction_descriptor(bits: int, kind: str, group: str, stationary: bool) -> InstructionDescriptor:
+    """The descriptor of an mma of `kind` by `group` ("1" or "2") CTAs; `stationary` is .ws."""
+    formats, k = _KINDS[kind]
+    a, b = bits >> 7 & 7, bits >> 10 & 7
+    scaled = "mx" in kind
+    d = "f32" if scaled else _RESULTS.get(bits >> 4 & 3, "f32")
+    m, n = (bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3
+    problem = _problem(bits, kind, formats, m, n, group, stationary)
+    return InstructionDescriptor(
+        m,
+        n,
+        k,
+        (d, formats.get(a, next(iter(formats.values()))), formats.get(b, next(iter(formats.values())))),
+        (bits >> 13 ^ bits >> 14) & 1 == 1,
+        (bits >> 15 & 1 == 1, bits >> 16 & 1 == 1),
+        not scaled and bits >> 3 & 1 == 1,
+        ("ue8m0" if bits >> 23 & 1 else "ue4m3") if scaled else "",
+        (bits >> 29 & 3, bits >> 4 & 3) if scaled else (0, 0),
+        problem,
+    )
+
+
+def _problem(bits: int, kind: str, formats: dict[int, str], m: int, n: int, group: str, stationary: bool) -> str:
+    a, b = bits >> 7 & 7, bits >> 10 & 7
+    if bits >> 2 & 1:
+        return "bit 2 says that A is sparse, in an instruction without .sp"
+    for name, code in (("A", a), ("B", b)):
+        if code not in formats:
+            return f"format {code} of {name} is not one of {kind}; known are {sorted(formats)}"
+    rows = _ROWS[group, stationary]
+    if m not in rows:
+        return f"M is {m} (bits 24 to 28); here it is one of {', '.join(map(str, rows))}"
+    step = _column_step(m, group, stationary)
+    if not step <= n <= 256 or n % step:
+        return f"N is {n} (bits 17 to 22); with M = {m} it is a multiple of {step} up to 256"
+    wanted = {"kind::i8": (2,), "kind::f16": (0, 1), "kind::f8f6f4": (0, 1), "kind::tf32": (1,)}.get(kind)
+    if wanted is not None and bits >> 4 & 3 not in wanted:
+        return f"the format of D (bits 4 and 5) is {bits >> 4 & 3}, which {kind} does not have"
+    return ""
+
+
+def _column_step(m: int, group: str, stationary: bool) -> int:
+    """The granularity of N."""
+    if stationary:
+        return 64
+    return 8 if m == 64 and group == "1" else 16
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of D or A in tensor memory: quarters `quarters` of 32 lanes, of each `lanes`; and which columns of D."""
+
+    quarters: tuple[int, int]
+    lanes: tuple[int, int]
+    columns: tuple[int, int]
+
+    @property
+    def rows(self) -> int:
+        """Rows it holds."""
+        return (self.quarters[1] - self.quarters[0]) * (self.lanes[1] - self.lanes[0])
+
+
+@cache
+def parts(m: int, n: int, pair: bool, stationary: bool, base: int) -> tuple[Part, ...]:
+    """Where D lies in one CTA; each part holds all of the CTA's rows, and A lies in the lanes of each part."""
+    if pair:
+        m //= 2
+    if m == 128:
+        return (Part((0, 4), (0, 32), (0, n)),)
+    if m == 64 and not pair and not stationary:
+        return (Part((0, 4), (base % 32, base % 32 + 16), (0, n)),)
+    count = 128 // m
+    width = 4 // count
+    return tuple(
+        Part((i * width, (i + 1) * width), (0, 32), (i * n // count, (i + 1) * n // count)) for i in range(count)
+    )
