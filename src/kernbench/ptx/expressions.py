@@ -230,10 +230,8 @@ class Expressions(Cursor):
     def _address(self) -> Operand:
         self._deeper()
         self.index += 1
-        base: Operand = self.operand()
-        offset = 0
-        if isinstance(base, Offset):
-            base, offset = base.base, base.offset
+        first = self.operand()
+        base, offset = (first.base, first.offset) if isinstance(first, Offset) else (first, 0)
         more: list[Operand] = []
         while self.accept(","):
             more.append(self.operand())
