@@ -1,8 +1,9 @@
-"""The golden: slow, obvious float64 references for attention, and the verdict on what a kernel computed."""
+"""The golden: slow, obvious float64 references for attention and the gated delta rule, and the verdict on a kernel."""
 
+from kernbench.golden import gated_delta_rule
 from kernbench.golden.attention import attention
 from kernbench.golden.compare import compare
 from kernbench.golden.merge import Partial, finish, merge, partial
 from kernbench.golden.reference import Reference
 
-__all__ = ["Partial", "Reference", "attention", "compare", "finish", "merge", "partial"]
+__all__ = ["Partial", "Reference", "attention", "compare", "finish", "gated_delta_rule", "merge", "partial"]

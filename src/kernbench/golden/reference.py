@@ -1,6 +1,6 @@
 """What a kernel should have computed, and what its rounding errors are relative to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,11 @@ class Reference:
     def shape(self) -> tuple[int, ...]:
         """Shape of the output."""
         return self.expected.shape
+
+    def rows(self, start: int, stop: int) -> "Reference":
+        """The reference of the indices `start` to `stop` of the first axis alone."""
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("head_size", "operand_digits")}
+        return replace(self, **{name: array[start:stop] for name, array in arrays.items()})
 
     @property
     def reduction(self) -> int:
