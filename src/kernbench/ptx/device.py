@@ -11,6 +11,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.arguments import pack_arguments
 from kernbench.ptx.device_base import DeviceArray, Extent, host_array, launch_shape, shape_of
 from kernbench.ptx.emulator.analysis import analyse
+from kernbench.ptx.emulator.asynchronous import tensor_maps
 from kernbench.ptx.emulator.checks import CHECKED, Checks
 from kernbench.ptx.emulator.decode import decode
 from kernbench.ptx.emulator.launch import Launch
@@ -67,7 +68,7 @@ class EmulatedDevice:
         self._parameters = self._arena.allocate(_PARAMETER_BYTES, "kernel parameters", "param")
         # what each allocation was made as, to give outputs their shape
         self._arrays: dict[int, EmulatedArray] = {}
-        self._programs: dict[int, tuple[Kernel, Program]] = {}
+        self._programs: dict[tuple[int, bool], tuple[Kernel, Program]] = {}
         self._modules: dict[int, tuple[Any, LoadedModule]] = {}
         self._launches = 0
 
@@ -114,7 +115,7 @@ class EmulatedDevice:
 
     def encode(self, description: TensorMapDescription) -> TensorMap:
         """The 128 bytes a kernel receives; their layout is the emulator's own."""
-        raise MisuseError("tensor maps cannot be used on the emulator yet")
+        return TensorMap(description, tensor_maps.encode(description))
 
     def read(self, allocation: Allocation) -> Array:
         """A copy of an allocation's bytes."""
@@ -140,26 +141,26 @@ class EmulatedDevice:
     ) -> Run:
         """Run `kernel` on every block of `grid` and wait for it.
 
-        `schedule` is "canonical", "reversed" or a seed: one legal order of many. `budget.steps` counts instructions
-        as they are run for all lanes together.
+        `schedule` is "canonical", "eager" (asynchronous operations complete as soon as they begin, not as late as they
+        may), "reversed" or a seed: one legal order of many. `budget.steps` counts instructions as they are run for all
+        lanes together.
         """
         kernel = _kernel_of(kernel)
         blocks, threads, clusters = launch_shape(grid, block, cluster, kernel)
-        if clusters != (1, 1, 1):
-            raise MisuseError(f"cluster {clusters}: the emulator runs clusters of one block only")
-        program = self._program(kernel)
+        program = self._program(kernel, clusters != (1, 1, 1))
         self._check_fit(kernel, program, shared_bytes)
         given = [self._usable(arg) for arg in args]
         parameters = _parameter_block(kernel, pack_arguments(kernel.params, given))
         names = _names(kernel, given)
-        return self._launch(kernel, program, blocks, threads, parameters, shared_bytes, names, checks, schedule, budget)
+        return self._launch(
+            kernel, program, (blocks, threads, clusters), parameters, shared_bytes, names, checks, schedule, budget
+        )
 
     def _launch(
         self,
         kernel: Kernel,
         program: Program,
-        grid: Extent,
-        block: Extent,
+        shape: tuple[Extent, Extent, Extent],
         parameters: bytes,
         shared_bytes: int,
         names: dict[int, str],
@@ -167,7 +168,7 @@ class EmulatedDevice:
         schedule: Any,
         budget: Budget | None,
     ) -> Run:
-        arena = self._arena
+        arena, (grid, block, cluster) = self._arena, shape
         self._launches += 1
         loaded = self._loaded(kernel)
         self._pass(parameters)
@@ -187,6 +188,7 @@ class EmulatedDevice:
             schedule_of(schedule),
             budget or BUDGET,
             self._launches,
+            cluster,
         )
         status = launch.run()
         outputs = self._outputs(names)
@@ -205,13 +207,13 @@ class EmulatedDevice:
         states[: len(parameters)] = WRITTEN
         states[len(parameters) :] = NOTHING
 
-    def _program(self, kernel: Kernel) -> Program:
-        known = self._programs.get(id(kernel))
+    def _program(self, kernel: Kernel, clustered: bool) -> Program:
+        known = self._programs.get((id(kernel), clustered))
         if known is None:
             self._loaded(kernel)
-            program, bodies = decode(kernel)
+            program, bodies = decode(kernel, clustered)
             analyse(program, bodies)
-            known = self._programs[id(kernel)] = (kernel, program)
+            known = self._programs[id(kernel), clustered] = (kernel, program)
         return known[1]
 
     def _loaded(self, kernel: Kernel) -> LoadedModule:

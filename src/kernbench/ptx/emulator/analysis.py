@@ -1,5 +1,6 @@
 """What can be told of a program before it runs: loops that may wait, registers to watch, memory it may write."""
 
+from kernbench.ptx.emulator.asynchronous.actors import is_asynchronous
 from kernbench.ptx.emulator.dataflow import (
     bits,
     live_at_blocks,
@@ -24,6 +25,9 @@ _STORES = frozenset(("st", "red"))
 def analyse(program: Program, bodies: list[Body]) -> None:
     """Add to the program what its functions tell."""
     program.written_params = written_parameters(bodies)
+    program.asynchronous = any(
+        is_asynchronous(d.resolved.meaning) for body in bodies for decodings in body.decodings for d in decodings
+    )
     for body in bodies:
         _find_wait_loops(program, body)
         _watch_undefined(program, body)
@@ -53,7 +57,8 @@ def _may_wait(inside: list[Decoding]) -> bool:
 
 def _reads_strongly(inside: list[Decoding]) -> bool:
     return any(
-        d.resolved.meaning in ("atom", "call") or (d.resolved.meaning == "ld" and d.mod("sem") in _STRONG)
+        d.resolved.meaning in ("atom", "call", "mbarrier.wait")
+        or (d.resolved.meaning == "ld" and d.mod("sem") in _STRONG)
         for d in inside
     )
 

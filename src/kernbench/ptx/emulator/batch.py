@@ -9,6 +9,12 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.agents import Agents
+from kernbench.ptx.emulator.asynchronous.clusters import RANK_SHIFT, places_of
+from kernbench.ptx.emulator.asynchronous.groups import BulkGroups
+from kernbench.ptx.emulator.asynchronous.mbarriers import Mbarriers
+from kernbench.ptx.emulator.asynchronous.tensor_unit import TensorUnit
+from kernbench.ptx.emulator.asynchronous.warpgroups import Warpgroups
 from kernbench.ptx.emulator.copies import Copies
 from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.frames import Frames
@@ -44,11 +50,17 @@ class Batch:
         self.lanes = self.warps * WARP
         self._make_registers()
         self._make_lanes()
+        self.places = places_of(self)
         self.frames = Frames(self, launch.local_bytes)
         shared = self._make_shared()
         self.checks = launch.checks.batch(self) if launch.checks is not None else None
         self.port = Port(self, launch.arena, shared, self.frames.space(), self.checks)
         self.copies = Copies(self)
+        self.agents = Agents(self, launch.schedule.eager)
+        self.mbarriers = Mbarriers(self, launch.actors.count if self.checks is not None else 0)
+        self.groups = BulkGroups(self)
+        self._tensor: TensorUnit | None = None
+        self.warpgroups = Warpgroups(self, launch.schedule.eager)
         self.scheduler = Scheduler(self, launch.program, launch.meter)
         everybody = from_mask(self.alive)
         assert everybody is not None
@@ -105,6 +117,9 @@ class Batch:
         return self._symbol(spec)
 
     def _symbol(self, spec: SymbolSlot) -> Array:
+        if spec.space == "shared":
+            ranks = self.places.ranks(np.arange(self.lanes)).astype(np.uint64)
+            return np.uint64(spec.offset) + (ranks << np.uint64(RANK_SHIFT))
         if spec.space != "frame":
             return np.array(self.launch.symbol(spec.space, spec.name) + spec.offset, spec.dtype)
         return self.frames.cell(spec.name, spec.offset)
@@ -136,6 +151,20 @@ class Batch:
         alive[warps] &= ~active
         self.alive_bits[warps] = _bits(np.ascontiguousarray(alive[warps]).reshape(-1))
         self.alive_count -= lanes.count
+
+    @property
+    def tensor(self) -> TensorUnit:
+        """Tensor memory and what works on it, made when it is first used."""
+        if self._tensor is None:
+            self._tensor = TensorUnit(self)
+        return self._tensor
+
+    def ended(self) -> None:
+        """All threads have ended, and nothing is in flight any more."""
+        if self._tensor is not None:
+            self._tensor.ended()
+        if self.checks is not None:
+            self.checks.asynchronous.ended()
 
     def changes(self) -> int:
         """How often memory has been changed so far in the whole launch."""

@@ -1,13 +1,18 @@
 """Asynchronous copies of threads (cp.async): what is copied arrives in shared memory when its group is waited for."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.agents import Agent
 from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.memory.arena import WRITTEN
 from kernbench.ptx.emulator.program import Site
+
+_WRITTEN = np.uint32(WRITTEN * 0x0101_0101)
 
 
 @dataclass(eq=False)
@@ -20,11 +25,18 @@ class Copy:
     groups: Array
     rows: Array
     site: Site
+    number: int
 
     def part(self, chosen: Mask) -> "Copy":
         """The copies of some lanes."""
         return Copy(
-            self.lanes[chosen], self.addresses[chosen], self.words[:, chosen], self.groups[chosen], self.rows, self.site
+            self.lanes[chosen],
+            self.addresses[chosen],
+            self.words[:, chosen],
+            self.groups[chosen],
+            self.rows,
+            self.site,
+            self.number,
         )
 
 
@@ -36,13 +48,15 @@ class Copies:
         self._pending: list[Copy] = []
         # groups each lane has committed
         self._committed: Array = np.zeros(batch.lanes, np.int64)
+        self._begun = 0
 
     def begin(self, lanes: Array, addresses: Array, rows: Array, site: Site) -> None:
         """Lanes begin to copy the words that lie in their registers `rows` to shared addresses."""
         registers = self._batch.banks["uint32"]
         words = registers[rows[:, None], lanes[None, :]]
         self._batch.port.announce(addresses, lanes, 4 * len(rows), None, site)
-        self._pending.append(Copy(lanes, addresses, words, self._committed[lanes], rows, site))
+        self._begun += 1
+        self._pending.append(Copy(lanes, addresses, words, self._committed[lanes], rows, site, self._begun))
 
     def commit(self, lanes: Array) -> None:
         """Close the lanes' current group."""
@@ -52,14 +66,49 @@ class Copies:
         """Complete all groups of lanes but the last `keep`; everything, committed or not, for None."""
         limit = np.full(self._batch.lanes, -1, np.int64)
         limit[lanes] = np.iinfo(np.int64).max if keep is None else self._committed[lanes] - keep
+        self._finish(lambda copy: copy.groups < limit[copy.lanes], self._complete)
+
+    def _finish(self, chosen: Callable[[Copy], Array], complete: Callable[[Copy], None]) -> None:
         staying = []
         for copy in self._pending:
-            done = copy.groups < limit[copy.lanes]
+            done = chosen(copy)
             if done.any():
-                self._complete(copy if done.all() else copy.part(done))
+                complete(copy if done.all() else copy.part(done))
             if not done.all():
                 staying.append(copy.part(~done) if done.any() else copy)
         self._pending = staying
+
+    def arrive(self, lanes: Array, addresses: Array, counted: bool, site: Site) -> None:
+        """Lanes arrive on mbarriers when their copies so far are done; `counted` arrivals are added to the phase."""
+        barriers, last = self._batch.mbarriers, self._begun
+        slots = barriers.known(addresses, lanes, site)
+        which = np.flatnonzero(slots >= 0)
+        slots, lanes = slots[which], lanes[which]
+        if counted:
+            barriers.raise_pending(slots)
+        barriers.publish(slots, lanes)
+
+        def perform(chosen: Array) -> None:
+            here = np.zeros(self._batch.lanes, bool)
+            here[lanes[chosen]] = True
+            self._finish(lambda copy: here[copy.lanes] & (copy.number <= last), self._land)
+
+        signal = lambda chosen: barriers.signal(slots[chosen], lanes[chosen], site)  # noqa: E731
+        if len(lanes):
+            self._batch.agents.begin(Agent("copy", site, lanes, perform, signal))
+
+    def _land(self, copy: Copy) -> None:
+        """Write words whose order was looked at when the copy began."""
+        shared = self._batch.port.space("shared")
+        ctas, offsets = self._batch.places.find(copy.addresses, copy.lanes)
+        legal = (ctas >= 0) & (offsets + 4 * len(copy.rows) <= shared.size) & (offsets % (4 * len(copy.rows)) == 0)
+        first = (ctas[legal] * self._batch.shared_stride + offsets[legal]) // 4
+        for number, words in enumerate(copy.words[:, legal]):
+            shared.words[4][first + number] = words
+            shared.state[4][first + number] |= _WRITTEN
+        self._batch.port.changes += 1
+        if not legal.all():
+            self._complete(copy.part(~legal))
 
     def _complete(self, copy: Copy) -> None:
         registers = self._batch.banks["uint32"]

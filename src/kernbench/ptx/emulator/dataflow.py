@@ -85,7 +85,21 @@ def _after(decoding: Decoding, undefined: int) -> int:
 
 
 _FRESH = frozenset(
-    ("ld", "atom", "shfl", "vote", "match", "redux", "elect", "call", "bar.red", "mma", "ldmatrix", "wgmma", "tcgen05.ld")
+    (
+        "ld",
+        "atom",
+        "shfl",
+        "vote",
+        "match",
+        "redux",
+        "elect",
+        "call",
+        "bar.red",
+        "mma",
+        "ldmatrix",
+        "wgmma",
+        "tcgen05.ld",
+    )
 )
 
 
@@ -112,7 +126,9 @@ def written_parameters(bodies: list[Body]) -> frozenset[str] | None:
     return frozenset(found)
 
 
-_WRITERS = frozenset(("st", "atom", "red"))
+_WRITERS = frozenset(
+    ("st", "atom", "red", "cp.bulk", "cp.bulk.reduce", "cp.tensor.store", "cp.tensor.reduce", "tensormap.cp_fenceproxy")
+)
 
 
 def _sources(body: Body) -> dict[int, set[str]]:
@@ -141,6 +157,8 @@ def _origin(decoding: Decoding, sources: dict[int, set[str]]) -> set[str]:
     if meaning in _FRESH or (meaning == "pack" and any(r.type.endswith("64") for r in decoding.writes)):
         return {UNKNOWN}
     origin: set[str] = {VARIABLE} if decoding.names_variable else set()
+    if decoding.parameter:
+        origin.add(decoding.parameter)
     for register in decoding.reads:
         origin |= sources.get(register.number, set())
     return origin

@@ -50,18 +50,21 @@ class Body:
         return self.code.entry + self.starts.index(line)
 
 
-def decode(kernel: Kernel) -> tuple[Program, list[Body]]:
-    """The program of a kernel, and its functions for further analysis; raises `PtxError` for what cannot be run."""
-    return _Decoder(kernel).decode()
+def decode(kernel: Kernel, clustered: bool = False) -> tuple[Program, list[Body]]:
+    """The program of a kernel, and its functions for further analysis; raises `PtxError` for what cannot be run.
+
+    `clustered` tells that it is launched with clusters of several CTAs.
+    """
+    return _Decoder(kernel, clustered).decode()
 
 
 class _Decoder:
-    def __init__(self, kernel: Kernel):
+    def __init__(self, kernel: Kernel, clustered: bool):
         self.kernel = kernel
         self.module = kernel.module
         self.table = SlotTable()
         self.shared = SharedLayout()
-        self.linker = Linker(self.table, self.module.variables, self.module.functions)
+        self.linker = Linker(self.table, self.module.variables, self.module.functions, clustered=clustered)
         self.blocks: list[Block] = []
         self.sites: list[Site] = []
         self.files = _source_files(kernel)

@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.actors import Actors
+from kernbench.ptx.emulator.asynchronous.clusters import cluster_order
+from kernbench.ptx.emulator.asynchronous.tensors import TensorMaps
 from kernbench.ptx.emulator.batch import Batch
 from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.machine import Architecture
@@ -42,12 +45,15 @@ class Launch:
         schedule: Any,
         budget: Budget,
         number: int = 0,
+        cluster: Extent = (1, 1, 1),
     ):
         self.program = program
-        self.grid, self.block = grid, block
+        self.grid, self.block, self.cluster = grid, block, cluster
         self.arena, self.machine, self.checks, self.number = arena, machine, checks, number
         self.threads = int(np.prod(block))
         self.warps_per_cta = -(-self.threads // WARP)
+        self.explicit_cluster = cluster != (1, 1, 1)
+        self.actors = Actors(self.warps_per_cta, program.asynchronous)
         self.dynamic_shared = dynamic_shared
         self.shared_bytes = program.static_shared + dynamic_shared
         self.shared_parts = _shared_parts(program, dynamic_shared)
@@ -56,6 +62,7 @@ class Launch:
         self.schedule = schedule
         self.outside: set[str] = set()
         self.unfinished = True
+        self.tensor_maps = TensorMaps(arena)
         self._symbols = symbols
         self._parameters = parameters
         self._parameter_address = parameter_address
@@ -79,13 +86,14 @@ class Launch:
 
     def _groups(self) -> list[Array]:
         """CTA numbers in the order they become resident, a batch at a time."""
-        total = int(np.prod(self.grid))
+        clusters = cluster_order(self.grid, self.cluster)
+        total, size = clusters.shape
         lanes = self.warps_per_cta * WARP
         registers = sum(rows * np.dtype(bank).itemsize for bank, rows in self.program.table.rows.items())
         nbytes = lanes * (registers + 2 * self.local_bytes) + _SHADOW * self.shared_bytes
-        most = max(1, min(_LANES // lanes, _BATCH_BYTES // max(1, nbytes)))
+        most = max(1, min(_LANES // lanes, _BATCH_BYTES // max(1, nbytes)) // size)
         order = self.schedule.cta_order(total)
-        return [order[start : start + most] for start in range(0, total, most)]
+        return [clusters[order[start : start + most]].reshape(-1) for start in range(0, total, most)]
 
     def _run(self, waiting: Sequence[Array], resident: int) -> Status:
         queue = list(reversed(waiting))
@@ -94,7 +102,7 @@ class Launch:
             room = bool(queue) and (not self._live or running + len(queue[-1]) <= resident)
             if room:
                 self._live.append(Batch(self, queue.pop()))
-            elif not self._yielded() and not self._settle():
+            elif not self._yielded() and not self._gave_up() and not self._settle():
                 self._stuck(queue, resident)
                 return Status.DEADLOCKED
             self._advance()
@@ -108,10 +116,25 @@ class Launch:
             for batch in self._live:
                 batch.scheduler.run()
             for batch in [b for b in self._live if not b.alive_count]:
+                batch.agents.drain()
+                batch.ended()
                 self._ended_changes += batch.port.changes
                 self._live.remove(batch)
-            woken = [batch.scheduler.spinning.wake_changed() for batch in self._live]
-            progress = any(woken)
+            progress = self._woken() or self._arrived()
+
+    def _woken(self) -> bool:
+        """Loops look again where memory has changed, and waits where their phase has completed."""
+        woken = [batch.scheduler.spinning.wake_changed() for batch in self._live]
+        waits = [batch.scheduler.waiting.wake() or batch.scheduler.cluster.wake() for batch in self._live]
+        return any([*woken, *waits])
+
+    def _arrived(self) -> bool:
+        """No warp can go on: what is in flight completes, all of it at once."""
+        return any([batch.agents.drain() for batch in self._live])
+
+    def _gave_up(self) -> bool:
+        """Attempts to wait that nothing will end are over."""
+        return any([batch.scheduler.waiting.give_up() for batch in self._live])
 
     def _yielded(self) -> bool:
         """Loops that only let others go first go on."""

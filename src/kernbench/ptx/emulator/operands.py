@@ -40,6 +40,8 @@ class Linker:
     codes: dict[str, Code] = field(default_factory=dict)
     shared: dict[tuple[int, str], int] = field(default_factory=dict)
     used: dict[str, Variable] = field(default_factory=dict)
+    # whether addresses of shared memory differ between the CTAs of a cluster
+    clustered: bool = False
 
     def function_address(self, name: str) -> int:
         """The number that stands for a function's address."""
@@ -239,13 +241,16 @@ class Decoding:
         name = variable.name
         self.names_variable = variable.space != "param"
         if variable.space == "shared":
-            place = self.linker.shared[scope, name]
-            return AddressSlot(self.table.constant(place + offset, "uint64"), 0, "shared", name)
+            place = self.linker.shared[scope, name] + offset
+            if self.linker.clustered:
+                return AddressSlot(self.table.number(SymbolSlot("shared", name, place)), 0, "shared", name)
+            return AddressSlot(self.table.constant(place, "uint64"), 0, "shared", name)
         if variable.space == "local" or (variable.space == "param" and not (self.entry and scope == self.code.scope)):
             place = self.code.frame[scope, name]
             slot = self.table.number(SymbolSlot("frame", self.code.name, place + offset))
             return AddressSlot(slot, 0, "local", name)
         if variable.space == "param":
+            self.parameter = name
             return AddressSlot(self.table.number(SymbolSlot("param", name, offset)), 0, "param", name)
         if scope:
             raise self.error(f"'{name}' is a .{variable.space} variable inside a function: declare it outside")

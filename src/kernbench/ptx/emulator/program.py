@@ -112,6 +112,8 @@ class Program:
     undefined_rows: list[int] = field(default_factory=list)
     # kernel parameters whose memory the program may write; None where that cannot be told
     written_params: frozenset[str] | None = None
+    # whether anything in it works beside the threads
+    asynchronous: bool = False
 
     @property
     def entry(self) -> Code:

@@ -10,7 +10,10 @@ from kernbench.common.errors import MisuseError
 
 
 class Schedule:
-    """CTAs in order, and always the fragment that stands first."""
+    """CTAs in order, and always the fragment that stands first; asynchronous operations complete as late as they may."""
+
+    # whether asynchronous operations complete as soon as they begin
+    eager = False
 
     def cta_order(self, total: int) -> Array:
         """CTA numbers in the order in which they become resident."""
@@ -19,6 +22,12 @@ class Schedule:
     def pick(self, ready: Mapping[Any, Any]) -> Any:
         """The key of the fragment that runs next."""
         return min(ready)
+
+
+class Eager(Schedule):
+    """Asynchronous operations complete as soon as they begin."""
+
+    eager = True
 
 
 class Reversed(Schedule):
@@ -47,12 +56,15 @@ class Shuffled(Schedule):
         return keys[int(self._random.integers(len(keys)))]
 
 
+_NAMED: dict[str, type[Schedule]] = {"canonical": Schedule, "eager": Eager, "reversed": Reversed}
+
+
 def schedule_of(value: Any) -> Schedule:
-    """A schedule from what a launch is given: "canonical", "reversed" or a seed."""
+    """A schedule from what a launch is given: "canonical", "eager", "reversed" or a seed."""
     if isinstance(value, Schedule):
         return value
-    if value in ("canonical", "reversed"):
-        return Schedule() if value == "canonical" else Reversed()
+    if isinstance(value, str) and value in _NAMED:
+        return _NAMED[value]()
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return Shuffled(int(value))
-    raise MisuseError(f"schedule={value!r}: give 'canonical', 'reversed' or a whole number as seed")
+    raise MisuseError(f"schedule={value!r}: give {', '.join(map(repr, _NAMED))} or a whole number as seed")

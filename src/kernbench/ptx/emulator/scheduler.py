@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.ptx.emulator.asynchronous.cluster_barrier import ClusterBarrier
+from kernbench.ptx.emulator.asynchronous.waiting import Waiting
 from kernbench.ptx.emulator.barriers import Barriers
 from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.gathering import Gathering
@@ -32,6 +34,8 @@ class Scheduler:
         self.barriers = Barriers(self)
         self.gathering = Gathering(self)
         self.spinning = Spinning(self)
+        self.waiting = Waiting(self)
+        self.cluster = ClusterBarrier(self)
         self._windows: dict[tuple[int, int], Window] = {}
         self._limit: Key | None = None
 

@@ -41,16 +41,33 @@ def _lane_mask(relation: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     return row
 
 
-_ONE = (1, 1, 1)
+def _ranks(batch: Any) -> Any:
+    """The rank of each lane's CTA in its cluster."""
+    return batch.places.ranks(np.arange(batch.lanes))
+
+
+def _clusters(batch: Any) -> tuple[int, int, int]:
+    """How many clusters the grid has along each axis."""
+    x, y, z = (g // c for g, c in zip(batch.launch.grid, batch.launch.cluster, strict=True))
+    return x, y, z
+
+
+def _cluster_places(batch: Any) -> tuple[Any, Any, Any]:
+    """Where each lane's cluster stands in the grid of clusters."""
+    axes = zip(_by_axis(_cta_numbers(batch), batch.launch.grid), batch.launch.cluster, strict=True)
+    x, y, z = (place // size for place, size in axes)
+    return x, y, z
+
+
 _VECTORS: dict[str, Callable[[Any], Any]] = {
     "%tid": lambda batch: _by_axis(batch.thread, batch.launch.block),
     "%ntid": lambda batch: batch.launch.block,
     "%ctaid": lambda batch: _by_axis(_cta_numbers(batch), batch.launch.grid),
     "%nctaid": lambda batch: batch.launch.grid,
-    "%clusterid": lambda batch: _by_axis(_cta_numbers(batch), batch.launch.grid),
-    "%nclusterid": lambda batch: batch.launch.grid,
-    "%cluster_ctaid": lambda batch: (0, 0, 0),
-    "%cluster_nctaid": lambda batch: _ONE,
+    "%clusterid": _cluster_places,
+    "%nclusterid": _clusters,
+    "%cluster_ctaid": lambda batch: _by_axis(_ranks(batch), batch.launch.cluster),
+    "%cluster_nctaid": lambda batch: batch.launch.cluster,
 }
 _SCALARS: dict[str, Callable[[Any], Any]] = {
     "%laneid": _lane,
@@ -59,7 +76,9 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "%smid": lambda batch: _cta_numbers(batch) % batch.launch.machine.sms,
     "%nsmid": lambda batch: batch.launch.machine.sms,
     "%gridid": lambda batch: batch.launch.number,
-    "%cluster_nctarank": lambda batch: 1,
+    "%is_explicit_cluster": lambda batch: batch.launch.explicit_cluster,
+    "%cluster_ctarank": _ranks,
+    "%cluster_nctarank": lambda batch: batch.places.size,
     "%lanemask_eq": _lane_mask(lambda other, lane: other == lane),
     "%lanemask_le": _lane_mask(lambda other, lane: other <= lane),
     "%lanemask_lt": _lane_mask(lambda other, lane: other < lane),

@@ -1,9 +1,9 @@
 """Agents: asynchronous operations on their way. What they do is seen when they complete, and no earlier.
 
-An instruction begins an agent for the lanes that run it: `perform(chosen)` moves the data of some of them, `signal(chosen)`
-then tells whoever waits (an mbarrier). Agents complete as late as they may: when a wait of their own thread covers them
-(`Agents.complete`), or when no warp can go on (`Agents.drain`); with an eager schedule, at once. Races are looked for
-when the agent begins, as from then on its accesses may happen: see `shadow`.
+An instruction begins an agent for the lanes that run it: `perform(chosen)` moves the data of some of them, and then
+`signal(chosen)` tells whoever waits (an mbarrier). Agents complete as late as they may: when a wait of their own thread
+covers them (`Agents.complete`), or when no warp can go on (`Agents.drain`); with an eager schedule, at once. Races are
+looked for when the agent begins, as from then on its accesses may happen: see `shadow`.
 """
 
 from collections.abc import Callable

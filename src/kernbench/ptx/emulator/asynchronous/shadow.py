@@ -26,8 +26,8 @@ _STAMP = ((1 << 40) - 1) << _CLOCK
 class Ranges:
     """Bytes that operations touch: first place and length of each range, and the operation it belongs to.
 
-    Places count from the start of the space's array: for shared memory CTA after CTA of the batch, for global memory from
-    the arena's start.
+    Places count from the start of the space's array: for shared memory CTA after CTA of the batch, for global memory
+    from the arena's start.
     """
 
     starts: Array
@@ -71,10 +71,12 @@ class Shadow:
         clocks: Array,
         site: Site,
         ahead: Array | None = None,
+        homes: Array | None = None,
     ) -> None:
-        """Operations begun by `lanes` access ranges, as the actors of `columns` (in their own CTA) at `clocks`.
+        """Operations begun by `lanes` access ranges, as the actors of `columns` at `clocks`.
 
-        `ahead` are columns of which an operation knows everything so far, for units that work in order.
+        Actors belong to the CTAs `homes` of the batch, without them to those of the lanes. `ahead` are columns of which
+        an operation knows everything so far, for units that work in order.
         """
         batch = self._batch
         warps = lanes // WARP
@@ -83,7 +85,8 @@ class Shadow:
         if ahead is not None:
             knowledge[np.arange(len(lanes)), ahead] = CLOCK_LIMIT
         firsts = self._clocks.first_numbers[ctas]
-        stamps = stamp(clocks, firsts + columns) | (np.int64(min(site.number, SITE_LIMIT)) << _SITE)
+        owners = firsts if homes is None else self._clocks.first_numbers[homes]
+        stamps = stamp(clocks, owners + columns) | (np.int64(min(site.number, SITE_LIMIT)) << _SITE)
         cells, first_byte, state = self._checks.agent_memory(space)
         report = self._report
         note_ranges(

@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.asynchronous import AsynchronousChecks
 from kernbench.ptx.emulator.checks.clocks import Clocks, Publications, active_lanes
 from kernbench.ptx.emulator.checks.memory import MemoryReporter
-from kernbench.ptx.emulator.checks.reporter import Reporter, some_threads, thread_name
+from kernbench.ptx.emulator.checks.reporter import Reporter, by_axis, some_threads, thread_name
 from kernbench.ptx.emulator.checks.waits import deadlock_message
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Allocation, Arena
-from kernbench.ptx.emulator.memory.cells import SITE_LIMIT
+from kernbench.ptx.emulator.memory.cells import SITE_LIMIT, WARP_LIMIT
 from kernbench.ptx.emulator.memory.port import UNCHECKED, Space, Spot
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.result.finding import Finding
@@ -30,6 +31,14 @@ CHECKED = (
     "deadlock",
     "over-budget",
     "trap",
+    "missing-fence",
+    "transaction-bytes",
+    "mbarrier-misuse",
+    "mbarrier-count",
+    "mbarrier-phase",
+    "descriptor",
+    "in-flight",
+    "tensor-memory",
 )
 
 
@@ -47,7 +56,7 @@ class Checks:
     def begin(self, launch: Any) -> None:
         """A launch is about to run: memory it may write is watched for races."""
         self.launch = launch
-        self.publications = Publications(int(np.prod(launch.grid)) * launch.warps_per_cta)
+        self.publications = Publications(min(int(np.prod(launch.grid)) * launch.actors.count, WARP_LIMIT))
         self._tracked = self._written_allocations(launch)
         for allocation in self._tracked:
             self.arena.states(allocation)[...] |= TRACKED
@@ -147,6 +156,7 @@ class BatchChecks:
         self._shared_cells = np.zeros((words, 3), np.uint64)
         self._shared_identity = self.clocks.identity(0)
         self._global_identity = self.clocks.identity(checks.first_byte)
+        self.asynchronous = AsynchronousChecks(batch, self, checks.reporter)
         for row in checks.program.undefined_rows:
             batch.banks["bool"][row] = True
 
@@ -166,6 +176,46 @@ class BatchChecks:
             self._shared_identity if shared else self._global_identity,
         )
         return shadow, number, int(strong)
+
+    def agent_memory(self, space: str) -> tuple[Array, int, Array]:
+        """Cells, the byte at which they begin, and the state of each byte, of a space that agents access."""
+        state = self._batch.port.space(space).state[1]
+        if space == "shared":
+            return self._shared_cells, 0, state
+        return self._checks.cells, self._checks.first_byte, state
+
+    def agent_trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Any) -> None:
+        """An access of an agent is not ordered."""
+        if not self.clocks.exhausted:
+            self.asynchronous.trouble(space, writes, lane, site, trouble)
+
+    def bad_copy(self, space: str, site: Site, what: str, kind: str, address: int, lane: int, count: int) -> None:
+        """An asynchronous copy reaches memory that it may not, or that nobody wrote."""
+        self._checks.memory.bad_copy(self._batch, self._batch.port.space(space), site, what, kind, address, lane, count)
+
+    def misaligned_copy(self, site: Site, what: str, value: int, unit: int, lane: int, count: int) -> None:
+        """An operand of an asynchronous copy is not aligned."""
+        who = thread_name(self._batch, lane)
+        message = f"the {what} {value:#x} of the copy that {who} begins is no multiple of {unit}"
+        self._reporter.add("misaligned", site, message, f"this copy needs a {what} that is a multiple of {unit}", count)
+
+    def bad_tensor_map(self, site: Site, problem: str, address: int, lanes: Array) -> None:
+        """An instruction names a tensor map that is none."""
+        who = some_threads(self._batch, lanes)
+        hint = "pass device.tensor_map(...) for a 128-byte .param aligned to 64, and use that parameter's address"
+        self._reporter.add("misuse", site, f"{who}: tensor map at {address:#x}: {problem}", hint, len(lanes))
+
+    def shared_name(self, place: int) -> str:
+        """A place in shared memory by its variable and address."""
+        return self._checks.memory.shared_name(place)
+
+    def global_name(self, address: int) -> str:
+        """A place in global memory by its array and address."""
+        return self._checks.memory.global_name(address)
+
+    def block_name(self, cta: int) -> str:
+        """A CTA of the batch by its place in the grid."""
+        return f"block {by_axis(int(self._batch.numbers[cta]), self._batch.launch.grid)}"
 
     def trouble(self, space: Space, site: Site, what: str, spot: Spot, report: Any) -> None:
         """A compiled access found something wrong."""

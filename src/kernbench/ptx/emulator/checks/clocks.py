@@ -1,7 +1,7 @@
 """Happens-before: what each warp knows of the others, advanced by barriers, fences and synchronising accesses.
 
-`clocks[cta, w, u]` is the last clock of warp u that warp w has seen; its own where u = w. Between CTAs knowledge
-travels through memory: a strong write after a fence publishes what the writer knew at the fence, and a strong read of
+`clocks[cta, w, u]` is the last clock of actor u that warp w has seen; its own where u = w. The first actors of a CTA are
+its warps, the others what works beside them (`asynchronous.actors`). Between CTAs knowledge travels through memory: a strong write after a fence publishes what the writer knew at the fence, and a strong read of
 the same address takes it.
 """
 
@@ -15,17 +15,17 @@ from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, WARP_LIMIT, stamp
 
 
 class Publications:
-    """What was published at which address, for the whole launch."""
+    """What was published at which address, for the whole launch: one clock for each actor of the grid."""
 
-    def __init__(self, warps: int):
-        self.warps = warps
+    def __init__(self, actors: int):
+        self.actors = actors
         self.at: dict[Any, Array] = {}
 
     def publish(self, key: Any, first: int, clocks: Array, more: Array | None) -> None:
         """Add a warp's knowledge of its CTA, and what its CTA knows of others, to an address."""
         known = self.at.get(key)
         if known is None:
-            known = self.at[key] = np.zeros(self.warps, np.int32)
+            known = self.at[key] = np.zeros(self.actors, np.int32)
         part = known[first : first + len(clocks)]
         np.maximum(part, clocks, out=part)
         if more is not None:
@@ -39,7 +39,8 @@ class Clocks:
         self._batch = batch
         self._publications = publications
         ctas, warps = batch.ctas, batch.warps_per_cta
-        self.clocks: Array = np.zeros((ctas, warps, warps), np.int32)
+        self.columns: int = batch.launch.actors.count
+        self.clocks: Array = np.zeros((ctas, warps, self.columns), np.int32)
         self._own = np.arange(warps)
         self.clocks[:, self._own, self._own] = 1
         self.known: Array = np.zeros((1, 1), np.int32)
@@ -47,7 +48,9 @@ class Clocks:
         self._fenced: dict[int, Array] = {}
         self.exhausted = False
         warp = np.arange(batch.warps)
-        self._numbers = (batch.numbers[warp % ctas] * warps + warp // ctas) % WARP_LIMIT
+        # the number of each CTA's first actor in the grid; those of very large grids repeat
+        self.first_numbers: Array = batch.numbers % (WARP_LIMIT // self.columns) * self.columns
+        self._numbers = self.first_numbers[warp % ctas] + warp // ctas
         self._stale = True
         self._stamps: Array = np.zeros(batch.warps, np.int64)
         self._floors: Array = np.zeros(batch.warps, np.int64)
@@ -57,7 +60,7 @@ class Clocks:
         if self._stale:
             self._stale = False
             own = self.clocks[:, self._own, self._own]
-            others = self.clocks.copy()
+            others = self.clocks[:, :, : len(self._own)].copy()
             others[:, self._own, self._own] = own - 1
             self._stamps = stamp(own.T.reshape(-1), self._numbers)
             self._floors = np.ascontiguousarray(others.min(axis=2).T).reshape(-1).astype(np.int64)
@@ -73,15 +76,16 @@ class Clocks:
         table[:-1, 2] = self._numbers
         table[-1, 0] = batch.warps_per_cta
         table[-1, 1] = first_byte
+        table[-1, 2] = self.columns
         return table
 
     def barrier(self, done: Array | None, present: Array | None) -> None:
         """Warps met at a CTA barrier: all of them, or those of `present` in the CTAs of `done`."""
         clocks, own = self.clocks, self._own
         if done is None or present is None:
-            now = clocks[:, own, own]
-            clocks[...] = now[:, None, :]
-            clocks[:, own, own] = now + 1
+            joined = clocks.max(axis=1)
+            clocks[...] = joined[:, None, :]
+            clocks[:, own, own] += 1
         else:
             for cta in np.flatnonzero(done):
                 members = np.flatnonzero(present[cta])
@@ -117,14 +121,27 @@ class Clocks:
         pairs = np.unique(np.stack([warps.astype(np.uint64), addresses]), axis=1)
         reads, writes = what != "store", what != "load"
         for warp, address in pairs.T.tolist():
-            key = (int(address), self._cta_number(int(warp))) if space == "shared" else int(address)
+            key = (int(address), self._cluster_number(int(warp))) if space == "shared" else int(address)
             if reads:
                 self._acquire(int(warp), key)
             if writes:
                 self._release(int(warp), key, ordered)
 
-    def _cta_number(self, warp: int) -> int:
-        return int(self._batch.numbers[warp % self._batch.ctas])
+    def changed(self) -> None:
+        """Knowledge was added from outside."""
+        self._changed()
+
+    def publish(self, warp: int, key: Any) -> None:
+        """A warp releases what it knows to a key, for warps of other CTAs."""
+        self._release(warp, key, True)
+
+    def take(self, warp: int, key: Any) -> None:
+        """A warp learns what was released to a key."""
+        self._acquire(warp, key)
+
+    def _cluster_number(self, warp: int) -> int:
+        cta, size = warp % self._batch.ctas, self._batch.places.size
+        return int(self._batch.numbers[cta - cta % size])
 
     def _release(self, warp: int, key: Any, ordered: bool) -> None:
         batch = self._batch
@@ -133,7 +150,7 @@ class Clocks:
         if held is None:
             return
         row = int(self.known_rows[cta])
-        first = self._cta_number(warp) * batch.warps_per_cta
+        first = int(self.first_numbers[cta])
         self._publications.publish(key, first, held, self.known[row] if row >= 0 else None)
         if ordered:
             self.advance(np.array([warp]))
@@ -144,10 +161,10 @@ class Clocks:
             return
         batch = self._batch
         cta, inside = warp % batch.ctas, warp // batch.ctas
-        first = self._cta_number(warp) * batch.warps_per_cta
+        first = int(self.first_numbers[cta])
         mine = self.clocks[cta, inside]
         own = int(mine[inside])
-        np.maximum(mine, published[first : first + batch.warps_per_cta], out=mine)
+        np.maximum(mine, published[first : first + self.columns], out=mine)
         mine[inside] = own
         self._stale = True
         row = self._row(cta)
@@ -158,8 +175,8 @@ class Clocks:
         row = int(self.known_rows[cta])
         if row < 0:
             row = int((self.known_rows >= 0).sum())
-            if self.known.shape[1] != self._publications.warps or row >= len(self.known):
-                grown = np.zeros((max(4, 2 * row), self._publications.warps), np.int32)
+            if self.known.shape[1] != self._publications.actors or row >= len(self.known):
+                grown = np.zeros((max(4, 2 * row), self._publications.actors), np.int32)
                 if row:
                     grown[:row] = self.known[:row]
                 self.known = grown

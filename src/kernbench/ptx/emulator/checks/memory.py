@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kernbench.ptx.emulator.checks.reporter import Reporter, grid_thread_name, thread_name
+from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import FREED, GLOBAL_BASE, Arena
 from kernbench.ptx.emulator.memory.cells import decode
@@ -34,6 +34,15 @@ class MemoryReporter:
                 self._race(batch, space, site, what, address, who, count, int(report[len(access.CODES), 0]))
             else:
                 self._bad(space, site, what, kind, address, spot.nbytes, who, count)
+
+    def bad_copy(
+        self, batch: Any, space: Space, site: Site, what: str, kind: str, address: int, lane: int, count: int
+    ) -> None:
+        """A byte of an asynchronous copy is wrong."""
+        who = f"the copy that {thread_name(batch, lane)} begins"
+        kind, where, hint = self._situation(space, kind, address, 1)
+        message = f"{who} {_WORDS[what][1]} a byte at {address:#x}, {where}"
+        self._reporter.add(kind, site, message, hint, count, about=kind)
 
     def _bad(
         self, space: Space, site: Site, what: str, kind: str, address: int, nbytes: int, who: str, count: int
@@ -90,6 +99,18 @@ class MemoryReporter:
                 return f" ('{variable.name}', {size} from {variable.offset:#x})"
         return ""
 
+    def shared_name(self, place: int) -> str:
+        """A place in shared memory by its variable and address."""
+        for variable in reversed(self._program.shared):
+            if variable.offset <= place:
+                return f"'{variable.name}'+{place - variable.offset} ({place:#x})"
+        return f"{place:#x}"
+
+    def global_name(self, address: int) -> str:
+        """A place in global memory by its array and address."""
+        nearest = self._arena.nearest(address)
+        return f"{'global memory' if nearest is None else self._name(nearest.address, nearest.name)} at {address:#x}"
+
     def _name(self, address: int, name: str) -> str:
         return f"'{self._names.get(address, name or 'array')}'"
 
@@ -98,7 +119,7 @@ class MemoryReporter:
     ) -> None:
         other_site, warp, lane = decode(cell & ((1 << 64) - 1))
         other = self._program.sites[other_site] if other_site < len(self._program.sites) else site
-        them = grid_thread_name(batch.launch, warp, lane)
+        them = actor_name(batch.launch, warp, lane)
         _, verb = _WORDS[what]
         where = self._memory_name(space, address)
         message = (

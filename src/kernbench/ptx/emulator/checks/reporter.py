@@ -67,11 +67,25 @@ def thread_name(batch: Any, lane: int) -> str:
     return f"thread {by_axis(thread, batch.launch.block)} of block {by_axis(cta, batch.launch.grid)}"
 
 
-def grid_thread_name(launch: Any, warp: int, lane: int) -> str:
-    """A lane of a warp, numbered in the grid, as its thread and block."""
-    cta, inside = divmod(warp, launch.warps_per_cta)
-    thread = by_axis(inside * WARP + lane, launch.block)
-    return f"thread {thread} of block {by_axis(cta, launch.grid)}"
+def actor_name(launch: Any, number: int, lane: int) -> str:
+    """An actor, numbered in the grid: a lane of a warp as its thread, anything else as what it is; and its block."""
+    cta, inside = divmod(number, launch.actors.count)
+    block = f"block {by_axis(cta, launch.grid)}"
+    kind = launch.actors.kind(inside)
+    if kind != "warp":
+        return f"{_ACTORS[kind]} of {block}"
+    return f"thread {by_axis(inside * WARP + lane, launch.block)} of {block}"
+
+
+_ACTORS = {
+    "bulk": "a bulk copy",
+    "copied": "a bulk copy",
+    "barrier": "an asynchronous copy",
+    "wgmma": "a wgmma operation",
+    "tensor": "a tcgen05 operation",
+    "loaded": "a load of tensor memory",
+    "stored": "a store to tensor memory",
+}
 
 
 def some_threads(batch: Any, lanes: Array) -> str:

@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.ptx.emulator.checks.deadlock import cluster_waits, mbarrier_waits
 from kernbench.ptx.emulator.checks.reporter import Reporter, some_threads, thread_name
 from kernbench.ptx.emulator.program import Site
 from kernbench.result.finding import Other
 
-_SHOWN = 4
+_SHOWN = 8
 
 
 def deadlock_message(
@@ -18,7 +19,7 @@ def deadlock_message(
     lines = ["no thread can go on:"]
     places: list[tuple[str, Site]] = []
     for batch in batches:
-        places += _barriers(batch) + _spins(batch)
+        places += mbarrier_waits(batch) + cluster_waits(batch) + _barriers(batch) + _spins(batch)
     for text, site in places[:_SHOWN]:
         lines.append(f"  line {site.line} (`{site.text}`): {text}")
     if len(places) > _SHOWN:

@@ -6,14 +6,19 @@ from kernbench.common.errors import unknown
 from kernbench.ptx.emulator.meanings import (
     atomics,
     barrier,
+    bulk,
+    cluster,
     control,
     copies,
     lanewise,
     matrix,
+    mbarrier,
     memory,
     moves,
     multiply,
+    tcgen05,
     warp,
+    wgmma,
 )
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.steps import ControlStep, Step
@@ -31,9 +36,24 @@ MEANINGS: Mapping[str, Maker] = {
     **control.MEANINGS,
     **warp.MEANINGS,
     **barrier.MEANINGS,
+    **mbarrier.MEANINGS,
+    **bulk.MEANINGS,
+    **cluster.MEANINGS,
+    **wgmma.MEANINGS,
+    **tcgen05.MEANINGS,
 }
 # meanings that end a block
-CONTROLS: frozenset[str] = frozenset((*control.CONTROLS, *warp.CONTROLS, *barrier.CONTROLS))
+CONTROLS: frozenset[str] = frozenset(
+    (
+        *control.CONTROLS,
+        *warp.CONTROLS,
+        *barrier.CONTROLS,
+        *mbarrier.CONTROLS,
+        *cluster.CONTROLS,
+        *wgmma.CONTROLS,
+        *tcgen05.CONTROLS,
+    )
+)
 
 
 def meaning_of(decoding: Decoding) -> Step | ControlStep:

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.lanes import Lanes, Mask
+from kernbench.ptx.emulator.meanings.mbarrier import init_fence
 from kernbench.ptx.emulator.meanings.warp import gathered
 from kernbench.ptx.emulator.operands import Decoding
-from kernbench.ptx.emulator.steps import ControlStep, Step, action, nothing
+from kernbench.ptx.emulator.steps import ControlStep, Step, action
 from kernbench.ptx.emulator.window import Window
-
-CLUSTER = 16
 
 
 def barrier(d: Decoding) -> ControlStep:
@@ -63,18 +62,6 @@ def _groups(scheduler: Any, fragment: Any, id_slot: int, count_slot: int | None)
     return groups
 
 
-def cluster_barrier(d: Decoding) -> ControlStep:
-    """barrier.cluster of clusters of one CTA: arrive counts, wait waits for every lane's arrival."""
-    following, site, waits = d.following, d.site, d.mod("mode") == "wait"
-
-    def run(scheduler: Any, fragment: Any) -> Any:
-        if not waits:
-            return fragment.at(following)
-        return scheduler.barriers.arrive(fragment, CLUSTER, None, following, site)
-
-    return ControlStep(run)
-
-
 def warp_barrier(d: Decoding) -> ControlStep:
     """bar.warp.sync: lanes meet, and memory is ordered between them."""
 
@@ -86,6 +73,8 @@ def warp_barrier(d: Decoding) -> ControlStep:
 
 def fence(d: Decoding) -> Step:
     """membar and fence: what was written before may be published after."""
+    if d.has("mbarrier_init"):
+        return action(init_fence)
     wide = d.mod("scope") not in ("cta",)
 
     def general(window: Window, mask: Mask | None) -> None:
@@ -95,17 +84,10 @@ def fence(d: Decoding) -> Step:
     return action(general)
 
 
-def proxy_fence(d: Decoding) -> Step:
-    """Proxies share one memory here until asynchronous units have their own."""
-    return nothing()
-
-
 MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "bar": barrier,
     "bar.red": barrier,
-    "bar.cluster": cluster_barrier,
     "bar.warp": warp_barrier,
     "fence": fence,
-    "fence.proxy": proxy_fence,
 }
-CONTROLS = frozenset(("bar", "bar.red", "bar.cluster", "bar.warp"))
+CONTROLS = frozenset(("bar", "bar.red", "bar.warp"))

@@ -139,23 +139,10 @@ def is_in_space(d: Decoding) -> Step:
     return d.compute(function, [d.source(1, "b64")], [d.target(0)])
 
 
-def map_address(d: Decoding) -> Step:
-    """mapa: without clusters of several CTAs every address is the CTA's own."""
-    return d.compute(copy, [d.source(1)], [d.target(0)])
-
-
-def rank_of_address(d: Decoding) -> Step:
-    """getctarank: the CTA's own rank."""
-    rank = d.table.number(SpecialSlot("%cluster_ctarank", "uint32"))
-    return d.compute(copy, [rank], [d.target(0)])
-
-
 MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
     "mov": move,
     "pack": pack,
     "unpack": unpack,
     "cvta": convert_address,
     "isspacep": is_in_space,
-    "mapa": map_address,
-    "getctarank": rank_of_address,
 }

@@ -62,9 +62,8 @@ def _ordered(cell: Any, lane: Any, warp: Any, clocks: Any, known: Any, known_row
         many = (value >> _MANY) & 3
         same = many == _SINGLE and ((value >> _LANE) & 31) == lane
         return same or many == _MIXED or clock < clocks[cta, inside, inside]
-    warps = identity[identity.shape[0] - 1, 0]
     first = identity[warp, 2] - inside
-    if first <= number < first + warps:
+    if first <= number < first + identity[identity.shape[0] - 1, 2]:
         return clock <= clocks[cta, inside, number - first]
     row = known_rows[cta]
     return row >= 0 and clock <= known[row, number]

@@ -1,11 +1,12 @@
 """The port through which steps reach memory: picks the space and the compiled kernel, and hands on trouble."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, Arena
@@ -100,6 +101,23 @@ class Port:
             return [(self.space(space), base, mask)]
         return [(self.space(order[n][0]), order[n][1], codes == n) for n in touched]
 
+    def _placed(
+        self, part: Space, addresses: Array, offset: Any, lanes: Array, active: Mask | None
+    ) -> tuple[Space, Array, Any]:
+        """Shared memory of a cluster: each lane's address may lie in a peer, whose rank it carries."""
+        places = self._batch.places
+        if part.name != "shared" or places.size == 1:
+            return part, addresses, offset
+        full = addresses + offset
+        ctas, _ = places.find(full, lanes)
+        origins = part.origins.copy()
+        chosen = lanes if active is None else lanes[active]
+        origins[chosen] = (
+            np.maximum(ctas, 0) if active is None else np.maximum(ctas[active], 0)
+        ) * self._batch.shared_stride
+        place = np.where(ctas < 0, full, full & ~np.uint64(0xFF << RANK_SHIFT))
+        return replace(part, origins=origins), place, np.uint64(0)
+
     def addresses(self, window: Window, slot: int) -> Array:
         """An address operand as one 64-bit address a position."""
         row = window.rows[slot]
@@ -124,8 +142,9 @@ class Port:
         """Read one element a row from each active position's address into the registers of its lane."""
         registers = self._batch.banks[bank]
         for part, base, active in self.parts(space, addresses, offset, mask):
+            part, at, by = self._placed(part, addresses, offset, lanes, active)
             memory = part.words[registers.itemsize]
-            place = (addresses, offset, np.uint64(base), np.uint64(part.size), part.origins)
+            place = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
             where = (registers, rows, lanes, _NO_MASK if active is None else active, self._report)
             if self._checker is None:
                 trouble = access.load(memory, *place, *where)
@@ -133,7 +152,7 @@ class Port:
                 more = self._checker.arguments(part, site, strong)
                 trouble = access.checked_load(memory, part.state[registers.itemsize], *place, *where, *more)
             if trouble:
-                self._tell(part, site, "load", Spot(lanes, addresses, int(offset), registers.itemsize * rows.size))
+                self._tell(part, site, "load", Spot(lanes, at, int(by), registers.itemsize * rows.size))
 
     def store(
         self,
@@ -151,8 +170,9 @@ class Port:
         registers = self._batch.banks[bank]
         self.changes += 1
         for part, base, active in self.parts(space, addresses, offset, mask):
+            part, at, by = self._placed(part, addresses, offset, lanes, active)
             memory = part.words[registers.itemsize]
-            place = (part.dirty, addresses, offset, np.uint64(base), np.uint64(part.size), part.origins)
+            place = (part.dirty, at, by, np.uint64(base), np.uint64(part.size), part.origins)
             where = (registers, rows, lanes, _NO_MASK if active is None else active, self._report)
             if self._checker is None:
                 trouble = access.store(memory, *place, *where)
@@ -160,13 +180,13 @@ class Port:
                 more = self._checker.arguments(part, site, strong)
                 trouble = access.checked_store(memory, part.state[registers.itemsize], *place, *where, *more)
             if trouble:
-                self._tell(part, site, "store", Spot(lanes, addresses, int(offset), registers.itemsize * rows.size))
+                self._tell(part, site, "store", Spot(lanes, at, int(by), registers.itemsize * rows.size))
 
     def announce(self, addresses: Array, lanes: Array, nbytes: int, mask: Mask | None, site: Site) -> None:
         """An asynchronous write to shared memory may happen from now on: check what it may run into."""
         if self._checker is None:
             return
-        part = self.space("shared")
+        part, addresses, _ = self._placed(self.space("shared"), addresses, np.uint64(0), lanes, mask)
         more = self._checker.arguments(part, site, False)
         active = _NO_MASK if mask is None else mask
         trouble = access.announce_store(
@@ -198,8 +218,9 @@ class Port:
         """Read, change and write each active lane's word; rows are the old value's (or -1), b's and c's."""
         registers = self._batch.banks[bank]
         for part, base, active in self.parts(space, addresses, offset, mask):
+            part, at, by = self._placed(part, addresses, offset, lanes, active)
             memory, state = part.words[registers.itemsize], part.state[registers.itemsize]
-            place = (part.dirty, addresses, offset, np.uint64(base), np.uint64(part.size), part.origins)
+            place = (part.dirty, at, by, np.uint64(base), np.uint64(part.size), part.origins)
             where = (lanes, _NO_MASK if active is None else active)
             checked = self._checker is not None
             shadow, number, _ = self._arguments(part, site)
@@ -207,7 +228,7 @@ class Port:
                 memory, state, *place, registers, *rows, *where, operation, self._report, checked, shadow, number
             )
             if self._report[: len(access.CODES), 0].any():
-                self._tell(part, site, "atomic", Spot(lanes, addresses, int(offset), registers.itemsize))
+                self._tell(part, site, "atomic", Spot(lanes, at, int(by), registers.itemsize))
 
     def _arguments(self, part: Space, site: Site) -> tuple[Any, ...]:
         if self._checker is not None:

@@ -1,0 +1,82 @@
+"""How asynchronous copies complete: bytes on an mbarrier, or a bulk group of the thread; and as which actor they work."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.agents import Chosen
+from kernbench.ptx.emulator.asynchronous.shadow import Ranges
+from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.program import Site
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnBarrier:
+    """Each operation of `lanes` moves `amounts` bytes and completes them on the barrier of its slot."""
+
+    batch: Any
+    lanes: Array
+    amounts: Array
+    slots: Array
+    phases: Array
+    site: Site
+
+    kind = "copy"
+
+    @property
+    def group(self) -> None:
+        """Copies on barriers belong to no group."""
+        return None
+
+    def signal(self, chosen: Chosen) -> None:
+        """The bytes of some operations have arrived."""
+        self.batch.mbarriers.deliver(
+            self.slots[chosen], self.phases[chosen], self.lanes[chosen], self.amounts[chosen], self.site
+        )
+
+    def enter(self, space: str, writes: bool, ranges: Ranges) -> None:
+        """Look for races of accesses that may happen from now on."""
+        checks, barriers = self.batch.checks, self.batch.mbarriers
+        if checks is not None and len(self.slots):
+            columns, homes = barriers.columns[self.slots], barriers.homes[self.slots]
+            clocks = self.phases + 1
+            checks.asynchronous.shadow.enter(space, writes, ranges, self.lanes, columns, clocks, self.site, homes=homes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InGroup:
+    """Each operation belongs to the current bulk group of its lane."""
+
+    batch: Any
+    lanes: Array
+    group: Array
+    site: Site
+
+    kind = "bulk"
+
+    signal = None
+
+    def enter(self, space: str, writes: bool, ranges: Ranges) -> None:
+        """Look for races of accesses that may happen from now on."""
+        checks = self.batch.checks
+        if checks is not None and len(self.lanes):
+            actors, inside = self.batch.launch.actors, self.lanes // WARP // self.batch.ctas
+            columns = actors.copied(inside) if writes else actors.bulk(inside)
+            checks.asynchronous.shadow.enter(space, writes, ranges, self.lanes, columns, self.group + 1, self.site)
+
+
+Completion = OnBarrier | InGroup
+
+
+def on_barrier(batch: Any, lanes: Array, slots: Array, amounts: Array, site: Site) -> OnBarrier:
+    """Completion on barriers, found by `Mbarriers.known`."""
+    if batch.checks is not None:
+        batch.checks.asynchronous.completes_on(slots, lanes, site)
+    return OnBarrier(batch, lanes, amounts.astype(np.int64), slots, batch.mbarriers.phases(slots), site)
+
+
+def in_group(batch: Any, lanes: Array, site: Site) -> InGroup:
+    """Completion in the lanes' current bulk groups."""
+    return InGroup(batch, lanes, batch.groups.issue(lanes), site)

@@ -1,0 +1,193 @@
+"""Compiled operations on mbarriers: lane after lane in order, so that phases complete exactly where they would.
+
+The state of all mbarriers of a batch is one matrix, a row each, with the columns below. `held` collects what arriving
+warps know, `done` is what it was when a phase last completed. Trouble is counted in `report`: for each code how often,
+the first position and the barrier.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.compiled import kernel
+from kernbench.ptx.emulator.lanes import WARP
+
+(
+    LIVE,
+    PHASE,
+    PENDING,
+    EXPECTED,
+    TX,
+    WAITED,
+    BYTES_EXPECTED,
+    BYTES_DELIVERED,
+    LAST_LANE,
+    LAST_SITE,
+    START,
+    BYTES_BEFORE,
+) = range(12)
+COLUMNS = 12
+NEVER, ALIVE, INVALID = range(3)
+LIMIT = (1 << 20) - 1
+
+(OUTSIDE, UNUSED, DEAD, TOO_MANY, UNWAITED, RANGE, COMPLETES) = range(7)
+CODES = 7
+
+
+def new_report() -> Any:
+    """An empty report: per code how often, the first position, its barrier."""
+    return np.zeros((CODES, 3), np.int64)
+
+
+@kernel
+def _count(report: Any, code: Any, position: Any, slot: Any) -> None:
+    if report[code, 0] == 0:
+        report[code, 1] = position
+        report[code, 2] = slot
+    report[code, 0] += 1
+
+
+@kernel
+def complete(slot: Any, state: Any, held: Any, done: Any, column: Any) -> Any:
+    """Complete the phase if nothing is pending; whether it did."""
+    row = state[slot]
+    if row[PENDING] != 0 or row[TX] != 0:
+        return False
+    row[PHASE] += 1
+    row[PENDING] = row[EXPECTED]
+    row[BYTES_BEFORE] = row[BYTES_EXPECTED]
+    row[BYTES_EXPECTED] = 0
+    row[BYTES_DELIVERED] = 0
+    if done.shape[1]:
+        held[slot, column] = row[PHASE]
+        for k in range(done.shape[1]):
+            done[slot, k] = held[slot, k]
+    return True
+
+
+@kernel
+def _usable(slot: Any, state: Any, report: Any, position: Any) -> Any:
+    if slot < 0:
+        _count(report, OUTSIDE if slot == -2 else UNUSED, position, -1)
+        return False
+    if state[slot, LIVE] != ALIVE:
+        _count(report, DEAD if state[slot, LIVE] == INVALID else UNUSED, position, slot)
+        return False
+    return True
+
+
+@kernel
+def _publish(slot: Any, warp: Any, ctas: Any, clocks: Any, held: Any) -> None:
+    row = clocks[warp % ctas, warp // ctas]
+    for k in range(held.shape[1]):
+        held[slot, k] = max(held[slot, k], row[k])
+
+
+@kernel
+def arrive(
+    slots: Any,
+    lanes: Any,
+    counts: Any,
+    transactions: Any,
+    drop: Any,
+    no_complete: Any,
+    release: Any,
+    ctas: Any,
+    homes: Any,
+    columns: Any,
+    state: Any,
+    held: Any,
+    done: Any,
+    clocks: Any,
+    arrivals: Any,
+    site: Any,
+    tokens: Any,
+    report: Any,
+) -> Any:
+    """Arrivals of lanes; gives how many phases completed. `tokens` receives the state before each."""
+    completed = 0
+    warp_before, slot_before = -1, -1
+    for i in range(slots.size):
+        slot = slots[i]
+        if not _usable(slot, state, report, i):
+            tokens[i] = 0
+            continue
+        row, warp = state[slot], lanes[i] // WARP
+        if row[PHASE] > row[WAITED] and counts[i]:
+            _count(report, UNWAITED, i, slot)
+            row[WAITED] = row[PHASE]
+        tokens[i] = (row[PHASE] << 24) | row[PENDING]
+        row[TX] += transactions[i]
+        row[BYTES_EXPECTED] += transactions[i]
+        if counts[i] > row[PENDING]:
+            _count(report, TOO_MANY, i, slot)
+            continue
+        if row[TX] > LIMIT:
+            _count(report, RANGE, i, slot)
+        if drop:
+            row[EXPECTED] -= counts[i]
+        row[PENDING] -= counts[i]
+        row[LAST_LANE] = lanes[i]
+        row[LAST_SITE] = site
+        local = warp % ctas == homes[slot]
+        if local:
+            arrivals[slot, warp // ctas, 0] = row[PHASE] + 1
+            arrivals[slot, warp // ctas, 1] = site
+        if release and local and done.shape[1] and (warp != warp_before or slot != slot_before):
+            _publish(slot, warp, ctas, clocks, held)
+        warp_before, slot_before = warp, slot
+        if no_complete and row[PENDING] == 0:
+            _count(report, COMPLETES, i, slot)
+        completed += complete(slot, state, held, done, columns[slot])
+    return completed
+
+
+@kernel
+def expect(slots: Any, amounts: Any, state: Any, held: Any, done: Any, columns: Any, report: Any) -> Any:
+    """expect_tx (positive) and complete_tx (negative) of lanes; gives how many phases completed."""
+    completed = 0
+    for i in range(slots.size):
+        slot = slots[i]
+        if not _usable(slot, state, report, i):
+            continue
+        row = state[slot]
+        row[TX] += amounts[i]
+        if amounts[i] > 0:
+            row[BYTES_EXPECTED] += amounts[i]
+        else:
+            row[BYTES_DELIVERED] -= amounts[i]
+        if row[TX] > LIMIT or row[TX] < -LIMIT:
+            _count(report, RANGE, i, slot)
+        completed += complete(slot, state, held, done, columns[slot])
+    return completed
+
+
+@kernel
+def test(slots: Any, wanted: Any, parity: Any, state: Any, passed: Any, report: Any) -> None:
+    """Whether the phase each lane waits for has completed: by parity, or by the state of an arrival."""
+    for i in range(slots.size):
+        slot = slots[i]
+        passed[i] = True
+        if not _usable(slot, state, report, i):
+            continue
+        phase = state[slot, PHASE]
+        passed[i] = (phase & 1) != (wanted[i] & 1) if parity else phase > (wanted[i] >> 24)
+        if passed[i]:
+            state[slot, WAITED] = phase
+
+
+@kernel
+def acquire(slots: Any, lanes: Any, passed: Any, ctas: Any, homes: Any, done: Any, clocks: Any) -> None:
+    """Lanes whose wait is over learn what the arrivals knew."""
+    warp_before, slot_before = -1, -1
+    for i in range(slots.size):
+        slot, warp = slots[i], lanes[i] // WARP
+        if not passed[i] or slot < 0 or warp % ctas != homes[slot] or (warp == warp_before and slot == slot_before):
+            continue
+        warp_before, slot_before = warp, slot
+        inside = warp // ctas
+        row = clocks[warp % ctas, inside]
+        own = row[inside]
+        for k in range(done.shape[1]):
+            row[k] = max(row[k], done[slot, k])
+        row[inside] = own

@@ -1,0 +1,66 @@
+"""Reductions of bulk copies: elements in memory combined with elements that arrive, as bytes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+
+_TYPES: dict[str, Any] = {
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "s32": np.int32,
+    "u64": np.uint64,
+    "s64": np.int64,
+    "b32": np.uint32,
+    "b64": np.uint64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+    "f64": np.float64,
+}
+
+
+def _increment(old: Array, limit: Array) -> Array:
+    return np.where(old >= limit, 0, old + 1)
+
+
+def _decrement(old: Array, limit: Array) -> Array:
+    return np.where((old == 0) | (old > limit), limit, old - 1)
+
+
+def _add(old: Array, new: Array) -> Array:
+    if old.dtype.itemsize == 2 and old.dtype.kind not in "iu":
+        total: Array = old.astype(np.float32) + new.astype(np.float32)
+        return total
+    result: Array = old + new
+    return result
+
+
+_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": _add,
+    "min": np.fmin,
+    "max": np.fmax,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "inc": _increment,
+    "dec": _decrement,
+}
+
+
+def reduction_of(operation: str, element: str) -> Callable[[Array, Array], Array]:
+    """The function of an operation on elements of a type, from and to bytes."""
+    kind, combine = np.dtype(_TYPES[element]), _OPERATIONS[operation]
+
+    def reduce(old: Array, new: Array) -> Array:
+        if operation in ("and", "or", "xor") and kind.kind not in "iu":
+            raise MisuseError(f"a reduction by {operation} needs whole numbers, not {element}")
+        result = np.asarray(combine(old.view(kind), new.view(kind)))
+        return result.astype(kind).view(np.uint8)
+
+    return reduce

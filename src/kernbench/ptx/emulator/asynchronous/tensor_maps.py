@@ -1,0 +1,102 @@
+"""Tensor maps as the emulator's memory holds them: 128 bytes of its own layout, read and changed field by field.
+
+Numbers of element types, swizzles and fills are those that tensormap.replace takes.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.tensor_map import TENSOR_MAP_BYTES, TensorMapDescription
+
+MAGIC = 0x4D54424B
+LAYOUT = np.dtype(
+    {
+        "names": [
+            "address", "magic", "rank", "elemtype", "swizzle_mode", "interleave_layout", "swizzle_atomicity",
+            "fill_mode", "l2_promotion", "global_dim", "box_dim", "element_stride", "global_stride",
+        ],
+        "formats": ["u8", "u4", *["u1"] * 7, ("u4", 5), ("u2", 5), ("u1", 5), ("u8", 4)],
+        "offsets": [0, 8, 12, 13, 14, 15, 16, 17, 18, 24, 44, 54, 64],
+        "itemsize": TENSOR_MAP_BYTES,
+    }
+)  # fmt: skip
+ELEMENT_NUMBERS = (
+    "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz",
+)  # fmt: skip
+_SWIZZLES = {
+    "none": (0, 0),
+    "32B": (1, 0),
+    "64B": (2, 0),
+    "128B": (3, 0),
+    "128B.atom32B": (3, 1),
+    "128B.atom32B.flip8B": (3, 2),
+    "128B.atom64B": (3, 3),
+}
+_SWIZZLE_NAMES = {numbers: name for name, numbers in _SWIZZLES.items()}
+_INTERLEAVES = ("none", "16B", "32B")
+_FILLS = ("zero", "nan")
+_PROMOTIONS = ("none", "64B", "128B", "256B")
+_RANK = 5
+
+
+def encode(description: TensorMapDescription) -> bytes:
+    """The 128 bytes of a tensor map."""
+    if description.interleave != "none":
+        raise MisuseError(
+            f"tensor map: interleave {description.interleave!r} cannot be emulated; use interleave='none' and a box with "
+            "the channels as a dimension of their own"
+        )
+    record = np.zeros((), LAYOUT)
+    rank = description.rank
+    record["address"], record["magic"], record["rank"] = description.address, MAGIC, rank - 1
+    record["elemtype"] = ELEMENT_NUMBERS.index(description.element)
+    record["swizzle_mode"], record["swizzle_atomicity"] = _SWIZZLES[description.swizzle]
+    record["fill_mode"] = _FILLS.index(description.oob_fill)
+    record["l2_promotion"] = _PROMOTIONS.index(description.l2_promotion)
+    record["global_dim"][:rank] = [size & 0xFFFFFFFF for size in description.dims]
+    record["box_dim"][:rank] = description.box
+    record["element_stride"][:rank] = description.element_strides
+    record["global_stride"][: rank - 1] = description.strides
+    return record.tobytes()
+
+
+def decode(data: bytes) -> TensorMapDescription:
+    """What 128 bytes say; raises `MisuseError` where they say nothing sensible."""
+    record: Any = np.frombuffer(data, LAYOUT)[0]
+    if int(record["magic"]) != MAGIC:
+        raise MisuseError("these 128 bytes are no tensor map")
+    rank = int(record["rank"]) + 1
+    if rank > _RANK or int(record["elemtype"]) >= len(ELEMENT_NUMBERS):
+        raise MisuseError(f"a tensor map of rank {rank} with element type {int(record['elemtype'])}")
+    swizzle = _SWIZZLE_NAMES.get((int(record["swizzle_mode"]), int(record["swizzle_atomicity"])))
+    if swizzle is None or record["interleave_layout"]:
+        raise MisuseError(
+            f"a tensor map with swizzle mode {int(record['swizzle_mode'])}, atomicity "
+            f"{int(record['swizzle_atomicity'])} and interleave {int(record['interleave_layout'])} cannot be emulated"
+        )
+    return TensorMapDescription(
+        address=int(record["address"]),
+        element=ELEMENT_NUMBERS[int(record["elemtype"])],
+        dims=tuple(int(size) or 1 << 32 for size in record["global_dim"][:rank]),
+        strides=tuple(int(stride) for stride in record["global_stride"][: rank - 1]),
+        box=tuple(int(size) for size in record["box_dim"][:rank]),
+        element_strides=tuple(max(1, int(stride)) for stride in record["element_stride"][:rank]),
+        swizzle=swizzle,
+        oob_fill=_FILLS[int(record["fill_mode"]) & 1],
+    )
+
+
+def replace(data: Array, field: str, ordinal: int | None, value: int) -> None:
+    """Set a field of a tensor map in place; bytes that were no tensor map become one."""
+    record: Any = data.view(LAYOUT)
+    record["magic"] = MAGIC
+    name = "address" if field == "global_address" else field
+    kind = LAYOUT[name]
+    bits = 8 * (kind.base.itemsize)
+    if ordinal is None:
+        record[name] = value & ((1 << bits) - 1)
+    else:
+        record[name][0][ordinal] = value & ((1 << bits) - 1)

@@ -1,0 +1,219 @@
+"""Tensor copies: boxes of tensors that a tensor map describes, between global and shared memory."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.asynchronous import tile_kernels as kernels
+from kernbench.ptx.emulator.asynchronous.agents import Agent, Chosen
+from kernbench.ptx.emulator.asynchronous.bulk import Ends, Reduction, tell
+from kernbench.ptx.emulator.asynchronous.completion import Completion
+from kernbench.ptx.emulator.asynchronous.shadow import Ranges
+from kernbench.ptx.emulator.asynchronous.tensor_maps import decode
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED
+from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.tensor_map import TENSOR_MAP_BYTES, TensorMapDescription
+
+ALIGNMENT = 128
+# swizzle -> mask and shift of the address bits that are exchanged, and whether 8-byte halves are
+_SWIZZLES = {
+    "none": (0, 0, 0),
+    "32B": (1, 4, 0),
+    "64B": (3, 4, 0),
+    "128B": (7, 4, 0),
+    "128B.atom32B": (3, 5, 0),
+    "128B.atom32B.flip8B": (3, 5, 1),
+    "128B.atom64B": (1, 6, 0),
+}
+_NAN = {"f16": b"\xff\x7f", "bf16": b"\xff\x7f", "f64": b"\xff\xff\xff\xff\xff\xff\xff\x7f"}
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """What the compiled moves want to know of a tensor map."""
+
+    description: TensorMapDescription
+    base: int
+    # rows: sizes, byte strides, elements copied, element strides
+    shape: Array
+    element: int
+    swizzle: Array
+    fill: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a box in shared memory."""
+        return self.description.box_bytes
+
+
+def box_of(data: bytes) -> Box:
+    """The box of an encoded tensor map; raises `MisuseError` where there is none."""
+    description = decode(data)
+    rank = description.rank
+    shape = np.zeros((4, rank), np.int64)
+    shape[0], shape[1], shape[2] = description.dims, description.byte_strides, description.copied
+    shape[3] = description.element_strides
+    fill = bytes(8)
+    if description.oob_fill == "nan":
+        fill = _NAN.get(description.element, b"\xff\xff\xff\x7f").ljust(8, b"\0")
+    return Box(
+        description,
+        description.address - GLOBAL_BASE,
+        shape,
+        description.element_bytes,
+        np.array(_SWIZZLES[description.swizzle], np.int64),
+        np.frombuffer(fill, np.uint8),
+    )
+
+
+class TensorMaps:
+    """Tensor maps that a launch reads from memory; decoded once for the same bytes."""
+
+    def __init__(self, arena: Any):
+        self._arena = arena
+        self._known: dict[bytes, Box] = {}
+
+    def at(self, address: int) -> Box:
+        """The tensor map at an address of global, constant or parameter memory."""
+        place = address - GLOBAL_BASE
+        if address % 64 or not 0 <= place <= self._arena.used - TENSOR_MAP_BYTES:
+            raise MisuseError(
+                f"{address:#x} is no address of a tensor map: it must be aligned to 64 bytes, and not shared"
+            )
+        data = self._arena.words[1][place : place + TENSOR_MAP_BYTES].tobytes()
+        found = self._known.get(data)
+        if found is None:
+            found = self._known[data] = box_of(data)
+        return found
+
+
+def begin_load(batch: Any, box: Box, target: Ends, coordinates: Array, completion: Completion, site: Site) -> None:
+    """Boxes set out for shared memory."""
+    move = _Move(batch, box, target, coordinates, completion, site, None)
+    completion.enter("global", False, move.global_ranges(np.arange(len(coordinates))))
+    completion.enter("shared", True, move.shared_ranges())
+    batch.agents.begin(
+        Agent(completion.kind, site, completion.lanes, move.load, completion.signal, None, completion.group)
+    )
+
+
+def begin_store(
+    batch: Any,
+    box: Box,
+    source: Ends,
+    coordinates: Array,
+    completion: Completion,
+    site: Site,
+    reduction: Reduction | None = None,
+) -> None:
+    """Boxes set out for global memory."""
+    move = _Move(batch, box, source, coordinates, completion, site, reduction)
+    completion.enter("shared", False, move.shared_ranges())
+    completion.enter("global", True, move.global_ranges(np.arange(len(coordinates))))
+    batch.agents.begin(
+        Agent(completion.kind, site, completion.lanes, move.store, completion.signal, move.take, completion.group)
+    )
+
+
+class _Move:
+    """The state of one instruction's boxes."""
+
+    def __init__(
+        self,
+        batch: Any,
+        box: Box,
+        ends: Ends,
+        coordinates: Array,
+        completion: Completion,
+        site: Site,
+        reduction: Reduction | None,
+    ):
+        self._batch, self._box, self._ends, self._coordinates = batch, box, ends, coordinates
+        self._completion, self._site, self._reduction = completion, site, reduction
+        stride = batch.shared_stride
+        self._origins = ends.places // stride * stride
+        self._offsets = ends.places % stride
+        self._staged: Array | None = None
+
+    def shared_ranges(self) -> Ranges:
+        """The bytes of shared memory that the boxes fill."""
+        nbytes = self._box.nbytes
+        legal = np.flatnonzero(self._ends.places + nbytes <= self._ends.limits)
+        return Ranges(self._ends.places[legal], np.full(len(legal), nbytes), legal)
+
+    def global_ranges(self, chosen: Chosen) -> Ranges:
+        """The bytes of global memory inside the tensor, as far as they are watched for races."""
+        empty = np.zeros(0, np.int64)
+        batch, box = self._batch, self._box
+        state = batch.launch.arena.state[1]
+        if batch.checks is None or not 0 <= box.base < len(state) or not state[box.base] & TRACKED:
+            return Ranges(empty, empty, empty)
+        inner = box.shape[2, 0] * box.element
+        rows = np.indices(box.shape[2, :0:-1]).reshape(box.shape.shape[1] - 1, -1)[::-1]
+        at = self._coordinates[chosen, 1:, None] + rows[None] * box.shape[3, 1:, None]
+        inside = ((at >= 0) & (at < box.shape[0, 1:, None])).all(axis=1)
+        start = self._coordinates[chosen, 0] * box.element
+        low, high = np.maximum(0, -start), np.minimum(inner, box.shape[0, 0] * box.element - start)
+        starts = box.base + (at * box.shape[1, 1:, None]).sum(axis=1) + (start + low)[:, None]
+        lengths = np.broadcast_to((high - low)[:, None], starts.shape)
+        owners = np.broadcast_to(chosen[:, None], starts.shape)
+        keep = inside & (lengths > 0)
+        return Ranges(starts[keep], np.ascontiguousarray(lengths[keep]), np.ascontiguousarray(owners[keep]))
+
+    def load(self, chosen: Chosen) -> None:
+        """Read the boxes and write them to shared memory."""
+        batch, box, report = self._batch, self._box, kernels.new_report()
+        memory, shared = batch.port.space("global"), batch.port.space("shared")
+        kernels.load_boxes(
+            memory.words[1], memory.words[8], memory.state[1], memory.state[8], batch.checks is not None,
+            shared.words[1], shared.words[8], shared.state[1], self._offsets[chosen], self._origins[chosen],
+            shared.size, self._coordinates[chosen], box.base, box.shape, box.element, box.swizzle, box.fill, report,
+        )  # fmt: skip
+        batch.port.changes += 1
+        tell(batch, report, self._completion.lanes[chosen], self._site, "load")
+
+    def take(self, chosen: Chosen) -> None:
+        """Read the boxes from shared memory."""
+        batch, box, report = self._batch, self._box, kernels.new_report()
+        if self._staged is None:
+            self._staged = np.zeros((len(self._offsets), box.nbytes), np.uint8)
+        shared = batch.port.space("shared")
+        kernels.take_boxes(
+            shared.words[1], shared.state[1], batch.checks is not None, self._offsets, self._origins, shared.size,
+            self._coordinates, box.shape, box.element, box.swizzle, chosen, self._staged, report,
+        )  # fmt: skip
+        tell(batch, report, self._completion.lanes, self._site, "load")
+
+    def store(self, chosen: Chosen) -> None:
+        """Write the boxes that were read."""
+        batch, box, report = self._batch, self._box, kernels.new_report()
+        assert self._staged is not None
+        if self._reduction is not None:
+            self._combine(chosen, self._reduction, report)
+        memory = batch.port.space("global")
+        kernels.put_boxes(
+            memory.words[1], memory.state[1], memory.dirty, batch.checks is not None, self._coordinates, box.base,
+            box.shape, box.element, chosen, self._staged, report,
+        )  # fmt: skip
+        batch.port.changes += 1
+        tell(batch, report, self._completion.lanes, self._site, "store")
+
+    def _combine(self, chosen: Chosen, reduction: Reduction, report: Array) -> None:
+        """Replace staged bytes by what they and the tensor's give, box after box."""
+        batch, box = self._batch, self._box
+        memory = batch.port.space("global")
+        for op in chosen:
+            one = np.zeros(box.nbytes + 16, np.uint8)
+            state = np.zeros(box.nbytes + 16, np.uint8)
+            plain = np.zeros(3, np.int64)
+            zero = np.zeros(1, np.int64)
+            kernels.load_boxes(
+                memory.words[1], memory.words[8], memory.state[1], memory.state[8], batch.checks is not None, one,
+                one.view(np.uint64), state, zero, zero, box.nbytes, self._coordinates[op : op + 1], box.base, box.shape,
+                box.element, plain, box.fill, report,
+            )  # fmt: skip
+            assert self._staged is not None
+            self._staged[op] = reduction(one[: box.nbytes], self._staged[op])

@@ -1,0 +1,267 @@
+"""Checks of what works beside the threads: barriers and copies used in the wrong order, at the wrong time, or not at all."""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import ALIVE, LAST_LANE, LAST_SITE, LIVE, PHASE, START, TX
+from kernbench.ptx.emulator.asynchronous.shadow import Shadow, Trouble
+from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, some_threads, thread_name
+from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
+from kernbench.ptx.emulator.memory.cells import decode
+from kernbench.ptx.emulator.program import Site
+from kernbench.result.finding import Other
+
+
+class AsynchronousChecks:
+    """The asynchronous checks of one batch."""
+
+    def __init__(self, batch: Any, checks: Any, reporter: Reporter):
+        self._batch = batch
+        self._checks = checks
+        self._reporter = reporter
+        self._clocks = checks.clocks
+        self._actors = batch.launch.actors
+        self.shadow = Shadow(batch, checks)
+
+    def moment(self, lane: int) -> tuple[int, int]:
+        """The warp of a lane in its CTA, and its clock."""
+        cta, inside = self._place(lane // WARP)
+        return inside, int(self._clocks.clocks[cta, inside, inside])
+
+    def _place(self, warp: int) -> tuple[int, int]:
+        return warp % self._batch.ctas, warp // self._batch.ctas
+
+    def used(self, slots: Array, lanes: Array, site: Site) -> None:
+        """Barriers are used by lanes: their initialisation must be ordered before."""
+        if len(slots) > 1:
+            pairs = np.unique(np.stack([slots, lanes // WARP]), axis=1)
+            slots, lanes = pairs[0], pairs[1] * WARP
+        barriers, ctas = self._batch.mbarriers, self._batch.ctas
+        warps = lanes // WARP
+        inside = warps // ctas
+        maker, clock = barriers.opened[slots, 0], barriers.opened[slots, 1]
+        local = (slots >= 0) & (warps % ctas == barriers.homes[slots]) & (maker != inside)
+        known = self._clocks.clocks[warps % ctas, inside, np.where(local, maker, 0)]
+        bad = np.flatnonzero(local & (known < clock))
+        if len(bad):
+            slot = int(slots[bad[0]])
+            message = (
+                f"a thread of warp {int(inside[bad[0]])} of {self._block(slot)} uses {self.name(slot)}, which warp "
+                f"{int(maker[bad[0]])} initialised, and nothing orders the two"
+            )
+            hint = "put bar.sync (or barrier.cluster) between mbarrier.init and the first use by another warp"
+            self._reporter.add("race", site, message, hint, len(bad), about="mbarrier")
+
+    def fenced(self, warps: Array) -> None:
+        """Warps pass a fence that shows initialised barriers to the async proxy."""
+        barriers = self._batch.mbarriers
+        for slot in np.flatnonzero(barriers.opened[: barriers.count, 2] < 0):
+            maker, clock = barriers.opened[slot, :2]
+            here = [w for w in warps[warps % self._batch.ctas == barriers.homes[slot]] // self._batch.ctas]
+            row = self._clocks.clocks[barriers.homes[slot]]
+            for inside in sorted(here, key=lambda w: w != maker):
+                if inside == maker or row[inside, maker] >= clock:
+                    barriers.opened[slot, 2:] = inside, row[inside, inside]
+                    break
+
+    def proxy_fence(self, warps: Array) -> None:
+        """fence.proxy.async: what the warps know is shown to the async proxy."""
+        self.fenced(warps)
+        ctas, inside, count = warps % self._batch.ctas, warps // self._batch.ctas, self._batch.warps_per_cta
+        rows = self._clocks.clocks[ctas, inside]
+        np.maximum(rows[:, count : 2 * count], rows[:, :count], out=rows[:, count : 2 * count])
+        self._clocks.clocks[ctas, inside] = rows
+        self._clocks.advance(warps)
+
+    def completes_on(self, slots: Array, lanes: Array, site: Site) -> None:
+        """Copies begun by lanes will complete on barriers: the async proxy must have seen their initialisation."""
+        barriers, ctas = self._batch.mbarriers, self._batch.ctas
+        warps = lanes // WARP
+        inside = warps // ctas
+        guard, clock = barriers.opened[slots, 2], barriers.opened[slots, 3]
+        local = (slots >= 0) & (warps % ctas == barriers.homes[slots])
+        known = self._clocks.clocks[warps % ctas, inside, np.maximum(guard, 0)]
+        bad = np.flatnonzero(local & ((guard < 0) | ((guard != inside) & (known < clock))))
+        if len(bad):
+            slot = int(slots[bad[0]])
+            message = (
+                f"{thread_name(self._batch, int(lanes[bad[0]]))} begins a copy that completes on {self.name(slot)}, and no "
+                "fence has shown the barrier's initialisation to the async proxy"
+            )
+            hint = (
+                "after mbarrier.init: fence.mbarrier_init.release.cluster (or fence.proxy.async), then the CTA barrier"
+            )
+            self._reporter.add("missing-fence", site, message, hint, len(bad), about="init")
+
+    def arrived(self, slots: Array, lanes: Array, release: bool) -> None:
+        """Lanes have arrived: what they do from now on is later."""
+        if not release:
+            return
+        warps = np.unique(lanes // WARP)
+        self._clocks.advance(warps)
+        homes = self._batch.mbarriers.homes[slots]
+        remote = (slots >= 0) & (homes != (lanes // WARP) % self._batch.ctas)
+        for slot, warp in {(int(s), int(lane) // WARP) for s, lane in zip(slots[remote], lanes[remote], strict=True)}:
+            self._clocks.publish(warp, ("mbarrier", self._batch.numbers[0], slot))
+
+    def waited(self, slots: Array, lanes: Array, passed: Array) -> None:
+        """Waits of lanes are over."""
+        self._clocks.changed()
+        if self._batch.places.size > 1:
+            for slot, warp in {(int(s), int(w)) for s, w in zip(slots[passed], lanes[passed] // WARP, strict=True)}:
+                self._clocks.take(warp, ("mbarrier", self._batch.numbers[0], slot))
+
+    def groups_done(self, warps: Array, clocks: Array, sources: bool) -> None:
+        """Warps know their bulk groups up to clocks to be read (`sources`) or written."""
+        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
+        columns = (2 if sources else 7) * self._batch.warps_per_cta + inside
+        known = self._clocks.clocks[ctas, inside, columns]
+        self._clocks.clocks[ctas, inside, columns] = np.maximum(known, clocks)
+        self._clocks.changed()
+
+    def late_bytes(self, slot: int, phase: int, amount: int, lane: int, site: Site) -> None:
+        """Bytes arrived after the phase their copy was begun in."""
+        barriers = self._batch.mbarriers
+        began = phase - int(barriers.state[slot, START])
+        message = (
+            f"{amount} bytes of the copy that {thread_name(self._batch, lane)} began in phase {began} of {self.name(slot)} "
+            f"arrive after that phase is over: it did not expect them. {self._expectations(slot, phase, amount)}"
+        )
+        hint = (
+            "give expect_tx the sum of the bytes of all copies of a phase, and wait for a phase before the next begins"
+        )
+        self._reporter.add("transaction-bytes", site, message, hint, about=slot)
+
+    def _expectations(self, slot: int, phase: int, amount: int) -> str:
+        expected, delivered = self._batch.mbarriers.history(slot, phase)
+        return f"The phase expected {expected} bytes, and {delivered + amount} or more are delivered"
+
+    def misuse(self, what: str, lanes: Array, site: Site, slot: int, address: Any, value: int | None) -> None:
+        """An mbarrier is used as it may not be."""
+        kind, text, hint = _MISUSES[what]
+        who = some_threads(self._batch, lanes)
+        name = self.name(slot) if slot >= 0 else f"shared address {int(address or 0) & 0xFFFFFFFF:#x}"
+        last = self._last(slot) if what in ("too many", "unwaited") else ""
+        self._reporter.add(
+            kind, site, text.format(who=who, name=name, value=value, last=last), hint, len(lanes), about=what
+        )
+
+    def arrived_twice(self, lanes: Array, site: Site) -> None:
+        """Lanes arrive at the cluster's barrier again before they waited."""
+        message = f"{some_threads(self._batch, lanes)} arrives at the cluster's barrier twice without a wait between"
+        self._reporter.add(
+            "misuse", site, message, "pair each barrier.cluster.arrive with a barrier.cluster.wait", len(lanes)
+        )
+
+    def never_arrived(self, lanes: Array, site: Site) -> None:
+        """Lanes wait at the cluster's barrier without an arrival."""
+        message = f"{some_threads(self._batch, lanes)} waits at the cluster's barrier without having arrived"
+        self._reporter.add(
+            "misuse", site, message, "run barrier.cluster.arrive before barrier.cluster.wait", len(lanes)
+        )
+
+    def _last(self, slot: int) -> str:
+        row = self._batch.mbarriers.state[slot]
+        if row[LAST_LANE] < 0:
+            return ""
+        line = self._reporter.program.sites[int(row[LAST_SITE])].line
+        return f" (the last arrival before was by {thread_name(self._batch, int(row[LAST_LANE]))} in line {line})"
+
+    def name(self, slot: int) -> str:
+        """A barrier by its variable and address."""
+        place = int(self._batch.mbarriers.places[slot])
+        return f"mbarrier {self._checks.shared_name(place)}"
+
+    def _block(self, slot: int) -> str:
+        return self._checks.block_name(int(self._batch.mbarriers.homes[slot]))
+
+    def ended(self) -> None:
+        """All threads have ended: no barrier may be left with bytes outstanding."""
+        barriers = self._batch.mbarriers
+        state = barriers.state[: barriers.count]
+        for slot in np.flatnonzero((state[:, LIVE] == ALIVE) & (state[:, TX] != 0))[:1]:
+            expected, delivered, _ = barriers.bytes_of(int(slot))
+            phase = int(state[slot, PHASE] - state[slot, START])
+            message = (
+                f"phase {phase} of {self.name(int(slot))} of {self._block(int(slot))} is left incomplete: it expects "
+                f"{expected} bytes and {delivered} are delivered"
+            )
+            hint = "give expect_tx the sum of the bytes of all copies of a phase"
+            self._reporter.general("transaction-bytes", message, hint)
+
+    def trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
+        """An asynchronous access is not ordered after another one, or the proxy fence between them is missing."""
+        other_site, number, other_lane = decode(trouble.cell & ((1 << 64) - 1))
+        sites = self._reporter.program.sites
+        other = sites[other_site] if other_site < len(sites) else site
+        them = actor_name(self._batch.launch, number, other_lane)
+        where = self._where(space, trouble.place)
+        verb = "writes" if writes else "reads"
+        who = f"the operation that {thread_name(self._batch, lane)} begins {verb} {where}"
+        place = f"in line {other.line} (`{other.text}`)"
+        if trouble.kind == "race":
+            message = f"{who}; {them} accesses it {place}, and nothing orders the two"
+            hint = _RACE_HINT
+        else:
+            message = f"{who}; {them} wrote it {place}, with no proxy fence on the way from there to here"
+            hint = "put fence.proxy.async between the ordinary stores and the barrier, or before the operation"
+        others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
+        self._reporter.add(trouble.kind, site, message, hint, trouble.count, others, about=other.number)
+
+    def _where(self, space: str, place: int) -> str:
+        if space == "shared":
+            return f"shared memory {self._checks.shared_name(place % self._batch.shared_stride)}"
+        return self._checks.global_name(GLOBAL_BASE + place)
+
+
+_RACE_HINT = (
+    "begin it only after a wait on the mbarrier (or bar.sync) at which every earlier user of these bytes has arrived; "
+    "copies become visible by a wait on the mbarrier they complete on, or for their bulk group"
+)
+_INIT_HINT = "let one thread run mbarrier.init, then fence and bar.sync, before anybody uses the barrier"
+_MISUSES = {
+    "outside": (
+        "mbarrier-misuse",
+        "{who}: {name} cannot hold an mbarrier (8 bytes of shared memory, aligned)",
+        _INIT_HINT,
+    ),
+    "unused": ("mbarrier-misuse", "{who} uses the mbarrier at {name}, which was never initialised", _INIT_HINT),
+    "dead": (
+        "mbarrier-misuse",
+        "{who} uses {name} after mbarrier.inval",
+        "invalidate a barrier only when nobody uses it any more",
+    ),
+    "twice": (
+        "mbarrier-misuse",
+        "{who} initialises {name} again without mbarrier.inval",
+        "run mbarrier.inval before the memory is used anew, or keep the barrier and its phases",
+    ),
+    "count": (
+        "mbarrier-misuse",
+        "{who} gives {name} an arrival count of {value}; allowed are 1 to 1048575",
+        "the count is the number of arrivals of a phase",
+    ),
+    "range": (
+        "mbarrier-misuse",
+        "the bytes outstanding on {name} exceed 1048575 in an operation of {who}",
+        "split the copies over several phases or barriers",
+    ),
+    "completes": (
+        "mbarrier-misuse",
+        "{who}: an arrival with .noComplete completes the phase of {name}",
+        "use a plain arrive for the last one",
+    ),
+    "too many": (
+        "mbarrier-count",
+        "{who} arrives on {name} more often than its count allows in one phase{last}",
+        "make the count of mbarrier.init the number of arrivals in each phase",
+    ),
+    "unwaited": (
+        "mbarrier-phase",
+        "{who} arrives on {name} for the next phase before anybody waited for the one that completed{last}",
+        "a second completion makes the first unseen: wait for each phase; check the init count and who arrives",
+    ),
+}

@@ -1,0 +1,108 @@
+"""Who waits for which mbarrier in a deadlock: its phase, what is pending, who arrived last and who never did."""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
+    EXPECTED,
+    LAST_LANE,
+    LAST_SITE,
+    PENDING,
+    PHASE,
+    START,
+)
+from kernbench.ptx.emulator.checks.reporter import some_threads, thread_name
+from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.program import Site
+
+Waiter = tuple[str, Site]
+
+
+def mbarrier_waits(batch: Any) -> list[Waiter]:
+    """Waits on mbarriers, one text for each place, barrier and phase; CTAs and warps that do the same are one."""
+    groups: dict[tuple[int, int, int], list[tuple[int, Array]]] = {}
+    sites: dict[int, Site] = {}
+    for parked in batch.scheduler.waiting.parked:
+        wait = parked.wait
+        addresses, wanted = batch.scheduler.waiting.operands(parked.fragment, wait)
+        lanes = parked.fragment.window.lane_numbers
+        lanes = lanes if parked.fragment.lanes.mask is None else lanes[parked.fragment.lanes.mask]
+        slots = batch.mbarriers.locate(addresses, lanes)
+        sites[wait.site.number] = wait.site
+        for slot in np.unique(slots[slots >= 0]).tolist():
+            here = slots == slot
+            value = int(wanted[here][0]) & 1 if wait.parity else int(batch.mbarriers.state[slot, PHASE]) & 1
+            key = (wait.site.number, int(batch.mbarriers.places[slot]), value)
+            groups.setdefault(key, []).append((slot, lanes[here]))
+    return [(_text(batch, found, parity), sites[number]) for (number, _, parity), found in groups.items()]
+
+
+def _text(batch: Any, found: list[tuple[int, Array]], parity: int) -> str:
+    slot = found[0][0]
+    lanes = np.concatenate([lanes for _, lanes in found])
+    warps = np.unique(lanes // WARP)
+    roles, blocks = np.unique(warps // batch.ctas), np.unique(warps % batch.ctas)
+    who = f"{_warps(roles)} of {_blocks(batch, blocks)}"
+    return f"{who} wait for {_barrier(batch, slot, parity)}{_arrivals(batch, slot)}"
+
+
+def _warps(roles: Array) -> str:
+    numbers = ", ".join(map(str, roles[:8])) + (", ..." if len(roles) > 8 else "")
+    return f"warp{'s' if len(roles) > 1 else ''} {numbers}"
+
+
+def _blocks(batch: Any, ctas: Array) -> str:
+    first = batch.checks.block_name(int(ctas[0]))
+    more = f" and {len(ctas) - 1} more" if len(ctas) > 1 else ""
+    return f"{first}{more}"
+
+
+def _barrier(batch: Any, slot: int, parity: int) -> str:
+    barriers = batch.mbarriers
+    row = barriers.state[slot]
+    phase = int(row[PHASE] - row[START])
+    expected, delivered, outstanding = barriers.bytes_of(slot)
+    text = f"{batch.checks.asynchronous.name(slot)} to complete phase {phase} (parity {parity}): "
+    text += f"{int(row[EXPECTED] - row[PENDING])} of {int(row[EXPECTED])} arrivals have come"
+    if expected or delivered or outstanding:
+        text += f", {expected} bytes are expected and {delivered} delivered"
+    return text
+
+
+def _arrivals(batch: Any, slot: int) -> str:
+    barriers = batch.mbarriers
+    row = barriers.state[slot]
+    if row[LAST_LANE] < 0:
+        return "; nobody has ever arrived on it (a fresh barrier passes a wait for parity 1, not for 0)"
+    sites = batch.program.sites
+    line = sites[int(row[LAST_SITE])].line
+    text = f"; the last arrival was by {thread_name(batch, int(row[LAST_LANE]))} in line {line}"
+    arrived = barriers.arrivals[slot]
+    phase = int(row[PHASE])
+    before = np.flatnonzero((arrived[:, 0] > 0) & (arrived[:, 0] <= phase))
+    now = np.flatnonzero(arrived[:, 0] == phase + 1)
+    if len(now):
+        text += f"; in this phase {_warps(now)} arrived"
+    if len(before) and row[PENDING]:
+        lines = sorted({sites[int(number)].line for number in arrived[before, 1]})
+        text += f"; {_warps(before)} arrived in an earlier phase (line {', '.join(map(str, lines[:3]))}) and not in this one"
+    return text
+
+
+def cluster_waits(batch: Any) -> list[Waiter]:
+    """Waits at the barriers of clusters."""
+    found = []
+    barrier = batch.scheduler.cluster
+    for waiter in barrier.waiting:
+        lanes = waiter.fragment.window.lane_numbers
+        lanes = lanes if waiter.fragment.lanes.mask is None else lanes[waiter.fragment.lanes.mask]
+        cluster = int(lanes[0] // WARP) % batch.ctas // batch.places.size
+        absent = barrier.absent(cluster)
+        who = f"; {some_threads(batch, absent)} has not arrived" if len(absent) else ""
+        text = (
+            f"{some_threads(batch, lanes)} wait at the cluster's barrier: {int(barrier.arrived[cluster])} have arrived"
+        )
+        found.append((text + who, waiter.site))
+    return found

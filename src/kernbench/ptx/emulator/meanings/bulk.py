@@ -1,0 +1,242 @@
+"""Bulk copies, tensor copies and reductions, their groups, and asynchronous stores."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.asynchronous import tensors
+from kernbench.ptx.emulator.asynchronous.bulk import ALIGNMENT, Ends, begin_copy, global_ends, shared_ends
+from kernbench.ptx.emulator.asynchronous.completion import Completion, in_group, on_barrier
+from kernbench.ptx.emulator.asynchronous.reductions import reduction_of
+from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.meanings.mbarrier import active_lanes, addresses_of, values_of
+from kernbench.ptx.emulator.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.steps import Step, action
+from kernbench.ptx.emulator.window import Window
+from kernbench.ptx.module import Address, Vector
+from kernbench.ptx.tensor_map import ELEMENT_BYTES
+
+_RANKS = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Destinations:
+    """Where loads go: for each operation (a lane and a CTA) its lane's position, CTA and offset, and its barrier."""
+
+    positions: Array
+    ctas: Array
+    offsets: Array
+    slots: Array
+
+
+def _address(d: Decoding, name: str) -> AddressSlot:
+    index = d.position(name)
+    assert index is not None
+    return d.address(index)
+
+
+def _optional(d: Decoding, name: str) -> int | None:
+    index = d.position(name)
+    return None if index is None else d.source(index)
+
+
+def _destinations(
+    window: Window, lanes: Array, targets: Array, barriers: Array, masks: Array | None, site: Any
+) -> _Destinations:
+    """One operation a lane, or one for each CTA that its multicast mask names, at the same offsets there."""
+    batch = window.batch
+    ctas, offsets = batch.places.find(targets, lanes)
+    if masks is None:
+        return _Destinations(np.arange(len(lanes)), ctas, offsets, batch.mbarriers.known(barriers, lanes, site))
+    size = batch.places.size
+    named = ((masks[:, None] >> np.arange(_RANKS)) & 1).astype(bool)
+    positions, ranks = np.nonzero(named[:, :size])
+    peers = batch.places.peers(batch.places.own(lanes)[positions], ranks)
+    homes, places = batch.places.find(barriers, lanes)
+    # a barrier of the pair's other CTA is that of each pair
+    own = batch.places.own(lanes)
+    crossed = (homes != own)[positions] & (size > 1)
+    at = np.where(crossed, (peers & ~1) | (homes[positions] & 1), peers)
+    slots = batch.mbarriers.at(at, places[positions])
+    return _Destinations(positions, peers, offsets[positions], slots)
+
+
+def _aligned(window: Window, lanes: Array, site: Any, what: str, values: Array, unit: int) -> None:
+    """Complain about values that are no multiple of `unit`."""
+    bad = values % unit != 0
+    if window.batch.checks is not None and bad.any():
+        value, lane = int(values[bad][0]), int(lanes[bad][0])
+        window.batch.checks.misaligned_copy(site, what, value, unit, lane, int(np.count_nonzero(bad)))
+
+
+def bulk_copy(d: Decoding) -> Step:
+    """cp.async.bulk: bytes between global and shared memory, or to the shared memory of a peer."""
+    target, source, size, site = _address(d, "dst"), _address(d, "src"), _optional(d, "size"), d.site
+    assert size is not None
+    barrier = None if d.position("mbar") is None else _address(d, "mbar")
+    mask_slot, kept_slot = _optional(d, "mask"), _optional(d, "bytes")
+    outward, inward = d.mod("dst") == "global", d.mod("src") == "global"
+    reduction = reduction_of(d.mod("op"), d.mod("type")) if d.has("reduce") else None
+    d.store_space = "global" if outward else "shared"
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch, lanes = window.batch, active_lanes(window, mask)
+        sizes = values_of(window, size, mask)
+        targets, sources = addresses_of(window, target, mask), addresses_of(window, source, mask)
+        for what, values in (("size", sizes), ("destination", targets), ("source", sources)):
+            _aligned(window, lanes, site, what, values.astype(np.int64), ALIGNMENT)
+        if outward:
+            kept = None if kept_slot is None else values_of(window, kept_slot, mask)
+            ends = shared_ends(batch, *batch.places.find(sources, lanes))
+            completion: Completion = in_group(batch, lanes, site)
+            begin_copy(batch, ends, global_ends(batch, targets), sizes, completion, site, kept, reduction)
+            return
+        assert barrier is not None
+        masks = None if mask_slot is None else values_of(window, mask_slot, mask)
+        to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, site)
+        which = np.flatnonzero(to.slots >= 0)
+        at = to.positions[which]
+        ends = global_ends(batch, sources) if inward else shared_ends(batch, *batch.places.find(sources, lanes))
+        completion = on_barrier(batch, lanes[at], to.slots[which], sizes[at], site)
+        into = shared_ends(batch, to.ctas[which], to.offsets[which])
+        begin_copy(batch, ends.chosen(at), into, sizes[at], completion, site, None, reduction)
+
+    return action(general)
+
+
+def _coordinates(d: Decoding, name: str) -> tuple[AddressSlot, list[int]]:
+    """The slots of a tensor operand: its map and its coordinates."""
+    index = d.position(name)
+    assert index is not None
+    operand = d.operands[index]
+    assert isinstance(operand, Address)
+    items = operand.more[0].items if isinstance(operand.more[0], Vector) else operand.more
+    return d.address(index), [d.value(item, "s32") for item in items]
+
+
+def _check_mode(d: Decoding) -> None:
+    mode = d.mod("mode", "tile")
+    if mode.startswith("im2col"):
+        raise d.error(
+            f"the emulator cannot run {d.instruction.name}: mode .{mode} is not emulated, only tile modes are"
+        )
+
+
+def _boxes(window: Window, lanes: Array, maps: Array, rank: int, site: Any) -> list[tuple[tensors.Box, Array]]:
+    """The tensor maps that lanes name, each with the positions of its lanes; complains where there is none."""
+    found = []
+    for address in np.unique(maps):
+        which = np.flatnonzero(maps == address)
+        try:
+            box = window.batch.launch.tensor_maps.at(int(address))
+            if box.description.rank != rank:
+                raise MisuseError(f"the tensor map has {box.description.rank} dimensions, the instruction {rank}")
+        except MisuseError as problem:
+            if window.batch.checks is not None:
+                window.batch.checks.bad_tensor_map(site, str(problem), int(address), lanes[which])
+            continue
+        found.append((box, which))
+    return found
+
+
+def _points(window: Window, slots: list[int], mask: Mask | None) -> Array:
+    """Coordinates of each active lane, as signed numbers."""
+    return np.stack(
+        [values_of(window, slot, mask, np.uint32).view(np.int32).astype(np.int64) for slot in slots], axis=1
+    )
+
+
+def _four(points: Array) -> Array:
+    """Coordinates (column, four rows) as four of two."""
+    columns = np.repeat(points[:, :1], 4, axis=1)
+    return np.stack([columns, points[:, 1:5]], axis=2).reshape(-1, 2)
+
+
+def tensor_load(d: Decoding) -> Step:
+    """cp.async.bulk.tensor from global to shared memory."""
+    _check_mode(d)
+    target, barrier, site = _address(d, "dst"), _address(d, "mbar"), d.site
+    source, slots = _coordinates(d, "src")
+    mask_slot, rank, four = _optional(d, "mask"), int(d.mod("dim")[0]), d.mod("mode") == "tile::gather4"
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch, lanes = window.batch, active_lanes(window, mask)
+        if not len(lanes):
+            return
+        targets, points = addresses_of(window, target, mask), _points(window, slots, mask)
+        _aligned(window, lanes, site, "destination", targets.astype(np.int64), tensors.ALIGNMENT)
+        masks = None if mask_slot is None else values_of(window, mask_slot, mask)
+        to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, site)
+        for box, which in _boxes(window, lanes, addresses_of(window, source, mask), rank, site):
+            chosen = np.flatnonzero(np.isin(to.positions, which) & (to.slots >= 0))
+            at = to.positions[chosen]
+            offsets, here, ctas, barriers = to.offsets[chosen], points[at], to.ctas[chosen], to.slots[chosen]
+            if four:
+                rows = np.tile(np.arange(4) * box.nbytes, len(at))
+                at, ctas, barriers = np.repeat(at, 4), np.repeat(ctas, 4), np.repeat(barriers, 4)
+                offsets, here = np.repeat(offsets, 4) + rows, _four(here)
+            if len(at):
+                completion = on_barrier(batch, lanes[at], barriers, np.full(len(at), box.nbytes), site)
+                tensors.begin_load(batch, box, shared_ends(batch, ctas, offsets), here, completion, site)
+
+    return action(general)
+
+
+def tensor_store(d: Decoding) -> Step:
+    """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor from shared to global memory."""
+    _check_mode(d)
+    source, site = _address(d, "src"), d.site
+    d.address_reads.clear()
+    target, slots = _coordinates(d, "dst")
+    rank, four, operation = int(d.mod("dim")[0]), d.mod("mode") == "tile::scatter4", d.mod("op")
+    d.store_space = "global"
+    reductions = {
+        element: reduction_of(operation, element.partition(".")[0].replace("tf32", "f32"))
+        for element in ELEMENT_BYTES
+        if operation
+    }
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch, lanes = window.batch, active_lanes(window, mask)
+        if not len(lanes):
+            return
+        sources, points = addresses_of(window, source, mask), _points(window, slots, mask)
+        _aligned(window, lanes, site, "source", sources.astype(np.int64), tensors.ALIGNMENT)
+        ctas, offsets = batch.places.find(sources, lanes)
+        for box, which in _boxes(window, lanes, addresses_of(window, target, mask), rank, site):
+            here, home, place, who = points[which], ctas[which], offsets[which], lanes[which]
+            if four:
+                place = np.repeat(place, 4) + np.tile(np.arange(4) * box.nbytes, len(who))
+                here, home, who = _four(here), np.repeat(home, 4), np.repeat(who, 4)
+            completion = in_group(batch, who, site)
+            ends: Ends = shared_ends(batch, home, place)
+            reduction = reductions.get(box.description.element)
+            tensors.begin_store(batch, box, ends, here, completion, site, reduction)
+
+    return action(general)
+
+
+def commit(d: Decoding) -> Step:
+    """cp.async.bulk.commit_group."""
+    return action(lambda window, mask: window.batch.groups.commit(active_lanes(window, mask)))
+
+
+def wait(d: Decoding) -> Step:
+    """cp.async.bulk.wait_group: all but the last n groups of the thread are done, or have been read."""
+    keep, reading = d.constant_of(0) or 0, d.has("read")
+    return action(lambda window, mask: window.batch.groups.wait(active_lanes(window, mask), keep, reading))
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
+    "cp.bulk": bulk_copy,
+    "cp.bulk.reduce": bulk_copy,
+    "cp.bulk.commit": commit,
+    "cp.bulk.wait": wait,
+    "cp.tensor.load": tensor_load,
+    "cp.tensor.store": tensor_store,
+    "cp.tensor.reduce": tensor_store,
+}
