@@ -197,6 +197,11 @@ class TensorUnit:
         if self.checks is not None:
             self.checks.waited(warps, loads)
 
+    def used(self, load: int, warps: Array) -> None:
+        """Warps use registers of the load at a site."""
+        if self.checks is not None:
+            self.checks.used(load, warps)
+
     def fence(self, warps: Array, before: bool) -> None:
         """fence::before_thread_sync or fence::after_thread_sync of warps."""
         if self.checks is not None:

@@ -79,6 +79,8 @@ class Warpgroups:
         self._eager = eager
         self._checks = WarpgroupChecks(batch) if batch.checks is not None else None
         self._pending: list[Issued] = []
+        # operations that warps have not waited for, kept for the checks only
+        self._unwaited: list[Issued] = []
         self.issued: Array = np.zeros(batch.warps, np.int64)
         self.committed: Array = np.zeros(batch.warps, np.int64)
         self.waiting: list[Waiting] = []
@@ -88,7 +90,9 @@ class Warpgroups:
         event = Issued(form, warps, a, b, adds, self.issued[warps], self.committed[warps])
         self.issued[warps] += 1
         self._pending.append(event)
-        self._check(event)
+        if self._checks is not None:
+            self._unwaited.append(event)
+            self._checks.issued(event, self.mates(event.warps)[:, 0])
         if self._eager:
             self._complete(self._least_issued(np.arange(self._batch.warps)))
         if self.waiting:
@@ -98,22 +102,28 @@ class Warpgroups:
                 if going is not None:
                     self._batch.scheduler.push(going)
 
-    def _check(self, event: Issued) -> None:
-        if self._checks is not None:
-            self._checks.issued(event, self.mates(event.warps)[:, 0])
-
     def commit(self, warps: Array) -> None:
         """Close the current group of each warp."""
         self.committed[warps] += 1
 
-    def in_flight(self, warps: Array, row: int, reads: bool) -> Array:
-        """For each warp, whether an operation in flight writes the register of a row, or `reads` it as A."""
-        found = np.zeros(self._batch.warps, bool)
-        for event in self._pending:
-            rows = event.form.d_rows if not reads else event.form.a_rows
+    @property
+    def watched(self) -> bool:
+        """Whether anything is checked, and in flight."""
+        return bool(self._unwaited)
+
+    def touched(self, warps: Array, row: int, name: str, verb: str, as_operand: bool, site: Site) -> None:
+        """Warps touch a register of a bank's row: that is wrong where an operation they have not waited for owns it."""
+        for event in self._unwaited:
+            rows = event.form.a_rows if as_operand else event.form.d_rows
             if rows is not None and row in rows:
-                found[event.warps] = True
-        return found[warps]
+                bad = np.intersect1d(warps, event.warps)
+                if len(bad) and self._checks is not None:
+                    self._checks.touched(bad, name, verb, as_operand, event.form.site, site)
+
+    def unfenced(self, lanes: Array, name: str, site: Site) -> None:
+        """Lanes have set a register that an operation uses, with no wgmma.fence between."""
+        if self._checks is not None:
+            self._checks.unfenced(lanes, name, site)
 
     def wait(self, fragment: Fragment, keep: int, following: int, site: Site) -> Fragment | None:
         """Complete all groups but the last `keep`; lanes go on whose warpgroups have issued it all."""
@@ -136,8 +146,20 @@ class Warpgroups:
             np.maximum.at(limit, mates, need[warps])
         self._complete(limit)
         if self._checks is not None:
+            self._forget(warps, done)
             self._checks.waited(warps, self.mates(warps)[:, 0], np.maximum(done, 0))
         return fragment.at(following)
+
+    def _forget(self, warps: Array, done: Array) -> None:
+        """The registers of operations that warps have waited for are theirs again."""
+        group = np.full(self._batch.warps, -1, np.int64)
+        group[warps] = done
+        staying = []
+        for event in self._unwaited:
+            kept = event.groups >= group[event.warps]
+            if kept.any():
+                staying.append(event if kept.all() else event.part(kept))
+        self._unwaited = staying
 
     def _needed(self, warps: Array, done: Array) -> Array:
         """For each warp of the batch, how many operations must be complete before its groups below `done` are."""

@@ -249,7 +249,7 @@ class TensorChecks:
         family = _STORED if writes else _LOADED
         self._begun[family, warps] += 1
         if not writes:
-            self._load_numbers(access)[warps] = self._begun[family, warps]
+            self._load_numbers(access.site.number)[warps] = self._begun[family, warps]
         quarters = warps // self._batch.ctas % 4
         lanes = addresses >> 16
         wrong = (lanes // 32 != quarters) | (lanes % 32 + access.lanes > 32)
@@ -267,11 +267,11 @@ class TensorChecks:
                     self._filled(chosen, region, "tensor memory", access.site)
                 self._enter(chosen, region, writes, STORE if writes else LOAD, access.site)
 
-    def _load_numbers(self, access: Any) -> Array:
-        """For each warp the number of its last load by an instruction."""
-        found = self._loads.get(access.site.number)
+    def _load_numbers(self, site: int) -> Array:
+        """For each warp the number of its last load at a site."""
+        found = self._loads.get(site)
         if found is None:
-            found = self._loads[access.site.number] = np.zeros(self._batch.warps, np.int64)
+            found = self._loads[site] = np.zeros(self._batch.warps, np.int64)
         return found
 
     def _foreign(self, access: Any, warp: int, lane: int, count: int) -> None:
@@ -291,9 +291,9 @@ class TensorChecks:
         if not self._fences:
             self._publish(warps)
 
-    def used(self, access: Any, warps: Array) -> None:
-        """Registers of a load are used, so it is done, and so are those before it."""
-        self._done[_LOADED, warps] = np.maximum(self._done[_LOADED, warps], self._load_numbers(access)[warps])
+    def used(self, load: int, warps: Array) -> None:
+        """Registers of the load at a site are used, so it is done, and so are those before it."""
+        self._done[_LOADED, warps] = np.maximum(self._done[_LOADED, warps], self._load_numbers(load)[warps])
         if not self._fences:
             self._publish(warps)
 

@@ -8,9 +8,11 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.shadow import Ranges
 from kernbench.ptx.emulator.asynchronous.tiles import ranges_of, tiles_of
 from kernbench.ptx.emulator.checks.descriptors import DescriptorChecks
-from kernbench.ptx.emulator.checks.reporter import thread_name
+from kernbench.ptx.emulator.checks.reporter import some_threads, thread_name
 from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
+from kernbench.result.finding import Other
 
 _ROWS = 64
 
@@ -69,3 +71,18 @@ class WarpgroupChecks:
         known = clocks.clocks[ctas, inside, columns]
         clocks.clocks[ctas, inside, columns] = np.maximum(known, done)
         clocks.changed()
+
+    def touched(self, warps: Array, name: str, verb: str, as_operand: bool, owner: Site, site: Site) -> None:
+        """Warps touch a register that an operation of theirs in flight owns."""
+        who = thread_name(self._batch, int(warps[0]) * WARP)
+        part = "reads as A" if as_operand else "writes as part of D"
+        message = f"{who} {verb} {name}, which line {owner.line} {part} and nobody has waited for"
+        others = (Other("the operation in flight", self._reporter.place(owner)),)
+        hint = "run wgmma.commit_group and wgmma.wait_group before its registers are touched"
+        self._reporter.add("in-flight", site, message, hint, len(warps), others, about=name)
+
+    def unfenced(self, lanes: Array, name: str, site: Site) -> None:
+        """Lanes have set a register that an operation uses, with no fence between."""
+        message = f"{some_threads(self._batch, lanes)} set {name} since the last wgmma.fence, and this uses it"
+        hint = "put wgmma.fence.sync.aligned between the instructions that set registers and wgmma.mma_async"
+        self._reporter.add("in-flight", site, message, hint, len(lanes), about="fence")

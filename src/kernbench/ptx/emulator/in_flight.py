@@ -1,0 +1,332 @@
+"""Registers that asynchronous matrix operations own: where a program touches them too early, and where it must be asked.
+
+What may happen is found before the program runs, by data flow: which registers wgmma operations may still write or read,
+which were set since the last wgmma.fence, and which loads of tensor memory may be under way. Where it may happen, a check
+beside the instruction asks what is so in that warp.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.decode import Body
+from kernbench.ptx.emulator.lanes import WARP, Mask
+from kernbench.ptx.emulator.operands import Decoding
+from kernbench.ptx.emulator.program import Block, Program
+from kernbench.ptx.emulator.scopes import Register
+from kernbench.ptx.emulator.slots import RegisterSlot
+from kernbench.ptx.emulator.window import Window
+
+# groups that may be left in flight are not counted further
+_MOST_GROUPS = 16
+
+Check = Callable[[Window, "Mask | None"], None]
+
+
+@dataclass
+class State:
+    """What may be so at a place: registers by number.
+
+    `written` and `read` are those that operations in flight write, or read as A, with the groups committed since;
+    `unfenced` those set since the last wgmma.fence; `loads` the loads under way, with the registers they set.
+    """
+
+    written: dict[int, int] = field(default_factory=dict)
+    read: dict[int, int] = field(default_factory=dict)
+    unfenced: set[int] = field(default_factory=set)
+    loads: dict[int, frozenset[int]] = field(default_factory=dict)
+
+    def copy(self) -> "State":
+        """The same again."""
+        return State(dict(self.written), dict(self.read), set(self.unfenced), dict(self.loads))
+
+    def join(self, other: "State") -> bool:
+        """Take in what may be so on another way here; whether anything is new."""
+        new = False
+        for mine, theirs in ((self.written, other.written), (self.read, other.read)):
+            for register, groups in theirs.items():
+                if mine.get(register, _MOST_GROUPS + 1) > groups:
+                    mine[register], new = groups, True
+        if not other.unfenced <= self.unfenced:
+            self.unfenced |= other.unfenced
+            new = True
+        for load, registers in other.loads.items():
+            if not registers <= self.loads.get(load, frozenset()):
+                self.loads[load] = registers | self.loads.get(load, frozenset())
+                new = True
+        return new
+
+
+def watch_in_flight(program: Program, body: Body) -> None:
+    """Add checks to a function's blocks."""
+    meanings = {d.resolved.meaning for decodings in body.decodings for d in decodings}
+    if "wgmma" in meanings or "tcgen05.ld" in meanings:
+        _Watcher(program, body).run()
+
+
+class _Watcher:
+    def __init__(self, program: Program, body: Body):
+        self._program = program
+        self._body = body
+        products = [d for decodings in body.decodings for d in decodings if d.resolved.meaning == "wgmma"]
+        self._used = {r.number for d in products for r in _data(d)}
+        self._unfenced: dict[int, Register] = {}
+
+    def run(self) -> None:
+        entering = self._solve()
+        for number, state in enumerate(entering):
+            if state is not None:
+                self._block(number, state)
+        if self._unfenced:
+            self._follow_unfenced()
+
+    def _solve(self) -> list[State | None]:
+        """What may be so when each block begins."""
+        entering: list[State | None] = [None] * len(self._body.decodings)
+        entering[0] = State()
+        pending = [0]
+        while pending:
+            number = pending.pop()
+            before = entering[number]
+            assert before is not None
+            state = before.copy()
+            for decoding in self._body.decodings[number]:
+                self._step(decoding, state)
+            for following in self._body.edges[number]:
+                known = entering[following]
+                if known is None:
+                    entering[following] = state.copy()
+                    pending.append(following)
+                elif known.join(state):
+                    pending.append(following)
+        return entering
+
+    def _step(self, d: Decoding, state: State) -> None:
+        """What an instruction changes."""
+        special = _STEPS.get(d.resolved.meaning)
+        if special is not None:
+            special(d, state)
+            return
+        touched = {r.number for r in d.reads} | {r.number for r in d.writes}
+        _finish_loads(state, touched)
+        state.unfenced |= {r.number for r in d.writes} & self._used
+
+    def _block(self, number: int, state: State) -> None:
+        """Add the checks of one block."""
+        block = self._program.blocks[self._body.code.entry + number]
+        for decoding in self._body.decodings[number]:
+            if decoding.resolved.meaning == "wgmma":
+                for register in _data(decoding):
+                    if register.number in state.unfenced:
+                        self._unfenced[register.number] = register
+            elif decoding.resolved.meaning not in _STEPS:
+                self._ordinary(block, decoding, state)
+            self._step(decoding, state)
+
+    def _ordinary(self, block: Block, d: Decoding, state: State) -> None:
+        for register in _unique(d.reads):
+            if register.number in state.written:
+                _before(block, d, _touch(d, register, "reads", False))
+        for register in _unique(d.writes):
+            if register.number in state.written:
+                _before(block, d, _touch(d, register, "writes", False))
+            if register.number in state.read:
+                _before(block, d, _touch(d, register, "writes", True))
+        reads = {r.number for r in d.reads}
+        for load, registers in state.loads.items():
+            if registers & reads:
+                _before(block, d, _use(d, load))
+
+    def _follow_unfenced(self) -> None:
+        """Flags beside registers that are set, and used by wgmma with no fence between: set, cleared, and asked."""
+        table = self._program.table
+        flags = {n: table.number(RegisterSlot("bool", table.new_row("bool"))) for n in self._unfenced}
+        for number, decodings in enumerate(self._body.decodings):
+            block = self._program.blocks[self._body.code.entry + number]
+            for d in decodings:
+                meaning = d.resolved.meaning
+                if meaning == "wgmma.fence":
+                    _after(block, d, _mark(d, list(flags.values()), False))
+                elif meaning == "wgmma":
+                    for register in _data(d):
+                        if register.number in flags:
+                            _before(block, d, _ask(d, register, flags[register.number]))
+                else:
+                    written = [flags[r.number] for r in d.writes if r.number in flags]
+                    if written:
+                        _after(block, d, _mark(d, written, True))
+
+
+def _finish_loads(state: State, touched: set[int]) -> None:
+    for load in [load for load, registers in state.loads.items() if registers & touched]:
+        del state.loads[load]
+
+
+def _multiply(d: Decoding, state: State) -> None:
+    written = {r.number for r in d.writes}
+    for number in written:
+        state.written[number] = 0
+    for number in {r.number for r in _data(d)} - written:
+        state.read[number] = 0
+    state.unfenced -= written
+
+
+def _data(d: Decoding) -> list[Register]:
+    """The registers that a wgmma operation owns: D and A, no descriptors or predicates."""
+    return [register for register in _unique(d.writes + d.reads) if register.bank == "uint32"]
+
+
+def _fence(d: Decoding, state: State) -> None:
+    state.unfenced.clear()
+
+
+def _commit(d: Decoding, state: State) -> None:
+    for groups in (state.written, state.read):
+        for number, count in groups.items():
+            groups[number] = min(count + 1, _MOST_GROUPS)
+
+
+def _wait(d: Decoding, state: State) -> None:
+    keep = d.constant_of(0) or 0
+    for groups in (state.written, state.read):
+        for number in [n for n, count in groups.items() if count > keep]:
+            del groups[number]
+
+
+def _load(d: Decoding, state: State) -> None:
+    _finish_loads(state, {r.number for r in d.address_reads})
+    state.loads[d.site.number] = frozenset(r.number for r in d.writes)
+
+
+def _loaded(d: Decoding, state: State) -> None:
+    if d.mod("op") == "wait::ld":
+        state.loads.clear()
+
+
+_STEPS: dict[str, Callable[[Decoding, State], None]] = {
+    "wgmma": _multiply,
+    "wgmma.fence": _fence,
+    "wgmma.commit": _commit,
+    "wgmma.wait": _wait,
+    "tcgen05.ld": _load,
+    "tcgen05.wait": _loaded,
+}
+
+
+def _unique(registers: Iterable[Register]) -> list[Register]:
+    return list({r.number: r for r in registers}.values())
+
+
+def _active(window: Window, mask: Mask | None, guard: tuple[int, bool] | None) -> Any:
+    """The positions that run an instruction."""
+    active = np.ones(window.size, bool) if mask is None else mask
+    if guard is not None:
+        row = window.rows[guard[0]]
+        active = active & (~row if guard[1] else row)
+    return active
+
+
+def _touch(d: Decoding, register: Register, verb: str, as_operand: bool) -> Check:
+    """Ask whether a wgmma operation in flight owns a register that an instruction touches."""
+    guard, site, row, name = d.guard(), d.site, register.row, register.name
+
+    def check(window: Window, mask: Mask | None) -> None:
+        groups = window.batch.warpgroups
+        if groups.watched:
+            active = _active(window, mask, guard).reshape(-1, WARP).any(axis=1)
+            groups.touched(window.warps[active], row, name, verb, as_operand, site)
+
+    return check
+
+
+def _use(d: Decoding, load: int) -> Check:
+    """A register of a load of tensor memory is used: the load is done."""
+    guard = d.guard()
+
+    def check(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is not None:
+            active = _active(window, mask, guard).reshape(-1, WARP).any(axis=1)
+            window.batch.tensor.used(load, window.warps[active])
+
+    return check
+
+
+def _mark(d: Decoding, flags: list[int], value: bool) -> Check:
+    guard = d.guard()
+
+    def mark(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is not None:
+            active = _active(window, mask, guard)
+            for flag in flags:
+                window.put(flag, np.full(window.size, value), active)
+
+    return mark
+
+
+def _ask(d: Decoding, register: Register, flag: int) -> Check:
+    """Ask whether a register was set since the last fence."""
+    site, name = d.site, register.name
+
+    def check(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is None:
+            return
+        bad = window.rows[flag] if mask is None else window.rows[flag] & mask
+        if bad.any():
+            window.batch.warpgroups.unfenced(window.lane_numbers[bad], name, site)
+
+    return check
+
+
+def _before(block: Block, d: Decoding, check: Check) -> None:
+    """Run a check before an instruction."""
+    if d.first_step == d.last_step or _is_control(block, d):
+        _before_control(block, check)
+        return
+    direct, general = block.direct[d.first_step], block.general[d.first_step]
+
+    def run_direct(window: Window) -> None:
+        check(window, None)
+        direct(window)
+
+    def run_general(window: Window, mask: Mask | None) -> None:
+        check(window, mask)
+        general(window, mask)
+
+    block.direct[d.first_step], block.general[d.first_step] = run_direct, run_general
+
+
+def _is_control(block: Block, d: Decoding) -> bool:
+    return block.control is not None and bool(block.sites) and block.sites[-1] is d.site
+
+
+def _before_control(block: Block, check: Check) -> None:
+    control = block.control
+    if control is None:
+        return
+
+    def run(scheduler: Any, fragment: Any) -> Any:
+        check(fragment.window, fragment.lanes.mask)
+        return control(scheduler, fragment)
+
+    block.control = run
+
+
+def _after(block: Block, d: Decoding, check: Check) -> None:
+    """Run something after an instruction; what ends a block marks its results before it goes on."""
+    if d.first_step == d.last_step or _is_control(block, d):
+        _before_control(block, check)
+        return
+    place = d.last_step - 1
+    direct, general = block.direct[place], block.general[place]
+
+    def run_direct(window: Window) -> None:
+        direct(window)
+        check(window, None)
+
+    def run_general(window: Window, mask: Mask | None) -> None:
+        general(window, mask)
+        check(window, mask)
+
+    block.direct[place], block.general[place] = run_direct, run_general
