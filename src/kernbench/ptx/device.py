@@ -196,7 +196,8 @@ class EmulatedDevice:
         metrics = launch.meter.metrics(program.blocks)
         checked = CHECKED if checks else ()
         origin = self._origin(kernel, grid, block, shared_bytes, schedule)
-        return Run(outputs, findings, checked, status, metrics=metrics, origin=origin)
+        views = {"printf": launch.printed} if launch.printed else {}
+        return Run(outputs, findings, checked, status, metrics=metrics, views=views, origin=origin)
 
     def _pass(self, parameters: bytes) -> None:
         """Write the parameters where the kernel finds them."""

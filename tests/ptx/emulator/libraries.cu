@@ -1,4 +1,5 @@
 // Kernels that lean on CUDA's own headers: CUB, cooperative groups, virtual functions, inline PTX.
+#include <cassert>
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 #include <cub/cub.cuh>
@@ -99,5 +100,7 @@ extern "C" __global__ void virtual_calls(float *out) {
 }
 
 extern "C" __global__ void printing(int n) {
-    if (threadIdx.x < n) printf("thread %d\n", threadIdx.x);
+    if (threadIdx.x < n) printf("thread %d of %s: %5.2f %llx%%\n", threadIdx.x, "four", 0.5 * threadIdx.x, 1ull << 40);
 }
+
+extern "C" __global__ void asserting(int n) { assert(threadIdx.x < n); }

@@ -83,5 +83,15 @@ def test_virtual_functions(run):
     assert (out == np.where(t % 3 == 0, t * t, 3 * t * t)).all()
 
 
-def test_printing_does_no_harm(run):
-    run("printing", 1, 32, 4)
+def test_printing(module):
+    run = ptx.EmulatedDevice("sm_80").launch(module.kernels["printing"], 1, 32, [4])
+    assert run.findings == []
+    assert run.views["printf"] == [f"thread {t} of four: {0.5 * t:5.2f} 10000000000%\n" for t in range(4)]
+
+
+def test_a_failed_assertion(module):
+    run = ptx.EmulatedDevice("sm_80").launch(module.kernels["asserting"], 1, 32, [30])
+    (found,) = run.findings
+    assert found.kind == "trap"
+    assert found.count == 2
+    assert "assertion 'threadIdx.x < n' of void asserting(int) failed at" in found.message

@@ -174,10 +174,6 @@ class Batch:
         """Logical time: instructions run so far."""
         return int(self.launch.meter.steps)
 
-    def external_call(self, name: str) -> None:
-        """A function without a body was called."""
-        self.launch.external_call(name)
-
     def barrier_clocks(self, done: Array | None, present: Array | None) -> None:
         """A barrier completed, for all CTAs or those of `done`, for all warps or those of `present`."""
         if self.checks is not None:
@@ -202,9 +198,9 @@ class Batch:
         """Control flow left the program."""
         self.launch.stray(self, lanes, site, message)
 
-    def trapped(self, lanes: Lanes, site: Any) -> None:
-        """The kernel executed a trap."""
-        self.launch.stray(self, lanes, site, "the kernel executed a trap", "trap")
+    def trapped(self, lanes: Lanes, site: Any, message: str = "the kernel executed a trap") -> None:
+        """The kernel stopped itself."""
+        self.launch.stray(self, lanes, site, message, "trap")
 
 
 def _bits(mask: Mask) -> Array:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.ptx.emulator import externals
 from kernbench.ptx.emulator.fragment import Fragment, Frame
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.program import Code
@@ -71,21 +72,23 @@ class _Target:
         self._code: Code | None = d.linker.codes.get(name)
         self._arguments: tuple[Transfer, ...] = ()
         self._results: tuple[Transfer, ...] = ()
-        # where results of a function without a body go: places in the caller's frame
+        # values of a function without a body: places in the caller's frame
+        self._given: list[tuple[int, int]] = []
         self._left: list[tuple[int, int]] = []
         if self._code is not None:
             self._arguments = self._bind(self._code.params, arguments, entering=True)
             self._results = self._bind(self._code.returns, results, entering=False)
         else:
-            self._left = [self._place(result) for result in results if isinstance(result, Name)]
+            self._given = [self._place(argument) for argument in arguments]
+            self._left = [self._place(result) for result in results]
 
-    def _place(self, result: Name) -> tuple[int, int]:
+    def _place(self, operand: Operand) -> tuple[int, int]:
         """Offset and size of a .param variable in the caller's frame."""
-        found = self._d.scope.variable(result.text)
-        if found is None:
-            raise self._d.error(f"'{result.text}' is no .param variable, and {self._name} has no body")
-        variable, scope = found
-        return self._d.code.frame[id(scope), variable.name], variable.size or 0
+        found = self._d.scope.variable(operand.text) if isinstance(operand, Name) else None
+        place = None if found is None else self._d.code.frame.get((id(found[1]), found[0].name))
+        if found is None or place is None:
+            raise self._d.error(f"{self._name} has no body, and {operand} is no .param variable that could be passed")
+        return place, found[0].size or 0
 
     def _bind(
         self, formals: tuple[Variable, ...], actuals: tuple[Operand, ...], entering: bool
@@ -119,10 +122,7 @@ class _Target:
         batch = scheduler.batch
         here = fragment.stack[-1] if fragment.stack else Frame(-1, "", 0, batch.program.entry.frame_bytes)
         if self._code is None:
-            batch.external_call(self._name)
-            for offset, nbytes in self._left:
-                batch.frames.clear(fragment, here.base + offset, nbytes)
-            return fragment.at(self._following)
+            return self._outside(scheduler, fragment, here.base)
         frame = Frame(self._following, self._name, here.top, here.top + self._code.frame_bytes, self._results)
         if frame.top > batch.frames.nbytes:
             batch.stray(fragment.lanes, self._site, f"call of {self._name} overflows the local stack")
@@ -132,6 +132,20 @@ class _Target:
         rank = scheduler.program.blocks[fragment.block].rank
         stack, prefix = (*fragment.stack, frame), (*fragment.prefix, rank)
         return Fragment(fragment.lanes, fragment.window, self._code.entry, stack, prefix)
+
+    def _outside(self, scheduler: Any, fragment: Fragment, base: int) -> Fragment | None:
+        """A function without a body: what it does is known, or nothing; its results are zeros."""
+        batch = scheduler.batch
+        lanes = batch.frames.lanes_of(fragment)
+        arguments = [batch.frames.bytes_at(lanes, base + offset, nbytes) for offset, nbytes in self._given]
+        failure = externals.call(self._name, batch, lanes, arguments)
+        if failure:
+            batch.trapped(fragment.lanes, self._site, failure)
+            scheduler.leave(fragment)
+            return None
+        for offset, nbytes in self._left:
+            batch.frames.clear(fragment, base + offset, nbytes)
+        return fragment.at(self._following)
 
 
 class _Indirect:

@@ -65,6 +65,20 @@ class Frames:
         for transfer, value in zip(frame.results, values, strict=True):
             self._write(fragment, transfer, caller, value)
 
+    def lanes_of(self, fragment: Fragment) -> Array:
+        """Lane numbers of a fragment's active lanes."""
+        return _lanes(fragment)
+
+    def bytes_at(self, lanes: Array, start: int, nbytes: int) -> Array:
+        """A copy of some bytes of local memory, a row a lane."""
+        return np.ascontiguousarray(self._bytes.reshape(-1, self._stride)[lanes, start : start + nbytes])
+
+    def bytes_of(self, lane: int, start: int, nbytes: int) -> bytes:
+        """Some bytes of one lane's local memory; zeros beyond its end."""
+        row = self._bytes.reshape(-1, self._stride)[lane]
+        part = row[max(start, 0) : max(start, 0) + nbytes] if start >= 0 else row[:0]
+        return part.tobytes().ljust(nbytes, b"\0")
+
     def clear(self, fragment: Fragment, start: int, nbytes: int) -> None:
         """Zeros, as the result of a function that has no body."""
         lanes, part = _lanes(fragment), slice(start, start + nbytes)

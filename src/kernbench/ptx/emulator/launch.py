@@ -60,7 +60,9 @@ class Launch:
         self.local_bytes = program.local_bytes
         self.meter = Meter(budget)
         self.schedule = schedule
+        # functions without a body that were called, and what printf wrote
         self.outside: set[str] = set()
+        self.printed: list[str] = []
         self.unfinished = True
         self.tensor_maps = TensorMaps(arena)
         self._symbols = symbols
@@ -102,7 +104,7 @@ class Launch:
             room = bool(queue) and (not self._live or running + len(queue[-1]) <= resident)
             if room:
                 self._live.append(Batch(self, queue.pop()))
-            elif not self._yielded() and not self._gave_up() and not self._settle():
+            elif not self._yielded() and not self._settle():
                 self._stuck(queue, resident)
                 return Status.DEADLOCKED
             self._advance()
@@ -131,10 +133,6 @@ class Launch:
     def _arrived(self) -> bool:
         """No warp can go on: what is in flight completes, all of it at once."""
         return any([batch.agents.drain() for batch in self._live])
-
-    def _gave_up(self) -> bool:
-        """Attempts to wait that nothing will end are over."""
-        return any([batch.scheduler.waiting.give_up() for batch in self._live])
 
     def _yielded(self) -> bool:
         """Loops that only let others go first go on."""
