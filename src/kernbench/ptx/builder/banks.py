@@ -27,7 +27,7 @@ _LOADED = frozenset(("f32", "f64", *(f"{kind}{bits}" for kind in "bus" for bits 
 
 def scalar(name: str) -> ScalarType:
     """The type of this name; raises where there is none."""
-    if name not in TYPES:
+    if not isinstance(name, str) or name not in TYPES:
         raise PtxBuildError(unknown("type", name, TYPES))
     return TYPES[name]
 
@@ -35,6 +35,7 @@ def scalar(name: str) -> ScalarType:
 def declared(name: str) -> str:
     """The type a register that holds `name` is declared with: 8-bit values lie in 16-bit registers."""
     # the one instruction that makes pairs of 4-bit floats wants a register of exactly their width
+    scalar(name)
     return name if name in PREFIXES and name != "b8" else "b8" if name == "e2m1x2" else f"b{max(16, scalar(name).bits)}"
 
 
@@ -45,11 +46,13 @@ def bits_of(name: str) -> str:
 
 def memory_type(name: str) -> str:
     """The type that a load or store of `name` names."""
+    scalar(name)
     return name if name in _LOADED else bits_of(name)
 
 
 def variable_type(name: str) -> str:
     """The type a parameter or variable that holds `name` is declared with."""
+    scalar(name)
     return name if name in _LOADED or name == "f16" else bits_of(name)
 
 

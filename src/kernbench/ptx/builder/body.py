@@ -1,5 +1,6 @@
 """The body of a function while it is built: registers, statements with their Python lines, labels, open blocks."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from kernbench.result.finding import Place
 from kernbench.safety.places import SiteTable
 
 __kernbench_internal__ = True
+
+NAME = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
 
 
 @dataclass(eq=False, slots=True)
@@ -71,6 +74,8 @@ class Body:
 
     def unique(self, stem: str) -> str:
         """A name that nobody has in this function: the stem, numbered from the second on."""
+        if not isinstance(stem, str) or not NAME.fullmatch(stem):
+            raise PtxBuildError(f"{stem!r} cannot be a name: letters, digits, _ and $, beginning with a letter")
         self._counts[stem] += 1
         name = stem if self._counts[stem] == 1 else f"{stem}_{self._counts[stem]}"
         return name if self.claim(name) else self.unique(stem)

@@ -20,6 +20,8 @@ class Calls(Memory):
     def call(self, function: "DeviceFunction", *values: Any) -> Any:
         """The results of a function built with `PtxFunction`: nothing, a register, or a tuple."""
         body = self.body
+        if not hasattr(function, "needs"):
+            raise self.error(f"{function!r} cannot be called: build one with PtxFunction(name)....build(program)")
         if function.name in body.callees and body.callees[function.name] is not function:
             raise self.error(f"two functions are called {function.name!r}: rename one")
         if len(values) != len(function.params):

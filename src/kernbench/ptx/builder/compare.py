@@ -51,6 +51,7 @@ class Compare(Issuer):
 
     def slct(self, yes: Value, no: Value, by: Register, **how: Any) -> Register:
         """`yes` where `by` is 0 or more, else `no`."""
+        self.needs_register("slct", by)
         return self._select("slct", yes, no, by, {"ctype": by.type, **how})
 
     def _select(self, opcode: str, yes: Value, no: Value, by: Register, how: dict[str, Any]) -> Register:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from kernbench.ptx.builder.body import NAME
 from kernbench.ptx.builder.issue import Condition, Issuer, Value
 from kernbench.ptx.builder.numbers import is_number
 from kernbench.ptx.builder.values import Inverted, Label, Predicate, Register
@@ -210,12 +211,18 @@ class Control(Issuer):
         """A label to branch to, before or after `ctx.place(label)` says where it is."""
         if name is None:
             return self.body.numbered("label")[0]
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise self.error(
+                f"{name!r} cannot be the name of a label: letters, digits, _ and $, beginning with a letter"
+            )
         if not self.body.claim(name):
             raise self.error(f"{name!r} is taken in '{self.body.name}': choose another name")
         return Label(name)
 
     def place(self, label: Label) -> None:
         """The label stands here."""
+        if not isinstance(label, Label):
+            raise self.error(f"{label!r} is no label: ctx.label() makes one")
         self.body.place(label)
 
     def bra(self, target: Label, *, pred: Condition | None = None, uni: bool = False) -> None:

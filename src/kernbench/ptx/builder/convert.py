@@ -46,7 +46,9 @@ class Convert(Issuer):
         options = {name: how.pop(name) for name in ("out", "pred") if name in how}
         scalar(type)
         if isinstance(value, Predicate):
+            self._own(value)
             return self.issue("selp", {"type": type}, (1, 0, value), **options)  # type: ignore[no-any-return]
+        self.needs_register("cvt", value)
         if type == "pred":
             return self.issue("setp", {"cmp": "ne", "type": value.type}, (value, 0), **options)  # type: ignore[no-any-return]
         if value.type == type and not how:
@@ -71,6 +73,7 @@ class Convert(Issuer):
 
     def bitcast(self, value: Register, type: str, *, out: Register | None = None) -> Register:
         """The same bits as another type of the same width."""
+        self.needs_register("bitcast", value)
         if scalar(type).bits != scalar(value.type).bits or "pred" in (type, value.type):
             raise self.error(f"{value!r} has not as many bits as .{type}: convert it with .to({type!r})")
         self._own(value)
@@ -85,6 +88,7 @@ class Convert(Issuer):
 
     def unpack(self, value: Register, type: str) -> tuple[Register, ...]:
         """A register as the parts of `type` it holds, the low bits first."""
+        self.needs_register("unpack", value)
         parts, left = divmod(scalar(value.type).bits, scalar(type).bits)
         if left or parts not in (2, 4):
             raise self.error(f"{value!r} does not hold two or four values of .{type}")

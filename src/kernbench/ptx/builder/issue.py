@@ -11,6 +11,7 @@ from kernbench.ptx.builder.errors import PtxBuildError
 from kernbench.ptx.builder.numbers import immediate, is_number, needs_register
 from kernbench.ptx.builder.pointer import Location, location_of
 from kernbench.ptx.builder.values import Inverted, Label, Predicate, Register
+from kernbench.ptx.errors import PtxError
 from kernbench.ptx.isa.form import Form, OperandRule
 from kernbench.ptx.isa.resolve import filled, fits, form_text, resolve, slot_modifiers
 from kernbench.ptx.isa.table import FORMS, forms_of
@@ -68,7 +69,7 @@ class Issuer:
 
         Inputs in PTX's order; results are made and given back (a tuple for vectors and pairs), or set in `out`.
         """
-        opcode, *modifiers = name.split(".")
+        opcode, *modifiers = str(name).split(".")
         candidates = _with_names(opcode, tuple(modifiers))
         if isinstance(candidates, str):
             raise self.error(candidates)
@@ -96,6 +97,21 @@ class Issuer:
             chosen["type"] = bits_of(type)
         result: Register = self.issue(opcode, chosen, (*values, *more), keep=type, **rest)
         return result
+
+    def needs_register(self, what: str, value: Any) -> Register:
+        """The value, which must be a register; not a predicate."""
+        if not isinstance(value, Register) or value.type == "pred":
+            raise self.error(f"{what} takes a register, not {value!r}: ctx.const(value, type) puts a number in one")
+        self._own(value)
+        return value
+
+    def lanes(self, what: str, mask: Any) -> Any:
+        """The lanes that take part in an operation of a warp, which must be named."""
+        if mask is None:
+            raise self.error(f"{what} needs mask=, the lanes that take part: 0xffffffff for the whole warp")
+        if isinstance(mask, Register) and mask.type not in ("b32", "u32", "s32"):
+            raise self.error(f"{what}: mask= is {mask!r}, and 32 bits are wanted, one for each lane")
+        return mask
 
     def common_type(self, what: str, values: Sequence[Any], mixed: bool = False) -> str:
         """The one type of the registers among the values; with `mixed`, integers and bits of one width agree."""
@@ -136,7 +152,10 @@ class Issuer:
 
     def _append(self, instruction: Instruction, reads: Sequence[str], results: Sequence[Any]) -> None:
         """Hold the finished instruction to the table and the target, and add it."""
-        resolved = resolve(instruction)
+        try:
+            resolved = resolve(instruction)
+        except PtxError as problem:
+            raise self.error(str(problem)) from None
         self.body.needs.instruction(resolved, instruction.name, self.body.here())
         guard = () if instruction.guard is None else (instruction.guard.register,)
         # operands that are both read and written
@@ -197,8 +216,6 @@ class Issuer:
             reads.append(value.operand.name)
             self._own(value.operand)
             return Not(Name(value.operand.name))
-        if isinstance(value, str):
-            return Name(value)
         if not isinstance(value, Register):
             return self._number(name, rule, value, reads)
         self._own(value)
@@ -366,7 +383,7 @@ def _fits(rule: OperandRule, value: Any) -> bool:
         return rule.shape != "label"
     if isinstance(value, Register):
         return rule.shape not in ("imm", "label", "callee", "args") and (rule.type == "pred") == (value.type == "pred")
-    return isinstance(value, str) and fits(rule, "name")
+    return False
 
 
 def _operand(rule: OperandRule, result: Any) -> Operand:

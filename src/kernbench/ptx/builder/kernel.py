@@ -1,24 +1,24 @@
 """Kernels, device functions and modules built in Python."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from kernbench.ptx.builder.assigned import check_assigned
 from kernbench.ptx.builder.banks import scalar, variable_type
-from kernbench.ptx.builder.body import Body
+from kernbench.ptx.builder.body import NAME, Body
 from kernbench.ptx.builder.calls import RESULT
 from kernbench.ptx.builder.context import Context
 from kernbench.ptx.builder.errors import PtxBuildError
 from kernbench.ptx.builder.memory import BLOCK_SHARED
 from kernbench.ptx.builder.needs import Needs
+from kernbench.ptx.errors import PtxError
 from kernbench.ptx.module import Directive, Function, Item, Kernel, Module, Variable
 from kernbench.ptx.parser import parse
 from kernbench.ptx.validation import validate
+from kernbench.result.finding import Place
 
 __kernbench_internal__ = True
 
-_NAME = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
 Version = str | tuple[int, int]
 Program = Callable[[Context], Any]
 
@@ -33,7 +33,7 @@ def _version(version: Version | None) -> tuple[int, int] | None:
 
 
 def _named(what: str, name: str) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise PtxBuildError(
             f"{name!r} cannot be the name of a {what}: letters, digits, _ and $, beginning with a letter"
         )
@@ -126,8 +126,12 @@ class PtxModule:
         directives = [Directive("file", f'{number} "{_escaped(file)}"') for file, number in (files or {}).items()]
         target, version = self.needs.chosen()
         items: tuple[Item, ...] = (*variables, *functions, *entries, *directives)
-        module = parse(Module(version, (target,), 64, items).emit())
-        validate(module)
+        text = Module(version, (target,), 64, items).emit()
+        try:
+            module = parse(text)
+            validate(module)
+        except PtxError as problem:
+            raise PtxBuildError(problem.message, _python_line(text, problem.line, files or {})) from None
         return module
 
 
@@ -241,6 +245,15 @@ def _module_variables(bodies: list[Body]) -> list[Variable]:
             known = found.get(name)
             found[name] = variable if known is None or (known.alignment or 0) < (variable.alignment or 0) else known
     return list(found.values())
+
+
+def _python_line(text: str, line: int, files: dict[str, int]) -> Place | None:
+    """The Python line that the `.loc` before a line of the text names."""
+    for written in reversed(text.split("\n")[:line]):
+        words = written.split()
+        if words[:1] == [".loc"]:
+            return Place(next(file for file, number in files.items() if number == int(words[1])), int(words[2]))
+    return None
 
 
 def _escaped(file: str) -> str:

@@ -27,6 +27,8 @@ class Matrix(Issuer):
     def stmatrix(self, where: Any, values: Sequence[Register], *, trans: bool = False, **how: Any) -> None:
         """8 x 8 matrices of 16-bit elements to shared memory, one for each register of `values`."""
         slots = {"shape": "m8n8", "num": f"x{len(_tuple(values))}", "trans": trans, "type": "b16"}
+        for value in _tuple(values):
+            self.needs_register("stmatrix", value)
         self._matrix("stmatrix", slots, where, (_tuple(values),), how)
 
     def _matrix(
@@ -44,6 +46,7 @@ class Matrix(Issuer):
     def movmatrix(self, value: Register, **how: Any) -> Register:
         """An 8 x 8 matrix of 16-bit elements, transposed across the warp."""
         slots = {"sync": True, "aligned": True, "shape": "m8n8", "trans": True, "type": "b16"}
+        self.needs_register("movmatrix", value)
         return self.issue("movmatrix", slots, (value,), keep=value.type, **how)  # type: ignore[no-any-return]
 
     def mma(
@@ -65,7 +68,7 @@ class Matrix(Issuer):
         return self._fragment(self.issue("mma", slots, (_tuple(a), _tuple(b), _tuple(c)), **options))
 
     def _four(self, types: str) -> list[str]:
-        names = types.split(".")
+        names = str(types).split(".")
         if len(names) != 4:
             raise self.error(f"types={types!r}: four types are wanted, those of D, A, B and C: 'f32.f16.f16.f32'")
         return names
@@ -113,7 +116,7 @@ class Matrix(Issuer):
     ) -> Fragment:
         """D = A B + C of wmma fragments; `types` are those of D and C for f16 ("f32.f32"), else of D, A, B and C."""
         options = {name: how.pop(name) for name in ("out", "pred") if name in how}
-        names = types.split(".")
+        names = str(types).split(".")
         keys = ("dtype", "ctype") if len(names) == 2 else ("dtype", "atype", "btype", "ctype")
         if len(names) != len(keys):
             raise self.error(f"types={types!r}: the types of D and C, or of D, A, B and C, are wanted")

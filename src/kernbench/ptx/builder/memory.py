@@ -45,7 +45,7 @@ class Memory(Issuer):
     def pointer(self, source: str | Register, type: str, space: str = "global") -> Pointer:
         """A pointer from a parameter or a 64-bit register that holds a generic address; `space` "" keeps it generic."""
         scalar(type)
-        base = self.param(source) if isinstance(source, str) else source
+        base = self.param(source) if isinstance(source, str) else self.needs_register("pointer", source)
         if base.type not in ("u64", "b64", "s64"):
             raise self.error(f"{source!r} is {base.type}, and an address has 64 bits")
         name = source if isinstance(source, str) else ""
@@ -122,13 +122,13 @@ class Memory(Issuer):
         return Pointer(register, type, space, 0, symbol)
 
     def _dims(self, count: int | Sequence[int]) -> tuple[int, ...]:
-        dims = (count,) if isinstance(count, int) else tuple(count)
+        dims = tuple(count) if isinstance(count, (tuple, list)) else (count,)
         if not dims or any(not isinstance(n, int) or n < 1 for n in dims):
             raise self.error(f"an array has a positive number of elements; got {count!r}")
         return (prod(dims),)
 
     def _alignment(self, type: str, align: int) -> int:
-        if align < 1 or align & (align - 1):
+        if not isinstance(align, int) or align < 1 or align & (align - 1):
             raise self.error(f"align={align}: an alignment is a power of two")
         return max(align, scalar(type).nbytes)
 
@@ -143,6 +143,12 @@ class Memory(Issuer):
         place = location_of(where)
         if place is None:
             raise self.error(f"{where!r} is no place in memory: give a pointer, one of its elements, or an address")
+        narrow = isinstance(place.base, Register) and scalar(place.base.type).bits < 64
+        if narrow and not place.space:
+            raise self.error(
+                f"{place.base!r} is no generic address, which has 64 bits: make a pointer with ctx.shared, or "
+                "ctx.pointer(address, type, space)"
+            )
         found = type or place.type
         if not found:
             raise self.error("the type of what lies at this address is not known: say type=")
@@ -243,7 +249,7 @@ class Memory(Issuer):
 
     def prefetch(self, where: Any, level: str = "L1", *, pred: Condition | None = None) -> None:
         """Bring a place of global or local memory nearer: "L1", "L2"."""
-        place = location_of(where)
+        place, _ = self.place_of(where, None, "b8")
         self.issue("prefetch", {"space": place.space or None, "level": level}, (place,), pred=pred)
 
 

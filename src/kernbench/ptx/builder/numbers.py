@@ -25,6 +25,8 @@ def is_number(value: Any) -> bool:
 def immediate(value: Any, type: str) -> Integer | Float:
     """The number as an operand of `type`; halves and packed types as their bits."""
     kind = scalar(type).kind
+    if not is_number(value):
+        raise PtxBuildError(f"{value!r} is no number, and one of .{type} is wanted")
     if kind == "f" and type in ("f32", "f64", "tf32"):
         return _float(_as_float(value, type), 64 if type == "f64" else 32, type)
     if kind in "fx":

@@ -1,7 +1,7 @@
 """Addresses: pointers to elements of a type in a state space, and places inside of them."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from kernbench.ptx.builder.banks import scalar
 from kernbench.ptx.builder.errors import PtxBuildError
@@ -55,6 +55,9 @@ class Pointer:
         pointer: Pointer = self + index
         return pointer.location
 
+    def __iter__(self) -> NoReturn:
+        raise PtxBuildError(f"{self!r} has no end to iterate to: load elements with ctx.load(p, i)")
+
     def __add__(self, index: Any) -> "Pointer":
         if is_number(index):
             if isinstance(index, float):
@@ -66,7 +69,12 @@ class Pointer:
 
     def shifted(self, nbytes: int) -> "Pointer":
         """The pointer moved by a constant number of bytes."""
-        return Pointer(self.base, self.type, self.space, self.offset + nbytes, self.name)
+        offset = self.offset + nbytes
+        if not -(1 << 31) <= offset < 1 << 31:
+            raise PtxBuildError(
+                f"{self!r} moved by {nbytes} bytes: a constant offset has 32 bits; add it in a register"
+            )
+        return Pointer(self.base, self.type, self.space, offset, self.name)
 
     def retyped(self, type: str) -> "Pointer":
         """The same address, seen as elements of another type."""

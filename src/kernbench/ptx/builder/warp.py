@@ -15,11 +15,6 @@ FULL_MASK = 0xFFFFFFFF
 class Warp(Issuer):
     """Shuffles, votes, matches and reductions."""
 
-    def _mask(self, name: str, mask: Value | None) -> Value:
-        if mask is None:
-            raise self.error(f"{name} needs mask=, the lanes that take part: 0xffffffff for the whole warp")
-        return mask
-
     def shfl(
         self, mode: str, value: Register, lane: Value, *, mask: Value | None = None, width: int = WARP, **how: Any
     ) -> Any:
@@ -28,11 +23,11 @@ class Warp(Issuer):
         64-bit values go in two halves, 16-bit ones in the low half of 32; `pair=True` adds the predicate that says
         whether the lane was in range.
         """
-        mask = self._mask(f"shfl.{mode}", mask)
+        mask = self.lanes(f"shfl.{mode}", mask)
         if width not in (1, 2, 4, 8, 16, 32):
             raise self.error(f"width={width}: the lanes of a group are a power of two, up to {WARP}")
         clamp = (WARP - width) << 8 | (0 if mode == "up" else WARP - 1)
-        bits = scalar(value.type).bits
+        bits = scalar(self.needs_register("shfl", value).type).bits
         if bits == 32:
             return self._shuffle(mode, value, lane, clamp, mask, how)
         if how.get("pair") or bits not in (16, 64):
@@ -77,7 +72,7 @@ class Warp(Issuer):
     def _vote(self, mode: str, p: Condition, mask: Value | None, how: dict[str, Any]) -> Any:
         type = "b32" if mode == "ballot" else "pred"
         return self.issue(
-            "vote", {"sync": True, "mode": mode, "type": type}, (p, self._mask(f"vote.{mode}", mask)), **how
+            "vote", {"sync": True, "mode": mode, "type": type}, (p, self.lanes(f"vote.{mode}", mask)), **how
         )
 
     def vote_any(self, p: Condition, *, mask: Value | None = None, **how: Any) -> Predicate:
@@ -105,16 +100,17 @@ class Warp(Issuer):
         return self._match("all", value, mask, how)
 
     def _match(self, mode: str, value: Register, mask: Value | None, how: dict[str, Any]) -> Any:
-        type = f"b{scalar(value.type).bits}"
+        type = f"b{scalar(self.needs_register('match', value).type).bits}"
         slots = {"mode": mode, "sync": True, "type": type}
-        return self.issue("match", slots, (value, self._mask(f"match.{mode}", mask)), **how)
+        return self.issue("match", slots, (value, self.lanes(f"match.{mode}", mask)), **how)
 
     def redux(self, op: str, value: Register, *, mask: Value | None = None, **how: Any) -> Register:
         """The value over all lanes by `op`: add, min, max, and, or, xor."""
         options = {name: how.pop(name) for name in ("out", "pred") if name in how}
+        self.needs_register("redux", value)
         type = f"b{scalar(value.type).bits}" if op in ("and", "or", "xor") else value.type
         slots = {"sync": True, "op": op, **how, "type": type}
-        given = value, self._mask(f"redux.{op}", mask)
+        given = value, self.lanes(f"redux.{op}", mask)
         return self.issue("redux", slots, given, keep=value.type, **options)  # type: ignore[no-any-return]
 
     def activemask(self, **how: Any) -> Register:
@@ -123,4 +119,4 @@ class Warp(Issuer):
 
     def elect(self, *, mask: Value | None = None, **how: Any) -> tuple[Register, Predicate]:
         """One lane of the mask: its number, and a predicate that holds there only."""
-        return self.issue("elect", {"sync": True}, (self._mask("elect", mask),), pair=True, **how)  # type: ignore[no-any-return]
+        return self.issue("elect", {"sync": True}, (self.lanes("elect", mask),), pair=True, **how)  # type: ignore[no-any-return]
