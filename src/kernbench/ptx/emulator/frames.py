@@ -77,7 +77,8 @@ class Frames:
         """Some bytes of one lane's local memory; zeros beyond its end."""
         row = self._bytes.reshape(-1, self._stride)[lane]
         part = row[max(start, 0) : max(start, 0) + nbytes] if start >= 0 else row[:0]
-        return part.tobytes().ljust(nbytes, b"\0")
+        data: bytes = part.tobytes()
+        return data.ljust(nbytes, b"\0")
 
     def clear(self, fragment: Fragment, start: int, nbytes: int) -> None:
         """Zeros, as the result of a function that has no body."""
