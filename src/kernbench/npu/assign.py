@@ -36,7 +36,7 @@ class _State:
 
     free: list[set[int]]
     threads: list[tuple[int, int]]
-    queues: list[list[tuple[int, int, int]]] = field(default_factory=lambda: [[], [], []])
+    queues: list[list[tuple[int, int, int, int]]] = field(default_factory=lambda: [[], [], []])
     on_core: dict[tuple[int, int], int] = field(default_factory=dict)
     on_thread: dict[int, int] = field(default_factory=dict)
 
@@ -114,7 +114,7 @@ class _Scheduler:
             return
         queue = _queue(self.recording.tasks[task])
         for block in blocks:
-            heapq.heappush(self.state.queues[queue], (now, task, block))
+            heapq.heappush(self.state.queues[queue], (now, task, self.recording.block_index[block], block))
 
     def _complete(self, task: int, now: int) -> None:
         self.done.add(task)
@@ -149,7 +149,7 @@ class _Scheduler:
                 if place is None:
                     break
                 self.started.add(task.number)
-                self._start(heapq.heappop(queue)[2], place, now)
+                self._start(heapq.heappop(queue)[3], place, now)
 
     def _clusters_for(self, task: TaskRecord) -> int:
         return sum(set(task.lanes) <= free for free in self.state.free)

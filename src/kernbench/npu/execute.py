@@ -4,6 +4,7 @@ The lanes of a block that talk over FIFOs run as coroutines; a lane that waits g
 """
 
 import random
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,10 @@ class Executor:
         self._run(self.ready.pop(self._pick(len(self.ready))))
         return True
 
+    def add(self, task: Task) -> None:
+        """A task is ready."""
+        insort(self.ready, task, key=lambda t: t.number)
+
     def _pick(self, count: int) -> int:
         if self._random is not None:
             return self._random.randrange(count)
@@ -89,7 +94,7 @@ class Executor:
             follower = self._context.tasks[number]
             follower.waiting.discard(task.number)
             if not follower.waiting and not follower.done:
-                self.ready.append(follower)
+                self.add(follower)
 
     def _is_wanted(self, task: Task) -> bool:
         if task.predicate is None:

@@ -39,11 +39,11 @@ class Path:
     shares: dict[str, int]
 
 
-def causes(timing: Timing, node: int) -> list[tuple[int, int]]:
+def causes(timing: Timing, node: int, most: int = 2**31) -> list[tuple[int, int]]:
     """From a node back to the start: each node and the edge it waited for longest, last first."""
     cause, offsets = timing.times.cause, timing.graph.offsets
     found = []
-    while node >= 0:
+    while node >= 0 and len(found) < most:
         edge = int(cause[node])
         found.append((node, edge))
         node = int(np.searchsorted(offsets, edge, side="right")) - 1 if edge >= 0 else -1
@@ -91,7 +91,9 @@ def task_starts(timing: Timing) -> list[dict[str, Any]]:
     for task in recording.tasks:
         if task.number in first:
             node = nodes.dispatch + first[task.number]
-            reason, other = _reason(timing, node)
+            # what made it ready comes before a core that happened to be free just then
+            ready = nodes.ready + task.number
+            reason, other = _reason(timing, ready if times.finish[ready] == times.start[node] else node)
             if reason == "no free core" and task.sync_start:
                 reason = "sync_start"
             rows.append(
@@ -110,10 +112,10 @@ def task_starts(timing: Timing) -> list[dict[str, Any]]:
     return rows
 
 
-def _reason(timing: Timing, dispatch: int) -> tuple[str, int | None]:
-    """Why a block was dispatched only then: the kind of wait, and the task that ended it."""
+def _reason(timing: Timing, node: int) -> tuple[str, int | None]:
+    """Why a task was ready, or a block dispatched, only then: the kind of wait, and the task that ended it."""
     nodes, recording, kinds = timing.lowered.nodes, timing.lowered.recording, timing.graph.kinds
-    trail = causes(timing, dispatch)[:4]
+    trail = causes(timing, node, 4)
     for (_, edge), (source, _) in zip(trail, [*trail[1:], (-1, -1)], strict=True):
         kind = int(kinds[edge]) if edge >= 0 else e.ORDER
         if kind == e.CORE:

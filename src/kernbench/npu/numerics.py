@@ -9,6 +9,7 @@ from kernbench.common.dtypes import F32, Array, cast, dtype_name
 from kernbench.common.errors import KernelError, unknown
 
 Function = Callable[..., Any]
+__kernbench_internal__ = True
 _INTEGERS = "iub"
 
 

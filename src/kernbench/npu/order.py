@@ -27,6 +27,10 @@ MOST = 4096
 
 @njit(cache=True)
 def _emit(found, count, kind, row, other, tile):  # type: ignore[no-untyped-def]
+    last = count[0] - 1
+    # an operation in place reads and writes its tile: that is one pair of operations
+    if 0 <= last < len(found) and found[last, 0] == kind and found[last, 1] == row and found[last, 2] == other >= 0:
+        return
     if count[0] < len(found):
         found[count[0], 0], found[count[0], 1], found[count[0], 2], found[count[0], 3] = kind, row, other, tile
     count[0] += 1

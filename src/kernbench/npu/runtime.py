@@ -188,7 +188,7 @@ class Runtime:
         self._bind(task, args)
         self._command("submit", task.number)
         if not task.waiting:
-            self._executor.ready.append(task)
+            self._executor.add(task)
         return task
 
     def _check_submit(self, kernels: dict[int, Kernel], blocks: int, sync_start: bool, args: Sequence[Any]) -> None:

@@ -1,0 +1,182 @@
+"""Paged attention in all forms: right, safe, the same in every order; with one thing changed never silently wrong."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.npu.paged import FORMS, REFERENCE, changed, expected, launch, order_lines, problem
+from tests.npu.small import kinds
+
+from kernbench.bench import find, run_bench
+from kernbench.golden import compare
+from kernbench.golden.paged_attention import paged_attention, paged_attention_rounded
+
+CASES = [
+    {"lens": [100, 0, 37], "H": 32, "kv": 4, "D": 64, "page": 32},
+    {"lens": [70], "H": 128, "kv": 2, "D": 128, "page": 24, "tile": 64},
+    {"lens": [300], "H": 8, "kv": 8, "D": 256, "page": 128},
+    {"lens": [5, 200], "H": 48, "kv": 2, "D": 32, "page": 8},
+    {"lens": [0, 0], "H": 16},
+    {"lens": [16, 1], "H": 3, "kv": 3, "D": 16},
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("lens", REFERENCE, ids=str)
+def test_the_cases_of_the_reference(form, lens):
+    arguments = problem(lens)
+    run = launch(form, arguments)
+    assert run.findings == []
+    agrees(run, arguments)
+    exact = paged_attention(*arguments[:5])
+    assert compare(run.outputs["out"][:, None], exact, compute_dtype="bf16").passed
+    assert np.abs(run.outputs["out"][:, None] - exact.expected).max() < 1e-2
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_other_shapes(form, case):
+    arguments = problem(**case)
+    run = launch(form, arguments, chip="a5" if case["lens"] == [300] else "a2a3")
+    assert run.findings == []
+    agrees(run, arguments)
+
+
+def agrees(run, arguments):
+    """Equal but for single roundings of P to bf16 that fall the other way in f32 than in float64."""
+    out, want = run.outputs["out"], expected(arguments)
+    assert np.abs(out - want).max() < 1e-3
+    assert np.linalg.norm(out - want) <= 1e-4 * np.linalg.norm(want)
+
+
+def test_the_golden_rounds_p_where_it_says():
+    arguments = problem([33, 64])
+    exact, rounded = paged_attention(*arguments[:5]).expected[:, 0], paged_attention_rounded(*arguments[:5])
+    assert 1e-5 < np.abs(exact - rounded).max() < 1e-2
+    assert not paged_attention_rounded(*problem([0])[:5]).any()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_repeated_pages(form):
+    arguments = problem([48, 48])
+    arguments[3][:] = arguments[3][0, 0]
+    arguments[1][arguments[3][0, 0]] = arguments[1][0, :1].astype(np.float32).clip(-1, 1)
+    run = launch(form, arguments)
+    assert run.findings == []
+    agrees(run, arguments)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_order_gives_the_same(form):
+    arguments = problem([33, 64, 0, 15], H=32, kv=2)
+    first = launch(form, arguments).outputs["out"]
+    for schedule in ("reversed", *range(6)):
+        run = launch(form, arguments, schedule=schedule)
+        assert run.findings == []
+        assert np.array_equal(run.outputs["out"], first)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_table_that_leaves_the_cache(form):
+    arguments = problem([33])
+    arguments[3][0, 1] = 99
+    run = launch(form, arguments)
+    assert "out-of-bounds" in kinds(run)
+    finding = next(f for f in run.findings if f.kind == "out-of-bounds")
+    assert "the index was read from block_table[0, 1]" in finding.message
+
+
+def detected(mutant):
+    for case in ({"lens": [33]}, {"lens": [7]}, {"lens": [33, 17], "H": 32, "kv": 2}):
+        run = launch(mutant, problem(**case))
+        if run.findings:
+            return run
+    return None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_flag_and_barrier_is_needed(form):
+    silent = [
+        f"{line}: {text}"
+        for line, text in order_lines(FORMS[form])
+        if detected(changed(FORMS[form], line, "pass")) is None
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_all_flags_and_barriers_deleted(form):
+    import types
+
+    module = FORMS[form]
+    source = re.sub(
+        r"^(\s*)core\.(set_flag|wait_flag|pipe_barrier)\(.*\)$",
+        r"\1pass",
+        Path(module.__file__).read_text(),
+        flags=re.M,
+    )
+    mutant = types.ModuleType(f"{module.__name__}_unordered")
+    import sys
+
+    sys.modules[mutant.__name__] = mutant
+    exec(compile(source, mutant.__name__, "exec"), mutant.__dict__)
+    for lens in REFERENCE:
+        run = launch(mutant, problem(lens))
+        assert {"race", "missing-barrier"} <= set(kinds(run))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tiles_past_the_end(form, monkeypatch):
+    from kernbench.npu.transfers import KernelCore
+
+    place = KernelCore.tile
+    moved = lambda core, space, shape, dtype="f32", offset=0, *rest, **more: place(  # noqa: E731
+        core, space, shape, dtype, offset + (191 * 1024 if space == "UB" else 0), *rest, **more
+    )
+    monkeypatch.setattr(KernelCore, "tile", moved)
+    for lens in REFERENCE:
+        assert "tile-bounds" in kinds(launch(form, problem(lens)))
+
+
+DIRECTION = re.compile(r"\b(IN|OUT|INOUT)\((?=[a-z])")
+
+
+def direction_mutants(module):
+    """Every direction of every submit, replaced by each of the others."""
+    for number, text in enumerate(Path(module.__file__).read_text().splitlines(), 1):
+        for match in DIRECTION.finditer(text):
+            if "for t in" in text or "import" in text:
+                continue
+            for other in {"IN", "OUT", "INOUT"} - {match[1]}:
+                yield number, f"{text[: match.start(1)]}{other}{text[match.end(1) :]}".strip()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_direction_is_needed(form):
+    silent = []
+    for line, text in direction_mutants(FORMS[form]):
+        run = detected(changed(FORMS[form], line, text))
+        if run is None:
+            silent.append(f"{line}: {text}")
+    # declaring OUT as INOUT only adds a wait for earlier writers, of which an output has none
+    assert [s for s in silent if not re.search(r"INOUT\(out\)", s)] == []
+
+
+def test_an_inout_declared_in_is_named():
+    module = FORMS["staged"]
+    lines = Path(module.__file__).read_text().splitlines()
+    line = next(i for i, text in enumerate(lines, 1) if "INOUT(m_all)" in text)
+    run = launch(changed(module, line, lines[line - 1].replace("INOUT(m_all)", "IN(m_all)").strip()), problem([33, 17]))
+    finding = next(f for f in run.findings if f.kind == "argument-direction")
+    assert "'m_all' (2x16x1 f32)) is declared IN, and the kernel writes it" in finding.message
+
+
+@pytest.mark.parametrize("chip", ["a2a3", "a5"])
+def test_the_bench(chip):
+    bench = find("paged_attention")
+    for panel in bench.panels:
+        run = run_bench(bench, panel, {"form": "fused", "chip": chip}, timed=True)
+        assert run.ok
+        assert run.right
+        assert run.metrics["time_ps"] > 0
