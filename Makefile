@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# processes of the tests
+JOBS   ?= 2
 
 # tiles are small: BLAS threads only get in each other's way
 export OPENBLAS_NUM_THREADS ?= 1
@@ -25,7 +27,7 @@ test: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(JOBS) --dist loadfile
 
 # where a GPU is, its own Python with cuda-bindings runs the tests as it is: no environment is built, nothing installed
 test-gpu:

@@ -142,6 +142,23 @@ def test_two_dimensions_send_less_where_heads_are_not_grouped():
     assert sent("tiled_kv") < 0.6 * sent("stream_kv")
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("settings", [{"d_head": 512}, {"dtype": "f32", "d_head": 256}, {"tokens": 256}])
+def test_the_kernels_own_blocks_fit_the_bundled_machine(algorithm, settings):
+    panel = "single_user_prefill" if algorithm in PREFILL else "single_user_decode"
+    chosen = {"context": 8192, "h_q": 8, "h_kv": 1, "tokens": 64, **settings, "algorithm": algorithm}
+    result = run_bench(BENCH, panel, chosen, shapes_only=True)
+    assert result.findings == [], "\n".join(map(str, result.findings))
+
+
+def test_limits_hold_where_there_is_next_to_nothing_to_do():
+    for algorithm in PREFILL:
+        slow = {"machine.link.latency": "1 ms", "h_kv": 1, "d_head": 16, "algorithm": algorithm, "h_q": 8}
+        for sizes in ({"context": 1, "tokens": 1}, {"context": 9, "lengths": (0,), "tokens": 3}):
+            metrics = run_bench(BENCH, "single_user_prefill", {**slow, **sizes}, timed=True).metrics
+            assert metrics["time_ps"] >= max(metrics["limits_ps"].values())
+
+
 # Routes and shards
 
 

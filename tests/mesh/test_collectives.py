@@ -101,6 +101,12 @@ def test_the_topology_chooses():
         choose("all_reduce", "line", "ring")
 
 
+def test_copies_differ_after_a_reduce_scatter():
+    host = mesh.Host("reference", ranks=4)
+    run = host.dist.reduce_scatter(host.replicate(np.ones((8, 3), np.float32)))
+    assert run.safe, run.findings
+
+
 def test_the_grid_needs_fewer_hops():
     times = {}
     for name in ("grid", "scan"):

@@ -21,8 +21,10 @@ from kernbench.benches._attention_limits import (
     rows_then_columns,
     through_root,
 )
+from kernbench.common.errors import MachineError
 from kernbench.timing import critical_path, graph, retime, time_recording
 from kernbench.timing.costs import gemm_ps, math_ps
+from kernbench.timing.measure import sensitivity
 
 REFERENCE = machine.load("reference")
 BENCH = find("milestone_gqa_llama70b")
@@ -385,3 +387,23 @@ def test_many_live_values_and_tensors_are_all_followed():
     # an odd number of stores puts each tensor's load on the other channel than its store
     assert (kinds == graph.MEMORY).sum() == 41
     assert (kinds == graph.SPACE).sum() >= 600
+
+
+def test_a_machine_too_slow_for_64_bits_is_refused():
+    slow = {"pe.clock": 0.001, "gemm.rows": 1, "gemm.columns": 1, "gemm.macs_per_cell_cycle.f32": 0.001}
+
+    def products(x_ptr, *, tl):
+        a = tl.zeros((256, 256))
+        for _ in range(600):
+            tl.dot(a, a)
+
+    with pytest.raises(MachineError, match="so slow that this run could take"):
+        time_recording(record(products).recording, REFERENCE.override(slow))
+
+
+def test_the_fastest_machine_has_a_sensitivity_too():
+    def load(x_ptr, *, tl):
+        tl.load(x_ptr, shape=(16,))
+
+    timing = time_recording(record(load).recording, REFERENCE.override({"hbm.bandwidth": 1_000_000, "pe.clock": 100}))
+    assert "HBM bandwidth" not in sensitivity(timing)

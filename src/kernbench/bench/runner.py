@@ -54,6 +54,7 @@ def run_bench(
         host.schedule = schedule
     if budget is not None:
         host.budget = budget if isinstance(budget, Budget) else replace(host.budget, **budget)
+    host.timed = timed
     run = _call(bench, "launch", bench.launch, p, inputs, torch=host)
     if not isinstance(run, Run):
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
@@ -81,9 +82,9 @@ def parameters_of(
 
 def _take_earlier(run: Run, host: Any) -> None:
     """A bench may launch several times; what was found in any launch was found in the bench."""
-    earlier = [(status, found) for status, found in host.launches if found is not run.findings]
-    run.findings = [finding for _, found in earlier for finding in found] + run.findings
-    bad = [status for status, _ in earlier if status is not Status.FINISHED]
+    earlier = [launch for launch in host.launches if launch.findings is not run.findings]
+    run.findings = [finding for launch in earlier for finding in launch.findings] + run.findings
+    bad = [launch.status for launch in earlier if launch.status is not Status.FINISHED]
     if bad and run.status is Status.FINISHED:
         run.status = bad[0]
 
@@ -106,6 +107,9 @@ def _timed(bench: Bench, p: Any, run: Run, host: Any) -> Run:
     from kernbench.timing import retime
 
     timed = retime(run, host.machine)
+    times = [(launch.kernel, launch.time_ps) for launch in host.launches if launch.time_ps is not None]
+    if len(times) > 1 and "time_ps" in timed.metrics:
+        timed.metrics["launches_ps"] = times
     if bench.repeats is not None and "time_ps" in timed.metrics:
         timed.metrics["repeats"] = {"count": bench.repeats.count, "of": bench.repeats.of}
     if bench.limits is not None and "time_ps" in timed.metrics:

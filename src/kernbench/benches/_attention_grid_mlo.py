@@ -9,7 +9,7 @@ from typing import Any
 
 from kernbench.benches._attention_tiles import make_tiling
 from kernbench.benches._grid import Place
-from kernbench.benches._partials import finished, partials, scan, store, tiles_at_once
+from kernbench.benches._partials import few_keys, few_rows, finished, partials, scan, store, tiles_at_once
 
 
 def attention_grid_mlo_kernel(
@@ -48,8 +48,8 @@ def attention_grid_mlo_kernel(
         batch=batch,
         total_q=S_q,
         total_kv=total_kv,
-        block_q=block_q,
-        block_kv=block_kv or 256,
+        block_q=block_q or few_rows(tl, d_head),
+        block_kv=block_kv or few_keys(tl, d_head),
     )
     if tiling is None:
         return

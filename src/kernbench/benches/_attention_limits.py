@@ -39,6 +39,13 @@ class Problem:
         return 2 * sum(self.lengths) * self.h_kv * self.d_head * ITEMSIZE[self.dtype]
 
     @property
+    def foreign_bytes(self) -> int:
+        """K and V that a rank does not have itself, at least: no shard is larger than an even share of the longest."""
+        share = 2 * -(-max(self.lengths) // (2 * self.ranks))
+        rows = sum(max(0, length - share) for length in self.lengths)
+        return 2 * rows * self.h_kv * self.d_head * ITEMSIZE[self.dtype]
+
+    @property
     def query_bytes(self) -> int:
         """Q of all users; O has as many."""
         return len(self.lengths) * self.tokens * self.h_q * self.d_head * ITEMSIZE[self.dtype]
@@ -58,21 +65,26 @@ class Traffic(NamedTuple):
 
 def on_line(p: Problem) -> Traffic:
     """Every chunk of K and V reaches the rank at the end over its one link, or goes round a ring one way."""
-    return Traffic((p.ranks - 1) * p.keys_bytes // p.ranks, p.ranks - 1)
+    return Traffic(p.foreign_bytes, p.ranks - 1 if p.keys_bytes else 0)
 
 
 def round_cycle(p: Problem) -> Traffic:
     """Every chunk reaches every rank over two links."""
-    return Traffic((p.ranks - 1) * p.keys_bytes // (2 * p.ranks), p.ranks // 2)
+    return Traffic(p.foreign_bytes // 2, p.ranks // 2 if p.keys_bytes else 0)
 
 
 def tiled(p: Problem, columns: int) -> Traffic:
-    """Queries and partials along the shorter side if heads are grouped, keys along the other."""
+    """Queries and partials along the shorter side if heads are grouped, keys along the other.
+
+    Rank 0 has the first query, which goes to the end of its line and comes back as a partial.
+    """
     sides = sorted((min(columns, p.ranks), -(-p.ranks // columns)))
     n, m = sides if p.h_q > p.h_kv else sides[::-1]
     query, partial, keys = (b // p.ranks for b in (p.query_bytes, p.partial_bytes, p.keys_bytes))
+    even = p.tokens % (2 * p.ranks) == 0 and all(length % (2 * p.ranks) == 0 for length in p.lengths)
     inward, outward = (n - 1) * query + partial, query + (n - 1) * partial
-    return Traffic(max((m - 1) * keys, 0 if n == 1 else max(inward, outward)), 2 * (n - 1) + m - 1)
+    nbytes = max((m - 1) * keys, 0 if n == 1 else max(inward, outward)) if even else 0
+    return Traffic(nbytes, max(2 * (n - 1) if p.tokens else 0, m - 1 if p.keys_bytes else 0))
 
 
 def every_partial(p: Problem) -> Traffic:

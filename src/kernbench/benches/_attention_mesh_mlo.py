@@ -5,6 +5,7 @@ from typing import Any
 
 from kernbench.benches._attention_tiles import MESSAGE, Queries, Tiling, make_tiling
 from kernbench.benches._online_softmax import State, finish, fold, merge, start
+from kernbench.benches._partials import few_rows
 from kernbench.benches._routes import along_line
 from kernbench.benches._waves import Pair, PairShapes, exchange
 from kernbench.common.pe_commands import TensorHandle
@@ -45,7 +46,7 @@ def attention_mesh_mlo_kernel(
         batch=batch,
         total_q=S_q,
         total_kv=total_kv,
-        block_q=block_q,
+        block_q=block_q or few_rows(tl, d_head),
         block_kv=block_kv,
     )
     if tiling is None:

@@ -65,7 +65,8 @@ def attention_tiled_kv_kernel(
     if tiling is None:
         return
     pointers = (q_ptr, k_ptr, v_ptr, o_ptr)
-    tiling = sized(tl, tiling, pointers, grow=block_kv is None)
+    # while partials meet there are two states of a tile and what merging makes of them
+    tiling = sized(tl, tiling, pointers, grow=block_kv is None, tiles=5)
     sides = Sides(Place(tiling.rank, n_ranks, columns), group=h_q // h_kv)
     for user in range(batch):
         _attend(tl, tiling, user, pointers, sides)

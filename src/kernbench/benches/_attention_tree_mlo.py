@@ -10,7 +10,7 @@ from typing import Any
 from kernbench.benches._attention_tiles import make_tiling
 from kernbench.benches._grid import Place
 from kernbench.benches._online_softmax import State
-from kernbench.benches._partials import Chain, finished, partials, store, tiles_at_once
+from kernbench.benches._partials import Chain, few_keys, few_rows, finished, partials, store, tiles_at_once
 from kernbench.common.pe_commands import TensorHandle
 
 
@@ -50,8 +50,8 @@ def attention_tree_mlo_kernel(
         batch=batch,
         total_q=S_q,
         total_kv=total_kv,
-        block_q=block_q,
-        block_kv=block_kv or 256,
+        block_q=block_q or few_rows(tl, d_head),
+        block_kv=block_kv or few_keys(tl, d_head),
     )
     if tiling is None:
         return

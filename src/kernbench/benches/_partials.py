@@ -126,6 +126,16 @@ def finished(tl: Any, state: State, dtype: str) -> TensorHandle:
     return rows if dtype == "f32" else tl.cast(rows, dtype)
 
 
+def few_rows(tl: Any, d_head: int) -> int:
+    """Query rows of a tile whose states, eight of them, take at most a quarter of the scratch memory."""
+    return max(1, min(512, int(tl.scratch_size // 32 // ((d_head + 2) * 4))))
+
+
+def few_keys(tl: Any, d_head: int) -> int:
+    """Keys of a block whose K and V, twice, take at most a quarter of the scratch memory, and its scores as much."""
+    return max(1, min(256, int(tl.scratch_size // 16 // (d_head * 4))))
+
+
 def tiles_at_once(tl: Any, tiling: Tiling) -> int:
     """As many tiles as leave half of the scratch memory free while eight states of each are alive."""
     rows = tiling.group * min(tiling.tokens_per_tile, max(1, tiling.S_q))

@@ -16,7 +16,6 @@ from kernbench.benches._attention_tiles import Queries, Tiling, message_bytes
 from kernbench.benches._key_store import HbmKeys, KeyStore, Run, ScratchKeys
 from kernbench.benches._online_softmax import State, absorb, finish, start
 from kernbench.benches._routes import KEY, VALUE, Hop
-from kernbench.benches._waves import exchange
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
 
@@ -137,15 +136,21 @@ def _ride(tl: Any, keys: KeyStore, queries: QuerySet, tiling: Tiling, hops: list
     queries.store(o_ptr)
 
 
+# (owner, number, part, request) of what arrives, and the requests of what leaves
 Posted = tuple[list[tuple[int, int, int, Any]], list[Any]]
 
 
-def _post(tl: Any, keys: KeyStore, hop: Hop) -> Posted:
-    """Receives first, then sends, none of them waited for: no order of the neighbours can block."""
+def _post(tl: Any, keys: KeyStore, hop: Hop, first: int = 0, count: int | None = None) -> Posted:
+    """Post messages `first` and on of a hop: receives, then sends, none waited for, so that no order can block."""
+
+    def numbers(owner: int) -> range:
+        last = keys.count(owner) if count is None else min(first + count, keys.count(owner))
+        return range(first, last)
+
     arriving = []
     for route in hop.receives:
         if route.owner is not None:
-            for number in range(keys.count(route.owner)):
+            for number in numbers(route.owner):
                 shapes = keys.shapes(route.owner, number)
                 for part in route.parts:
                     request = tl.recv_async(route.direction, shapes[2 * part], shapes[2 * part + 1])
@@ -153,7 +158,7 @@ def _post(tl: Any, keys: KeyStore, hop: Hop) -> Posted:
     leaving = []
     for route in hop.sends:
         if route.owner is not None:
-            for number in range(keys.count(route.owner)):
+            for number in numbers(route.owner):
                 pair = keys.get(route.owner, number)
                 leaving += [tl.send_async(route.direction, pair[part]) for part in route.parts]
     return arriving, leaving
@@ -173,11 +178,17 @@ def _collect(keys: KeyStore, posted: Posted) -> list[Run]:
 
 
 def _gather(tl: Any, keys: KeyStore, hops: list[Hop]) -> list[Run]:
-    """All other ranks' keys, message by message, through to the store."""
-    met: list[int] = []
+    """All other ranks' keys, through to the store; one message is posted before the last one is waited for."""
+    met: list[Run] = []
     for hop in hops:
-        met += exchange(tl, keys, hop)
-    return [run for owner in met for run in keys.messages(owner)]
+        owners = [route.owner for route in hop.sends + hop.receives if route.owner is not None]
+        ahead: Posted = ([], [])
+        for number in range(max(map(keys.count, owners), default=0)):
+            posted = _post(tl, keys, hop, number, 1)
+            met += _collect(keys, ahead)
+            ahead = posted
+        met += _collect(keys, ahead)
+    return met
 
 
 class Room:
@@ -191,14 +202,14 @@ class Room:
         self.passing += keys * tiling.d_head * (2 * sum(key_sizes) + max(key_sizes))
         # a query tile and its state
         self.tile = rows * (tiling.d_head * (4 + q_size) + 16)
-        # K and V, in and out, on two sides
-        self.messages = 4 * sum(max(message_bytes(tl), width * size) for size in key_sizes)
+        # K and V, in and out, on two sides, twice: one on its way and one posted
+        self.messages = 8 * sum(max(message_bytes(tl), width * size) for size in key_sizes)
         self.key = width * sum(key_sizes)
         self.usable = int(tl.scratch_size * USABLE)
 
 
-def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool) -> Tiling:
-    """The tiling with blocks, up to its own, that leave room for one tile: fewer keys first, then fewer queries.
+def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool, tiles: int = 1) -> Tiling:
+    """The tiling with blocks, up to its own, that leave room for so many tiles: fewer keys first, then fewer queries.
 
     With `grow`, short sequences get smaller blocks: long ones fill the array better, but a causal mask hides part of
     the last block of every tile.
@@ -208,7 +219,7 @@ def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool) -> Tiling:
     if grow:
         keys = min(keys, max(SMALLEST_BLOCK, longest // 8))
     tiling = replace(tiling, block_kv=keys, block_q=min(tiling.block_q, tiling.group * max(1, tiling.S_q)))
-    while not _one_fits(tl, tiling, pointers) and (tiling.block_kv > FEW_KEYS or tiling.tokens_per_tile > 1):
+    while not _fit(tl, tiling, pointers, tiles) and (tiling.block_kv > FEW_KEYS or tiling.tokens_per_tile > 1):
         if tiling.block_kv > FEW_KEYS:
             tiling = replace(tiling, block_kv=-(-tiling.block_kv // 2))
         else:
@@ -216,9 +227,9 @@ def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool) -> Tiling:
     return tiling
 
 
-def _one_fits(tl: Any, tiling: Tiling, pointers: Pointers) -> bool:
+def _fit(tl: Any, tiling: Tiling, pointers: Pointers, tiles: int) -> bool:
     room = Room(tl, tiling, pointers, tiling.tokens_per_tile, tiling.block_kv)
-    return room.passing + room.tile + room.messages <= room.usable
+    return room.passing + tiles * room.tile + room.messages <= room.usable
 
 
 def _room(tl: Any, tiling: Tiling, tiles: Sequence[Queries], pointers: Pointers) -> Room:

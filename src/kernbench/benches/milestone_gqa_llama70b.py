@@ -97,6 +97,11 @@ def host(p: Parameters, machine: Machine) -> mesh.Host:
     install = p.chosen.install
     if install == "closed":
         install = "line" if host.cycle is None else "cycle"
+    if install == "cycle" and host.cycle is None:
+        raise BenchError(
+            f"{p.algorithm} needs a closed walk over the grid: ranks that fill two or more whole rows of "
+            f"{host.grid.columns}, an even number in all; got {p.n_ranks}: stream_kv takes any number"
+        )
     if install == "grid" and p.n_ranks > host.grid.columns and p.n_ranks % host.grid.columns:
         raise BenchError(f"{p.algorithm} needs ranks that fill whole rows of {host.grid.columns}; got {p.n_ranks}")
     return mesh.Host(machine=machine, ranks=p.n_ranks, rank_axis=p.rank_axis, install=install)
@@ -151,7 +156,7 @@ def _blocks(p: Parameters, machine: Machine) -> tuple[int, int]:
     keys = _share(p, max(p.key_lengths))
     per_message = machine.ipcq.depth // 2 * machine.ipcq.slot // (p.d_head * ITEMSIZE[p.dtype])
     large = keys >= LONG_SHARD and keys % LARGE_KEYS == 0 and per_message >= LARGE_KEYS and p.d_head <= 128
-    if p.chosen.sizes_itself or not large or machine.pe.scratch // 2 < LARGE_ROWS * LARGE_KEYS * 4:
+    if p.chosen.sizes_itself or not p.splits_q or not large or machine.pe.scratch // 2 < LARGE_ROWS * LARGE_KEYS * 4:
         return p.block_q, p.block_kv
     return p.block_q or LARGE_ROWS, p.block_kv or LARGE_KEYS
 

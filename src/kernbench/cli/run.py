@@ -71,6 +71,8 @@ def run(
         "budget": {k: v for k, v in (("steps", max_steps), ("seconds", max_seconds)) if v is not None},
     }
     panels: list[str | None] = [panel] if panel else list(bench.panels) or [None]
+    if all_algorithms and trace is not None:
+        raise BenchError("--trace shows one run: choose an algorithm with --set instead of --all-algorithms")
     if all_algorithms:
         raise typer.Exit(rank(bench, panels, values, seed, options, json))
     runs = _run_all(bench, panels, values, seed, options)

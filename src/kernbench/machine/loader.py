@@ -1,8 +1,10 @@
 """Machines by name or by file: finds the TOML, follows `extends`, and reports every problem of a file in one error."""
 
 import os
+import stat
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -138,6 +140,9 @@ def _text(source: _Source) -> str:
 
 
 def _bytes(source: _Source) -> bytes:
+    with suppress(OSError, ValueError):
+        if stat.S_ISFIFO(os.stat(str(source.file)).st_mode):
+            raise MachineError(f"{source.label}: is a pipe, and reading it may never end; give the path of a TOML file")
     try:
         with source.file.open("rb") as file:
             return file.read(_LARGEST_FILE + 1)

@@ -35,6 +35,7 @@ class Dist:
     def reduce_scatter(self, tensor: Tensor, op: str = "sum", algorithm: str | None = None) -> Run:
         """Every rank's own part becomes the combination of all ranks' values of it."""
         self._check_parts(tensor)
+        tensor.may_differ = True
         return self._run("reduce_scatter", tensor, op, 0, algorithm)
 
     def broadcast(self, tensor: Tensor, root: int = 0, algorithm: str | None = None) -> Run:

@@ -31,7 +31,6 @@ from kernbench.safety.places import SiteTable
 from kernbench.safety.waits import Waiter, deadlock
 from kernbench.triton_emu.tl_context import TLContext, run_kernel
 
-
 # new objects between two searches for cycles
 RARELY = 100_000
 

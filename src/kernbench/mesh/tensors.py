@@ -32,6 +32,8 @@ class Tensor:
     is_output: bool
     carries_data: bool
     rows: tuple[Array, ...] | None = None
+    # whether copies on several ranks may hold different values from now on
+    may_differ: bool = False
     regions: dict[int, Region] = field(default_factory=dict)
 
     def __repr__(self) -> str:

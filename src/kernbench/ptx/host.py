@@ -6,8 +6,7 @@ from typing import Any
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.device_base import DeviceArray
-from kernbench.result.finding import Finding
-from kernbench.result.run import Run, Status
+from kernbench.result.run import Launched, Run, Status
 from kernbench.safety.budget import Budget
 
 DEVICES = ("emulator", "cuda")
@@ -29,7 +28,7 @@ class Host:
         self.schedule: str | int = "canonical"
         self.budget = budget or Budget(steps=50_000_000, seconds=600.0)
         self.machine = None
-        self.launches: list[tuple[Status, list[Finding]]] = []
+        self.launches: list[Launched] = []
         self._metrics: list[dict[str, Any]] = []
 
     @property
@@ -66,7 +65,7 @@ class Host:
             options.setdefault("repetitions", _REPETITIONS)
         settings = {"schedule": self.schedule, "budget": self.budget, **options}
         run: Run = self.device.launch(kernel, grid, block, args, shared_bytes, **settings)
-        self.launches.append((run.status, run.findings))
+        self.launches.append(Launched(run.status, run.findings))
         self._metrics.append(run.metrics)
         if outputs is not None and run.status is Status.FINISHED:
             run.outputs = {array.name: array.numpy() for array in outputs}

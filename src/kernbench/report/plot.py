@@ -1,31 +1,45 @@
 """A sweep as a picture: the chosen metric over the first swept key, a line for each combination of the others."""
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from kernbench.common.errors import MisuseError
+from kernbench.result.run import write_bytes
+
+ENDINGS = (".png", ".svg")
 
 
-def plot_sweep(file: Path, keys: tuple[str, ...], metric: str, rows: list[dict[str, Any]]) -> None:
-    """Write a PNG or SVG, by the file's ending; needs matplotlib (the extra `sweep`)."""
+def check_plot(file: Path) -> Any:
+    """The `Figure` that draws `file`, by whose ending it is a PNG or SVG; needs matplotlib (the extra `sweep`)."""
+    if file.suffix not in ENDINGS:
+        raise MisuseError(f"--plot {file}: the file ends in {' or '.join(ENDINGS)}")
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MisuseError("a plot needs matplotlib: pip install 'kernbench[sweep]'") from None
-    if file.suffix not in (".png", ".svg"):
-        raise MisuseError(f"--plot {file}: the file ends in .png or .svg")
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    return Figure
+
+
+def plot_sweep(file: Path, keys: tuple[str, ...], metric: str, rows: list[dict[str, Any]]) -> None:
+    """Write the plot, whole or not at all; rows without the metric have no point in it."""
+    figure = check_plot(file)(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
-    lines: dict[tuple[str, ...], list[tuple[str, float]]] = {}
-    for row in rows:
-        if row.get(metric) not in ("", None):
-            lines.setdefault(tuple(str(row[k]) for k in keys[1:]), []).append((str(row[keys[0]]), float(row[metric])))
+    shown = [row for row in rows if row.get(metric) not in ("", None)]
+    places = {value: place for place, value in enumerate(dict.fromkeys(str(row[keys[0]]) for row in rows))}
+    lines: dict[tuple[str, ...], list[tuple[int, float]]] = {}
+    for row in shown:
+        point = (places[str(row[keys[0]])], float(row[metric]))
+        lines.setdefault(tuple(str(row[k]) for k in keys[1:]), []).append(point)
     for label, points in lines.items():
         axes.plot([x for x, _ in points], [y for _, y in points], marker="o", label=", ".join(label))
+    axes.set_xticks(list(places.values()), list(places))
     axes.set_xlabel(keys[0])
     axes.set_ylabel(metric)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(bottom=min([0.0, *(float(row[metric]) for row in shown)]))
     axes.grid(alpha=0.3)
-    if len(keys) > 1:
+    if len(keys) > 1 and lines:
         axes.legend(title=", ".join(keys[1:]))
-    figure.savefig(file)
+    content = BytesIO()
+    figure.savefig(content, format=file.suffix.removeprefix("."))
+    write_bytes(file, content.getvalue())

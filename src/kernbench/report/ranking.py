@@ -86,7 +86,9 @@ def ranking_text(contenders: Sequence[Contender], reference: str) -> Text:
     timed = [c for c in ranked(contenders) if c.time is not None]
     text = Text()
     if not timed:
-        return text.append("no algorithm is right and safe here, so none has a time\n")
+        good = any(c.run is not None and c.run.ok for c in contenders)
+        why = "runs here have no time" if good else "no algorithm is right and safe here, so none has a time"
+        return text.append(f"{why}\n")
     best = timed[0]
     text.append(f"{best.name} wins: {best.idea}\n", style="bold")
     rivals = {c.name: c for c in timed[1:2]} | {c.name: c for c in timed[1:] if c.name == reference}
@@ -105,7 +107,7 @@ def _against(best: Contender, rival: Contender) -> str:
     ordered = sorted(worth.items(), key=lambda item: -item[1])
     gains = ", ".join(f"{name} {duration(time)}" for name, time in ordered if time > 0)
     costs = ", ".join(f"{name} {duration(-time)}" for name, time in reversed(ordered) if time < 0)
-    told = f"{sum(theirs.values()) / max(1, sum(ours.values())):.2f} times as fast as {rival.name}"
+    told = f"{(rival.time or 0) / max(1, best.time or 0):.2f} times as fast as {rival.name}"
     if gains:
         told += f", which spends more on {gains}"
     return told + (f" and less on {costs}" if costs else "")

@@ -39,6 +39,12 @@ def time_text(run: Run) -> Text:
         return text
     total = metrics["time_ps"]
     text.append(f"time {duration(total)}{_whole(metrics)}\n", style="bold")
+    if "launches_ps" in metrics:
+        told = ", ".join(f"{kernel} {duration(time)}" for kernel, time in metrics["launches_ps"])
+        everything = sum(time for _, time in metrics["launches_ps"])
+        text.append(
+            f"  this is the last of {len(metrics['launches_ps'])} launches, {duration(everything)} in all: {told}\n"
+        )
     if "limits_ps" in metrics:
         told = ", ".join(f"{name} {duration(t)}" for name, t in metrics["limits_ps"].items())
         text.append(f"  physical limits: {told}; {metrics['limit_ratio']:.2f} x the largest\n")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
@@ -24,6 +24,15 @@ class Status(StrEnum):
     DEADLOCKED = "deadlocked"
     OVER_BUDGET = "over budget"
     FAILED = "failed"
+
+
+class Launched(NamedTuple):
+    """One launch as a host remembers it: how it ended, what it found, and how long it took where that was asked."""
+
+    status: Status
+    findings: list[Finding]
+    kernel: str = ""
+    time_ps: int | None = None
 
 
 @dataclass(repr=False)

@@ -4,11 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernbench.common.errors import MachineError
 from kernbench.machine import Machine
 from kernbench.result.recording import Recording
 from kernbench.timing.costs import rates
 from kernbench.timing.engine import Rates, Times, run_events, run_longest_path
 from kernbench.timing.lower import FIRST_DMA, Lowered, lower
+
+LONGEST_PS = 2.0**62
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,22 @@ def time_recording(recording: Recording, machine: Machine) -> Timing:
 
 def _timed(lowered: Lowered, machine: Machine) -> Timing:
     given = rates(lowered, machine)
+    _check_range(lowered, machine, given)
     run = run_events if shares_servers(lowered) else run_longest_path
     return Timing(lowered, machine, given, run(lowered.graph, given))
+
+
+def _check_range(lowered: Lowered, machine: Machine, given: Rates) -> None:
+    """Times are whole picoseconds in 64 bits: refuse a run whose work, one after the other, could pass them."""
+    moved = float(given.nbytes[given.server[: len(given.nbytes)] >= 0].sum(dtype=np.float64))
+    bandwidth = float(given.bytes_per_ps.min(initial=1.0))
+    steps = float(lowered.graph.nodes) * (float(given.dispatch) + float(given.latency.max(initial=0)))
+    longest = float(given.duration.sum(dtype=np.float64)) + moved / bandwidth + steps
+    if longest > LONGEST_PS:
+        raise MachineError(
+            f"machine '{machine.name}' is so slow that this run could take {longest / 1e12:.3g} s; times are kept up "
+            f"to {LONGEST_PS / 1e12:.3g} s: give it a faster clock, array, memory or links"
+        )
 
 
 def shares_servers(lowered: Lowered) -> bool:

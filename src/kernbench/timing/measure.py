@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.errors import MachineError
 from kernbench.common.pe_commands import OPERATION_NAMES
 from kernbench.machine import Machine
 from kernbench.result.run import Run
@@ -38,7 +39,11 @@ def sensitivity(timing: Timing) -> dict[str, float]:
     for name, (key, factor) in SENSITIVE.items():
         table, field = key.split(".")
         value = getattr(getattr(timing.machine, table), field)
-        better = timing.machine.override({key: 0 if factor is None else round(value * factor, 6)})
+        try:
+            better = timing.machine.override({key: 0 if factor is None else round(value * factor, 6)})
+        except MachineError:
+            # the machine is at the end of what the key allows
+            continue
         gains[name] = 1 - timing.again(better).total_ps / timing.total_ps if timing.total_ps else 0.0
     return gains
 
