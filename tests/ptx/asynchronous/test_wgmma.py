@@ -143,3 +143,131 @@ def test_types(d, a_kind, b_kind, k, n):
     assert not run.findings
     atol = 0 if d == "s32" else 2e-2 if d == "f16" else 1e-4
     np.testing.assert_allclose(values(words, n, d), expected(a, b), atol=atol, rtol=2e-3 if d == "f16" else 0)
+
+
+def test_bits():
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(0, 2, (rows, 256)).astype(np.uint8) for rows in (64, 32))
+    packed = [np.packbits(x, axis=1, bitorder="little") for x in (a, b)]
+    lead_a, stride_a, bytes_a = strides(64, 32, 1, "none", False)
+    lead_b, stride_b, bytes_b = strides(32, 32, 1, "none", False)
+    data = image(packed[0], "none", False, 0, lead_a, stride_a, bytes_a + bytes_b)
+    data |= image(packed[1], "none", False, bytes_a, lead_b, stride_b, bytes_a + bytes_b)
+    descriptors = descriptor(0, lead_a, stride_a, 0), descriptor(bytes_a, lead_b, stride_b, 0)
+    code = kernel(32, ("s32", "b1", "b1"), 256, tail="", extra=".b1")
+    run, words = launch(code, data, descriptors, 32, "s32")
+    assert not run.findings
+    np.testing.assert_array_equal(values(words, 32, "s32"), expected(a, b))
+
+
+FRAGMENT = """
+  // A in registers: row g or g + 8, of each half of K the elements from 4 bytes * (lane % 4) on, rows of {width} bytes
+  mov.u32 %r1, %tid.x;
+  and.b32 %r2, %r1, 31;
+  shr.u32 %r3, %r1, 5;
+  shr.u32 %r4, %r2, 2;
+  and.b32 %r5, %r2, 3;
+  mad.lo.u32 %r6, %r3, 16, %r4;
+  mul.lo.u32 %r7, %r6, {width};
+  mad.lo.u32 %r7, %r5, 4, %r7;
+  ld.shared.b32 %x0, [%r7];
+  ld.shared.b32 %x1, [%r7+{eight}];
+  ld.shared.b32 %x2, [%r7+{half}];
+  ld.shared.b32 %x3, [%r7+{both}];
+"""
+
+
+@pytest.mark.parametrize(("d", "a_kind", "b_kind", "k"), TYPES)
+def test_from_registers(d, a_kind, b_kind, k):
+    n, kinds = 64, (d, a_kind, b_kind)
+    a, b, data, descriptors = tiles(4, n, k, kinds, "none", "none")
+    raw = np.ascontiguousarray(a).view(np.uint8).reshape(64, 32)
+    data[:2048] = raw.reshape(-1)
+    first = FRAGMENT.format(width=32, eight=256, half=16, both=272)
+    tail = "" if d == "s32" else "1, 1, 0" if k == 16 else "1, 1"
+    code = kernel(n, kinds, k, a="{%x0, %x1, %x2, %x3}", tail=tail, first=first)
+    run, words = launch(code, data, descriptors, n, d)
+    assert not run.findings, run.findings
+    atol = 0 if d == "s32" else 2e-2 if d == "f16" else 1e-4
+    np.testing.assert_allclose(values(words, n, d), expected(a, b), atol=atol, rtol=2e-3 if d == "f16" else 0)
+
+
+TWICE = "  setp.ne.b32 %p2, 0, 0;\n{one}\n  setp.eq.b32 %p2, 0, 0;\n{one}"
+
+
+@pytest.mark.parametrize("signs", [(1, 1), (-1, 1), (1, -1), (-1, -1)])
+@pytest.mark.parametrize("schedule", ["canonical", "eager", 3])
+def test_scales_and_chains(signs, schedule):
+    n, kinds = 16, ("f32", "bf16", "bf16")
+    a, b, data, descriptors = tiles(5, n, 16, kinds, "32B", "32B")
+    code = kernel(n, kinds, 16, tail=f"{signs[0]}, {signs[1]}, 0, 0", multiply=TWICE)
+    run, words = launch(code, data, descriptors, n, "f32", grid=3, schedule=schedule)
+    assert not run.findings
+    for block in range(3):
+        got = values(words[128 * block : 128 * (block + 1)], n, "f32")
+        np.testing.assert_allclose(got, 2 * signs[0] * signs[1] * expected(a, b), atol=1e-4)
+
+
+def test_advance_inside_the_atom():
+    """The second 16 columns of K of a 128-byte swizzled tile, 32 bytes on."""
+    n, kinds = 64, ("f32", "f16", "f16")
+    a, b, data, descriptors = tiles(6, n, 64, kinds, "128B", "128B")
+    code = kernel(n, kinds, 16, tail="1, 1, 0, 0")
+    run, words = launch(code, data, [d + 2 for d in descriptors], n, "f32")
+    assert not run.findings
+    np.testing.assert_allclose(values(words, n, "f32"), expected(a[:, 16:32], b[:, 16:32]), atol=1e-4)
+
+
+def planted(n=64, data_change=None, descriptors=None, mode="128B", **change):
+    kinds = ("f32", "f16", "f16")
+    a, b, data, given = tiles(7, n, 16, kinds, mode, mode)
+    run, _ = launch(kernel(n, kinds, 16, tail="1, 1, 0, 0", **change), data, descriptors(given) if descriptors else given, n, "f32")
+    return run
+
+
+def only(run, kind):
+    assert {f.kind for f in run.findings} == {kind}, run.findings
+    return run.findings[0].message
+
+
+def test_clean():
+    assert not planted().findings
+
+
+def test_missing_proxy_fence():
+    assert "no proxy fence" in only(planted(proxy=""), "missing-fence")
+
+
+def test_accumulator_read_before_its_wait():
+    message = only(planted(last=""), "in-flight")
+    assert "thread (0, 0, 0) of block (0, 0, 0) reads %d0, which line" in message
+    assert "writes as part of D and nobody has waited for" in message
+
+
+def test_one_group_left_in_flight():
+    run = planted(last="  wgmma.wait_group.sync.aligned 1;")
+    assert {f.kind for f in run.findings} == {"in-flight"}
+
+
+def test_accumulator_set_after_the_fence():
+    late = "  setp.eq.b32 %p2, 0, 0;\n  mov.b32 %d5, 0;\n{one}"
+    message = only(planted(multiply=late, first="  mov.b32 %d0, 0;"), "in-flight")
+    assert "set %d5 since the last wgmma.fence, and this uses it" in message
+
+
+def test_descriptor_outside_shared_memory():
+    message = only(planted(descriptors=lambda d: (d[0], d[1] + (4096 << 32))), "descriptor")
+    assert "the descriptor of B that thread (0, 0, 0) of block (0, 0, 0) gives reaches to byte" in message
+
+
+def test_descriptor_off_the_pattern():
+    run = planted(descriptors=lambda d: (d[0] + 8, d[1]))
+    message = next(f.message for f in run.findings if f.kind == "descriptor")
+    assert "128 bytes into the 1024-byte pattern of the 128B swizzle" in message
+
+
+def test_descriptors_differ_in_a_warpgroup():
+    late = "  mov.u32 %r3, %tid.x;\n  and.b32 %r3, %r3, 64;\n  shr.u32 %r3, %r3, 2;\n  cvt.u64.u32 %rd7, %r3;\n"
+    late += "  add.u64 %rd5, %rd5, %rd7;\n  setp.ne.b32 %p2, 0, 0;\n{one}"
+    run = planted(multiply=late, mode="none", n=32)
+    assert any("differs from that of the first warp" in f.message for f in run.findings)

@@ -168,6 +168,9 @@ def fits(rule: OperandRule, shape: str) -> bool:
     """May an operand of this shape stand where the rule is?"""
     if rule.shape == "pair":
         return shape == "pair" or (shape == "name" and rule.second is not None and rule.second.optional)
+    if rule.shape == "vec{any}" and rule.optional:
+        # a lone register there is the operand behind it
+        return shape.startswith("vec")
     if rule.shape.startswith("vec"):
         return shape == rule.shape or shape == "name" or (rule.shape == "vec{any}" and shape.startswith("vec"))
     return shape in _ALLOWED[rule.shape]

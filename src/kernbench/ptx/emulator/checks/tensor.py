@@ -141,9 +141,9 @@ class TensorChecks:
         self._aligned(lane, group, lanes, site)
         for region in regions:
             if self._allocated(warps, region, "D", site):
-                self._enter(warps, region, True, MULTIPLY, site)
                 if bool(group.adds[0]) and group.lanes is None:
                     self._filled(warps, region, "the accumulator", site)
+                self._enter(warps, region, True, MULTIPLY, site)
         if group.form.from_tensor:
             width = said.k * {"f16": 16, "bf16": 16, "tf32": 32, "b4": 4}.get(said.kinds[1], 8) // 32
             start = int(group.a[0]) & 0xFFFF
@@ -194,14 +194,13 @@ class TensorChecks:
         own = (lanes // WARP) % self._batch.ctas
         self._descriptors.check("the source", tiles, own, lanes, form.site)
         self._reads(tiles, own, lanes, form.site)
-        columns = form.nbytes * (8 // form.unpacks if form.unpacks else 1) // 4 if form.unpacks else form.nbytes // 4
         for address in np.unique(addresses).tolist():
             warps = lanes[addresses == address] // WARP
             first = address & 0xFFFF
             for part, _ in form.lanes(address >> 16 & 127):
-                region = Region(part, first, first + columns)
+                region = Region(part, first, first + form.nbytes // 4)
                 if self._allocated(warps, region, "the target", form.site):
-                    self._enter(warps, region, True, COPY, form.site, count=False)
+                    self._enter(warps, region, True, COPY, form.site)
 
     def shifts(self, ctas: Array, lanes: Array, addresses: Array, site: Site) -> None:
         """Lanes begin shifts."""

@@ -52,6 +52,9 @@ def allocate(d: Decoding) -> ControlStep:
         batch.banks[bank][rows[0], lane] = first
         places = batch.port.addresses(window, address.slot)[position : position + 1]
         batch.port.store(space, places, window.lane_numbers[position : position + 1], offset, bank, row, None, site)
+        if batch.checks is not None:
+            # the whole warp runs it together
+            batch.checks.clocks.advance(np.array([int(lane) // WARP]))
         return True
 
     def attempt(scheduler: Any, fragment: Any) -> Any:
