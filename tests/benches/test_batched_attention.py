@@ -167,3 +167,10 @@ def test_variants_do_the_panels_job():
 
     assert list(BENCH.variants(parameters_of(BENCH, "one_warp"))) == ["one_warp", "multi_warp", "shared_kv", "split_kv"]
     assert list(BENCH.variants(parameters_of(BENCH, "split_kv"))) == ["multi_warp", "shared_kv", "split_kv"]
+
+
+def test_a_slice_that_does_not_end_is_not_reduced():
+    run = run_bench(BENCH, "split_kv", budget={"steps": 100})
+    assert [f.kind for f in run.findings if f.kind == "over-budget"] == ["over-budget"]
+    assert run.origin["kernel"] == "decode_attention"
+    assert run.right is None

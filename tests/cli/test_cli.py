@@ -8,6 +8,7 @@ import sys
 import pytest
 
 SMALL = ["--set", "context=24", "--set", "d_head=16", "--set", "h_q=4", "--set", "h_kv=2", "--set", "lengths="]
+DECODE = "batched_incremental_attention"
 MILESTONE = "milestone_gqa_llama70b"
 
 
@@ -72,6 +73,14 @@ def test_a_size_runs_without_data():
     assert "for 80 layers" in done.stdout
 
 
+def test_a_ptx_bench_runs_on_the_emulator():
+    few = ["--set", "users=2", "--set", "lengths=9,3", "--set", "h_q=2", "--set", "h_kv=1", "--device", "emulator"]
+    done = kernbench("run", DECODE, "--panel", "one_warp", "--all-algorithms", *few)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(name in done.stdout for name in ("one_warp", "multi_warp", "shared_kv", "split_kv"))
+    assert "runs here have no time" in done.stdout
+
+
 def test_findings_end_with_one_and_show_source():
     done = kernbench("run", MILESTONE, "--panel", "single_user_prefill", *SMALL, "--set", "machine.ipcq.depth=1")
     assert done.returncode == 1
@@ -97,6 +106,9 @@ def test_findings_end_with_one_and_show_source():
         (["run", MILESTONE, "--schedule", "random"], "schedule 'random'"),
         (["run", MILESTONE, "--size", "huge"], "unknown size of milestone_gqa_llama70b 'huge'"),
         (["run", MILESTONE, "--all-algorithms", "--set", "algorithm=mesh_kv"], "leave --set algorithm away"),
+        (["run", MILESTONE, "--device", "cuda"], "bench milestone_gqa_llama70b has no parameter device"),
+        (["run", DECODE, "--device", "gpu"], "parameter device = 'gpu': allowed is emulator, cuda"),
+        (["run", DECODE, "--shapes-only"], "PTX runs on data"),
         (["run", "missing.py"], "no such file"),
         (["show", MILESTONE, "--rank", "99", "--no-source", *SMALL], "rank 99 dispatched no command"),
         (["machine", "check", "nowhere.toml"], "nowhere.toml"),

@@ -15,7 +15,7 @@ from kernbench.common.errors import BenchError
 from kernbench.golden import attention
 from kernbench.machine import Machine
 from kernbench.ptx.host import DEVICES
-from kernbench.result.run import Run
+from kernbench.result.run import Run, Status
 
 KERNELS = {
     "one_warp": "one warp a head, an element a load, f32",
@@ -118,7 +118,9 @@ def _split(p: Parameters, torch: ptx.Host, given: list[Any], lengths: Any, out: 
     way = _way(p, p.splits)
     partial = torch.empty(way.partial_shape, "f32", "partial")
     stats = torch.empty((*way.partial_shape[:3], 2), "f32", "stats")
-    torch.launch(way.kernel(), way.grid, way.block, [*given, partial, stats, lengths])
+    first = torch.launch(way.kernel(), way.grid, way.block, [*given, partial, stats, lengths])
+    if first.status is not Status.FINISHED:
+        return first
     run = torch.launch(way.reduce_kernel(), way.reduce_grid, way.block, [partial, stats, out], outputs=[out])
     run.metrics = torch.totals()
     return run
