@@ -1,4 +1,4 @@
-"""`kernbench sweep`: the table is in the order of the values, a stopped sweep goes on, and where it may run."""
+"""`kernbench sweep`: the order of the table, going on and growing, refused points, where it may run, bad files."""
 
 import csv
 import importlib.util
@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 import pytest
+
+from kernbench.cli import main
 
 SMALL = ["--set", "context=24", "--set", "d_head=16", "--set", "h_q=4", "--set", "h_kv=2"]
 OVER = ["--over", "n_ranks=4,2", "--over", "machine.hbm.bandwidth=512,256"]
@@ -57,4 +59,84 @@ def test_without_ray_the_extra_is_named(tmp_path):
     done = sweep("--ray", "local", cwd=tmp_path)
     assert done.returncode == 2
     assert "pip install 'kernbench[ray]'" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, capsys):
+    """Sweeps in this process: exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def sweep_here(*arguments):
+        command = ["kernbench", "sweep", "milestone_gqa_llama70b", "-p", "single_user_decode", *SMALL, "--jobs", "1"]
+        monkeypatch.setattr(sys, "argv", [*command, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return sweep_here
+
+
+def test_more_values_are_added_to_the_file(here, tmp_path):
+    assert here("--over", "n_ranks=2,4")[0] == 0
+    first = rows_in(tmp_path / "sweep.csv")
+    code, shown, _ = here("--over", "n_ranks=4,8")
+    assert code == 0
+    assert "3 points in sweep.csv" in shown
+    rows = rows_in(tmp_path / "sweep.csv")
+    assert rows[:2] == first
+    assert [row["n_ranks"] for row in rows] == ["2", "4", "8"]
+
+
+def test_another_machine_is_not_taken_for_this_one(here, tmp_path):
+    assert here("--over", "n_ranks=2,4", "-s", "machine.link.latency=100")[0] == 0
+    before = (tmp_path / "sweep.csv").read_bytes()
+    code, _, told = here("--over", "n_ranks=2,4", "-s", "machine.link.latency=100000")
+    assert code == 2
+    assert "holds another sweep: machine.link.latency was 100, is now 100000" in told
+    assert (tmp_path / "sweep.csv").read_bytes() == before
+
+
+def test_points_without_a_time_in_a_sweep_of_bandwidths(here):
+    over = ["--over", "machine.ipcq.depth=1,4", "--over", "machine.hbm.bandwidth=256,512"]
+    for _ in range(2):
+        code, shown, told = here(*over)
+        assert code == 1
+        assert "4 points in sweep.csv" in shown
+        assert "anomaly" not in told
+
+
+def test_a_refused_point_is_shown_and_kept(here, tmp_path):
+    for _ in range(2):
+        code, shown, told = here("--over", "n_ranks=4,64", "--plot", "p.png", "--parquet", "p.parquet")
+        assert code == 1
+        assert "64 ranks on machine 'reference'" in shown
+        assert "1 of 2 points refused; to try one again, remove its row from sweep.csv" in told
+    rows = rows_in(tmp_path / "sweep.csv")
+    assert [row["time_ps"] != "" for row in rows] == [True, False]
+    assert rows[1]["refused"].startswith("64 ranks")
+    # whoever asks for other points is not told off for it again
+    assert here("--over", "n_ranks=4")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--metric", "bound", "--plot", "p.png"], "--metric bound: a column of numbers is wanted: commands, time_ps"),
+        (["--metric", "none"], "--metric none: a column of numbers is wanted"),
+        (["--plot", "p.gif"], "ends in .png or .svg"),
+        (["--parquet", "q.csv", "--out", "q.csv"], "--out and --parquet both name q.csv"),
+        (["--plot", "q.png", "--out", "q.png"], "--out and --plot both name q.png"),
+        (["--parquet", "sweep.plan.json"], "the plan of --out and --parquet both name sweep.plan.json"),
+        (["--out", "none/q.csv"], "--out none/q.csv: there is no folder none"),
+        (["--out", "/proc/q.csv"], "--out /proc/q.csv cannot be written"),
+        (["--out", ""], "is a folder"),
+        (["--parquet", "none/q"], "--parquet none/q: there is no folder none"),
+    ],
+)
+def test_files_are_checked_before_any_point_runs(here, tmp_path, options, words):
+    code, shown, told = here("--over", "n_ranks=2", *options)
+    assert (code, shown) == (2, "")
+    assert words in told
     assert not list(tmp_path.iterdir())

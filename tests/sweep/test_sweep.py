@@ -54,7 +54,7 @@ def test_times_are_those_of_single_runs():
 
 
 def test_several_processes_give_the_same_rows():
-    assert in_order(plan(), rows_of(plan(), Processes(2))) == rows_of(plan())
+    assert in_order(plan(), rows_of(plan(), Processes(2))) == in_order(plan(), rows_of(plan()))
 
 
 def test_one_worker_needs_one_pass_and_several_share_a_large_group(monkeypatch):
@@ -134,6 +134,7 @@ def test_parquet_and_plot(tmp_path):
     table = pq.read_table(tmp_path / "s.parquet")
     assert table.num_rows == 6
     assert table["time_ps"].to_pylist() == [r["time_ps"] for r in rows]
+    rows.append({"machine.hbm.bandwidth": "512", "n_ranks": "8", "refused": "too many", "time_ps": ""})
     for ending in ("png", "svg"):
         plot_sweep(tmp_path / f"s.{ending}", made.keys, "time_ps", rows)
         assert (tmp_path / f"s.{ending}").stat().st_size > 1000
@@ -144,6 +145,29 @@ def test_anomalies_are_told():
     rows = [{"machine.link.bandwidth": "128", "time_ps": 11}, {"machine.link.bandwidth": "64", "time_ps": 10}]
     assert anomalies(made, rows) == ["machine.link.bandwidth 64 -> 128 takes 10 -> 11 ps"]
     assert anomalies(made, [{**r, "time_ps": 5} for r in rows]) == []
+
+
+def test_a_point_without_a_time_is_no_anomaly():
+    made = plan({"machine.link.bandwidth": ["64", "128", "256"]})
+    times = {"64": "10", "128": "", "256": "11"}
+    rows = [{"machine.link.bandwidth": value, "time_ps": time} for value, time in times.items()]
+    assert anomalies(made, rows) == ["machine.link.bandwidth 64 -> 256 takes 10 -> 11 ps"]
+
+
+def test_bandwidths_are_compared_with_their_units():
+    made = plan({"machine.hbm.bandwidth": ["512 GB/s", "1 TB/s", "1000"]})
+    times = {"512 GB/s": "11", "1 TB/s": "10", "1000": "10"}
+    rows = [{"machine.hbm.bandwidth": value, "time_ps": time} for value, time in times.items()]
+    assert anomalies(made, rows) == []
+    rows[0]["time_ps"] = "9"
+    assert anomalies(made, rows) == ["machine.hbm.bandwidth 512 GB/s -> 1 TB/s takes 9 -> 10 ps"]
+
+
+def test_order_is_that_of_the_values():
+    made = plan({"n_ranks": ["4", "2"], "machine.hbm.bandwidth": ["512", "256"]})
+    points = [("2", "256"), ("4", "256"), ("2", "512"), ("4", "512")]
+    rows = [dict(zip(made.keys, point, strict=True)) for point in points]
+    assert [tuple(row.values()) for row in in_order(made, rows)] == [points[i] for i in (3, 1, 2, 0)]
 
 
 @pytest.mark.parametrize(
@@ -162,5 +186,13 @@ def test_bad_plans():
         make_plan(BENCH, None, {}, {"ranks": ["2"]})
     with pytest.raises(MachineError, match=r"hbm\.bandwidht"):
         make_plan(BENCH, None, {}, {"machine.hbm.bandwidht": ["2"]})
+    with pytest.raises(BenchError, match="names 2 twice"):
+        make_plan(BENCH, None, {}, {"n_ranks": ["2", "2"]})
+    with pytest.raises(BenchError, match="unknown panel"):
+        make_plan(BENCH, "decode", {}, {"n_ranks": ["2"]})
+    with pytest.raises(BenchError, match="characters that no file"):
+        make_plan(BENCH, None, {}, {"machine": ["a\nb"]})
+    with pytest.raises(BenchError, match="has no machine to change"):
+        make_plan(find("batched_incremental_attention"), None, {}, {"machine.link.latency": ["2"]})
     with pytest.raises(BenchError, match="more than"):
         make_plan(BENCH, None, {}, {"seed": ["1"] * 1000, "context": ["1"] * 1000})

@@ -15,16 +15,18 @@ from kernbench.common.errors import BenchError
 from kernbench.report.time import duration
 
 if TYPE_CHECKING:
-    from kernbench.sweep import Executor
+    from kernbench.sweep import Executor, Plan
+    from kernbench.sweep.store import Store
 
 OVER = Annotated[list[str], typer.Option("--over", help="key=a,b,c: a parameter, or machine.KEY; several make a grid.")]
-OUT = Annotated[Path, typer.Option("--out", help="CSV file to write; an existing one of the same sweep is continued.")]
+OUT = Annotated[Path, typer.Option("--out", help="CSV file to write; one of the same sweep goes on or grows.")]
 JOBS = Annotated[int, typer.Option(help="Processes; 0: as many as there are cores.", min=0)]
 RAY = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster; local: start Ray here.")]
 PARQUET = Annotated[Path | None, typer.Option(help="Write the rows as Parquet, too.")]
 PLOT = Annotated[Path | None, typer.Option(help="Write a plot (.png or .svg) of the metric over the first key.")]
 METRIC = Annotated[str, typer.Option(help="What the plot shows.")]
 _SHOWN = 40
+_NARROWEST = 24
 
 
 def sweep(
@@ -45,41 +47,74 @@ def sweep(
     """Run a bench at every combination of the given values; kernels run again only where a shape changes."""
     # timing is compiled code; other commands start without it
     from kernbench.report.plot import plot_sweep
-    from kernbench.sweep import anomalies, in_order, make_plan, run_sweep
+    from kernbench.sweep import anomalies, in_order, make_plan
     from kernbench.sweep.plan import parse_over
-    from kernbench.sweep.store import COLUMNS, Store, write_parquet
+    from kernbench.sweep.store import Store, write_parquet
 
     bench = find(name)
     if bench.panels and panel not in bench.panels:
         raise BenchError(f"choose one panel with --panel: {', '.join(bench.panels)}")
-    if metric not in COLUMNS:
-        raise BenchError(f"--metric {metric}: known are {', '.join(COLUMNS)}")
+    _check_files(out, parquet, plot, metric)
     values = parse_settings(bench, settings or [], dtype=dtype)
     plan = make_plan(bench, panel, values, parse_over(over), seed, shapes_only)
-    for file in (out, parquet, plot):
-        if file is not None and (file.is_dir() or not file.parent.is_dir()):
-            raise BenchError(f"{file}: there is no folder {file.parent} to write it to, or it is one itself")
     place = _executor(jobs, ray)
     store = Store(out, plan)
-    with place as executor, progress(plan.points) as bar:
-        task = bar.task_ids[0]
-        bar.update(task, description=panel or bench.name, completed=len(store.rows))
-
-        def take(row: dict[str, object]) -> None:
-            store.add(row)
-            bar.advance(task)
-
-        run_sweep(plan, executor, store.done, take)
-    rows = in_order(plan, store.rows)
-    results().print(_table(f"{bench.name}: {plan.points} points in {out}", plan.keys, rows))
+    _run(plan, place, store, panel or bench.name)
+    rows = in_order(store.plan, store.rows)
+    results().print(_table(f"{bench.name}: {len(rows)} points in {out}", plan.keys, rows))
     for told in anomalies(plan, rows):
         errors().print(f"anomaly: {told}", soft_wrap=True)
     if parquet is not None:
         write_parquet(parquet, rows)
     if plot is not None:
         plot_sweep(plot, plan.keys, metric, rows)
-    bad = [row for row in rows if str(row["safe"]) != "True" or str(row["right"]) == "False"]
-    raise typer.Exit(FOUND if bad else RIGHT_AND_SAFE)
+    raise typer.Exit(_verdict(plan, rows, out))
+
+
+def _check_files(out: Path, parquet: Path | None, plot: Path | None, metric: str) -> None:
+    """Refuse what could not be written or drawn in the end."""
+    from kernbench.report.plot import check_plot
+    from kernbench.sweep.columns import METRICS
+    from kernbench.sweep.store import check_parquet, plan_file
+    from kernbench.sweep.targets import check_targets
+
+    if metric not in METRICS:
+        raise BenchError(f"--metric {metric}: a column of numbers is wanted: {', '.join(METRICS)}")
+    check_targets({"--out": out})
+    check_targets({"--out": out, "the plan of --out": plan_file(out), "--parquet": parquet, "--plot": plot})
+    if parquet is not None:
+        check_parquet()
+    if plot is not None:
+        check_plot(plot)
+
+
+def _run(plan: "Plan", place: "AbstractContextManager[Executor]", store: "Store", title: str) -> None:
+    """Time what is not done yet, and keep it."""
+    from kernbench.sweep import run_sweep
+    from kernbench.sweep.execute import point_keys
+
+    with place as executor, progress(plan.points) as bar:
+        task = bar.task_ids[0]
+        bar.update(task, description=title, completed=len(store.done & point_keys(plan)))
+
+        def take(row: dict[str, object]) -> None:
+            store.add(row)
+            bar.advance(task)
+
+        run_sweep(plan, executor, store.done, take)
+
+
+def _verdict(plan: "Plan", rows: list[dict[str, object]], out: Path) -> int:
+    """The exit code for the points that were asked for; the file may hold more."""
+    from kernbench.sweep.execute import point_key, point_keys
+
+    asked = point_keys(plan)
+    rows = [row for row in rows if point_key(plan, row) in asked]
+    refused = sum(1 for row in rows if row["refused"])
+    if refused:
+        errors().print(f"{refused} of {len(rows)} points refused; to try one again, remove its row from {out}")
+    bad = [row for row in rows if row["safe"] != "True" or row["right"] == "False"]
+    return FOUND if bad or refused else RIGHT_AND_SAFE
 
 
 def _executor(jobs: int, ray: str | None) -> "AbstractContextManager[Executor]":
@@ -98,14 +133,14 @@ def _table(title: str, keys: tuple[str, ...], rows: list[dict[str, object]]) -> 
     table = Table(title=title, title_justify="left")
     for column in (*keys, "right", "safe", "time", "bound", "x floor"):
         table.add_column(column, justify="right", no_wrap=True)
+    refused = any(row["refused"] for row in rows)
+    if refused:
+        table.add_column("refused", min_width=_NARROWEST, overflow="fold")
     for row in rows[:_SHOWN]:
-        timed = row["time_ps"] not in ("", None)
-        time = duration(int(str(row["time_ps"]))) if timed else ""
-        ratio = (
-            f"{float(str(row['floor_ratio'])):.2f}" if timed and row["floor_ratio"] not in ("", "None", None) else ""
-        )
-        cells = [str(row[k]) for k in (*keys, "right", "safe")]
-        table.add_row(*cells, time, str(row["bound"]), ratio)
+        time = duration(int(str(row["time_ps"]))) if row["time_ps"] else ""
+        ratio = f"{float(str(row['floor_ratio'])):.2f}" if row["floor_ratio"] else ""
+        cells = [*(str(row[k]) for k in (*keys, "right", "safe")), time, str(row["bound"]), ratio]
+        table.add_row(*cells, *([str(row["refused"])] if refused else []))
     if len(rows) > _SHOWN:
         table.caption = f"and {len(rows) - _SHOWN} more"
     return table

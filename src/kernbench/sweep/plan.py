@@ -1,32 +1,49 @@
 """Which points a sweep visits, and which of them share one functional pass."""
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
+from math import prod
 from typing import Any
 
 from kernbench import machine
 from kernbench.bench import Bench
 from kernbench.bench.parameters import make
-from kernbench.common.errors import BenchError
+from kernbench.common.errors import BenchError, KernbenchError, unknown
 
 MOST_POINTS = 100_000
 PREFIX = "machine."
+UNREADABLE = "not readable"
 Point = dict[str, str]
+Items = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Group:
-    """Points that differ only in rates of the machine: `settings` and `shapes` of the machine are the same for all."""
+    """Points that differ only in rates of the machine: `settings` and `shapes` of the machine are the same for all.
+
+    `refused` says why its points cannot be run, where that is known beforehand; all their settings are in `settings`.
+    """
 
     settings: Point
     shapes: Point
     rates: tuple[Point, ...]
+    refused: str = ""
+
+    def points(self) -> Iterator[Point]:
+        """All settings of each point."""
+        return ({**self.settings, **self.shapes, **rates} for rates in self.rates)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A bench, a panel, settings that hold everywhere, and the points in groups. `keys` are what is swept, in order."""
+    """A bench, a panel and the points in groups. `keys` are what is swept, in order.
+
+    `over` holds the values of each key, `fixed` the settings that are the same everywhere, and `machines` the hash of
+    each machine before any of its keys is changed.
+    """
 
     bench: str
     panel: str | None
@@ -34,11 +51,18 @@ class Plan:
     shapes_only: bool
     keys: tuple[str, ...]
     groups: tuple[Group, ...]
+    over: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    fixed: Items = ()
+    machines: Items = ()
 
     @property
     def points(self) -> int:
         """How many points there are."""
         return sum(len(g.rates) for g in self.groups)
+
+    def light(self) -> "Plan":
+        """What whoever is given single groups needs of the plan."""
+        return replace(self, groups=(), over=(), fixed=(), machines=())
 
 
 def parse_over(texts: list[str]) -> dict[str, list[str]]:
@@ -67,25 +91,62 @@ def make_plan(
     seed: int = 0,
     shapes_only: bool = False,
 ) -> Plan:
-    """Every combination of the values, checked, in groups that share a functional pass."""
+    """Every combination of the values, checked, in groups that share a functional pass.
+
+    A point that cannot be is kept with the reason; where that is so of every point, the first reason is raised.
+    """
+    _check(bench, panel, settings, over)
+    panels = dict(bench.panels.get(panel or "", {}))
+    fixed = {k: str(v) for k, v in settings.items()}
+    known = _Machines()
+    errors: list[KernbenchError] = []
+    groups: dict[tuple[Items, Items, str], list[Point]] = {}
+    for chosen in product(*over.values()):
+        point = fixed | dict(zip(over, map(str, chosen), strict=True))
+        try:
+            plain, shapes, rates = _split(bench, panels, point, known)
+            refused = ""
+        except KernbenchError as error:
+            errors.append(error)
+            plain, shapes, rates, refused = point, {}, {}, told(error)
+        groups.setdefault((tuple(plain.items()), tuple(shapes.items()), refused), []).append(rates)
+    if all(refused for _, _, refused in groups):
+        raise errors[0]
+    return Plan(
+        bench.file or bench.name,
+        panel,
+        seed,
+        shapes_only,
+        tuple(over),
+        tuple(Group(dict(plain), dict(shapes), tuple(rates), why) for (plain, shapes, why), rates in groups.items()),
+        tuple((key, tuple(map(str, values))) for key, values in over.items()),
+        tuple(fixed.items()),
+        tuple(known.hashes.items()),
+    )
+
+
+def told(error: KernbenchError) -> str:
+    """What an error says, on one line of a file."""
+    return "; ".join(str(error).splitlines()).encode(errors="replace").decode()
+
+
+def _check(bench: Bench, panel: str | None, settings: dict[str, Any], over: dict[str, list[str]]) -> None:
+    """What can be seen before any point is made."""
+    if panel is not None and panel not in bench.panels:
+        raise BenchError(unknown(f"panel of {bench.name}", panel, bench.panels or ["none: this bench has no panels"]))
     clash = sorted(set(over) & set(settings))
     if clash:
         raise BenchError(f"{', '.join(clash)} is both set and swept")
-    count = 1
-    for values in over.values():
-        count *= len(values)
+    count = prod(map(len, over.values()))
     if count > MOST_POINTS:
         raise BenchError(f"{count:,} points are more than {MOST_POINTS:,}; sweep fewer values")
-    panels = dict(bench.panels.get(panel or "", {}))
-    known = _Machines()
-    groups: dict[Any, tuple[Point, Point, list[Point]]] = {}
-    for chosen in product(*over.values()):
-        point = {k: str(v) for k, v in {**settings, **dict(zip(over, chosen, strict=True))}.items()}
-        plain, shapes, rates = _split(bench, panels, point, known)
-        group = groups.setdefault((tuple(plain.items()), tuple(shapes.items())), (plain, shapes, []))
-        group[2].append(rates)
-    made = tuple(Group(plain, shapes, tuple(rates)) for plain, shapes, rates in groups.values())
-    return Plan(bench.file or bench.name, panel, seed, shapes_only, tuple(over), made)
+    for key, values in over.items():
+        twice = [value for value, times in Counter(values).items() if times > 1]
+        if twice:
+            raise BenchError(f"--over {key} names {twice[0]} twice; name each value once")
+        odd = [value for value in values if not str(value).isprintable()]
+        if odd:
+            raise BenchError(f"--over {key}: {odd[0]!r} holds characters that no file of results can")
 
 
 class _Machines:
@@ -93,11 +154,15 @@ class _Machines:
 
     def __init__(self) -> None:
         self._load = cache(machine.load)
-        self._checked: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+        self._checked: set[tuple[str, Items]] = set()
+        self.hashes: dict[str, str] = {}
 
     def roles(self, name: str) -> dict[str, str]:
         """The role of each key: shape or rate."""
-        return {key: entry.role for key, entry, _ in self._load(name).entries()}
+        self.hashes.setdefault(name, UNREADABLE)
+        found = self._load(name)
+        self.hashes[name] = found.hash
+        return {key: entry.role for key, entry, _ in found.entries()}
 
     def check(self, name: str, changes: Point) -> None:
         """Whether the machine takes these changes; raises what is wrong with them."""
@@ -110,10 +175,12 @@ class _Machines:
 def _split(bench: Bench, panel: dict[str, Any], point: Point, known: _Machines) -> tuple[Point, Point, Point]:
     """Parameters of the bench, shape keys and rate keys of the machine; all checked."""
     plain = {k: v for k, v in point.items() if not k.startswith(PREFIX)}
+    changes = {k.removeprefix(PREFIX): v for k, v in point.items() if k.startswith(PREFIX)}
     p = make(bench.parameters, {**panel, **plain})
+    if changes and not hasattr(p, "machine"):
+        raise BenchError(f"bench {bench.name} has no machine to change: {', '.join(changes)}")
     name = getattr(p, "machine", "reference")
     roles = known.roles(name)
-    changes = {k.removeprefix(PREFIX): v for k, v in point.items() if k.startswith(PREFIX)}
     shapes = {k: v for k, v in changes.items() if roles.get(k) != "rate"}
     rates = {k: v for k, v in changes.items() if roles.get(k) == "rate"}
     # shapes may contradict each other, rates cannot

@@ -1,15 +1,25 @@
 """One group of points: a functional pass, then a row for each of its rates."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 from kernbench.bench import find, run_bench
+from kernbench.common.errors import KernbenchError, MachineError
 from kernbench.machine import load
 from kernbench.result.run import Run
-from kernbench.sweep.plan import PREFIX, Group, Plan
+from kernbench.sweep.plan import PREFIX, Group, Plan, Point, told
 from kernbench.timing import summary, time_recording
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why the points of a group cannot be run."""
+
+    why: str
 
 
 def run_group(plan: Plan, group: Group) -> Iterator[Row]:
@@ -17,25 +27,57 @@ def run_group(plan: Plan, group: Group) -> Iterator[Row]:
     return time_points(plan, group, functional_pass(plan, group))
 
 
-def functional_pass(plan: Plan, group: Group) -> Run:
-    """The run that all points of a group share."""
+def functional_pass(plan: Plan, group: Group) -> Run | Refusal:
+    """The run that all points of a group share; a refusal where the bench has no host for them."""
+    bench = find(plan.bench)
+    hosts: list[Any] = []
+
+    def host(*arguments: Any) -> Any:
+        hosts.append(bench.host(*arguments))
+        return hosts[-1]
+
     settings = {**group.settings, **group.shapes}
-    return run_bench(find(plan.bench), plan.panel, settings, plan.seed, shapes_only=plan.shapes_only)
+    try:
+        return run_bench(replace(bench, host=host), plan.panel, settings, plan.seed, shapes_only=plan.shapes_only)
+    except KernbenchError as error:
+        # what goes wrong once there is a host is no refusal
+        if hosts:
+            raise
+        return Refusal(told(error).removeprefix(f"panel {plan.panel}: "))
 
 
-def time_points(plan: Plan, group: Group, run: Run) -> Iterator[Row]:
+def time_points(plan: Plan, group: Group, run: Run | Refusal) -> Iterator[Row]:
     """The row of each point of the group that `run` is of."""
+    if isinstance(run, Refusal):
+        yield from refused_rows(plan, group, run.why)
+        return
+    verdict = {"right": run.right, "safe": run.safe, "commands": run.metrics.get("commands")}
+    timed = _times(group, run) if run.ok and run.recording is not None else repeat({})
+    for point, results in zip(group.points(), timed, strict=False):
+        yield _swept(plan, point) | verdict | results
+
+
+def _times(group: Group, run: Run) -> Iterator[Row]:
+    """The time of each point; a machine on which the run cannot be timed refuses it."""
     base = load(run.origin["parameters"].get("machine", "reference"))
-    shapes = {k.removeprefix(PREFIX): v for k, v in group.shapes.items()}
     timing = None
     for rates in group.rates:
-        row: Row = {k: v for k, v in {**group.settings, **group.shapes, **rates}.items() if k in plan.keys}
-        row |= {"right": run.right, "safe": run.safe, "commands": run.metrics["commands"]}
-        if run.ok and run.recording is not None:
-            machine = base.override({**shapes, **{k.removeprefix(PREFIX): v for k, v in rates.items()}})
+        machine = base.override({k.removeprefix(PREFIX): v for k, v in {**group.shapes, **rates}.items()})
+        try:
             timing = time_recording(run.recording, machine) if timing is None else timing.again(machine)
-            row |= _flat(summary(timing))
-        yield row
+        except MachineError as error:
+            yield {"refused": told(error)}
+        else:
+            yield _flat(summary(timing))
+
+
+def refused_rows(plan: Plan, group: Group, why: str) -> Iterator[Row]:
+    """The row of each point of a group that cannot be run."""
+    return (_swept(plan, point) | {"refused": why} for point in group.points())
+
+
+def _swept(plan: Plan, point: Point) -> Row:
+    return {k: v for k, v in point.items() if k in plan.keys}
 
 
 def gap_column(cause: str) -> str:

@@ -5,10 +5,8 @@ from functools import lru_cache
 from typing import Protocol
 
 from kernbench.result.run import Run
-from kernbench.sweep.plan import Group, Plan
-from kernbench.sweep.points import Row, functional_pass, time_points
-
-Items = tuple[tuple[str, str], ...]
+from kernbench.sweep.plan import Group, Items, Plan
+from kernbench.sweep.points import Refusal, Row, functional_pass, time_points
 
 
 class Executor(Protocol):
@@ -28,5 +26,5 @@ def group_rows(plan: Plan, group: Group) -> list[Row]:
 
 
 @lru_cache(maxsize=1)
-def _last_pass(plan: Plan, settings: Items, shapes: Items) -> Run:
+def _last_pass(plan: Plan, settings: Items, shapes: Items) -> Run | Refusal:
     return functional_pass(plan, Group(dict(settings), dict(shapes), ()))

@@ -1,0 +1,38 @@
+"""The files a sweep is to write: whether each can be written is known before any point runs."""
+
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from kernbench.common.errors import BenchError
+
+
+def check_targets(files: Mapping[str, Path | None]) -> None:
+    """Refuse files that cannot be written, and one file for two purposes; the keys are the options that name them."""
+    named = {option: file for option, file in files.items() if file is not None}
+    targets = {option: _target(option, file) for option, file in named.items()}
+    for one, other in combinations(targets, 2):
+        if _same(targets[one], targets[other]):
+            raise BenchError(f"{one} and {other} both name {named[other]}: give each a file of its own")
+
+
+def _target(option: str, file: Path) -> Path:
+    """Where the file really lies."""
+    try:
+        target = file.resolve()
+        if target.is_dir():
+            raise BenchError(f"{option} {file} is a folder: choose another file")
+        if not target.parent.is_dir():
+            raise BenchError(f"{option} {file}: there is no folder {file.parent} to write it to; make it first")
+        if target.exists() and not target.is_file():
+            raise BenchError(f"{option} {file} is no ordinary file: choose another name")
+        with TemporaryFile(dir=target.parent):
+            return target
+    except (OSError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BenchError(f"{option} {file} cannot be written ({why}): choose another file") from None
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one == other or (one.exists() and other.exists() and one.samefile(other))

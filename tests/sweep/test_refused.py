@@ -1,0 +1,92 @@
+"""Points that cannot be run: kept with the reason and not run again, while the others go on."""
+
+from dataclasses import replace
+
+import pytest
+
+from kernbench.bench import find
+from kernbench.common.errors import BenchError, MachineError
+from kernbench.sweep import Here, Processes, in_order, make_plan, run_sweep
+from kernbench.sweep import points as points_module
+from kernbench.sweep.store import Store
+
+BENCH = find("milestone_gqa_llama70b")
+SMALL = {"context": 24, "d_head": 16}
+
+
+def plan(over, **settings):
+    return make_plan(BENCH, "single_user_decode", {**SMALL, **settings}, over)
+
+
+def rows_of(made, executor=None, done=()):
+    rows = []
+    run_sweep(made, executor or Here(), set(done), rows.append)
+    return in_order(made, rows)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_host_that_cannot_be_is_a_row(workers):
+    made = plan({"algorithm": ["tree_mlo", "mesh_mlo"], "n_ranks": ["5", "8"]}, h_q=4, h_kv=2)
+    rows = rows_of(made, Processes(workers))
+    assert rows[0] == {
+        "algorithm": "tree_mlo",
+        "n_ranks": "5",
+        "refused": "tree_mlo needs ranks that fill whole rows of 4; got 5",
+    }
+    assert all(row["time_ps"] > 0 and "refused" not in row for row in rows[1:])
+
+
+def test_parameters_that_do_not_fit_are_rows():
+    rows = rows_of(plan({"h_q": ["3", "4"], "machine.hbm.bandwidth": ["256", "512"]}, h_kv=2))
+    assert [row.get("refused") for row in rows] == ["h_q = 3 must be a multiple of h_kv = 2"] * 2 + [None] * 2
+    assert [row["machine.hbm.bandwidth"] for row in rows] == ["256", "512"] * 2
+
+
+def test_a_machine_that_cannot_be_is_a_row(tmp_path):
+    over = {"machine": [str(tmp_path / "none.toml"), "reference"], "machine.hbm.bandwidth": ["0", "512"]}
+    rows = rows_of(plan(over, h_q=4, h_kv=2))
+    reasons = [row.get("refused", "") for row in rows]
+    assert ["cannot be read" in reason for reason in reasons] == [True, True, False, False]
+    assert "hbm.bandwidth = '0': out of range" in reasons[2]
+    assert rows[3]["time_ps"] > 0
+
+
+def test_where_every_point_is_refused_nothing_runs():
+    with pytest.raises(BenchError, match="must be a multiple"):
+        plan({"h_q": ["3", "5"]}, h_kv=2)
+    with pytest.raises(MachineError, match="out of range"):
+        plan({"machine.hbm.bandwidth": ["0"]})
+
+
+def test_a_refused_point_is_not_run_again(tmp_path):
+    made = plan({"n_ranks": ["4", "64"], "h_q": ["3", "4"]}, h_kv=2)
+    store = Store(tmp_path / "s.csv", made)
+    run_sweep(made, Here(), store.done, store.add)
+    again = Store(tmp_path / "s.csv", made)
+    assert in_order(made, again.rows) == in_order(made, store.rows)
+    assert [bool(row["refused"]) for row in in_order(made, again.rows)] == [True, False, True, True]
+    assert rows_of(made, done=again.done) == []
+
+
+def test_what_goes_wrong_on_a_host_is_no_refusal(monkeypatch):
+    def launch(*_, **__):
+        raise ValueError("broken")
+
+    monkeypatch.setattr(points_module, "find", lambda name: replace(BENCH, launch=launch))
+    with pytest.raises(BenchError, match="launch of bench milestone_gqa_llama70b raised ValueError: broken"):
+        rows_of(plan({"n_ranks": ["2", "4"]}))
+
+
+def test_a_machine_too_slow_to_be_timed_is_a_row(monkeypatch):
+    monkeypatch.setattr("kernbench.timing.clock.LONGEST_PS", 1e13)
+    rows = rows_of(plan({"machine.link.latency": ["20", "1 s", "30"]}, h_q=4, h_kv=2))
+    assert [row.get("time_ps", 0) > 0 for row in rows] == [True, False, True]
+    assert "so slow that this run could take" in rows[1]["refused"]
+    assert rows[1]["safe"]
+
+
+def test_a_bench_without_time_is_still_judged():
+    made = make_plan(find("batched_incremental_attention"), "one_warp", {}, {"context": ["64", "128"]})
+    rows = rows_of(made)
+    assert "must not exceed context" in rows[0]["refused"]
+    assert (rows[1]["right"], rows[1]["safe"], "time_ps" in rows[1]) == (True, True, False)
