@@ -176,8 +176,8 @@ REFUSALS = {
     ),
     "a register never set": (
         lambda ctx, n, s, x: ctx.store(x, ctx.reg("f32")),
-        "st.global.f32 reads %f2, which is not set on every path that leads here: set it before the branch, or on both "
-        "sides of it",
+        "st.global.f32 reads %f2, which is not set on every path that leads here: set it before the branch or loop, "
+        "and change it there with += or .set (x = x + y makes another register)",
     ),
     "an array without elements": (
         lambda ctx, n, s, x: ctx.shared("f32", 0),
@@ -281,14 +281,15 @@ def test_a_register_set_on_one_side_only():
     assert error.message.startswith("st.global.f32 reads %f1, which is not set on every path")
 
 
-def test_a_value_made_in_a_loop_is_not_there_after_it():
+@pytest.mark.parametrize("turns", [None, 4])
+def test_a_value_made_in_a_loop_is_not_there_after_it(turns):
     def program(ctx):
-        x, n = ctx.pointer("x", "f32"), ctx.param("n")
-        with ctx.loop(n) as i:
-            last = i.to("f32")
-        ctx.store(x, last)
+        x, total = ctx.pointer("x", "f32"), ctx.const(0.0, "f32")
+        with ctx.loop(turns or ctx.param("n")) as i:
+            total = total + i.to("f32")
+        ctx.store(x, total)
 
-    assert refused(program).where.text == "ctx.store(x, last)"
+    assert refused(program).where.text == "ctx.store(x, total)"
 
 
 def test_a_break_before_the_value():
@@ -320,8 +321,9 @@ def test_registers_set_on_all_paths():
         ctx.store(x, guarded, mask=p)
         ctx.mov(0.0, out=guarded, pred=p.inverted)
         ctx.store(x, value + other + guarded)
-        with ctx.loop(4):
+        with ctx.loop():
             last = value + 1.0
+            ctx.break_(last > 5.0)
         ctx.store(x, last)
 
     build(program)

@@ -96,6 +96,7 @@ def _advance(entry: Entry, state: set[Fact]) -> None:
             state.add(name)
         else:
             state.add((name, guard.register, guard.negated))
+    state.difference_update(entry.forgets)
 
 
 def _check(entry: Entry, state: set[Fact]) -> None:
@@ -108,7 +109,7 @@ def _check(entry: Entry, state: set[Fact]) -> None:
             raise PtxBuildError(f"the predicate {name} is used before it is set", entry.place)
         what = statement.name if isinstance(statement, Instruction) else "this"
         raise PtxBuildError(
-            f"{what} reads {name}, which is not set on every path that leads here: set it before the branch, or on "
-            "both sides of it",
+            f"{what} reads {name}, which is not set on every path that leads here: set it before the branch or loop, "
+            "and change it there with += or .set (x = x + y makes another register)",
             entry.place,
         )

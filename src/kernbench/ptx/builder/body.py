@@ -23,13 +23,17 @@ NAME = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """One statement, which registers it reads and writes, and who wrote it; `braces` numbers the pair it is in."""
+    """One statement, which registers it reads and writes, and who wrote it; `braces` numbers the pair it is in.
+
+    `forgets` are registers that have no value after it, whatever was set before.
+    """
 
     statement: Statement
     place: Place
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     braces: int = 0
+    forgets: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)
@@ -71,6 +75,18 @@ class Body:
         self._counts[bank] += 1
         kind = Predicate if type == "pred" else Register
         return kind(context, f"{PREFIXES[bank]}{self._counts[bank]}", type)
+
+    def made_since(self, counts: Counter[str]) -> tuple[str, ...]:
+        """Registers made since `counts` was what `counts()` gives now."""
+        return tuple(
+            f"{prefix}{number}"
+            for bank, prefix in PREFIXES.items()
+            for number in range(counts[bank] + 1, self._counts[bank] + 1)
+        )
+
+    def counts(self) -> Counter[str]:
+        """How many registers of each bank there are."""
+        return Counter(self._counts)
 
     def unique(self, stem: str) -> str:
         """A name that nobody has in this function: the stem, numbered from the second on."""

@@ -134,6 +134,7 @@ class Range(Loop):
         """Set the index, and skip a loop without turns."""
         context: Any = self.context
         self.index: Register = context.mov(self.start, type=self.type)
+        self.made = context.body.counts()
         if not self.certain:
             context.bra(self.end, pred=context.setp("le" if self.downward else "ge", self.index, self.stop))
         super().begin()
@@ -147,7 +148,10 @@ class Range(Loop):
             context.sub(self.index, -self.step, out=self.index)
         else:
             context.add(self.index, self.step, out=self.index)
-        context.bra(self.head, pred=context.setp("gt" if self.downward else "lt", self.index, self.stop))
+        more = context.setp("gt" if self.downward else "lt", self.index, self.stop)
+        context.bra(self.head, pred=more)
+        # what a turn computes is gone after the loop, even if its first turn is certain
+        context.body.entries[-1].forgets = context.body.made_since(self.made)
 
 
 class Control(Issuer):

@@ -1,20 +1,18 @@
 """One instruction from Python values: its form from the ISA table, its operands checked, its results made."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, lru_cache
 from typing import Any
 
-from kernbench.common.errors import unknown
 from kernbench.ptx.builder.banks import agrees, bits_of, declared, scalar
 from kernbench.ptx.builder.body import Body
 from kernbench.ptx.builder.errors import PtxBuildError
+from kernbench.ptx.builder.forms import Candidate, described, inputs_text, match_rules, types_of, with_names, with_slots
 from kernbench.ptx.builder.numbers import immediate, is_number, needs_register
-from kernbench.ptx.builder.pointer import Location, location_of
+from kernbench.ptx.builder.pointer import location_of
 from kernbench.ptx.builder.values import Inverted, Label, Predicate, Register
 from kernbench.ptx.errors import PtxError
-from kernbench.ptx.isa.form import Form, OperandRule
-from kernbench.ptx.isa.resolve import filled, fits, form_text, resolve, slot_modifiers
-from kernbench.ptx.isa.table import FORMS, forms_of
+from kernbench.ptx.isa.form import OperandRule
+from kernbench.ptx.isa.resolve import filled, resolve
 from kernbench.ptx.module import Address, Guard, Instruction, Name, Not, Operand, Pair, Vector
 
 __kernbench_internal__ = True
@@ -24,8 +22,6 @@ Value = Register | Number
 Condition = Predicate | Inverted
 # slot -> modifier, True for one whose only modifier is its name; None and False leave it empty
 Slots = Mapping[str, Any]
-Candidate = tuple[Form, dict[str, str], tuple[str, ...]]
-Results = tuple[Operand, ...]
 
 
 class Issuer:
@@ -59,7 +55,7 @@ class Issuer:
         of its width get, `pair` asks for the second half of a result that has one (a predicate, mostly).
         """
         given = tuple((name, str(value)) for name, value in slots.items() if value is not None and value is not False)
-        candidates = _with_slots(opcode, given)
+        candidates = with_slots(opcode, given)
         if isinstance(candidates, str):
             raise self.error(candidates)
         return self._add(opcode, candidates, inputs, out, pred, keep, pair)
@@ -70,7 +66,7 @@ class Issuer:
         Inputs in PTX's order; results are made and given back (a tuple for vectors and pairs), or set in `out`.
         """
         opcode, *modifiers = str(name).split(".")
-        candidates = _with_names(opcode, tuple(modifiers))
+        candidates = with_names(opcode, tuple(modifiers))
         if isinstance(candidates, str):
             raise self.error(candidates)
         return self._add(opcode, candidates, inputs, out, pred, "", pair)
@@ -189,12 +185,12 @@ class Issuer:
     ) -> tuple[tuple[OperandRule, ...], tuple[str, ...]]:
         """The first form whose operands have the shapes of these inputs."""
         for form, mods, modifiers in candidates:
-            rules = _match(filled(form, mods), tuple(inputs))
+            rules = match_rules(filled(form, mods), tuple(inputs))
             if rules is not None:
                 return rules, modifiers
         name = ".".join((opcode, *candidates[0][2]))
-        wanted = " or ".join(dict.fromkeys(_inputs_text(form, mods) for form, mods, _ in candidates))
-        got = ", ".join(map(_described, inputs)) or "nothing"
+        wanted = " or ".join(dict.fromkeys(inputs_text(form, mods) for form, mods, _ in candidates))
+        got = ", ".join(map(described, inputs)) or "nothing"
         raise self.error(f"{name} takes ({wanted}), and got ({got})")
 
     # Operands
@@ -306,86 +302,6 @@ class Issuer:
         return out
 
 
-@cache
-def types_of(opcode: str) -> frozenset[str]:
-    """All types that stand in slot `type` of an opcode's forms."""
-    return frozenset(
-        choice for form in forms_of(opcode) for slot in form.slots if slot.name == "type" for choice in slot.choices
-    )
-
-
-@lru_cache(maxsize=1 << 12)
-def _with_slots(opcode: str, given: tuple[tuple[str, str], ...]) -> list[Candidate] | str:
-    """Forms with exactly these modifiers, or the message that says why there are none."""
-    found: list[Candidate] = []
-    for form in forms_of(opcode):
-        mods = {name: (name if value == "True" else value) for name, value in given}
-        slots = {slot.name: slot for slot in form.slots}
-        known = all(name in slots and modifier in slots[name].choices for name, modifier in mods.items())
-        if known and all(slot.name in mods or not slot.required for slot in form.slots):
-            found.append((form, mods, tuple(mods[slot.name] for slot in form.slots if slot.name in mods)))
-    return found or _no_slots(opcode, dict(given))
-
-
-def _no_slots(opcode: str, given: dict[str, str]) -> str:
-    forms = forms_of(opcode)
-    type = given.get("type", "")
-    choices = {choice for form in forms for slot in form.slots if slot.name == "type" for choice in slot.choices}
-    if type and type not in choices:
-        return f"{opcode} has no form for .{type}; it has " + ", ".join(f".{choice}" for choice in sorted(choices))
-    near = [form for form in forms if not type or any(type in slot.choices for slot in form.slots)]
-    asked = "".join(f".{name if value == 'True' else value}" for name, value in given.items())
-    shown = "; ".join(dict.fromkeys(form_text(form) for form in near[:4]))
-    return f"{opcode} has no form with {asked}; forms near it: {shown}"
-
-
-@lru_cache(maxsize=1 << 12)
-def _with_names(opcode: str, modifiers: tuple[str, ...]) -> list[Candidate] | str:
-    forms = forms_of(opcode)
-    if not forms:
-        return unknown("instruction", opcode, FORMS)
-    found = [(form, mods, modifiers) for form in forms if (mods := slot_modifiers(form, modifiers)) is not None]
-    if found:
-        return found
-    shown = "; ".join(dict.fromkeys(form_text(form) for form in forms[:4]))
-    return f"{'.'.join((opcode, *modifiers))} is no instruction; forms near it: {shown}"
-
-
-def _match(rules: Sequence[OperandRule], inputs: tuple[Any, ...]) -> tuple[OperandRule, ...] | None:
-    """One rule per result and per input, skipping optional rules where needed."""
-    if not rules:
-        return None if inputs else ()
-    first, rest = rules[0], rules[1:]
-    if first.role == "d":
-        tail = _match(rest, inputs)
-        return None if tail is None else (first, *tail)
-    if inputs and _fits(first, inputs[0]):
-        tail = _match(rest, inputs[1:])
-        if tail is not None:
-            return first, *tail
-    return _match(rest, inputs) if first.optional else None
-
-
-def _fits(rule: OperandRule, value: Any) -> bool:
-    """May this value stand where the rule is? Numbers may where a register is wanted: they are moved to one."""
-    if rule.shape in ("addr", "tensor"):
-        place = location_of(value)
-        return place is not None and bool(place.more) == (rule.shape == "tensor")
-    if isinstance(value, (tuple, list)):
-        return fits(rule, f"vec{len(value)}")
-    if rule.shape.startswith("vec"):
-        return rule.shape == "vec1"
-    if isinstance(value, Label):
-        return rule.shape == "label"
-    if isinstance(value, Inverted):
-        return rule.shape == "pred"
-    if is_number(value):
-        return rule.shape != "label"
-    if isinstance(value, Register):
-        return rule.shape not in ("imm", "label", "callee", "args") and (rule.type == "pred") == (value.type == "pred")
-    return False
-
-
 def _operand(rule: OperandRule, result: Any) -> Operand:
     """A result as the operand that sets it."""
     if isinstance(result, Register):
@@ -414,26 +330,3 @@ def _remedy(wanted: str, value: Register) -> str:
     if scalar(wanted).bits == scalar(value.type).bits:
         return f": convert it with .to({wanted!r}), or take its bits with .bits({wanted!r})"
     return f": convert it with .to({wanted!r})"
-
-
-def _inputs_text(form: Form, mods: dict[str, str]) -> str:
-    rules = [rule for rule in filled(form, mods) if rule.role != "d"]
-    return (
-        ", ".join(f"{rule.name}: {_shape_text(rule)}" + ("?" if rule.optional else "") for rule in rules) or "nothing"
-    )
-
-
-def _shape_text(rule: OperandRule) -> str:
-    if rule.shape.startswith("vec"):
-        return f"{rule.shape[3:]} x .{rule.type}"
-    return {"addr": "address", "tensor": "address with coordinates", "label": "label"}.get(rule.shape, f".{rule.type}")
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, Register):
-        return value.type
-    if isinstance(value, (tuple, list)):
-        return f"{len(value)} x {_described(value[0])}" if value else "an empty tuple"
-    if isinstance(value, Location):
-        return "address"
-    return repr(value)
