@@ -10,11 +10,11 @@ import ml_dtypes
 import numpy as np
 
 from kernbench import npu
-from kernbench.benches import _paged_fused, _paged_staged
+from kernbench.benches import _paged_fused, _paged_grouped, _paged_staged
 from kernbench.benches._paged_shape import Shape
 from kernbench.golden.paged_attention import paged_attention_rounded
 
-FORMS = {"staged": _paged_staged, "fused": _paged_fused}
+FORMS = {"staged": _paged_staged, "fused": _paged_fused, "grouped": _paged_grouped}
 REFERENCE = ([33], [128], [33, 17], [33, 64, 48, 15])
 BF16 = ml_dtypes.bfloat16
 
@@ -37,8 +37,11 @@ def problem(lens, H=16, kv=1, D=16, page=16, tile=16, seed=0, spare=3):
     return query, keys, values, table, np.array(lens, np.int32), out, shape
 
 
-def expected(arguments):
-    return paged_attention_rounded(*arguments[:5], step=arguments[6].step)
+def expected(arguments, form="fused"):
+    """The golden with P rounded against the maximum of as many keys as the form takes at a time."""
+    shape = arguments[6]
+    many = _paged_grouped.group_size(shape) if form == "grouped" else 1
+    return paged_attention_rounded(*arguments[:5], step=shape.step, together=many)
 
 
 def launch(form, arguments, chip="a2a3", **options):

@@ -4,6 +4,7 @@ While the vector cores prepare step i, the cube multiplies P V of step i - 1; wh
 multiplies Q K of step i + 1. Keys and values are double-buffered in L1. Events: see the tables beside the loops.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernbench.benches._paged_shape import Item, Shape, Step, keys_of, padded, steps_of
@@ -19,6 +20,7 @@ from kernbench.npu import (
     MTE3,
     OUT,
     UB,
+    FifoState,
     KernelCore,
     M,
     Runtime,
@@ -54,31 +56,28 @@ class Cube:
         self.o = core.alloc(L0C, (rows, D), "f32", name="o")
 
 
-def _part(tile: Tile, rows: int, columns: int) -> Tile:
+def part(tile: Tile, rows: int, columns: int) -> Tile:
+    """A tile with another valid part."""
     return tile.view(valid=(rows, columns))
 
 
 def cube(
     core: KernelCore, query: Tensor, keys: Tensor, values: Tensor, table: Tensor, lens: Tensor, out: Tensor,
-    s_fifo: object, p_fifo: object, o_fifo: object, shape: Shape,
+    s_fifo: FifoState, p_fifo: FifoState, o_fifo: FifoState, shape: Shape,
 ) -> None:  # fmt: skip
     """S = Q K^T and O = P V for all items of this block."""
     at = Cube(core, shape)
-    for event in (K, K + 1, VALUE, VALUE + 1, P, P + 1, Q):
-        core.set_flag(MTE1, MTE2, event)
-    for event in (QK, PV):
-        core.set_flag(M, MTE1, event)
-        core.set_flag(FIX, M, event)
+    cube_events(core.set_flag)
     turn = 0
     for number in range(core.block_idx, shape.items, core.block_num):
         item = shape.item(number)
         steps = steps_of(shape, core.read(lens, item.batch))
         if steps:
             core.wait_flag(MTE1, MTE2, Q)
-            core.tload(_part(at.q, item.rows, shape.D), query[item.batch, item.first : item.first + item.rows])
+            core.tload(part(at.q, item.rows, shape.D), query[item.batch, item.first : item.first + item.rows])
             core.set_flag(MTE2, MTE1, Q)
         for i, step in enumerate(steps):
-            _qk(at, item, step, keys_of(core, keys, table, item, step), (turn + i) % 2, i == 0, s_fifo)
+            multiply_keys(at, item, step, keys_of(core, keys, table, item, step), (turn + i) % 2, i == 0, s_fifo)
             if i:
                 earlier = steps[i - 1]
                 _pv(at, item, earlier, keys_of(core, values, table, item, earlier), (turn + i - 1) % 2, p_fifo, o_fifo)
@@ -86,17 +85,25 @@ def cube(
             last = steps[-1]
             _pv(at, item, last, keys_of(core, values, table, item, last), (turn + len(steps) - 1) % 2, p_fifo, o_fifo)
         turn += len(steps)
+    cube_events(core.wait_flag)
+
+
+def cube_events(act: Callable[[str, str, int], None]) -> None:
+    """All that is free at first, and again at the end: set before the loop, waited for after it."""
     for event in (K, K + 1, VALUE, VALUE + 1, P, P + 1, Q):
-        core.wait_flag(MTE1, MTE2, event)
+        act(MTE1, MTE2, event)
     for event in (QK, PV):
-        core.wait_flag(M, MTE1, event)
-        core.wait_flag(FIX, M, event)
+        act(M, MTE1, event)
+        act(FIX, M, event)
 
 
-def _qk(at: Cube, item: Item, step: Step, keys: Tensor, buffer: int, is_first: bool, s_fifo: object) -> None:
+def multiply_keys(
+    at: Cube, item: Item, step: Step, keys: Tensor, buffer: int, is_first: bool, s_fifo: FifoState
+) -> None:
+    """S = Q K^T of one step, into its FIFO; the first step of an item also moves Q."""
     core, D = at.core, at.shape.D
-    k_l1, k_l0 = _part(at.k[buffer], D, step.count), _part(at.k_l0, D, step.count)
-    q_l1, q_l0, s = _part(at.q, item.rows, D), _part(at.q_l0, item.rows, D), _part(at.s, item.rows, step.count)
+    k_l1, k_l0 = part(at.k[buffer], D, step.count), part(at.k_l0, D, step.count)
+    q_l1, q_l0, s = part(at.q, item.rows, D), part(at.q_l0, item.rows, D), part(at.s, item.rows, step.count)
     core.wait_flag(MTE1, MTE2, K + buffer)
     core.tload(k_l1, keys.T)
     core.set_flag(MTE2, MTE1, K + buffer)
@@ -119,11 +126,11 @@ def _qk(at: Cube, item: Item, step: Step, keys: Tensor, buffer: int, is_first: b
     core.set_flag(FIX, M, QK)
 
 
-def _pv(at: Cube, item: Item, step: Step, values: Tensor, buffer: int, p_fifo: object, o_fifo: object) -> None:
+def _pv(at: Cube, item: Item, step: Step, values: Tensor, buffer: int, p_fifo: FifoState, o_fifo: FifoState) -> None:
     core, D = at.core, at.shape.D
-    v_l1, v_l0 = _part(at.v[buffer], step.count, D), _part(at.v_l0, step.count, D)
-    p_l1, p_l0 = (_part(t, item.rows, step.count) for t in (at.p[buffer], at.p_l0))
-    o = _part(at.o, item.rows, D)
+    v_l1, v_l0 = part(at.v[buffer], step.count, D), part(at.v_l0, step.count, D)
+    p_l1, p_l0 = (part(t, item.rows, step.count) for t in (at.p[buffer], at.p_l0))
+    o = part(at.o, item.rows, D)
     core.wait_flag(MTE1, MTE2, VALUE + buffer)
     core.tload(v_l1, values)
     core.set_flag(MTE2, MTE1, VALUE + buffer)
@@ -176,7 +183,7 @@ class Vector:
 
 def vector(
     core: KernelCore, query: Tensor, keys: Tensor, values: Tensor, table: Tensor, lens: Tensor, out: Tensor,
-    s_fifo: object, p_fifo: object, o_fifo: object, shape: Shape,
+    s_fifo: FifoState, p_fifo: FifoState, o_fifo: FifoState, shape: Shape,
 ) -> None:  # fmt: skip
     """Softmax and online update of this lane's rows, for all items of this block."""
     at = Vector(core, shape)
@@ -202,11 +209,11 @@ def vector(
     core.wait_flag(MTE3, V, RESULT)
 
 
-def _softmax(at: Vector, rows: int, step: Step, buffer: int, s_fifo: object, p_fifo: object) -> None:
+def _softmax(at: Vector, rows: int, step: Step, buffer: int, s_fifo: FifoState, p_fifo: FifoState) -> None:
     """m = row maximum, P = exp(S - m) rounded to bf16, l = row sum of the rounded P."""
     core = at.core
-    s, p = (_part(t, rows, step.count) for t in (at.s, at.p))
-    m, l = (_part(t[buffer], rows, 1) for t in (at.m, at.l))
+    s, p = (part(t, rows, step.count) for t in (at.s, at.p))
+    m, l = (part(t[buffer], rows, 1) for t in (at.m, at.l))
     core.wait_flag(V, MTE2, SCORES)
     core.tpop(s_fifo, s)
     core.set_flag(MTE2, V, SCORES)
@@ -232,12 +239,12 @@ def _softmax(at: Vector, rows: int, step: Step, buffer: int, s_fifo: object, p_f
     core.set_flag(V, MTE2, SCORES)
 
 
-def _update(at: Vector, rows: int, buffer: int, is_first: bool, o_fifo: object) -> None:
+def _update(at: Vector, rows: int, buffer: int, is_first: bool, o_fifo: FifoState) -> None:
     """The running m, l and o with one more step."""
     core, D = at.core, at.shape.D
-    o, o_all = (_part(t, rows, D) for t in (at.o, at.o_all))
-    m, l = (_part(t[buffer], rows, 1) for t in (at.m, at.l))
-    m_all, l_all, m_new, a, b = (_part(t, rows, 1) for t in (at.m_all, at.l_all, at.m_new, at.a, at.b))
+    o, o_all = (part(t, rows, D) for t in (at.o, at.o_all))
+    m, l = (part(t[buffer], rows, 1) for t in (at.m, at.l))
+    m_all, l_all, m_new, a, b = (part(t, rows, 1) for t in (at.m_all, at.l_all, at.m_new, at.a, at.b))
     core.wait_flag(V, MTE2, OUTPUT)
     core.tpop(o_fifo, o)
     core.set_flag(MTE2, V, OUTPUT)
@@ -270,11 +277,11 @@ def _update(at: Vector, rows: int, buffer: int, is_first: bool, o_fifo: object) 
 def _finish(at: Vector, rows: int, has_keys: bool, place: Tensor) -> None:
     """out = o / l; zeros without keys."""
     core, D = at.core, at.shape.D
-    result = _part(at.result, rows, D)
+    result = part(at.result, rows, D)
     core.wait_flag(MTE3, V, RESULT)
     if has_keys:
         core.pipe_barrier(V)
-        core.trowexpanddiv(result, _part(at.o_all, rows, D), _part(at.l_all, rows, 1))
+        core.trowexpanddiv(result, part(at.o_all, rows, D), part(at.l_all, rows, 1))
     else:
         core.texpands(result, 0.0)
     core.set_flag(V, MTE3, RESULT)

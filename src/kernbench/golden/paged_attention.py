@@ -1,5 +1,6 @@
 """Paged attention in float64: pages of each sequence gathered, then attention; with or without P rounded to bf16."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,37 +54,47 @@ def paged_attention_rounded(
     context_lens: Any,
     scale: float | None = None,
     step: int | None = None,
+    together: int = 1,
 ) -> Float64:
     """The same, page by page as the kernels do it: P = exp(S - page maximum) rounded to bf16, its sum of the rounded
-    P, pages merged online; all else in float64. `step` is the number of keys done at a time, the page by default.
+    P, pages merged online; all else in float64.
+
+    A page may be cut into steps of `step` keys, and `together` steps may share one maximum.
     """
     q, lengths = to_float64(read("query", query)), read("context_lens", context_lens)
     keys, values = (
         to_float64(gather_pages(n, c, block_table, lengths)) for n, c in (("k", key_cache), ("v", value_cache))
     )
-    size = step or int(read("k cache", key_cache).shape[1])
+    page = int(read("k cache", key_cache).shape[1])
     factor = 1.0 / np.sqrt(q.shape[2]) if scale is None else scale
     out = np.zeros(q.shape)
     group = q.shape[1] // keys.shape[2]
     for b, length in enumerate(lengths.tolist()):
         for head in range(keys.shape[2] if length else 0):
             heads = slice(head * group, (head + 1) * group)
-            out[b, heads] = _online(q[b, heads] * factor, keys[b, :length, head], values[b, :length, head], size)
+            cuts = _cuts(length, page, step or page, together)
+            out[b, heads] = _online(q[b, heads] * factor, keys[b, :length, head], values[b, :length, head], cuts)
     return out
 
 
-def _online(q: Float64, keys: Float64, values: Float64, size: int) -> Float64:
-    """One head's queries over its keys, `size` of them at a time."""
+def _cuts(length: int, page: int, step: int, together: int) -> list[int]:
+    """Where the keys that share a maximum begin, and the end."""
+    starts = [p + s for p in range(0, length, page) for s in range(0, page, step) if p + s < length]
+    return [*starts[::together], length]
+
+
+def _online(q: Float64, keys: Float64, values: Float64, cuts: list[int]) -> Float64:
+    """One head's queries over its keys, merged from cut to cut."""
     maximum = np.full((len(q), 1), -np.inf)
     total, out = np.zeros((len(q), 1)), np.zeros((len(q), values.shape[1]))
-    for start in range(0, len(keys), size):
-        scores = q @ keys[start : start + size].T
+    for start, stop in pairwise(cuts):
+        scores = q @ keys[start:stop].T
         highest = scores.max(axis=1, keepdims=True)
         weights = to_float64(cast(np.exp(scores - highest), "bf16"))
         raised = np.maximum(maximum, highest)
         old, new = np.exp(maximum - raised), np.exp(highest - raised)
         total = total * old + weights.sum(axis=1, keepdims=True) * new
-        out = out * old + weights @ values[start : start + size] * new
+        out = out * old + weights @ values[start:stop] * new
         maximum = raised
     result: Float64 = out / total
     return result

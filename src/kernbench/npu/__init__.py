@@ -1,6 +1,7 @@
 """The npu target: tile kernels for cube and vector cores, and the task runtime that runs them."""
 
 from kernbench.npu.chip import Chip
+from kernbench.npu.fifo import FifoState
 from kernbench.npu.model import ChipModel, bundled, load
 from kernbench.npu.places import ALL, FIX, L0A, L0B, L0C, L1, MTE1, MTE2, MTE3, UB, M, S, V
 from kernbench.npu.runtime import Runtime
@@ -26,6 +27,7 @@ __all__ = [
     "UB",
     "Chip",
     "ChipModel",
+    "FifoState",
     "KernelCore",
     "M",
     "Runtime",

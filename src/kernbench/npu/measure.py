@@ -42,7 +42,7 @@ class Path:
 def causes(timing: Timing, node: int, most: int = 2**31) -> list[tuple[int, int]]:
     """From a node back to the start: each node and the edge it waited for longest, last first."""
     cause, offsets = timing.times.cause, timing.graph.offsets
-    found = []
+    found: list[tuple[int, int]] = []
     while node >= 0 and len(found) < most:
         edge = int(cause[node])
         found.append((node, edge))

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,11 @@ class KernelCore(Core):
 
     wait: Callable[..., None]
     """Set by who runs the block: gives way until a FIFO has room or a message."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            """The operations of the table, installed below."""
 
     def __init__(self, lane: int, context: Context):
         super().__init__(lane, context)
