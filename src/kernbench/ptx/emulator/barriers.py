@@ -14,8 +14,6 @@ from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.program import Site
 
-NUMBER = 16
-
 
 @dataclass(eq=False)
 class Arrival:

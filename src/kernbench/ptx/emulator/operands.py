@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.program import Code, Site
 from kernbench.ptx.emulator.scopes import Line, Register
 from kernbench.ptx.emulator.slots import ConstantSlot, RegisterSlot, SlotTable, SpecialSlot, SymbolSlot
@@ -17,7 +16,6 @@ from kernbench.ptx.module import Address, Float, Function, Integer, Name, Not, O
 from kernbench.ptx.types import TYPES
 
 FUNCTION_BASE = 0x10
-_SHARED = frozenset(("shared", "shared::cta", "shared::cluster"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +80,8 @@ class Decoding:
     # where in its block this instruction's steps begin and end
     first_step: int = 0
     last_step: int = 0
+    # a wait for an mbarrier, which parks its lanes if it is tried until it succeeds
+    wait: Any = None
     # bytes moved by each lane, and floating-point operations, for the metrics
     traffic: tuple[str, str, int] | None = None
     flops: int = 0
@@ -276,10 +276,6 @@ class Decoding:
         slot = self.table.number(RegisterSlot(register.bank, register.row))
         self.address_slot, self.address_offset = slot, operand.offset
         return AddressSlot(slot, operand.offset & ((1 << 64) - 1), "")
-
-    def generic_base(self, space: str) -> int:
-        """What is added to an address of `space` to make it generic; global, const and param are generic already."""
-        return SHARED_BASE if space in _SHARED else LOCAL_BASE if space == "local" else 0
 
     def destination(self, operand: Operand, type_name: str) -> int:
         """The slot an operand is written to."""

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.window import Window
 
@@ -155,8 +153,3 @@ def copy(source: Any, target: Any) -> None:
 def nothing() -> Step:
     """A step without effect."""
     return Step(lambda window: None, lambda window, mask: None)
-
-
-def true_everywhere(size: int) -> Mask:
-    """A mask of all positions."""
-    return np.ones(size, bool)
