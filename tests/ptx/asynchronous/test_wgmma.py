@@ -91,8 +91,8 @@ def tiles(seed, n, k, kinds, mode_a, mode_b, trans_a=False, trans_b=False, shift
     return a, b, data, descriptors
 
 
-def launch(code, data, descriptors, n, kind, grid=1, **options):
-    device = ptx.EmulatedDevice("sm_90a")
+def launch(code, data, descriptors, n, kind, grid=1, device=None, **options):
+    device = device or ptx.EmulatedDevice("sm_90a")
     registers = n // 4 if kind == "f16" else n // 2
     out = device.array(np.zeros((grid * 128, registers), np.uint32))
     given = [device.array(data), out, len(data), *descriptors]
@@ -221,7 +221,9 @@ def test_advance_inside_the_atom():
 def planted(n=64, data_change=None, descriptors=None, mode="128B", **change):
     kinds = ("f32", "f16", "f16")
     a, b, data, given = tiles(7, n, 16, kinds, mode, mode)
-    run, _ = launch(kernel(n, kinds, 16, tail="1, 1, 0, 0", **change), data, descriptors(given) if descriptors else given, n, "f32")
+    run, _ = launch(
+        kernel(n, kinds, 16, tail="1, 1, 0, 0", **change), data, descriptors(given) if descriptors else given, n, "f32"
+    )
     return run
 
 
@@ -260,14 +262,81 @@ def test_descriptor_outside_shared_memory():
     assert "the descriptor of B that thread (0, 0, 0) of block (0, 0, 0) gives reaches to byte" in message
 
 
-def test_descriptor_off_the_pattern():
-    run = planted(descriptors=lambda d: (d[0] + 8, d[1]))
-    message = next(f.message for f in run.findings if f.kind == "descriptor")
-    assert "128 bytes into the 1024-byte pattern of the 128B swizzle" in message
-
-
 def test_descriptors_differ_in_a_warpgroup():
     late = "  mov.u32 %r3, %tid.x;\n  and.b32 %r3, %r3, 64;\n  shr.u32 %r3, %r3, 2;\n  cvt.u64.u32 %rd7, %r3;\n"
     late += "  add.u64 %rd5, %rd5, %rd7;\n  setp.ne.b32 %p2, 0, 0;\n{one}"
     run = planted(multiply=late, mode="none", n=32)
     assert any("differs from that of the first warp" in f.message for f in run.findings)
+
+
+TENSOR = """.version 8.4
+.target sm_90a
+.address_size 64
+.shared .align 8 .b64 full;
+.extern .shared .align 1024 .b8 tiles[];
+.visible .entry kernel(.param .align 64 .b8 map[128], .param .u64 out, .param .u64 said)
+{
+  .reg .pred %p<4>;
+  .reg .b32 %r<8>;
+  .reg .b64 %rd<8>;
+  .reg .f32 %d<32>;
+  mov.u32 %r0, %tid.x;
+  setp.eq.u32 %p1, %r0, 0;
+  ld.param.u64 %rd3, [out];
+  ld.param.u64 %rd4, [said];
+  mov.u32 %r1, tiles;
+  cvt.u64.u32 %rd5, %r1;
+  shr.u64 %rd5, %rd5, 4;
+  add.u64 %rd4, %rd4, %rd5;
+  mov.b64 %rd1, map;
+  @%p1 mbarrier.init.shared::cta.b64 [full], 1;
+  @%p1 fence.mbarrier_init.release.cluster;
+  bar.sync 0;
+  @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 8192;
+  @%p1 cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1, {0, 0}], [full];
+WAIT:
+  mbarrier.try_wait.parity.shared::cta.b64 %p2, [full], 0;
+  @!%p2 bra WAIT;
+  wgmma.fence.sync.aligned;
+  setp.ne.b32 %p3, 0, 0;
+ONCE
+  wgmma.commit_group.sync.aligned;
+  wgmma.wait_group.sync.aligned 0;
+  mul.wide.u32 %rd6, %r0, 128;
+  add.u64 %rd6, %rd6, %rd3;
+STORES
+  ret;
+}
+"""
+
+
+def from_tensor_copy(swizzle, code, base=0):
+    n, steps = 64, []
+    d = ", ".join(f"%d{i}" for i in range(32))
+    for step in range(4):
+        name = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
+        steps.append(f"  {name} {{{d}}}, %rd4, %rd4, %p3, 1, 1, 0, 0;\n  setp.eq.b32 %p3, 0, 0;")
+        steps.append("  add.u64 %rd4, %rd4, 2;" if step < 3 else "")
+    stores = "\n".join(f"  st.global.f32 [%rd6+{4 * i}], %d{i};" for i in range(32))
+    kernel_ = ptx.parse(TENSOR.replace("ONCE", "\n".join(steps)).replace("STORES", stores)).kernels["kernel"]
+    device = ptx.EmulatedDevice("sm_90a")
+    x = np.random.default_rng(8).standard_normal((64, 64)).astype(np.float16)
+    array, out = device.array(x), device.array(np.zeros((128, 32), np.float32))
+    inner = 64 if swizzle == "128B" else 32
+    made = device.tensor_map(array, dims=(64, 64), strides=(128,), box=(inner, 64 * 64 // inner), swizzle=swizzle)
+    said = descriptor(0, 16, 1024, code) | base << 49
+    run = device.launch(kernel_, 1, 128, [made, out, said], shared_bytes=8192)
+    return run, values(out.numpy().view(np.uint32), n, "f32"), expected(x, x)
+
+
+def test_tile_of_a_tensor_copy():
+    run, got, want = from_tensor_copy("128B", 1)
+    assert not run.findings, run.findings
+    np.testing.assert_allclose(got, want, atol=1e-3)
+
+
+@pytest.mark.parametrize(("swizzle", "code", "base"), [("64B", 1, 0), ("128B", 2, 0), ("128B", 0, 0), ("128B", 1, 1)])
+def test_descriptor_states_another_swizzle(swizzle, code, base):
+    run, _, _ = from_tensor_copy(swizzle, code, base)
+    message = next(f.message for f in run.findings if f.kind == "descriptor")
+    assert f"laid the tile out with {swizzle}, in the pattern of the addresses" in message

@@ -15,6 +15,7 @@ from kernbench.ptx.emulator.asynchronous.groups import BulkGroups
 from kernbench.ptx.emulator.asynchronous.mbarriers import Mbarriers
 from kernbench.ptx.emulator.asynchronous.tensor_unit import TensorUnit
 from kernbench.ptx.emulator.asynchronous.warpgroups import Warpgroups
+from kernbench.ptx.emulator.checks.descriptors import Swizzles
 from kernbench.ptx.emulator.copies import Copies
 from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.frames import Frames
@@ -59,6 +60,7 @@ class Batch:
         self.agents = Agents(self, launch.schedule.eager)
         self.mbarriers = Mbarriers(self, launch.actors.count if self.checks is not None else 0)
         self.groups = BulkGroups(self)
+        self.swizzles = Swizzles(self)
         self._tensor: TensorUnit | None = None
         self.warpgroups = Warpgroups(self, launch.schedule.eager)
         self.scheduler = Scheduler(self, launch.program, launch.meter)

@@ -9,7 +9,40 @@ from kernbench.ptx.emulator.asynchronous.tiles import Tiles
 from kernbench.ptx.emulator.checks.reporter import thread_name
 from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
+from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.program import Site
+
+
+# how often the layout of a tile is compared with the copy that brought it
+_LOOKS = 4
+# swizzles of descriptors as tensor maps name them
+_NAMES = {"128B/32B": "128B.atom32B"}
+_PIECE = 16
+
+
+class Swizzles:
+    """Which tensor copy last brought each 16 bytes of shared memory, and the swizzle it laid them out with."""
+
+    def __init__(self, batch: Any):
+        self._batch = batch
+        # number of the copy's site plus one
+        self._sites: Array = np.zeros(batch.ctas * batch.shared_stride // _PIECE, np.int32)
+        self._kinds: dict[int, tuple[Site, str]] = {}
+
+    def note(self, starts: Array, lengths: Array, swizzle: str, site: Site) -> None:
+        """A copy fills ranges of shared memory."""
+        self._kinds[site.number] = (site, swizzle)
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            self._sites[start // _PIECE : (start + length) // _PIECE] = site.number + 1
+
+    def found(self, places: Array) -> list[tuple[Site, str]]:
+        """The copies that were the last to write at places, and their swizzles."""
+        if not self._kinds:
+            return []
+        numbers = self._sites[places // _PIECE]
+        cells = self._batch.checks.agent_memory("shared")[0][places // 4, 0]
+        last = np.array([decode(int(cell))[0] for cell in np.unique(cells)])
+        return [self._kinds[n - 1] for n in np.unique(numbers).tolist() if n and n - 1 in last]
 
 
 class DescriptorChecks:
@@ -18,16 +51,18 @@ class DescriptorChecks:
     def __init__(self, batch: Any):
         self._batch = batch
         self._reporter = batch.launch.checks.reporter
-        self._seen: set[tuple[int, int, int, str]] = set()
+        self._seen: dict[tuple[int, int, int, str], int] = {}
 
     def check(self, which: str, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
         """The tiles of A or B that operations of lanes read in CTAs."""
         for one in tiles:
             first = int(one.positions[0])
             key = (site.number, id(one.map), one.base, which)
-            if key not in self._seen:
-                self._seen.add(key)
+            times = self._seen[key] = self._seen.get(key, 0) + 1
+            if times == 1:
                 self._meaning(which, one, int(lanes[first]), site)
+            if times <= _LOOKS:
+                self._swizzle(which, one, int(ctas[first]), int(lanes[first]), site)
             self._contents(which, one, ctas, lanes, site)
 
     def _meaning(self, which: str, one: Tiles, lane: int, site: Site) -> None:
@@ -42,13 +77,23 @@ class DescriptorChecks:
                 f"leading offset {said.leading}, stride offset {said.stride}, swizzle {said.swizzle}"
             )
             self._tell(which, lane, site, what, "offsets are in units of 16 bytes; check them and the start address")
-        elif said.misplaced:
+
+    def _swizzle(self, which: str, one: Tiles, cta: int, lane: int, site: Site) -> None:
+        """What a tensor copy laid out in one way and a descriptor reads in another."""
+        said = one.descriptor
+        if one.base + one.map.last > self._batch.launch.shared_bytes:
+            return
+        places = cta * self._batch.shared_stride + one.base + one.map.pieces.reshape(-1)
+        for copy, swizzle in self._batch.swizzles.found(places):
+            same = swizzle == _NAMES.get(said.swizzle, said.swizzle)
+            if same and not (said.base_offset and said.swizzle != "none"):
+                continue
+            base = f" from row {said.base_offset} of its pattern" if said.base_offset else ""
             what = (
-                f"starts at {said.start:#x}, {said.start % said.period} bytes into the {said.period}-byte pattern of the "
-                f"{said.swizzle} swizzle, where its base offset {said.base_offset} says row {said.base_offset}"
+                f"names the swizzle {said.swizzle}{base}; the copy in line {copy.line} laid the tile out with "
+                f"{swizzle}, in the pattern of the addresses"
             )
-            hint = f"align the tile to {said.period} bytes, or give the base offset (address >> 7) & 7 of the pattern"
-            self._tell(which, lane, site, what, hint)
+            self._tell(which, lane, site, what, "use the same swizzle in the tensor map and in the descriptor")
 
     def _tell(self, which: str, lane: int, site: Site, what: str, hint: str) -> None:
         who = thread_name(self._batch, lane)

@@ -31,17 +31,6 @@ class MatrixDescriptor:
     swizzle: str
     problem: str = ""
 
-    @property
-    def period(self) -> int:
-        """Bytes after which the swizzle's pattern repeats."""
-        return (_SWIZZLES[self.swizzle][0] + 1) * 128
-
-    @property
-    def misplaced(self) -> bool:
-        """Whether the start lies in another row of the swizzle's pattern than the base offset says."""
-        mask = _SWIZZLES[self.swizzle][0]
-        return ((self.start >> 7) - self.base_offset) & mask != 0
-
 
 def _fields(bits: int) -> tuple[int, int, int, int]:
     return (bits & 0x3FFF) << 4, (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4, bits >> 49 & 7
