@@ -1,6 +1,7 @@
 """What can be told of a program before it runs: loops that may wait, registers to watch, memory it may write."""
 
 from kernbench.ptx.emulator.asynchronous.actors import is_asynchronous
+from kernbench.ptx.emulator.asynchronous.retries import is_retried
 from kernbench.ptx.emulator.dataflow import (
     bits,
     live_at_blocks,
@@ -9,6 +10,7 @@ from kernbench.ptx.emulator.dataflow import (
     written_parameters,
 )
 from kernbench.ptx.emulator.decode import Body
+from kernbench.ptx.emulator.in_flight import watch_in_flight
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.program import Program, WaitLoop
 from kernbench.ptx.emulator.scopes import Register
@@ -29,8 +31,18 @@ def analyse(program: Program, bodies: list[Body]) -> None:
         is_asynchronous(d.resolved.meaning) for body in bodies for decodings in body.decodings for d in decodings
     )
     for body in bodies:
+        _find_retries(body)
         _find_wait_loops(program, body)
+        watch_in_flight(program, body)
         _watch_undefined(program, body)
+
+
+def _find_retries(body: Body) -> None:
+    """Waits that are tried until they succeed park their lanes."""
+    for block, decodings in enumerate(body.decodings):
+        for decoding in decodings:
+            if decoding.wait is not None and decoding.mod("op") == "try_wait":
+                decoding.wait.blocks = is_retried(body, block, decoding)
 
 
 def _find_wait_loops(program: Program, body: Body) -> None:
@@ -57,7 +69,8 @@ def _may_wait(inside: list[Decoding]) -> bool:
 
 def _reads_strongly(inside: list[Decoding]) -> bool:
     return any(
-        d.resolved.meaning in ("atom", "call", "mbarrier.wait")
+        d.resolved.meaning in ("atom", "call")
+        or (d.wait is not None and not d.wait.blocks)
         or (d.resolved.meaning == "ld" and d.mod("sem") in _STRONG)
         for d in inside
     )

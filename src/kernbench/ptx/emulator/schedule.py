@@ -10,7 +10,7 @@ from kernbench.common.errors import MisuseError
 
 
 class Schedule:
-    """CTAs in order, and always the fragment that stands first; asynchronous operations complete as late as they may."""
+    """CTAs in order, always the fragment that stands first; asynchronous operations complete as late as they may."""
 
     # whether asynchronous operations complete as soon as they begin
     eager = False

@@ -111,13 +111,11 @@ class ClusterBarrier:
             return False
         self._complete()
         waiting, self.waiting = self.waiting, []
-        woken = False
         for one in waiting:
             going = self.wait(one.fragment, one)
             if going is not None:
                 self._scheduler.push(going)
-        woken = bool(self._scheduler.ready)
-        return woken
+        return bool(self._scheduler.ready)
 
     def absent(self, cluster: int) -> Array:
         """Living lanes of a cluster that have not arrived in its phase."""

@@ -1,4 +1,4 @@
-"""How asynchronous copies complete: bytes on an mbarrier, or a bulk group of the thread; and as which actor they work."""
+"""How asynchronous copies complete: by bytes on an mbarrier or in a bulk group; and as which actor they work."""
 
 from dataclasses import dataclass
 from typing import Any

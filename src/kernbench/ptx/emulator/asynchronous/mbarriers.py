@@ -1,7 +1,7 @@
 """mbarriers of a batch: their state, who arrived, and what those who wait learn.
 
-A phase completes when no arrival and no byte is pending. Barriers are found by CTA and address; each has a number in its
-CTA, which gives the actor of copies that complete on it.
+A phase completes when no arrival and no byte is pending. Barriers are found by CTA and address; each has a number in
+its CTA, which gives the actor of copies that complete on it.
 """
 
 from dataclasses import dataclass
@@ -205,7 +205,7 @@ class Mbarriers:
 
     def raise_pending(self, slots: Array) -> None:
         """One arrival more in the current phase of each barrier."""
-        np.add.at(self.state, (slots, PENDING), 1)
+        np.add.at(self.state[:, PENDING], slots, 1)
 
     def learn(self, slots: Array, columns: Array, clocks: Array) -> None:
         """Whoever waits for these barriers' current phases learns of actors of the barriers' CTAs."""

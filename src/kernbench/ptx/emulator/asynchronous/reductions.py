@@ -34,13 +34,18 @@ def _decrement(old: Array, limit: Array) -> Array:
 
 
 def _add(old: Array, new: Array) -> Array:
-    if old.dtype.itemsize == 2 and old.dtype.kind not in "iu":
-        total: Array = old.astype(np.float32) + new.astype(np.float32)
-        return total
-    result: Array = old + new
+    if old.dtype.itemsize > 2 or old.dtype.kind in "iu":
+        result: Array = old + new
+    else:
+        result = (old.astype(np.float32) + new.astype(np.float32)).astype(old.dtype)
+    if old.dtype.kind not in "iu" and old.dtype.itemsize in _NAN:
+        wide, nan = _NAN[old.dtype.itemsize]
+        result.view(wide)[np.isnan(result)] = nan
     return result
 
 
+# the NaN that a sum gives, by the width of its elements
+_NAN: dict[int, tuple[Any, int]] = {2: (np.uint16, 0x7FFF), 4: (np.uint32, 0x7FFFFFFF)}
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "add": _add,
     "min": np.fmin,

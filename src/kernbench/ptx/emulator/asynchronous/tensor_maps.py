@@ -46,8 +46,8 @@ def encode(description: TensorMapDescription) -> bytes:
     """The 128 bytes of a tensor map."""
     if description.interleave != "none":
         raise MisuseError(
-            f"tensor map: interleave {description.interleave!r} cannot be emulated; use interleave='none' and a box with "
-            "the channels as a dimension of their own"
+            f"tensor map: interleave {description.interleave!r} cannot be emulated; use interleave='none' and a box "
+            "with the channels as a dimension of their own"
         )
     record = np.zeros((), LAYOUT)
     rank = description.rank

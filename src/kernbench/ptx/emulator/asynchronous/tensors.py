@@ -15,7 +15,7 @@ from kernbench.ptx.emulator.asynchronous.shadow import Ranges
 from kernbench.ptx.emulator.asynchronous.tensor_maps import decode
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED
 from kernbench.ptx.emulator.program import Site
-from kernbench.ptx.tensor_map import TENSOR_MAP_BYTES, TensorMapDescription
+from kernbench.ptx.tensor_map import SWIZZLES, TENSOR_MAP_BYTES, TensorMapDescription
 
 ALIGNMENT = 128
 # swizzle -> mask and shift of the address bits that are exchanged, and whether 8-byte halves are
@@ -28,7 +28,7 @@ _SWIZZLES = {
     "128B.atom32B.flip8B": (3, 5, 1),
     "128B.atom64B": (1, 6, 0),
 }
-_NAN = {"f16": b"\xff\x7f", "bf16": b"\xff\x7f", "f64": b"\xff\xff\xff\xff\xff\xff\xff\x7f"}
+_NAN = b"\xf7\x7f" * 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +45,23 @@ class Box:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a box in shared memory."""
+        """Bytes of a box."""
         return self.description.box_bytes
+
+    @property
+    def inner(self) -> int:
+        """Bytes of a row."""
+        return int(self.shape[2, 0]) * self.element
+
+    @property
+    def span(self) -> int:
+        """Bytes of shared memory from the first row to the last, what short rows leave alone included."""
+        return self.nbytes // self.inner * int(self.swizzle[3])
+
+
+def _pitch(description: TensorMapDescription) -> int:
+    """Bytes from row to row in shared memory: a swizzle keeps its span for each."""
+    return SWIZZLES[description.swizzle] or description.copied[0] * description.element_bytes
 
 
 def box_of(data: bytes) -> Box:
@@ -56,15 +71,13 @@ def box_of(data: bytes) -> Box:
     shape = np.zeros((4, rank), np.int64)
     shape[0], shape[1], shape[2] = description.dims, description.byte_strides, description.copied
     shape[3] = description.element_strides
-    fill = bytes(8)
-    if description.oob_fill == "nan":
-        fill = _NAN.get(description.element, b"\xff\xff\xff\x7f").ljust(8, b"\0")
+    fill = _NAN if description.oob_fill == "nan" else bytes(8)
     return Box(
         description,
         description.address - GLOBAL_BASE,
         shape,
         description.element_bytes,
-        np.array(_SWIZZLES[description.swizzle], np.int64),
+        np.array((*_SWIZZLES[description.swizzle], _pitch(description)), np.int64),
         np.frombuffer(fill, np.uint8),
     )
 
@@ -94,7 +107,10 @@ def begin_load(batch: Any, box: Box, target: Ends, coordinates: Array, completio
     """Boxes set out for shared memory."""
     move = _Move(batch, box, target, coordinates, completion, site, None)
     completion.enter("global", False, move.global_ranges(np.arange(len(coordinates))))
-    completion.enter("shared", True, move.shared_ranges())
+    ranges = move.shared_ranges()
+    completion.enter("shared", True, ranges)
+    if batch.checks is not None:
+        batch.swizzles.note(ranges.starts, ranges.lengths, box.description.swizzle, site)
     batch.agents.begin(
         Agent(completion.kind, site, completion.lanes, move.load, completion.signal, None, completion.group)
     )
@@ -140,9 +156,16 @@ class _Move:
 
     def shared_ranges(self) -> Ranges:
         """The bytes of shared memory that the boxes fill."""
-        nbytes = self._box.nbytes
-        legal = np.flatnonzero(self._ends.places + nbytes <= self._ends.limits)
-        return Ranges(self._ends.places[legal], np.full(len(legal), nbytes), legal)
+        box, places = self._box, self._ends.places
+        legal = np.flatnonzero(places + box.span <= self._ends.limits)
+        if box.span == box.nbytes:
+            return Ranges(places[legal], np.full(len(legal), box.nbytes), legal)
+        rows, pieces = np.arange(box.nbytes // box.inner), np.arange(0, box.inner, kernels.PIECE)
+        offsets = self._offsets[legal, None] + (rows[:, None] * box.swizzle[3] + pieces).reshape(-1)
+        offsets ^= ((offsets >> 7) & box.swizzle[0]) << box.swizzle[1]
+        starts = (self._origins[legal, None] + offsets).reshape(-1)
+        owners = np.repeat(legal, len(rows) * len(pieces))
+        return Ranges(starts, np.full(len(starts), kernels.PIECE), owners)
 
     def global_ranges(self, chosen: Chosen) -> Ranges:
         """The bytes of global memory inside the tensor, as far as they are watched for races."""
@@ -151,8 +174,9 @@ class _Move:
         state = batch.launch.arena.state[1]
         if batch.checks is None or not 0 <= box.base < len(state) or not state[box.base] & TRACKED:
             return Ranges(empty, empty, empty)
-        inner = box.shape[2, 0] * box.element
-        rows = np.indices(box.shape[2, :0:-1]).reshape(box.shape.shape[1] - 1, -1)[::-1]
+        inner = box.inner
+        rank, outer = box.shape.shape[1], tuple(box.shape[2, :0:-1].tolist())
+        rows = np.indices(outer).reshape(rank - 1, int(np.prod(outer)))[::-1]
         at = self._coordinates[chosen, 1:, None] + rows[None] * box.shape[3, 1:, None]
         inside = ((at >= 0) & (at < box.shape[0, 1:, None])).all(axis=1)
         start = self._coordinates[chosen, 0] * box.element
@@ -208,7 +232,7 @@ class _Move:
         for op in chosen:
             one = np.zeros(box.nbytes + 16, np.uint8)
             state = np.zeros(box.nbytes + 16, np.uint8)
-            plain = np.zeros(3, np.int64)
+            plain = np.array((0, 0, 0, box.inner), np.int64)
             zero = np.zeros(1, np.int64)
             kernels.load_boxes(
                 memory.words[1], memory.words[8], memory.state[1], memory.state[8], batch.checks is not None, one,

@@ -1,8 +1,10 @@
 """Compiled moves of boxes between global and shared memory, and of plain byte ranges.
 
-Boxes lie in shared memory row after row, in pieces of 16 bytes whose places the swizzle exchanges by address bits. Of a
-box only what lies inside the tensor is read or written; a load fills the rest. `report` counts, for global and for shared
-memory, places outside what is allocated and places nobody wrote, with the first operation and place.
+Boxes lie in shared memory row after row, in pieces of 16 bytes whose places the swizzle exchanges by address bits; rows
+that are shorter than the swizzle's span leave the rest of it as it is. `swizzle` holds the mask and shift of the
+exchanged bits, whether halves of pieces are exchanged too, and the bytes from row to row. Of a box only what lies
+inside the tensor is read or written; a load fills the rest. `report` counts, for global and for shared memory, places outside
+what is allocated and places nobody wrote, with the first operation and place.
 """
 
 from typing import Any
@@ -104,7 +106,7 @@ def load_boxes(
             place, inside = _row(row, op, coordinates, shape)
             source = base + place + start
             for piece in range(0, inner, PIECE):
-                offset = offsets[op] + row * inner + piece
+                offset = offsets[op] + row * swizzle[3] + piece
                 target = _swizzled(offset, swizzle[0], swizzle[1], 0)
                 if target < 0 or target + PIECE > size:
                     _count(report, SHARED_OUTSIDE, op, target)
@@ -149,7 +151,7 @@ def take_boxes(
     staged: Any,
     report: Any,
 ) -> None:
-    """What boxes in shared memory hold, row after row without swizzle; only what lies inside the tensor is looked at."""
+    """What boxes in shared memory hold, row after row without swizzle, as far as it lies inside the tensor."""
     inner = shape[2, 0] * element
     rows = staged.shape[1] // inner
     for op in chosen:
@@ -160,7 +162,7 @@ def take_boxes(
             if not inside:
                 continue
             for byte in range(low, high):
-                offset = offsets[op] + row * inner + byte
+                offset = offsets[op] + row * swizzle[3] + byte
                 place = _swizzled(offset, swizzle[0], swizzle[1], swizzle[2])
                 if place < 0 or place >= size:
                     _count(report, SHARED_OUTSIDE, op, place)

@@ -11,11 +11,11 @@ from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.program import Site
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Wait:
     """A wait instruction: slots of its address (plus `offset`), of the phase it names and of its result.
 
-    `parity` tells a phase's parity from the state of an arrival; `blocks` a try_wait from a test_wait.
+    `parity` tells a phase's parity from the state of an arrival; `blocks` that it is tried until it succeeds.
     """
 
     address: int
@@ -44,8 +44,6 @@ class Waiting:
         self._scheduler = scheduler
         self._batch = scheduler.batch
         self.parked: list[Parked] = []
-        # progress of the batch when waits last gave up
-        self._gave_up = -1
 
     def arrive(self, fragment: Fragment, wait: Wait) -> Fragment | None:
         """Lanes come to a wait: those whose phase has completed go on; the others park, or go on with false."""
@@ -104,21 +102,3 @@ class Waiting:
                 woken = True
                 self._pass(going, one.wait, True)
         return woken
-
-    def give_up(self) -> bool:
-        """Nothing at all can go on: an attempt that failed is over, and the program may do something else then.
-
-        Only once as long as nothing happens, so that loops which try again end in a deadlock.
-        """
-        progress = self._progress()
-        if not self.parked or progress == self._gave_up:
-            return False
-        self._gave_up = progress
-        parked, self.parked = self.parked, []
-        for one in parked:
-            self._pass(one.fragment, one.wait, False)
-        return True
-
-    def _progress(self) -> int:
-        batch = self._batch
-        return int(batch.port.changes + batch.agents.progress + batch.mbarriers.events - batch.alive_count)

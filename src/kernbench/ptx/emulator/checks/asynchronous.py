@@ -1,4 +1,4 @@
-"""Checks of what works beside the threads: barriers and copies used in the wrong order, at the wrong time, or not at all."""
+"""Checks of what works beside the threads: barriers and copies in the wrong order, at the wrong time, or not at all."""
 
 from typing import Any
 
@@ -88,8 +88,8 @@ class AsynchronousChecks:
         if len(bad):
             slot = int(slots[bad[0]])
             message = (
-                f"{thread_name(self._batch, int(lanes[bad[0]]))} begins a copy that completes on {self.name(slot)}, and no "
-                "fence has shown the barrier's initialisation to the async proxy"
+                f"{thread_name(self._batch, int(lanes[bad[0]]))} begins a copy that completes on {self.name(slot)}, and "
+                "no fence has shown the barrier's initialisation to the async proxy"
             )
             hint = (
                 "after mbarrier.init: fence.mbarrier_init.release.cluster (or fence.proxy.async), then the CTA barrier"
@@ -127,8 +127,8 @@ class AsynchronousChecks:
         barriers = self._batch.mbarriers
         began = phase - int(barriers.state[slot, START])
         message = (
-            f"{amount} bytes of the copy that {thread_name(self._batch, lane)} began in phase {began} of {self.name(slot)} "
-            f"arrive after that phase is over: it did not expect them. {self._expectations(slot, phase, amount)}"
+            f"{amount} bytes of the copy that {thread_name(self._batch, lane)} began in phase {began} of "
+            f"{self.name(slot)} arrive after that phase is over: it did not expect them. {self._expectations(slot, phase, amount)}"
         )
         hint = (
             "give expect_tx the sum of the bytes of all copies of a phase, and wait for a phase before the next begins"
@@ -176,7 +176,7 @@ class AsynchronousChecks:
         return f"mbarrier {self._checks.shared_name(place)}"
 
     def _block(self, slot: int) -> str:
-        return self._checks.block_name(int(self._batch.mbarriers.homes[slot]))
+        return str(self._checks.block_name(int(self._batch.mbarriers.homes[slot])))
 
     def ended(self) -> None:
         """All threads have ended: no barrier may be left with bytes outstanding."""
@@ -214,7 +214,7 @@ class AsynchronousChecks:
     def _where(self, space: str, place: int) -> str:
         if space == "shared":
             return f"shared memory {self._checks.shared_name(place % self._batch.shared_stride)}"
-        return self._checks.global_name(GLOBAL_BASE + place)
+        return str(self._checks.global_name(GLOBAL_BASE + place))
 
 
 _RACE_HINT = (

@@ -199,6 +199,14 @@ class BatchChecks:
         message = f"the {what} {value:#x} of the copy that {who} begins is no multiple of {unit}"
         self._reporter.add("misaligned", site, message, f"this copy needs a {what} that is a multiple of {unit}", count)
 
+    def negative_point(self, site: Site, point: tuple[int, ...], lane: int, count: int) -> None:
+        """A tensor store begins before the tensor, which the copy engine refuses."""
+        message = (
+            f"{thread_name(self._batch, lane)} stores a box at {point}: a store may reach past a tensor's end only"
+        )
+        hint = "give coordinates of 0 or more; loads alone may begin before the tensor"
+        self._reporter.add("out-of-bounds", site, message, hint, count, about="negative")
+
     def bad_tensor_map(self, site: Site, problem: str, address: int, lanes: Array) -> None:
         """An instruction names a tensor map that is none."""
         who = some_threads(self._batch, lanes)

@@ -39,6 +39,14 @@ def mbarrier_waits(batch: Any) -> list[Waiter]:
     return [(_text(batch, found, parity), sites[number]) for (number, _, parity), found in groups.items()]
 
 
+def spin_text(batch: Any, lanes: Array, address: int) -> str:
+    """A loop that tests an mbarrier over and over, by the barrier; empty if there is none at the address."""
+    slot = int(batch.mbarriers.locate(np.array([address], np.uint64), lanes[:1])[0])
+    if slot < 0:
+        return ""
+    return _text(batch, [(slot, lanes)], int(batch.mbarriers.state[slot, PHASE]) & 1)
+
+
 def _text(batch: Any, found: list[tuple[int, Array]], parity: int) -> str:
     slot = found[0][0]
     lanes = np.concatenate([lanes for _, lanes in found])
@@ -87,7 +95,8 @@ def _arrivals(batch: Any, slot: int) -> str:
         text += f"; in this phase {_warps(now)} arrived"
     if len(before) and row[PENDING]:
         lines = sorted({sites[int(number)].line for number in arrived[before, 1]})
-        text += f"; {_warps(before)} arrived in an earlier phase (line {', '.join(map(str, lines[:3]))}) and not in this one"
+        where = ", ".join(map(str, lines[:3]))
+        text += f"; {_warps(before)} arrived in an earlier phase (line {where}) and not in this one"
     return text
 
 

@@ -127,7 +127,9 @@ class MemoryReporter:
             f"and nothing orders the two"
         )
         others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
-        self._reporter.add("race", site, message, _RACE_HINTS[space.name], count, others, about=other.number)
+        kind = batch.launch.actors.kind(warp % batch.launch.actors.count)
+        hint = _RACE_HINTS[space.name] if kind == "warp" else _AGENT_HINTS.get(kind, _AGENT_HINTS["barrier"])
+        self._reporter.add("race", site, message, hint, count, others, about=other.number)
 
     def _memory_name(self, space: Space, address: int) -> str:
         if space.name == "shared":
@@ -137,6 +139,13 @@ class MemoryReporter:
 
 
 _BOUNDS_HINT = "compare the index with the size before the access, and check the launch's grid and block"
+_AGENT_HINTS = {
+    "barrier": "wait on the mbarrier that the copy completes on, with the parity of its phase, before the access",
+    "bulk": "wait with cp.async.bulk.wait_group (and a barrier after it) before the memory is used again",
+    "wgmma": "wait with wgmma.wait_group before the memory is used again",
+    "tensor": "wait on the mbarrier that tcgen05.commit arrives on before the memory is used again",
+}
+_AGENT_HINTS["copied"] = _AGENT_HINTS["bulk"]
 _RACE_HINTS = {
     "shared": "separate them by bar.sync (__syncthreads), lanes of one warp by bar.warp.sync (__syncwarp)",
     "global": "let one block own each element, use atomics, or publish with a fence and a flag",

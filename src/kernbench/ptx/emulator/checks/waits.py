@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.checks.deadlock import cluster_waits, mbarrier_waits
+from kernbench.ptx.emulator.checks.deadlock import cluster_waits, mbarrier_waits, spin_text
 from kernbench.ptx.emulator.checks.reporter import Reporter, some_threads, thread_name
 from kernbench.ptx.emulator.program import Site
 from kernbench.result.finding import Other
@@ -67,5 +67,6 @@ def _spins(batch: Any) -> list[tuple[str, Site]]:
         for slot, offset, site in spinner.loop.reads[:1]:
             position = 0 if lanes.mask is None else int(np.argmax(lanes.mask))
             address = int(np.broadcast_to(window.rows[slot], window.size)[position]) + offset
-            found.append((f"{some_threads(batch, here)} wait for {address:#x} to change", site))
+            text = spin_text(batch, here, address) if site.opcode == "mbarrier" else ""
+            found.append((text or f"{some_threads(batch, here)} wait for {address:#x} to change", site))
     return found

@@ -90,4 +90,4 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "bar.warp": warp_barrier,
     "fence": fence,
 }
-CONTROLS = frozenset(("bar", "bar.red", "bar.warp"))
+CONTROLS: frozenset[str] = frozenset(("bar", "bar.red", "bar.warp"))

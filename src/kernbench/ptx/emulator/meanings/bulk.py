@@ -150,6 +150,15 @@ def _points(window: Window, slots: list[int], mask: Mask | None) -> Array:
     )
 
 
+def _legal_points(window: Window, lanes: Array, points: Array, box: tensors.Box, site: Any, stores: bool) -> None:
+    """Complain about coordinates that the copy engine refuses."""
+    _aligned(window, lanes, site, "innermost coordinate (in bytes)", points[:, 0] * box.element, ALIGNMENT)
+    below = (points < 0).any(axis=1)
+    if stores and window.batch.checks is not None and below.any():
+        point = tuple(points[below][0].tolist())
+        window.batch.checks.negative_point(site, point, int(lanes[below][0]), int(np.count_nonzero(below)))
+
+
 def _four(points: Array) -> Array:
     """Coordinates (column, four rows) as four of two."""
     columns = np.repeat(points[:, :1], 4, axis=1)
@@ -180,6 +189,7 @@ def tensor_load(d: Decoding) -> Step:
                 at, ctas, barriers = np.repeat(at, 4), np.repeat(ctas, 4), np.repeat(barriers, 4)
                 offsets, here = np.repeat(offsets, 4) + rows, _four(here)
             if len(at):
+                _legal_points(window, lanes[at], here, box, site, False)
                 completion = on_barrier(batch, lanes[at], barriers, np.full(len(at), box.nbytes), site)
                 tensors.begin_load(batch, box, shared_ends(batch, ctas, offsets), here, completion, site)
 
@@ -212,6 +222,7 @@ def tensor_store(d: Decoding) -> Step:
             if four:
                 place = np.repeat(place, 4) + np.tile(np.arange(4) * box.nbytes, len(who))
                 here, home, who = _four(here), np.repeat(home, 4), np.repeat(who, 4)
+            _legal_points(window, who, here, box, site, True)
             completion = in_group(batch, who, site)
             ends: Ends = shared_ends(batch, home, place)
             reduction = reductions.get(box.description.element)

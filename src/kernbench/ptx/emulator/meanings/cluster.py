@@ -1,4 +1,4 @@
-"""Clusters: their barrier, addresses of peers, stores to them; tensor maps made by kernels; launches that are taken over."""
+"""Clusters: their barrier, addresses of peers, stores to them; tensor maps that kernels make; cluster launch control."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -130,7 +130,7 @@ def _objects(batch: Any, addresses: Array, lanes: Array) -> list[Array | None]:
         space = batch.port.space("global" if inside else "shared")
         place = address - GLOBAL_BASE if inside else cta * batch.shared_stride + offset
         limit = space.size if inside else cta * batch.shared_stride + space.size
-        fits = 0 <= place and place + TENSOR_MAP_BYTES <= limit
+        fits = place >= 0 and place + TENSOR_MAP_BYTES <= limit
         found.append(space.words[1][place : place + TENSOR_MAP_BYTES] if fits else None)
     return found
 
@@ -202,4 +202,4 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "cluster.cancel": cancel,
     "cluster.query": query,
 }
-CONTROLS = frozenset(("bar.cluster",))
+CONTROLS: frozenset[str] = frozenset(("bar.cluster",))

@@ -92,4 +92,4 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "nop": no_operation,
     "nanosleep": no_operation,
 }
-CONTROLS = frozenset(("bra", "brx", "call", "ret", "exit", "trap"))
+CONTROLS: frozenset[str] = frozenset(("bra", "brx", "call", "ret", "exit", "trap"))

@@ -100,16 +100,17 @@ def wait(d: Decoding) -> ControlStep:
     """mbarrier.test_wait and try_wait."""
     address, parity = d.address(1), d.has("parity")
     operation = Wait(
-        d.row_slot(address.slot),
+        address.slot,
         address.offset,
         d.source(2),
         parity,
         d.target(0),
-        d.mod("op") == "try_wait",
+        False,
         d.mod("sem") != "relaxed",
         d.following,
         d.site,
     )
+    d.wait = operation
     return ControlStep(lambda scheduler, fragment: scheduler.waiting.arrive(fragment, operation))
 
 
@@ -169,4 +170,4 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "cp.async.arrive": copies_arrive,
     "fence.proxy": proxy_fence,
 }
-CONTROLS = frozenset(("mbarrier.wait",))
+CONTROLS: frozenset[str] = frozenset(("mbarrier.wait",))

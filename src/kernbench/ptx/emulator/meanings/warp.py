@@ -169,4 +169,4 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "elect": elect,
     "activemask": active_mask,
 }
-CONTROLS = frozenset(("shfl", "vote", "match", "redux", "elect"))
+CONTROLS: frozenset[str] = frozenset(("shfl", "vote", "match", "redux", "elect"))

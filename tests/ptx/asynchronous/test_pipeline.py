@@ -1,0 +1,200 @@
+"""Producer and consumer over mbarriers: right in every order, and each mistake found."""
+
+import numpy as np
+import pytest
+
+from kernbench.result import Status
+from tests.ptx.asynchronous.conftest import kinds
+
+EMPTY_WAIT = "  mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], %r11;\n"
+FULL_WAIT = "  mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r9], %r11;\n"
+ARRIVE = "  @!%p4 mbarrier.arrive.shared::cta.b64 _, [%r10];\n"
+FIRST_LOAD = "  ld.shared.f32 %f1, [%r12];\n"
+INIT_EMPTY = "  mbarrier.init.shared::cta.b64 [%r3+8], 4;\n"
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "eager", "reversed"])
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_correct_pipeline(bench, schedule, checks):
+    run = bench.pipe(schedule=schedule, checks=checks)
+    assert run.findings == []
+    np.testing.assert_array_equal(run.outputs["out"], bench.pipe_result())
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "eager"])
+def test_a_correct_store(bench, schedule):
+    run = bench.store(schedule=schedule)
+    assert run.findings == []
+    assert (run.outputs["out"].reshape(4, 256) == np.arange(4)[:, None] * 1024 + np.arange(256)).all()
+
+
+def test_a_wait_that_is_not_tried_again_is_no_wait(bench):
+    assert "race" in kinds(bench.pipe(("  @!%p3 bra FREE;\n", "")))
+    assert "race" in kinds(bench.pipe(("  @!%p3 bra FULL;\n", "")))
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "  @%p3 bra GO;\n  bra FULL;\nGO:\n",
+        "  selp.b32 %r40, 1, 0, %p3;\n  setp.eq.u32 %p5, %r40, 0;\n  @%p5 bra FULL;\n",
+        "  not.pred %p5, %p3;\n  nanosleep.u32 20;\n  @%p5 bra FULL;\n",
+    ],
+)
+def test_loops_that_wait(bench, loop):
+    run = bench.pipe(("  @!%p3 bra FULL;\n", loop))
+    assert run.findings == []
+    np.testing.assert_array_equal(run.outputs["out"], bench.pipe_result())
+
+
+def test_a_loop_of_tests(bench):
+    run = bench.pipe(
+        (FULL_WAIT, FULL_WAIT.replace("try_wait", "test_wait")),
+        (EMPTY_WAIT, EMPTY_WAIT.replace("try_wait", "test_wait")),
+    )
+    assert run.findings == []
+    np.testing.assert_array_equal(run.outputs["out"], bench.pipe_result())
+
+
+def test_bytes_of_one_copy_of_two(bench):
+    run = bench.pipe(("_, [%r9], 4096", "_, [%r9], 2048"))
+    finding = next(f for f in run.findings if f.kind == "transaction-bytes")
+    assert "The phase expected 2048 bytes, and 4096 or more are delivered" in finding.message
+
+
+def test_more_bytes_than_come(bench):
+    run = bench.pipe(("_, [%r9], 4096", "_, [%r9], 6144"))
+    assert run.status is Status.DEADLOCKED
+    assert kinds(run) == ["deadlock"]
+    message = run.findings[0].message
+    assert "warps 1, 2, 3, 4 of block (0, 0, 0) and 1 more wait for mbarrier 'full'+0" in message
+    assert "6144 bytes are expected and 4096 delivered" in message
+
+
+def test_too_few_expected_arrivals(bench):
+    run = bench.pipe(("init.shared::cta.b64 [%r3], 4", "init.shared::cta.b64 [%r3], 3"))
+    assert "mbarrier-phase" in kinds(run)
+
+
+def test_too_many_expected_arrivals(bench):
+    run = bench.pipe(("init.shared::cta.b64 [%r3], 4", "init.shared::cta.b64 [%r3], 5"))
+    assert kinds(run) == ["deadlock"]
+    assert "4 of 5 arrivals have come" in run.findings[0].message
+    assert "in this phase warps 1, 2, 3, 4 arrived" in run.findings[0].message
+
+
+def test_a_warp_that_never_arrives(bench):
+    run = bench.pipe((ARRIVE, "  setp.eq.u32 %p5, %r6, 3;\n  or.pred %p5, %p5, %p4;\n" + ARRIVE.replace("%p4", "%p5")))
+    assert kinds(run) == ["deadlock"]
+    assert "3 of 4 arrivals have come" in run.findings[0].message
+    assert "in this phase warps 1, 2, 4 arrived" in run.findings[0].message
+
+
+def test_a_producer_that_begins_with_the_wrong_parity(bench):
+    run = bench.pipe(("  xor.b32 %r11, %r11, 1;\n", ""))
+    assert kinds(run) == ["deadlock"]
+    assert (
+        "nobody has ever arrived on it (a fresh barrier passes a wait for parity 1, not for 0)"
+        in run.findings[0].message
+    )
+
+
+def test_a_consumer_that_begins_with_the_wrong_parity(bench):
+    run = bench.pipe(("FULL:\n", "xor.b32 %r11, %r11, 1;\nFULL:\n"))
+    assert {"race", "uninitialised-read"} <= set(kinds(run))
+
+
+def test_a_missing_init_fence(bench):
+    assert kinds(bench.pipe(("  fence.mbarrier_init.release.cluster;\n", ""))) == ["missing-fence"]
+
+
+def test_a_proxy_fence_shows_the_init_too(bench):
+    assert kinds(bench.pipe(("  fence.mbarrier_init.release.cluster;\n", "  fence.proxy.async;\n"))) == []
+
+
+def test_a_missing_barrier_after_init(bench):
+    assert kinds(bench.pipe(("READY:\n  bar.sync 0;\n", "READY:\n"))) == ["race"]
+
+
+def test_use_before_init(bench):
+    run = bench.pipe((INIT_EMPTY, ""))
+    assert "mbarrier-misuse" in kinds(run)
+    assert any("which was never initialised" in f.message for f in run.findings)
+
+
+def test_use_after_inval(bench):
+    run = bench.pipe((INIT_EMPTY, INIT_EMPTY + "  mbarrier.inval.shared::cta.b64 [%r3+8];\n"))
+    assert any("after mbarrier.inval" in f.message for f in run.findings)
+
+
+def test_init_twice(bench):
+    assert kinds(bench.pipe((INIT_EMPTY, INIT_EMPTY * 2))) == ["mbarrier-misuse"]
+    assert (
+        kinds(bench.pipe((INIT_EMPTY, INIT_EMPTY + "  mbarrier.inval.shared::cta.b64 [%r3+8];\n" + INIT_EMPTY))) == []
+    )
+
+
+def test_a_stage_reused_before_its_consumers_arrived(bench):
+    assert "race" in kinds(bench.pipe((EMPTY_WAIT + "  @!%p3 bra FREE;\n", "")))
+
+
+def test_a_stage_released_before_it_is_read(bench):
+    run = bench.pipe((ARRIVE, ""), (FIRST_LOAD, ARRIVE + FIRST_LOAD))
+    assert kinds(run) == ["race"]
+    assert "cp.async.bulk.tensor" in run.findings[0].message
+
+
+def test_a_read_without_a_wait(bench):
+    run = bench.pipe((FULL_WAIT + "  @!%p3 bra FULL;\n", ""))
+    assert "race" in kinds(run)
+    race = next(f for f in run.findings if f.kind == "race")
+    assert "an asynchronous copy of block" in race.message
+    assert "wait on the mbarrier that the copy completes on" in race.hint
+
+
+def test_overlapping_stages(bench):
+    assert "race" in kinds(bench.pipe(("[%r12+2048], [%rd1", "[%r12+1024], [%rd1")))
+
+
+def test_ordinary_stores_without_a_proxy_fence(bench):
+    run = bench.store(("  fence.proxy.async.shared::cta;\n", ""))
+    assert kinds(run) == ["missing-fence"]
+    assert "with no proxy fence on the way from there to here" in run.findings[0].message
+
+
+def test_the_fence_may_stand_on_either_side_of_the_barrier(bench):
+    edit = ("  fence.proxy.async.shared::cta;\n  bar.sync 0;\n", "  bar.sync 0;\n  fence.proxy.async.shared::cta;\n")
+    assert kinds(bench.store(edit)) == []
+
+
+def test_a_fence_of_other_threads_does_not_help(bench):
+    edit = (
+        "  fence.proxy.async.shared::cta;\n  bar.sync 0;\n",
+        "  bar.sync 0;\n  @%p2 fence.proxy.async.shared::cta;\n",
+    )
+    run = bench.store(edit, ("ROUND:\n", "  setp.ge.u32 %p2, %r0, 64;\nROUND:\n"))
+    assert kinds(run) == ["missing-fence"]
+
+
+def test_memory_reused_while_a_store_reads_it(bench):
+    run = bench.store(("  @!%p0 cp.async.bulk.wait_group.read 0;\n", ""))
+    assert kinds(run) == ["race"]
+    assert "cp.async.bulk.wait_group" in run.findings[0].hint
+
+
+def test_a_store_waited_for_by_another_thread(bench):
+    edit = ("  @!%p0 cp.async.bulk.wait_group.read 0;\n", "  @%p0 cp.async.bulk.wait_group.read 0;\n")
+    assert kinds(bench.store(edit)) == ["race"]
+
+
+def test_a_store_of_what_is_not_ordered_before_it(bench):
+    assert "race" in kinds(
+        bench.store(("  fence.proxy.async.shared::cta;\n  bar.sync 0;\n", "  fence.proxy.async.shared::cta;\n"))
+    )
+
+
+def test_late_results_are_not_seen_early(bench):
+    """Without its wait a copy has not arrived, unless it is asked to be eager."""
+    skip = (FULL_WAIT + "  @!%p3 bra FULL;\n", "")
+    late = bench.pipe(skip, checks=False, tiles=2).outputs["out"]
+    assert not np.array_equal(late, bench.pipe_result())
