@@ -130,10 +130,11 @@ def test_every_type_and_head(dtype, d_head):
     assert run.safe, "\n".join(map(str, run.findings))
 
 
-@pytest.mark.parametrize("warps", [1, 3, 16])
+@pytest.mark.parametrize(("warps", "unroll"), [(1, 1), (3, 2), (16, 4)])
 @pytest.mark.parametrize("kernel", ["multi_warp", "shared_kv", "split_kv"])
-def test_any_number_of_warps(kernel, warps):
+def test_any_number_of_warps_and_keys(kernel, warps, unroll):
     settings = {"kernel": kernel, "warps": warps, "users": 2, "context": 30, "lengths": (30, 17), "h_kv": 8}
+    settings["unroll"] = unroll
     run = run_bench(BENCH, None, settings)
     assert run.right, run.comparison[0].reason
     assert run.safe, "\n".join(map(str, run.findings))

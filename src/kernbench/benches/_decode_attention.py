@@ -2,8 +2,9 @@
 
 The problem and its layout are those of `_batched_incremental_attention`, in f32, f16 or bf16. A block takes some query
 heads of one KV head, and a slice of the sequence's keys (all of them without splits). In a warp, groups of lanes take
-a key each, every lane 16 bytes of it; each group keeps its own softmax state for every head. The states of groups,
-then of warps, then (by a second kernel) of splits are merged. Scores are kept times log2(e), so that ex2 serves.
+a key each, every lane 16 bytes of it; each group keeps its own softmax state for every head. A turn of the loop loads
+several keys before it computes with any, and corrects the state once for all of them. The states of groups, then of
+warps, then (by a second kernel) of splits are merged. Scores are kept times log2(e), so that ex2 serves.
 """
 
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class DecodeAttention:
     warps: int = 4
     splits: int = 1
     shared_kv: bool = True
+    # keys a lane loads before it computes; 0: as many as registers allow without fewer warps
+    unroll: int = 0
 
     def __post_init__(self) -> None:
         if self.dtype not in _SIZES:
@@ -46,8 +49,10 @@ class DecodeAttention:
             raise MisuseError(f"head_dim = {self.head_dim}: one of {', '.join(map(str, HEAD_DIMS))}")
         if self.num_heads % self.num_kv_heads:
             raise MisuseError(f"num_heads = {self.num_heads} must be a multiple of num_kv_heads = {self.num_kv_heads}")
-        if not 1 <= self.warps <= 16 or self.splits < 1:
-            raise MisuseError(f"warps = {self.warps} (1 to 16) and splits = {self.splits} (1 or more)")
+        if not 1 <= self.warps <= 16 or self.splits < 1 or self.unroll < 0:
+            raise MisuseError(
+                f"warps = {self.warps} (1 to 16), splits = {self.splits} (1 or more) and unroll = {self.unroll} (0 or more)"
+            )
 
     # Shape of the work
 
@@ -71,6 +76,11 @@ class DecodeAttention:
     def keys(self) -> int:
         """Keys a warp takes at once."""
         return WARP // self.lanes
+
+    @property
+    def turn(self) -> int:
+        """Keys a lane loads before it computes."""
+        return self.unroll or (4 if self.vector * self.chunks <= 4 else 2)
 
     @property
     def heads(self) -> int:
@@ -178,10 +188,12 @@ class _Slice:
         caches = [self._cache(name) for name in ("k_ptrs_ptr", "v_ptrs_ptr")]
         queries = [self._query(head) for head in range(way.heads)]
         states = [self._state() for _ in range(way.heads)]
-        with ctx.loop(first + self.warp * way.keys, stop, way.warps * way.keys) as start:
-            key = start + self.row
-            valid = key < stop if way.keys > 1 else None
-            k, v = (self._row(cache, key, valid) for cache in caches)
+        step = way.keys * way.turn
+        with ctx.loop(first + self.warp * step, stop, way.warps * step) as start:
+            keys = [start + (self.row + turn * way.keys) for turn in range(way.turn)]
+            valid = [key < stop if step > 1 else None for key in keys]
+            loaded = [[self._load_row(cache, *pair) for pair in zip(keys, valid, strict=True)] for cache in caches]
+            k, v = ([self._floats(row) for row in rows] for rows in loaded)
             for query, state in zip(queries, states, strict=True):
                 self._take(query, state, k, v, valid)
         for state in states:
@@ -209,26 +221,28 @@ class _Slice:
         ctx, way = self.ctx, self.way
         number = ctx.mad(self.sequence, way.num_heads, self.head + head)
         at = ctx.pointer("q_ptr", way.dtype) + ctx.mad(number, way.head_dim, self.place)
-        return [value * (LOG2_E / sqrt(way.head_dim)) for value in self._elements(at, None)]
+        return [value * (LOG2_E / sqrt(way.head_dim)) for value in self._floats(self._load(at, None))]
 
-    def _row(self, cache: Pointer, key: Register, valid: Predicate | None) -> list[Register]:
-        return self._elements(cache + key.to("u64") * self.way.head_dim, valid)
+    def _load_row(self, cache: Pointer, key: Register, valid: Predicate | None) -> list[Register]:
+        return self._load(cache + key.to("u64") * self.way.head_dim, valid)
 
-    def _elements(self, at: Pointer, valid: Predicate | None) -> list[Register]:
-        """This lane's elements of a head as f32, in 16-byte loads; zeros where there are none."""
+    def _load(self, at: Pointer, valid: Predicate | None) -> list[Register]:
+        """This lane's part of a head in 16-byte loads, halves in pairs; zeros where there is none."""
+        way = self.way
+        type = way.dtype if way.dtype == "f32" else f"{way.dtype}x2"
         found: list[Register] = []
         for chunk, inside in enumerate(self.inside):
             mask = inside if valid is None else valid if inside is None else valid & inside
-            found += self._load(at + chunk * self.way.lanes * self.way.vector, mask)
+            masked: dict[str, Any] = {} if mask is None else {"mask": mask, "other": 0.0}
+            place = (at + chunk * way.lanes * way.vector).retyped(type)
+            found += self.ctx.load(place, vec=LOAD_BYTES // 4, **masked)
         return found
 
-    def _load(self, at: Pointer, mask: Any) -> list[Register]:
-        ctx, way = self.ctx, self.way
-        masked: dict[str, Any] = {} if mask is None else {"mask": mask, "other": 0.0}
-        if way.dtype == "f32":
-            return list(ctx.load(at, vec=way.vector, **masked))
-        pairs = ctx.load(at.retyped(f"{way.dtype}x2"), vec=way.vector // 2, **masked)
-        return [half.to("f32") for pair in pairs for half in ctx.unpack(pair, way.dtype)]
+    def _floats(self, loaded: list[Register]) -> list[Register]:
+        """Elements as f32."""
+        if self.way.dtype == "f32":
+            return loaded
+        return [half.to("f32") for pair in loaded for half in self.ctx.unpack(pair, self.way.dtype)]
 
     def _state(self) -> tuple[Register, Register, list[Register]]:
         """Largest score, total weight, weighted values."""
@@ -240,13 +254,29 @@ class _Slice:
         self,
         query: list[Register],
         state: tuple[Register, Register, list[Register]],
-        k: list[Register],
-        v: list[Register],
-        valid: Predicate | None,
+        k: list[list[Register]],
+        v: list[list[Register]],
+        valid: list[Predicate | None],
     ) -> None:
-        """One key for one head."""
+        """Some keys for one head."""
         ctx = self.ctx
         largest, total, sums = state
+        scores = [self._score(query, *pair) for pair in zip(k, valid, strict=True)]
+        before = largest.copy()
+        for score in scores:
+            ctx.max_(largest, score)
+        correction, weights = ctx.ex2(before - largest), [ctx.ex2(score - largest) for score in scores]
+        total *= correction
+        for sum_ in sums:
+            sum_ *= correction
+        for weight, values in zip(weights, v, strict=True):
+            total += weight
+            for sum_, value in zip(sums, values, strict=True):
+                ctx.fma_(sum_, weight, value)
+
+    def _score(self, query: list[Register], k: list[Register], valid: Predicate | None) -> Register:
+        """q k^T of one key in all lanes that share it; no weight for a key that is none."""
+        ctx = self.ctx
         score = query[0] * k[0]
         for a, b in zip(query[1:], k[1:], strict=True):
             ctx.fma_(score, a, b)
@@ -254,14 +284,7 @@ class _Slice:
         while step:
             score += ctx.shfl_bfly(score, step, mask=FULL_MASK)
             step //= 2
-        if valid is not None:
-            score = ctx.where(valid, score, float("-inf"))
-        before = largest.copy()
-        ctx.max_(largest, score)
-        correction, weight = ctx.ex2(before - largest), ctx.ex2(score - largest)
-        ctx.fma(total, correction, weight, out=total)
-        for sum_, value in zip(sums, v, strict=True):
-            ctx.fma(sum_, correction, weight * value, out=sum_)
+        return score if valid is None else ctx.where(valid, score, float("-inf"))
 
     def _merge_rows(self, largest: Register, total: Register, sums: list[Register]) -> None:
         """The states of the groups of lanes that took different keys."""

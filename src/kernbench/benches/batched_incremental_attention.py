@@ -38,6 +38,7 @@ class Parameters:
     d_head: int = param(128, "size of a head", low=1)
     dtype: str = param("f16", "element type of Q, K, V and O", choices=("f32", "f16", "bf16"))
     warps: int = param(4, "warps of a block (but for one_warp)", low=1, high=16)
+    unroll: int = param(0, "keys a lane loads before it computes; 0: the kernel's choice", low=0, high=16)
     splits: int = param(4, "slices of the keys (of split_kv)", low=1, high=1024)
     device: str = param("emulator", "where it runs", choices=DEVICES)
     arch: str = param("sm_90a", "the architecture the emulator is")
@@ -104,7 +105,7 @@ def _one_warp(p: Parameters, torch: ptx.Host, given: list[Any], lengths: Any, ou
 
 def _way(p: Parameters, splits: int = 1) -> DecodeAttention:
     shared = p.kernel != "multi_warp"
-    return DecodeAttention(p.context, p.d_head, p.h_q, p.h_kv, p.users, p.dtype, p.warps, splits, shared)
+    return DecodeAttention(p.context, p.d_head, p.h_q, p.h_kv, p.users, p.dtype, p.warps, splits, shared, p.unroll)
 
 
 def _decode(p: Parameters, torch: ptx.Host, given: list[Any], lengths: Any, out: Any) -> Run:
