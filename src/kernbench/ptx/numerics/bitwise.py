@@ -234,6 +234,9 @@ def find_nth_set() -> Operation:
     @compiled
     def scalar(mask: Any, base: Any, offset: Any) -> Any:
         n, place = np.int32(offset), np.int64(np.uint32(base))
+        if np.uint32(offset) == np.uint32(0x80000000):
+            # as an H200 has it, whatever the base
+            return np.uint32(0)
         if place >= 32:
             return np.uint32(0xFFFFFFFF)
         step = 1 if n >= 0 else -1
