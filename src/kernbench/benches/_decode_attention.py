@@ -51,7 +51,7 @@ class DecodeAttention:
             raise MisuseError(f"num_heads = {self.num_heads} must be a multiple of num_kv_heads = {self.num_kv_heads}")
         if not 1 <= self.warps <= 16 or self.splits < 1 or self.unroll < 0:
             raise MisuseError(
-                f"warps = {self.warps} (1 to 16), splits = {self.splits} (1 or more) and unroll = {self.unroll} (0 or more)"
+                f"warps = {self.warps} (1 to 16), splits = {self.splits} (from 1), unroll = {self.unroll} (from 0)"
             )
 
     # Shape of the work
