@@ -175,3 +175,16 @@ def test_a_slice_that_does_not_end_is_not_reduced():
     assert [f.kind for f in run.findings if f.kind == "over-budget"] == ["over-budget"]
     assert run.origin["kernel"] == "decode_attention"
     assert run.right is None
+
+
+def test_a_missing_barrier_is_a_race(monkeypatch):
+    monkeypatch.setattr("kernbench.ptx.builder.Context.bar_sync", lambda ctx: None)
+    run = run_bench(BENCH, "shared_kv")
+    races = [f for f in run.findings if f.kind == "race"]
+    assert races
+    assert any("_decode_attention.py" in other.where.file for other in races[0].others)
+
+
+def test_a_shuffle_that_leaves_lanes_out_is_found(monkeypatch):
+    monkeypatch.setattr("kernbench.benches._decode_attention.FULL_MASK", 0xFFFF)
+    assert not run_bench(BENCH, "shared_kv").safe

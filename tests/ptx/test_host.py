@@ -1,0 +1,57 @@
+"""A PTX device as a bench sees it."""
+
+import numpy as np
+import pytest
+
+from kernbench import ptx
+from kernbench.common.errors import MisuseError
+from kernbench.result.run import Status
+from kernbench.safety.budget import Budget
+
+
+def fill(value):
+    def program(ctx):
+        ctx.store(ctx.pointer("out_ptr", "f32"), value, ctx.global_index())
+
+    return ptx.PtxKernel("fill").param("u64", "out_ptr").build(program)
+
+
+def test_launches_are_remembered_and_added_up():
+    host = ptx.Host()
+    a, b = host.empty(64, "f32", "a"), host.empty(64, "f32", "b")
+    first = host.launch(fill(1.0), 2, 32, [a])
+    second = host.launch(fill(2.0), 2, 32, [b], outputs=[a, b])
+    assert len(host.launches) == 2
+    assert first.safe
+    assert set(first.outputs) == {"a"}
+    assert {name: array[0] for name, array in second.outputs.items()} == {"a": 1.0, "b": 2.0}
+    total = host.totals()
+    assert total["thread_instructions"] == 2 * first.metrics["thread_instructions"]
+    assert total["bytes"] == {name: 2 * count for name, count in first.metrics["bytes"].items()}
+
+
+def test_schedule_and_budget_hold_for_every_launch():
+    def forever(ctx):
+        with ctx.loop():
+            ctx.nanosleep(1)
+
+    host = ptx.Host(budget=Budget(steps=1000, seconds=60.0))
+    host.schedule = "reversed"
+    run = host.launch(ptx.PtxKernel("forever").build(forever), 1, 32)
+    assert run.status is not Status.FINISHED
+    assert run.origin["schedule"] == "reversed"
+
+
+def test_halves_have_their_own_type():
+    host = ptx.Host()
+    assert host.empty((2, 3), "f16").dtype == np.float16
+    assert host.empty(4, "bf16").dtype.name == "bfloat16"
+
+
+def test_what_a_host_refuses():
+    with pytest.raises(MisuseError, match="unknown device 'gpu'; known: emulator, cuda"):
+        ptx.Host("gpu")
+    host = ptx.Host()
+    host.shapes_only = False
+    with pytest.raises(MisuseError, match="PTX runs on data"):
+        host.shapes_only = True
