@@ -139,8 +139,8 @@ bench = Bench(
         "context_128": {"lengths": (128,)},
         "contexts_33_17": {"B": 2, "lengths": (33, 17)},
         "contexts_33_64_48_15": {"B": 4, "lengths": (33, 64, 48, 15)},
-        "grouped": {"B": 3, "H": 32, "kv_heads": 4, "D": 128, "page": 64, "lengths": (200, 0, 129)},
+        "served": {"B": 3, "H": 32, "kv_heads": 4, "D": 128, "page": 64, "lengths": (200, 0, 129)},
     },
     # a server's batch: too large to carry data
-    sizes={"8k": Size({"grouped": _SERVED}, shapes_only=True)},
+    sizes={"8k": Size({"served": _SERVED}, shapes_only=True)},
 )

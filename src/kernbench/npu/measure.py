@@ -1,22 +1,22 @@
 """What a person gets of a timed run: the swimlane, the critical path, why each task started when it did, and floors."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kernbench.npu import edges as e
 from kernbench.npu.clock import Timing, time_recording
-from kernbench.npu.costs import Ints, cases, product_macs
+from kernbench.npu.costs import cases, product_macs
+from kernbench.npu.gap import split_gap
 from kernbench.npu.model import ChipModel
 from kernbench.npu.operations import CLASSES, LOAD, POP
-from kernbench.npu.places import AIC, PIPE_NUMBER, PIPES, M, V
-from kernbench.npu.swimlane import Swimlane, lane_numbers, swimlane
+from kernbench.npu.path import causes, critical_path
+from kernbench.npu.places import AIC, PIPES, M, V
+from kernbench.npu.swimlane import swimlane
 from kernbench.result.run import Run
-from kernbench.result.timeline import Step
 
 _PS = 10**12
-WORKS = ("cube", "vector", "moves", "memory", "scalar", "dispatch", "submit", "waiting")
 
 
 def retime(run: Run, chip: ChipModel) -> Run:
@@ -27,56 +27,9 @@ def retime(run: Run, chip: ChipModel) -> Run:
     lanes = swimlane(timing)
     path = critical_path(timing, lanes)
     metrics = {**run.metrics, **measure(timing), "critical_path_ps": path.shares, "sensitivity": {}}
+    metrics["gap_ps"] = split_gap(timing, metrics["bound"], metrics["floors_ps"][metrics["bound"]], path)
     views = {**run.views, "tasks": task_starts(timing)}
     return replace(run, timeline=lanes.timeline(path.steps), metrics=metrics, views=views)
-
-
-@dataclass(frozen=True)
-class Path:
-    """The steps that took time, first to last, and the time on the path by what it was spent on."""
-
-    steps: list[Step]
-    shares: dict[str, int]
-
-
-def causes(timing: Timing, node: int, most: int = 2**31) -> list[tuple[int, int]]:
-    """From a node back to the start: each node and the edge it waited for longest, last first."""
-    cause, offsets = timing.times.cause, timing.graph.offsets
-    found: list[tuple[int, int]] = []
-    while node >= 0 and len(found) < most:
-        edge = int(cause[node])
-        found.append((node, edge))
-        node = int(np.searchsorted(offsets, edge, side="right")) - 1 if edge >= 0 else -1
-    return found
-
-
-def critical_path(timing: Timing, lanes: Swimlane) -> Path:
-    """Walk back from the last finish; durations along it add up to the total."""
-    times, kinds = timing.times, timing.graph.kinds
-    shares = dict.fromkeys(WORKS, 0)
-    steps = []
-    for node, edge in reversed(causes(timing, int(times.finish.argmax()))):
-        start, finish = int(times.start[node]), int(times.finish[node])
-        if finish == start:
-            continue
-        shares[_work(timing, node)] += finish - start
-        why = e.KIND_NAMES[kinds[edge]] if edge >= 0 else "nothing"
-        lane, name, where = lanes.describe(node)
-        steps.append(Step(lane, name, where, why, 0, start, finish))
-    return Path(steps, {work: time for work, time in shares.items() if time})
-
-
-def _work(timing: Timing, node: int) -> str:
-    nodes = timing.lowered.nodes
-    if node >= nodes.command:
-        return "submit"
-    if nodes.dispatch <= node < nodes.end:
-        return "dispatch"
-    if nodes.begin <= node < nodes.dispatch:
-        return "memory"
-    row = timing.lowered.recording.array()[node]
-    pipe = PIPES[row["pipe"]]
-    return {M: "cube", V: "vector", "S": "scalar"}.get(pipe, "moves")
 
 
 def task_starts(timing: Timing) -> list[dict[str, Any]]:
@@ -162,7 +115,6 @@ def measure(timing: Timing) -> dict[str, Any]:
         "floors_ps": floors,
         "bound": bound,
         "floor_ratio": total / floors[bound] if floors[bound] else None,
-        "gap_ps": _gap(timing, bound, floors[bound]),
         "rates": _rates(timing, moved),
         "load_bytes": loaded,
         "store_bytes": moved - loaded,
@@ -185,42 +137,6 @@ def pipe_times(timing: Timing) -> tuple[dict[str, int], dict[str, int]]:
         if time:
             busy[name], cores[name] = int(time), clusters * (2 if vector else 1)
     return busy, cores
-
-
-def _gap(timing: Timing, bound: str, floor: int) -> dict[str, int]:
-    """The time above the floor: what the binding resource did beyond it, imbalance, and the time it was idle."""
-    total = timing.total_ps
-    if bound == "memory":
-        first, count = timing.lowered.nodes.memory, len(timing.lowered.transfers)
-        busy = _covered(timing.times.start[first : first + count], timing.times.finish[first : first + count])
-        return {"memory idle": total - busy, "rounding": busy - floor}
-    if bound in ("submit", "dispatch"):
-        return {"after the last " + bound: total - floor}
-    busiest = _busiest(timing, bound)
-    return {"imbalance": busiest - floor, f"{bound} idle": total - busiest}
-
-
-def _covered(start: Ints, finish: Ints) -> int:
-    """How much time at least one of some spans covers."""
-    order = np.argsort(start, kind="stable")
-    start, reach = start[order], np.maximum.accumulate(finish[order])
-    if not len(start):
-        return 0
-    gaps = np.maximum(0, start[1:] - reach[:-1]).sum()
-    return int(reach[-1] - start[0] - gaps)
-
-
-def _busiest(timing: Timing, bound: str) -> int:
-    """The busy time of the core where a pipe was busiest."""
-    pipe = {"cube": M, "vector": V}.get(bound, bound.split()[-1])
-    rows = timing.lowered.recording.array()
-    here = rows["pipe"] == PIPE_NUMBER[pipe]
-    here &= (rows["lane"] != AIC) == (bound.startswith("aiv") or bound == "vector")
-    spent = timing.rates.duration[: timing.lowered.nodes.rows].copy()
-    first = timing.lowered.nodes.path
-    spent[timing.lowered.transfers] = timing.rates.duration[first : first + len(timing.lowered.transfers)]
-    lanes = lane_numbers(timing)[: len(rows)]
-    return int(np.bincount(lanes[here], spent[here]).max())
 
 
 def _rates(timing: Timing, moved: int) -> dict[str, dict[str, float]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernbench.common.dtypes import ITEMSIZE, cast
+from kernbench.common.dtypes import DTYPES, ITEMSIZE, cast
 from kernbench.common.errors import KernelError
 from kernbench.npu.core import Core
 from kernbench.npu.fifo import FifoState
@@ -19,7 +19,7 @@ from kernbench.npu.places import AIC, GM, L0C, LANES, MOVES, MTE2, PIPE_NUMBER, 
 from kernbench.npu.record import NONE, ROW
 from kernbench.npu.task import Context
 from kernbench.npu.tensors import MOST_DIMENSIONS, ReadValue, Tensor
-from kernbench.npu.tiles import POISON, Tile
+from kernbench.npu.tiles import Tile
 
 __kernbench_internal__ = True
 _LOAD, _STORE, _PUSH, _POP, _READ, _GET = (
@@ -64,7 +64,7 @@ class KernelCore(Core):
             if usable:
                 part.data[...] = _matrix(src, part.valid)
             else:
-                part.data.view(np.uint8)[...] = POISON
+                part.data[...] = DTYPES[part.dtype].poison
 
     def tstore(self, dst: Tensor, src: Tile, atomic: str | None = None) -> None:
         """UB, L1 or L0C to device memory; from L0C rounded to the tensor's type. atomic="add" adds to what is there."""

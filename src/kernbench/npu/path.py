@@ -1,0 +1,64 @@
+"""The critical path: from what finished last back to the start, always to what was waited for longest."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernbench.npu import edges as e
+from kernbench.npu.clock import Timing
+from kernbench.npu.places import PIPES, M, V
+from kernbench.npu.swimlane import Swimlane
+from kernbench.result.timeline import Step
+
+WORKS = ("cube", "vector", "moves", "memory", "scalar", "dispatch", "submit")
+
+
+@dataclass(frozen=True)
+class Path:
+    """The steps that took time, first to last, and the time on the path by what it was spent on."""
+
+    steps: list[Step]
+    shares: dict[str, int]
+    works: list[str]
+
+
+def causes(timing: Timing, node: int, most: int = 2**31) -> list[tuple[int, int]]:
+    """From a node back to the start: each node and the edge it waited for longest, last first."""
+    cause, offsets = timing.times.cause, timing.graph.offsets
+    found: list[tuple[int, int]] = []
+    while node >= 0 and len(found) < most:
+        edge = int(cause[node])
+        found.append((node, edge))
+        node = int(np.searchsorted(offsets, edge, side="right")) - 1 if edge >= 0 else -1
+    return found
+
+
+def critical_path(timing: Timing, lanes: Swimlane) -> Path:
+    """Walk back from the last finish; durations along it add up to the total."""
+    times, kinds = timing.times, timing.graph.kinds
+    shares = dict.fromkeys(WORKS, 0)
+    steps: list[Step] = []
+    works: list[str] = []
+    for node, edge in reversed(causes(timing, int(times.finish.argmax()))):
+        start, finish = int(times.start[node]), int(times.finish[node])
+        if finish == start:
+            continue
+        works.append(_work(timing, node))
+        shares[works[-1]] += finish - start
+        why = e.KIND_NAMES[kinds[edge]] if edge >= 0 else "nothing"
+        lane, name, where = lanes.describe(node)
+        steps.append(Step(lane, name, where, why, 0, start, finish))
+    return Path(steps, {work: time for work, time in shares.items() if time}, works)
+
+
+def _work(timing: Timing, node: int) -> str:
+    nodes = timing.lowered.nodes
+    if node >= nodes.command:
+        return "submit"
+    if nodes.dispatch <= node < nodes.end:
+        return "dispatch"
+    if nodes.begin <= node < nodes.dispatch:
+        return "memory"
+    row = timing.lowered.recording.array()[node]
+    pipe = PIPES[row["pipe"]]
+    return {M: "cube", V: "vector", "S": "scalar"}.get(pipe, "moves")
