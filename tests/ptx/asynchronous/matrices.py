@@ -1,4 +1,4 @@
-"""Tiles in shared memory, element by element as the ISA text's canonical layouts say, and kernels that multiply them."""
+"""Tiles in shared memory, element by element as the ISA text's canonical layouts say."""
 
 import ml_dtypes
 import numpy as np

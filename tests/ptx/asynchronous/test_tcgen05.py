@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
-
-from kernbench import ptx
 from tests.ptx.asynchronous.matrices import (
-    COPY,
     TCGEN05_CODES,
     descriptor,
     image,
     random_tile,
     strides,
 )
+
+from kernbench import ptx
 
 HEAD = """.version 8.6
 .target sm_100a
@@ -411,9 +410,9 @@ def test_shift():
 KINDS_F16 = ("f32", "f16", "f16")
 
 
-def planted(body=None, n=64, columns=128, tail=TAIL, head=None, data=None, said=None, change=None, **options):
+def planted(body=None, n=64, columns=128, tail=TAIL, data=None, said=None, change=None, **options):
     """A kernel that multiplies and stores, with something changed."""
-    a, b, image_, descriptors = tiles(12, 128, n, 16, KINDS_F16)
+    _, _, image_, descriptors = tiles(12, 128, n, 16, KINDS_F16)
     code = kernel(mma("f16") + COMMIT + WAIT + load(n) if body is None else body, n, columns, tail)
     if change is not None:
         text = code.module.emit()
@@ -538,7 +537,8 @@ def test_stage_released_while_a_load_is_in_flight():
     clean = RELEASE.format(every=every, wait=FINISH)
     assert not planted(mma("f16") + COMMIT + WAIT + clean + load(64)).findings
     message = planted(mma("f16") + COMMIT + WAIT + RELEASE.format(every=every, wait="") + load(64)).findings[0].message
-    assert "began line" in message and "tcgen05.ld" in message
+    assert "began line" in message
+    assert "tcgen05.ld" in message
 
 
 def test_use_of_a_register_finishes_its_load():

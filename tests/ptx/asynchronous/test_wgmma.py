@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-
-from kernbench import ptx
 from tests.ptx.asynchronous.matrices import (
     COPY,
     WGMMA_CODES,
@@ -13,6 +11,8 @@ from tests.ptx.asynchronous.matrices import (
     strides,
     unfragment,
 )
+
+from kernbench import ptx
 
 KERNEL = """.version 8.4
 .target sm_90a
@@ -218,9 +218,9 @@ def test_advance_inside_the_atom():
     np.testing.assert_allclose(values(words, n, "f32"), expected(a[:, 16:32], b[:, 16:32]), atol=1e-4)
 
 
-def planted(n=64, data_change=None, descriptors=None, mode="128B", **change):
+def planted(n=64, descriptors=None, mode="128B", **change):
     kinds = ("f32", "f16", "f16")
-    a, b, data, given = tiles(7, n, 16, kinds, mode, mode)
+    _, _, data, given = tiles(7, n, 16, kinds, mode, mode)
     run, _ = launch(
         kernel(n, kinds, 16, tail="1, 1, 0, 0", **change), data, descriptors(given) if descriptors else given, n, "f32"
     )

@@ -1,8 +1,8 @@
-"""Registers that asynchronous matrix operations own: where a program touches them too early, and where it must be asked.
+"""Registers that asynchronous matrix operations own: where a program touches them too early.
 
-What may happen is found before the program runs, by data flow: which registers wgmma operations may still write or read,
-which were set since the last wgmma.fence, and which loads of tensor memory may be under way. Where it may happen, a check
-beside the instruction asks what is so in that warp.
+What may happen is found before the program runs, by data flow: which registers wgmma operations may still write or
+read, which were set since the last wgmma.fence, and which loads of tensor memory may be under way. Where it may happen,
+a check beside the instruction asks what is so in that warp.
 """
 
 from collections.abc import Callable, Iterable

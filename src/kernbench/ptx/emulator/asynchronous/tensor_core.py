@@ -64,10 +64,11 @@ class Products:
 
     def part(self, chosen: Array) -> "Products":
         """Some of the operations."""
-        parts_ = (self.ctas, self.d, self.a, self.b, self.instruction, self.adds)
+        whole = (self.ctas, self.d, self.a, self.b, self.instruction, self.adds)
+        ctas, d, a, b, instruction, adds = (array[chosen] for array in whole)
         lanes = None if self.lanes is None else self.lanes[chosen]
         scales = None if self.scales is None else (self.scales[0][chosen], self.scales[1][chosen])
-        return Products(self.form, *(part[chosen] for part in parts_), self.shift, lanes, scales)
+        return Products(self.form, ctas, d, a, b, instruction, adds, self.shift, lanes, scales)
 
     @property
     def described(self) -> InstructionDescriptor:
@@ -145,8 +146,11 @@ class TensorCore:
         if kind == "b4":
             octets = found.view(np.uint8)
             pairs = np.stack([octets & np.uint8(15), octets >> np.uint8(4)], axis=-1)
-            return float32_of(pairs.reshape(*octets.shape[:2], -1), "e2m1")
-        return float32_of(found.view(f"uint{8 * width}"), kind)
+            found, kind = pairs.reshape(*octets.shape[:2], -1), "e2m1"
+        else:
+            found = found.view(f"uint{8 * width}")
+        values_: Array = float32_of(found, kind)
+        return values_
 
     def _row_scales(self, one: Products, homes: Array) -> Array:
         assert one.scales is not None

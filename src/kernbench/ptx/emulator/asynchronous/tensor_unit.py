@@ -1,8 +1,8 @@
 """tcgen05: the tensor memory of a batch and what is under way in it.
 
-Products, copies and shifts are begun by single threads, work in order, and are complete when a commit's mbarrier says so.
-Loads give their registers at once, as a use of the registers waits for them, but go on reading until wait::ld; stores
-are seen after wait::st.
+Products, copies and shifts are begun by single threads, work in order, and are complete when a commit's mbarrier says
+so. Loads give their registers at once, as a use of the registers waits for them, but go on reading until wait::ld;
+stores are seen after wait::st.
 """
 
 from collections.abc import Callable
@@ -128,12 +128,12 @@ class TensorUnit:
     def commit(self, lanes: Array, slots: Array, owners: Array, site: Site) -> None:
         """When what lanes began is done, each of `slots` (barriers of the lanes `owners` counts) is arrived at."""
         mbarriers, checks = self._batch.mbarriers, self.checks
-        begun = None if checks is None else checks.commits(lanes)
+        begun = None if checks is None else checks.order.commits(lanes)
 
         def signal(chosen: Array) -> None:
             told = np.isin(owners, chosen) & (slots >= 0)
             if checks is not None and begun is not None:
-                checks.committed(slots[told], lanes[owners[told]], begun[owners[told]])
+                checks.order.committed(slots[told], lanes[owners[told]], begun[owners[told]])
             mbarriers.signal(slots[told], lanes[owners[told]], site)
 
         self._batch.agents.begin(Agent("tensor", site, lanes, lambda chosen: None, signal))
@@ -195,17 +195,17 @@ class TensorUnit:
             here[warps] = True
             self._batch.agents.complete(STORE, lambda agent: here[agent.lanes // WARP])
         if self.checks is not None:
-            self.checks.waited(warps, loads)
+            self.checks.order.waited(warps, loads)
 
     def used(self, load: int, warps: Array) -> None:
         """Warps use registers of the load at a site."""
         if self.checks is not None:
-            self.checks.used(load, warps)
+            self.checks.order.used(load, warps)
 
     def fence(self, warps: Array, before: bool) -> None:
         """fence::before_thread_sync or fence::after_thread_sync of warps."""
         if self.checks is not None:
-            self.checks.fenced(warps, before)
+            self.checks.order.fenced(warps, before)
 
     def ended(self) -> None:
         """All threads have ended."""

@@ -1,7 +1,7 @@
 """wgmma: operations of warpgroups, which begin when issued and are complete when a wait covers their group.
 
-The four warps of a warpgroup work together: what one of them waits for is complete for all four, once all have issued it.
-Each computes its sixteen rows of D; operations on the same accumulators follow each other without a wait.
+The four warps of a warpgroup work together: what one of them waits for is complete for all four, once all have issued
+it. Each computes its sixteen rows of D; operations on the same accumulators follow each other without a wait.
 """
 
 from dataclasses import dataclass
@@ -284,10 +284,12 @@ class _Performer:
         if event.a is None:
             assert form.a_rows is not None
             bits = operand_a(self._registers[form.a_rows[:, None], event.warps[None, :]], form.kinds[1])
-            return float32_of(bits, form.kinds[1]).reshape(-1, 16 * units, form.k)
+            held: Array = float32_of(bits, form.kinds[1])
+            return held.reshape(-1, 16 * units, form.k)
         tile = form.operand("a", 16 * WARPS)
         found = gather(self._batch, ctas, tiles_of(event.a[::units], tile, wgmma_descriptor), tile)
         if units == WARPS:
             return found
         part = event.warps // self._batch.ctas % WARPS
-        return found.reshape(-1, WARPS, 16, form.k)[np.arange(len(part)), part]
+        own: Array = found.reshape(-1, WARPS, 16, form.k)[np.arange(len(part)), part]
+        return own

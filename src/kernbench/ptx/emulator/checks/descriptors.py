@@ -12,7 +12,6 @@ from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.program import Site
 
-
 # how often the layout of a tile is compared with the copy that brought it
 _LOOKS = 4
 # swizzles of descriptors as tensor maps name them
@@ -111,8 +110,8 @@ class DescriptorChecks:
             lane = int(lanes[one.positions[operation]])
             name = batch.checks.shared_name(int(place - origins[operation] + one.base))
             message = (
-                f"the tile of {which} that {thread_name(batch, lane)} multiplies holds shared memory that nobody wrote, "
-                f"the first at {name}"
+                f"the tile of {which} that {thread_name(batch, lane)} multiplies holds shared memory that nobody "
+                f"wrote, the first at {name}"
             )
             hint = "check the descriptor's start and offsets, and that every byte of the tile is copied before"
             self._reporter.add("uninitialised-read", site, message, hint, about=which)

@@ -1,10 +1,4 @@
-"""Checks of tcgen05: allocations, the lanes and columns that are touched, and the order of accesses to tensor memory.
-
-Order is followed by three counters of each warp: operations it began in the tensor core, and loads and stores it has
-waited for. What a warp knows of the others' counters travels with its clock: through barriers, and through the mbarriers
-of commits. Where a kernel uses tcgen05.fence, knowledge leaves a warp by fence::before_thread_sync and counts for it from
-the next fence::after_thread_sync on; where it has none at all, as compilers write them, synchronisation alone orders.
-"""
+"""Checks of tcgen05: allocations, instruction descriptors, and the lanes and columns that are touched."""
 
 from typing import Any
 
@@ -15,24 +9,13 @@ from kernbench.ptx.emulator.asynchronous.shadow import Ranges
 from kernbench.ptx.emulator.asynchronous.tiles import Tiles, ranges_of
 from kernbench.ptx.emulator.checks.descriptors import DescriptorChecks
 from kernbench.ptx.emulator.checks.reporter import thread_name
-from kernbench.ptx.emulator.checks.tensor_cells import (
-    COPY,
-    FREE,
-    LOAD,
-    MULTIPLY,
-    STORE,
-    Cells,
-    Region,
-    Who,
-)
+from kernbench.ptx.emulator.checks.tensor_cells import COPY, FREE, LOAD, MULTIPLY, STORE, Region
+from kernbench.ptx.emulator.checks.tensor_order import TENSOR, TensorOrder
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 from kernbench.ptx.numerics.matrix.instruction import Part
-from kernbench.result.finding import Other
 
 _COLUMNS = 512
-_FAMILIES = 3
-_TENSOR, _LOADED, _STORED = range(3)
 
 
 class TensorChecks:
@@ -42,24 +25,8 @@ class TensorChecks:
         self._batch = batch
         self._memory = memory
         self._reporter = batch.launch.checks.reporter
-        self._clocks = batch.checks.clocks
         self._descriptors = DescriptorChecks(batch)
-        self._cells = Cells(batch.ctas)
-        warps = batch.warps_per_cta
-        # how often each warp has begun an operation, loaded and stored; what of it is done; what was committed
-        self._begun: Array = np.zeros((_FAMILIES, batch.warps), np.int64)
-        self._done: Array = np.zeros((_FAMILIES, batch.warps), np.int64)
-        self._committed: Array = np.zeros(batch.warps, np.int64)
-        self._first_lane: Array = np.zeros(batch.warps, np.int64)
-        self._first_site: dict[int, Site] = {}
-        self._loads: dict[int, Array] = {}
-        self._first = batch.launch.actors.tensor(0)
-        self._fences = any(site.text.find("tcgen05.fence") >= 0 for site in batch.program.sites)
-        # knowledge of the three counters of all warps, as of the last fence
-        self._known: Array = np.zeros((batch.ctas, warps, _FAMILIES * warps), np.int64)
-
-    def _place(self, warps: Array) -> tuple[Array, Array]:
-        return warps % self._batch.ctas, warps // self._batch.ctas
+        self.order = self._order = TensorOrder(batch)
 
     def allocates(self, warp: int, columns: int, site: Site) -> bool:
         """A warp asks for columns; whether that is a legal request."""
@@ -88,7 +55,7 @@ class TensorChecks:
             )
             self._tell(site, message, "free with the address and the number of columns of the allocation", "other")
         else:
-            self._enter(np.array([warp]), _all(first, columns), True, FREE, site)
+            self._order.enter(np.array([warp]), _all(first, columns), True, FREE, site)
 
     def _tell(self, site: Site, message: str, hint: str, about: Any, count: int = 1) -> None:
         self._reporter.add("tensor-memory", site, message, hint, count, about=about)
@@ -96,7 +63,7 @@ class TensorChecks:
     def multiplies(self, operations: Any, lanes: Array) -> None:
         """Lanes begin products."""
         site = operations.form.site
-        self._begin(lanes, site)
+        self._order.begin(lanes, site)
         for group, chosen in _groups(operations, lanes):
             said = group.described
             if said.problem:
@@ -109,13 +76,6 @@ class TensorChecks:
                 continue
             self._shared(group, chosen, site)
             self._tensor(group, chosen, site)
-
-    def _begin(self, lanes: Array, site: Site) -> None:
-        warps = lanes // WARP
-        self._begun[_TENSOR, warps] += 1
-        self._first_lane[warps] = lanes
-        for warp in warps.tolist():
-            self._first_site[warp] = site
 
     def _shared(self, group: Any, lanes: Array, site: Site) -> None:
         """The tiles in shared memory; of two CTAs those of the one that began it."""
@@ -130,9 +90,9 @@ class TensorChecks:
     def _reads(self, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
         warps = lanes // WARP
         ranges = Ranges(*ranges_of(ctas, tiles, self._batch.shared_stride))
-        columns = self._first + warps // self._batch.ctas
+        columns = self._order.first + warps // self._batch.ctas
         shadow = self._batch.checks.asynchronous.shadow
-        shadow.enter("shared", False, ranges, lanes, columns, self._begun[_TENSOR, warps], site)
+        shadow.enter("shared", False, ranges, lanes, columns, self._order.begun[TENSOR, warps], site)
 
     def _tensor(self, group: Any, lanes: Array, site: Site) -> None:
         said, warps = group.described, lanes // WARP
@@ -142,15 +102,15 @@ class TensorChecks:
         for region in regions:
             if self._allocated(warps, region, "D", site):
                 if bool(group.adds[0]) and group.lanes is None:
-                    self._filled(warps, region, "the accumulator", site)
-                self._enter(warps, region, True, MULTIPLY, site)
+                    self._order.filled(warps, region, "the accumulator", site)
+                self._order.enter(warps, region, True, MULTIPLY, site)
         if group.form.from_tensor:
             width = said.k * {"f16": 16, "bf16": 16, "tf32": 32, "b4": 4}.get(said.kinds[1], 8) // 32
             start = int(group.a[0]) & 0xFFFF
             for part in group.parts():
                 region = Region(part, start, start + width)
                 if self._allocated(warps, region, "A", site):
-                    self._enter(warps, region, False, MULTIPLY, site)
+                    self._order.enter(warps, region, False, MULTIPLY, site)
 
     def _aligned(self, lane: int, group: Any, lanes: Array, site: Site) -> None:
         """Lane 0 of the address; 16 as well where half of the lanes are used."""
@@ -172,24 +132,15 @@ class TensorChecks:
         held = self._memory.allocations[warp % self._batch.ctas].values()
         here = ", ".join(f"{first} to {first + count}" for first, count, _ in held) or "none"
         message = (
-            f"{what} of {thread_name(self._batch, warp * WARP)} reaches columns {region.first} to {region.last} of tensor "
-            f"memory; allocated: {here}"
+            f"{what} of {thread_name(self._batch, warp * WARP)} reaches columns {region.first} to {region.last} of "
+            f"tensor memory; allocated: {here}"
         )
         self._tell(site, message, "stay inside one allocation; add column offsets to the address alloc gave", what)
         return False
 
-    def _filled(self, warps: Array, region: Region, what: str, site: Site) -> None:
-        """What is read was written, by an operation that has begun at least."""
-        empty = self._cells.never_written(warps % self._batch.ctas, region)
-        if empty >= 0:
-            who = thread_name(self._batch, int(warps[empty]) * WARP)
-            message = f"{what} that {who} reads, columns {region.first} to {region.last}, was not written"
-            hint = "clear the predicate that adds D in the first product, or store to tensor memory first"
-            self._reporter.add("uninitialised-read", site, message, hint, about=what)
-
     def copies(self, form: Any, ctas: Array, lanes: Array, addresses: Array, descriptors: Array) -> None:
         """Lanes begin copies from shared memory."""
-        self._begin(lanes, form.site)
+        self._order.begin(lanes, form.site)
         tiles = form.tiles(descriptors)
         own = (lanes // WARP) % self._batch.ctas
         self._descriptors.check("the source", tiles, own, lanes, form.site)
@@ -200,11 +151,11 @@ class TensorChecks:
             for part, _ in form.lanes(address >> 16 & 127):
                 region = Region(part, first, first + form.nbytes // 4)
                 if self._allocated(warps, region, "the target", form.site):
-                    self._enter(warps, region, True, COPY, form.site)
+                    self._order.enter(warps, region, True, COPY, form.site)
 
     def shifts(self, ctas: Array, lanes: Array, addresses: Array, site: Site) -> None:
         """Lanes begin shifts."""
-        self._begin(lanes, site)
+        self._order.begin(lanes, site)
         for address in np.unique(addresses).tolist():
             warps = lanes[addresses == address] // WARP
             region = _all(address & 0xFFFF, 8)
@@ -212,29 +163,7 @@ class TensorChecks:
                 message = f"the address of {thread_name(self._batch, int(lanes[0]))} has lane {address >> 16}"
                 self._tell(site, message, "the lane of a shift is a multiple of 32", "lane")
             if self._allocated(warps, region, "the matrix", site):
-                self._enter(warps, region, True, COPY, site)
-
-    def commits(self, lanes: Array) -> Array:
-        """Lanes commit: how many operations each warp had begun."""
-        warps = lanes // WARP
-        self._committed[warps] = self._begun[_TENSOR, warps]
-        if self._fences:
-            self._publish(warps)
-        begun: Array = self._begun[_TENSOR, warps].copy()
-        return begun
-
-    def committed(self, slots: Array, lanes: Array, begun: Array) -> None:
-        """What was begun before a commit is done, and whoever waits for the barriers knows."""
-        warps = lanes // WARP
-        barriers = self._batch.mbarriers
-        local = barriers.homes[slots] == warps % self._batch.ctas
-        columns = self._first + warps // self._batch.ctas
-        barriers.learn(slots[local], columns[local], begun[local])
-        # a commit also says before_thread_sync: what the thread itself had seen
-        ctas, inside = self._place(warps[local])
-        for family in (_LOADED, _STORED):
-            more = self._first + family * self._batch.warps_per_cta + inside
-            barriers.learn(slots[local], more, self._clocks.clocks[ctas, inside, more])
+                self._order.enter(warps, region, True, COPY, site)
 
     def loads(self, access: Any, warps: Array, addresses: Array) -> None:
         """Warps load from tensor memory."""
@@ -245,10 +174,7 @@ class TensorChecks:
         self._moves(access, warps, addresses, True)
 
     def _moves(self, access: Any, warps: Array, addresses: Array, writes: bool) -> None:
-        family = _STORED if writes else _LOADED
-        self._begun[family, warps] += 1
-        if not writes:
-            self._load_numbers(access.site.number)[warps] = self._begun[family, warps]
+        self._order.move(warps, writes, access.site)
         quarters = warps // self._batch.ctas % 4
         lanes = addresses >> 16
         wrong = (lanes // 32 != quarters) | (lanes % 32 + access.lanes > 32)
@@ -263,15 +189,8 @@ class TensorChecks:
                 if not self._allocated(chosen, region, "the access", access.site):
                     continue
                 if not writes:
-                    self._filled(chosen, region, "tensor memory", access.site)
-                self._enter(chosen, region, writes, STORE if writes else LOAD, access.site)
-
-    def _load_numbers(self, site: int) -> Array:
-        """For each warp the number of its last load at a site."""
-        found = self._loads.get(site)
-        if found is None:
-            found = self._loads[site] = np.zeros(self._batch.warps, np.int64)
-        return found
+                    self._order.filled(chosen, region, "tensor memory", access.site)
+                self._order.enter(chosen, region, writes, STORE if writes else LOAD, access.site)
 
     def _foreign(self, access: Any, warp: int, lane: int, count: int) -> None:
         inside = warp // self._batch.ctas
@@ -280,76 +199,8 @@ class TensorChecks:
             f"warp {inside} of {self._batch.checks.block_name(warp % self._batch.ctas)} touches lanes {lane} to "
             f"{lane + access.lanes - 1} of tensor memory; it may touch {allowed} to {allowed + 31} only"
         )
-        hint = "warp w of a warpgroup reaches lanes 32 * (w % 4) to 32 * (w % 4) + 31: put that into the address's upper half"
+        hint = "put lane 32 * (w % 4) of warp w into the upper half of the address"
         self._tell(access.site, message, hint, "lanes", count)
-
-    def waited(self, warps: Array, loads: bool) -> None:
-        """wait::ld or wait::st."""
-        family = _LOADED if loads else _STORED
-        self._done[family, warps] = self._begun[family, warps]
-        if not self._fences:
-            self._publish(warps)
-
-    def used(self, load: int, warps: Array) -> None:
-        """Registers of the load at a site are used, so it is done, and so are those before it."""
-        self._done[_LOADED, warps] = np.maximum(self._done[_LOADED, warps], self._load_numbers(load)[warps])
-        if not self._fences:
-            self._publish(warps)
-
-    def _publish(self, warps: Array) -> None:
-        """Others may learn of what the warps have waited for."""
-        ctas, inside = self._place(warps)
-        for family in (_LOADED, _STORED):
-            columns = self._first + family * self._batch.warps_per_cta + inside
-            self._clocks.clocks[ctas, inside, columns] = self._done[family, warps]
-
-    def fenced(self, warps: Array, before: bool) -> None:
-        """fence::before_thread_sync or fence::after_thread_sync."""
-        if before:
-            self._publish(warps)
-            return
-        ctas, inside = self._place(warps)
-        width = _FAMILIES * self._batch.warps_per_cta
-        self._known[ctas, inside] = self._clocks.clocks[ctas, inside, self._first : self._first + width]
-
-    def _knowledge(self, warps: Array, frees: bool) -> Array:
-        """For each warp what it knows of the counters of all: [warps, families, warps of the CTA]; its own are sure."""
-        ctas, inside = self._place(warps)
-        count = self._batch.warps_per_cta
-        known = self._clocks.clocks[ctas, inside, self._first : self._first + _FAMILIES * count].astype(np.int64)
-        if self._fences and not frees:
-            known = self._known[ctas, inside]
-        known = known.reshape(len(warps), _FAMILIES, count)
-        done = self._done.reshape(_FAMILIES, count, -1)
-        rows = np.arange(len(warps))
-        for family in (_LOADED, _STORED):
-            if frees:
-                known[:, family] = done[family][:, ctas].T
-            known[rows, family, inside] = self._done[family, warps]
-        return known
-
-    def _enter(self, warps: Array, region: Region, writes: bool, what: int, site: Site) -> None:
-        ctas, inside = self._place(warps)
-        number = self._begun[{LOAD: _LOADED, STORE: _STORED}.get(what, _TENSOR), warps]
-        clocks = self._clocks.clocks[ctas, inside, : self._batch.warps_per_cta].astype(np.int64)
-        own = clocks[np.arange(len(warps)), inside]
-        who = Who(ctas, inside, number, own, self._knowledge(warps, what == FREE), clocks)
-        found = self._cells.enter(region, writes, what, site.number, who)
-        if found is not None and not self._clocks.exhausted:
-            self._race(found, warps, writes, what, site)
-
-    def _race(self, found: Any, warps: Array, writes: bool, what: int, site: Site) -> None:
-        sites = self._reporter.program.sites
-        other = sites[found.site] if found.site < len(sites) else site
-        warp = int(warps[found.operation])
-        verb = "frees" if what == FREE else "writes" if writes else "reads"
-        them = f"warp {found.warp} of {self._batch.checks.block_name(warp % self._batch.ctas)}"
-        message = (
-            f"{thread_name(self._batch, warp * WARP)} {verb} column {found.column} of tensor memory; {them} began "
-            f"line {other.line} (`{other.text}`) there, and nothing says that it is done"
-        )
-        others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
-        self._reporter.add("race", site, message, _HINTS[found.what], found.count, others, about=other.number)
 
     def ended(self) -> None:
         """All threads have ended: no tensor memory may be left, and no operation without a commit."""
@@ -361,11 +212,10 @@ class TensorChecks:
                 self._tell(
                     site, message, "run tcgen05.dealloc with the same number of columns before the block ends", "leak"
                 )
-        for warp in np.flatnonzero(self._begun[_TENSOR] > self._committed).tolist():
-            site = self._first_site[warp]
+        for lane, site in self._order.uncommitted():
             message = (
-                f"{thread_name(self._batch, int(self._first_lane[warp]))} ends after operations that no tcgen05.commit "
-                "follows: nothing can tell when they are done"
+                f"{thread_name(self._batch, lane)} ends after operations that no tcgen05.commit follows: nothing can "
+                "tell when they are done"
             )
             hint = "commit to an mbarrier after the last operation, and wait for it before the results are used"
             self._reporter.add("in-flight", site, message, hint, about="commit")
@@ -396,12 +246,3 @@ def _local(tiles: list[Tiles], group: Any) -> list[Tiles]:
         if mine.any():
             found.append(Tiles(operation[mine], one.descriptor, one.base, one.map))
     return found
-
-
-_HINTS = {
-    LOAD: "run tcgen05.wait::ld after the load, before the barrier that lets others write there",
-    STORE: "run tcgen05.wait::st after the store, then synchronise (fence::before_thread_sync, barrier, "
-    "fence::after_thread_sync)",
-    MULTIPLY: "let tcgen05.commit arrive on an mbarrier, wait for that phase, then fence::after_thread_sync",
-    COPY: "let tcgen05.commit arrive on an mbarrier, wait for that phase, then fence::after_thread_sync",
-}

@@ -1,8 +1,8 @@
 """Shadow cells of tensor memory: who last wrote and read each column of each sixteen lanes.
 
-A cell is one 64-bit word: what was done (3 bits), the warp in its CTA (5), the number of the operation among the warp's of
-its kind (24), the warp's clock (20), the site (12). Each place has three: the last write, load, and read by the tensor
-core.
+A cell is one 64-bit word: what was done (3 bits), the warp in its CTA (5), the number of the operation among the warp's
+of its kind (24), the warp's clock (20), the site (12). Each place has three: the last write, load, and read by the
+tensor core.
 """
 
 from dataclasses import dataclass
@@ -108,7 +108,7 @@ def _ordered(cell: Any, what: Any, reads: Any, warp: Any, known: Any, clocks: An
     their = (cell >> _WARP) & 31
     number = (cell >> _NUMBER) & _NUMBERS
     before = their == warp or ((cell >> _CLOCK) & _CLOCKS) <= clocks[their]
-    if other == LOAD or other == STORE:
+    if other in (LOAD, STORE):
         return number <= known[1 if other == LOAD else 2, their] and (what != FREE or before)
     if number <= known[0, their]:
         return True

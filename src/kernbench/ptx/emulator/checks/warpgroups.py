@@ -58,8 +58,8 @@ class WarpgroupChecks:
             if other.any():
                 lane = int(event.warps[int(np.argmax(other))]) * WARP
                 message = (
-                    f"the descriptor of {which} of {thread_name(self._batch, lane)} differs from that of the first warp "
-                    "of its warpgroup"
+                    f"the descriptor of {which} of {thread_name(self._batch, lane)} differs from that of the first "
+                    "warp of its warpgroup"
                 )
                 hint = "compute descriptors from values that are the same in all four warps"
                 self._reporter.add("descriptor", event.form.site, message, hint, about=(which, "alike"))

@@ -219,7 +219,8 @@ def _enabled(words: list[Array]) -> Array | None:
         return None
     stacked = np.stack(words, axis=1).astype(np.uint32)
     bits = np.unpackbits(stacked.view(np.uint8).reshape(len(stacked), -1), axis=1, bitorder="little")
-    return bits == 0
+    enabled: Array = bits == 0
+    return enabled
 
 
 def _by_threads(one: Callable[[Window, Array], None]) -> Step:
@@ -318,4 +319,4 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "tcgen05.shift": shift_down,
     "tcgen05.commit": commit,
 }
-CONTROLS = frozenset(("tcgen05.alloc",))
+CONTROLS: frozenset[str] = frozenset(("tcgen05.alloc",))

@@ -73,6 +73,7 @@ def leaders(window: Window, mask: Mask | None) -> Array:
 
 
 def pick(row: Any, chosen: Array) -> Array:
+    """The values of a row, or of a constant, at some positions."""
     found: Array = row[chosen] if row.ndim else np.full(len(chosen), row)
     return found
 
@@ -113,4 +114,4 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "wgmma.commit": commit,
     "wgmma.wait": wait,
 }
-CONTROLS = frozenset(("wgmma.wait",))
+CONTROLS: frozenset[str] = frozenset(("wgmma.wait",))

@@ -127,7 +127,7 @@ def _along_depth(leading: int, stride: int, swizzle: str, rows: int, depth: int,
 
 
 def _along_rows(leading: int, stride: int, swizzle: str, rows: int, depth: int, bits: int) -> Any:
-    """MN-major: pieces along the rows, one line of the pattern for each K; `leading` and `stride` swap places unswizzled."""
+    """MN-major: pieces along the rows, one line of the pattern for each K; unswizzled, the two offsets swap places."""
     k = np.arange(depth)[:, None]
     piece = np.arange(-(-rows * bits // 8 // PIECE))[None, :]
     width = _WIDTHS[swizzle]

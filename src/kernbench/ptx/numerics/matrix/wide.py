@@ -1,7 +1,8 @@
 """Products of large tiles, for wgmma and tcgen05: float32 sums in the order of the matrix library.
 
-Products of all their element types are exact in float32, so results differ from the tensor core's by its order and cut of
-the sums only. Integers are exact: every product sum of one instruction is below 2**24.
+Products of all their element types are exact in float32, so results differ from the tensor core's by the order and the
+cut of its sums only. An H200 cuts terms at 2**(e - 25) as `products` does, and those of 8-bit floats at 2**(e - 13) and
+their sum to 13 bits, e being the largest exponent. Integers are exact: the products of an instruction sum below 2**24.
 """
 
 from collections.abc import Callable
