@@ -65,12 +65,16 @@ def random_case(seed, inside=False):
     return Case(dtype, dims, tuple(strides), box, element_strides, tuple(at), swizzle, fill, elements)
 
 
-def places(case):
-    """For each element of the box (innermost first): its byte place in shared memory, in the tensor, whether inside."""
+def places(case, rows=None):
+    """For each element of the box (innermost first): its byte place in shared memory, in the tensor, whether inside.
+
+    `rows` is how long rows are taken to be, the tensor's own length unless given.
+    """
+    dims = case.dims if rows is None else (rows, *case.dims[1:])
     index = np.indices(case.copied[::-1]).reshape(len(case.box), -1)[::-1]
     steps = np.array([1, *case.element_strides[1:]])[:, None]
     at = np.array(case.at)[:, None] + index * steps
-    inside = ((at >= 0) & (at < np.array(case.dims)[:, None])).all(axis=0)
+    inside = ((at >= 0) & (at < np.array(dims)[:, None])).all(axis=0)
     tensor = (at * np.array([case.dtype.itemsize, *case.strides])[:, None]).sum(axis=0)
     element, inner = case.dtype.itemsize, case.box[0]
     number = np.arange(index.shape[1])
@@ -92,9 +96,10 @@ def loaded(case, memory):
 
 
 def stored(case, memory, box):
-    """The tensor's bytes after the box was stored."""
+    """The tensor's bytes after the box was stored: whole pieces of 16 bytes, beyond a row's end too."""
     result = memory.copy()
-    for place, target, inside in zip(*places(case), strict=True):
+    unit = 16 // case.dtype.itemsize
+    for place, target, inside in zip(*places(case, -(-case.dims[0] // unit) * unit), strict=True):
         if inside:
             result[target : target + case.dtype.itemsize] = box[place : place + case.dtype.itemsize]
     return result

@@ -106,7 +106,7 @@ class TensorMaps:
 def begin_load(batch: Any, box: Box, target: Ends, coordinates: Array, completion: Completion, site: Site) -> None:
     """Boxes set out for shared memory."""
     move = _Move(batch, box, target, coordinates, completion, site, None)
-    completion.enter("global", False, move.global_ranges(np.arange(len(coordinates))))
+    completion.enter("global", False, move.global_ranges(np.arange(len(coordinates)), 1))
     ranges = move.shared_ranges()
     completion.enter("shared", True, ranges)
     if batch.checks is not None:
@@ -128,7 +128,7 @@ def begin_store(
     """Boxes set out for global memory."""
     move = _Move(batch, box, source, coordinates, completion, site, reduction)
     completion.enter("shared", False, move.shared_ranges())
-    completion.enter("global", True, move.global_ranges(np.arange(len(coordinates))))
+    completion.enter("global", True, move.global_ranges(np.arange(len(coordinates)), kernels.PIECE))
     batch.agents.begin(
         Agent(completion.kind, site, completion.lanes, move.store, completion.signal, move.take, completion.group)
     )
@@ -167,8 +167,8 @@ class _Move:
         owners = np.repeat(legal, len(rows) * len(pieces))
         return Ranges(starts, np.full(len(starts), kernels.PIECE), owners)
 
-    def global_ranges(self, chosen: Chosen) -> Ranges:
-        """The bytes of global memory inside the tensor, as far as they are watched for races."""
+    def global_ranges(self, chosen: Chosen, unit: int) -> Ranges:
+        """The bytes of global memory inside the tensor, as far as they are watched for races; rows end at a `unit`."""
         empty = np.zeros(0, np.int64)
         batch, box = self._batch, self._box
         state = batch.launch.arena.state[1]
@@ -180,7 +180,8 @@ class _Move:
         at = self._coordinates[chosen, 1:, None] + rows[None] * box.shape[3, 1:, None]
         inside = ((at >= 0) & (at < box.shape[0, 1:, None])).all(axis=1)
         start = self._coordinates[chosen, 0] * box.element
-        low, high = np.maximum(0, -start), np.minimum(inner, box.shape[0, 0] * box.element - start)
+        end = box.shape[0, 0] * box.element - start
+        low, high = np.maximum(0, -start), np.minimum(inner, -(-end // unit) * unit)
         starts = box.base + (at * box.shape[1, 1:, None]).sum(axis=1) + (start + low)[:, None]
         lengths = np.broadcast_to((high - low)[:, None], starts.shape)
         owners = np.broadcast_to(chosen[:, None], starts.shape)
@@ -229,6 +230,8 @@ class _Move:
         """Replace staged bytes by what they and the tensor's give, box after box."""
         batch, box = self._batch, self._box
         memory = batch.port.space("global")
+        whole = box.shape.copy()
+        whole[0, 0] = -(-whole[0, 0] * box.element // kernels.PIECE) * kernels.PIECE // box.element
         for op in chosen:
             one = np.zeros(box.nbytes + 16, np.uint8)
             state = np.zeros(box.nbytes + 16, np.uint8)
@@ -236,7 +239,7 @@ class _Move:
             zero = np.zeros(1, np.int64)
             kernels.load_boxes(
                 memory.words[1], memory.words[8], memory.state[1], memory.state[8], batch.checks is not None, one,
-                one.view(np.uint64), state, zero, zero, box.nbytes, self._coordinates[op : op + 1], box.base, box.shape,
+                one.view(np.uint64), state, zero, zero, box.nbytes, self._coordinates[op : op + 1], box.base, whole,
                 box.element, plain, box.fill, report,
             )  # fmt: skip
             assert self._staged is not None

@@ -136,6 +136,12 @@ def load_boxes(
 
 
 @kernel
+def _whole_pieces(nbytes: Any) -> Any:
+    """Stores write whole pieces: what lies beyond a row's end in the last one is written too."""
+    return (nbytes + PIECE - 1) & ~(PIECE - 1)
+
+
+@kernel
 def take_boxes(
     shared: Any,
     shared_state: Any,
@@ -151,12 +157,12 @@ def take_boxes(
     staged: Any,
     report: Any,
 ) -> None:
-    """What boxes in shared memory hold, row after row without swizzle, as far as it lies inside the tensor."""
+    """What boxes in shared memory hold, row after row without swizzle, as far as a store writes it."""
     inner = shape[2, 0] * element
     rows = staged.shape[1] // inner
     for op in chosen:
         start = coordinates[op, 0] * element
-        low, high = max(0, -start), min(inner, shape[0, 0] * element - start)
+        low, high = max(0, -start), min(inner, _whole_pieces(shape[0, 0] * element - start))
         for row in range(rows):
             _, inside = _row(row, op, coordinates, shape)
             if not inside:
@@ -192,7 +198,7 @@ def put_boxes(
     rows = staged.shape[1] // inner
     for op in chosen:
         start = coordinates[op, 0] * element
-        low, high = max(0, -start), min(inner, shape[0, 0] * element - start)
+        low, high = max(0, -start), min(inner, _whole_pieces(shape[0, 0] * element - start))
         for row in range(rows):
             place, inside = _row(row, op, coordinates, shape)
             if not inside:
