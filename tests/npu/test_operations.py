@@ -244,6 +244,31 @@ def test_accumulating_adds():
     assert np.allclose(cube(a, b, twice), 2 * (a.astype(np.float32) @ b.astype(np.float32)), atol=1e-4)
 
 
+def test_bias_and_extract():
+    a, b = (RNG.standard_normal((16, 16)).astype(BF16) for _ in range(2))
+    bias = RNG.standard_normal((1, 16)).astype(np.float32)
+
+    def kernel(core, left, right, row, out):
+        whole = core.alloc("L1", (32, 16), "bf16")
+        b1, r1 = core.alloc("L1", (16, 16), "bf16"), core.alloc("L1", (1, 16), "f32")
+        a0, b0, c0 = (core.alloc(*p) for p in (("L0A", (16, 16), "bf16"), ("L0B", (16, 16), "bf16"), ("L0C", (16, 16))))
+        core.tload(whole.rows(0, 16), right)
+        core.tload(whole.rows(16, 16), left)
+        core.tload(b1, right)
+        core.tload(r1, row)
+        flag(core, "MTE2", "MTE1")
+        core.textract(a0, whole, 16, 0)
+        core.tmov(b0, b1)
+        flag(core, "MTE1", "M")
+        core.tmatmul_bias(c0, a0, b0, r1)
+        flag(core, "M", "FIX")
+        core.tstore(out, c0)
+
+    run = run_kernel(kernel, a, b, bias, out=np.zeros((16, 16), np.float32), lane="aic")
+    assert run.findings == []
+    assert np.allclose(run.outputs["out"], a.astype(np.float32) @ b.astype(np.float32) + bias, atol=1e-4)
+
+
 def test_transposed_load_and_atomic_store():
     def kernel(core, a, out):
         tile = core.alloc("UB", (16, 8), "f32")

@@ -434,3 +434,11 @@ def test_errors_of_the_kernel_itself_are_findings():
     assert run.status == "failed"
     assert kinds(run) == ["kernel-error"]
     assert run.findings[0].where.line == line_of(kernel, "missing")
+
+
+def test_a_kernel_that_stops_half_way_is_not_blamed_for_its_flags():
+    def kernel(core, a, out):
+        core.set_flag("MTE2", "V", 0)
+        raise RuntimeError("enough")
+
+    assert kinds(run_kernel(kernel, A, out=OUT)) == ["kernel-error"]

@@ -224,6 +224,54 @@ def test_blocks_have_their_own_parts():
     clash = False
 
 
+def add_rows(core, x, out):
+    tile = core.alloc("UB", (1, 8))
+    core.tload(tile, x[core.block_idx : core.block_idx + 1])
+    flag(core, "MTE2", "MTE3")
+    store = core.tstore if plain else core.tstore_add
+    store(out[:1], tile)
+
+
+plain = False
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_blocks_may_all_add_to_the_same_elements(schedule):
+    global plain
+    for plain in (False, True):
+        run = launch(
+            lambda rt, x, out: rt.submit(aiv0=add_rows, args=[npu.IN(x), npu.INOUT(out)], block_num=8) and None,
+            X,
+            ZERO,
+            schedule=schedule,
+        )
+        assert kinds(run) == (["race"] if plain else [])
+    plain = False
+    assert np.array_equal(launch(adding, X, ZERO).outputs["out"][0], X.sum(axis=0))
+    assert "argument-direction" in kinds(launch(adding_to_an_output, X, ZERO))
+
+
+def adding(rt, x, out):
+    rt.submit(aiv0=add_rows, args=[npu.IN(x), npu.INOUT(out)], block_num=8)
+
+
+def adding_to_an_output(rt, x, out):
+    rt.submit(aiv0=add_rows, args=[npu.IN(x), npu.OUT(out)], block_num=8)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_two_vector_lanes_that_write_the_same_rows(apart):
+    def kernel(core, out):
+        tile = core.alloc("UB", (4, 8))
+        core.texpands(tile, 1.0)
+        flag(core, "V", "MTE3")
+        first = 4 * core.sub_block_id if apart else 3 * core.sub_block_id
+        core.tstore(out[first : first + 4], tile)
+
+    run = launch(lambda rt, out: rt.submit(aiv=kernel, args=[npu.OUT(out)]) and None)
+    assert kinds(run) == ([] if apart else ["output-unwritten", "race"])
+
+
 def test_values_read_back_order_what_is_submitted_later():
     def orchestrate(rt, out):
         a = rt.tensor((8, 8), "f32", "a")

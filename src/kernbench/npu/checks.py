@@ -1,6 +1,7 @@
 """From recorded rows to findings: runs the compiled check over pipes and tells what it found."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,29 +19,47 @@ from kernbench.result.finding import Finding, Other
 
 _COLUMNS = ("op", "lane", "pipe", "w", "a", "b", "c", "x", "y")
 _CANNOT_RUN = (order.NEVER_SET,)
+_AT_THE_END = (order.NEVER_SET, order.NEVER_WAITED)
 
 
-def check_order(context: Context, buffers: int) -> bool:
-    """Check all rows that were recorded; False if a pipe would have waited for ever."""
+def check_order(context: Context, buffers: int, ended: bool) -> bool:
+    """Check all rows that were recorded; False if a pipe would have waited for ever.
+
+    With `ended` False the last block stopped half-way: flags that were left behind say nothing there.
+    """
     recording = context.recording
     if not recording.rows:
         return True
     rows = recording.array()
     found, _ = order.check(
         recording.firsts(),
-        tuple(np.ascontiguousarray(rows[name]) for name in _COLUMNS),
+        tuple(rows[name].copy() for name in _COLUMNS),
         CLASSES,
         *lay_out(recording.tables.tiles, capacities(context.chip.spaces)),
         np.array([_reach(p) for p in recording.tables.patterns] or [0], np.int64),
         max(1, buffers),
         fifo_table(recording),
     )
-    for kind, row, other, tile in found.tolist():
-        finding = _TELL[kind](context, rows, row, other, tile)
+    if not ended:
+        found = found[~(np.isin(found[:, 0], _AT_THE_END) & (found[:, 1] >= recording.block_first[-1]))]
+    for key, (violation, count) in _folded(rows["site"], found).items():
+        finding = _TELL[violation[0]](context, rows, *violation[1:])
         if finding is not None:
-            sites = rows["site"]
-            context.log.add(finding, (int(sites[other]) if other >= 0 else -1, tile))
+            context.log.add(replace(finding, count=count), key[:3])
     return not np.isin(found[:, 0], _CANNOT_RUN).any()
+
+
+def _folded(sites: Any, found: Any) -> dict[tuple[int, ...], tuple[list[int], int]]:
+    """The first violation of each kind at a pair of lines and tile, and how many there are; few are told in full."""
+    folded: dict[tuple[int, ...], tuple[list[int], int]] = {}
+    for violation in found.tolist():
+        kind, row, other, tile = violation
+        key: tuple[int, ...] = (int(sites[row]), int(sites[other]) if other >= 0 else -1, tile * len(_TELL) + kind)
+        # accesses to device memory are told apart by the elements they touch, so none stands for another
+        key = (*key, row) if kind == order.GM_RACE else key
+        first, count = folded.get(key, (violation, 0))
+        folded[key] = (first, count + 1)
+    return folded
 
 
 def _reach(pattern: Any) -> int:

@@ -188,7 +188,9 @@ class _Launch:
         for finding in self.runtime.ring_deadlocks:
             context.log.add(finding, finding.message)
             self.status = Status.DEADLOCKED
-        runs = check_order(context, len(context.buffers))
+        runs = check_order(
+            context, len(context.buffers), self.status is not Status.OVER_BUDGET and not self.executor.stopped
+        )
         if self.status is Status.FINISHED:
             if self.executor.failed:
                 self.status = Status.FAILED

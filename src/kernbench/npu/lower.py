@@ -79,7 +79,7 @@ def _inner(recording: NpuRecording, rows: Any, nodes: Nodes, transfers: Ints) ->
     blocks = np.arange(len(recording.block_task), dtype=np.int64)
     arguments = (
         recording.firsts(),
-        tuple(np.ascontiguousarray(rows[name]) for name in _COLUMNS),
+        tuple(rows[name].copy() for name in _COLUMNS),
         CLASSES,
         entry,
         fifo_table(recording),

@@ -113,7 +113,14 @@ _add(
 _add("", "move", [("tmov", MOVE, n.move, "a copy: L1 to L0A or L0B, L0C to L1, or within UB")])
 _add("", "extract", [("textract", MOVE, n.move, "a copy of the part of a that begins at (row, column)")])
 _add(MTE2, "load", [("tload", MOVE, None, "device memory to UB or L1; pad= fills the rest of the tile")])
-_add("", "store", [("tstore", MOVE, None, "UB, L1 or L0C to device memory; atomic='add' adds to what is there")])
+_add(
+    "",
+    "store",
+    [
+        ("tstore", MOVE, None, "UB, L1 or L0C to device memory"),
+        ("tstore_add", MOVE, None, "the same, added to what is there, whoever else adds"),
+    ],
+)
 _add("", "push", [("tpush", MOVE, None, "a tile into a FIFO between the cores of a cluster")])
 _add(MTE2, "pop", [("tpop", MOVE, None, "a tile out of a FIFO")])
 _add(S, "read", [("read", NO_COST, None, "one element of a tensor, to the program")])

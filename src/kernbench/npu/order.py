@@ -13,12 +13,13 @@ tile is made of whole ones. A block starts with nothing known and all memory unw
 import numpy as np
 from numba import njit
 
-from kernbench.npu.operations import BARRIER, LOAD, POP, PUSH, SCALAR, SET, STORE, WAIT
+from kernbench.npu.operations import BARRIER, LOAD, OPERATIONS, POP, PUSH, SCALAR, SET, STORE, WAIT
 from kernbench.npu.places import EVENTS, LANES, PIPE_NUMBER, PIPES
 
 PER_LANE = len(PIPES)
 THREADS = PER_LANE * len(LANES)
 _V, _S = PIPE_NUMBER["V"], PIPE_NUMBER["S"]
+_ADD = OPERATIONS["tstore_add"].code
 
 # what can be wrong: codes of the rows of `violations`
 RACE, UNINITIALISED, OVERLAP, SET_TWICE, NEVER_SET, NEVER_WAITED, SET_LATE, GM_RACE = range(8)
@@ -124,7 +125,14 @@ def _memory(i, what, p, buffer, low, high, gm, clock, seq, thread, classes, op, 
     r = last[buffer]
     while r >= 0:
         other = classes[op[r]]
-        if (what == STORE or other == STORE) and low < ends[r] and rows_x[r] < high and seq[r] >= clock[p, thread[r]]:
+        both_add = op[i] == _ADD and op[r] == _ADD
+        if (
+            not both_add
+            and (what == STORE or other == STORE)
+            and low < ends[r]
+            and rows_x[r] < high
+            and seq[r] >= clock[p, thread[r]]
+        ):
             _emit(found, count, GM_RACE, i, r, -1)
         r = before[r]
     before[i] = last[buffer]

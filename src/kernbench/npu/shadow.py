@@ -2,8 +2,9 @@
 nothing orders.
 
 Two tasks are ordered by their dependences (also through others), blocks of one task not at all. A buffer that nobody
-has written yet only lists its reads; the first write turns the list into marks. Marks of writers hold block + 1; marks
-of readers hold the number of a set of blocks that read the element since it was last written.
+has written yet only lists its reads; the first write turns the list into marks. Marks of writers hold block + 1,
+negative where the block added; marks of readers hold the number of a set of blocks that read the element since it was
+last written.
 """
 
 from math import prod
@@ -46,24 +47,28 @@ class Shadow:
             if value == NOBODY:
                 if not self._buffer.external:
                     self._uninitialised(tensor, count)
-            elif value - 1 != block.number:
-                self._check(block, value - 1, "reads", "wrote", self._write_sites, "missing-dependence")
+            elif abs(value) - 1 != block.number:
+                self._check(block, abs(value) - 1, "reads", "wrote", self._write_sites, "missing-dependence")
         self._add_reader(tensor, block, site)
 
-    def write(self, tensor: Tensor, block: Block, site: int) -> None:
-        """`block` writes these elements."""
+    def write(self, tensor: Tensor, block: Block, site: int, adds: bool = False) -> None:
+        """`block` writes these elements, or adds to them; blocks of one task may all add to the same."""
         self._materialise()
         assert self.writer is not None
         assert self._readers is not None
         marks, readers = tensor.marks(self.writer), tensor.marks(self._readers)
-        for value, _ in _values(marks):
-            if value != NOBODY and value - 1 != block.number:
-                self._check(block, value - 1, "writes", "wrote", self._write_sites, "missing-dependence")
+        for value, count in _values(marks):
+            writer = abs(value) - 1
+            if value == NOBODY:
+                if adds and not self._buffer.external:
+                    self._uninitialised(tensor, count)
+            elif writer != block.number and not (adds and value < 0 and self._context.task_of(writer) is block.task):
+                self._check(block, writer, "writes", "wrote", self._write_sites, "missing-dependence")
         for number, _ in _values(readers):
             for other in self._sets[number]:
                 if other != block.number:
                     self._check(block, other, "writes", "read", self._read_sites, "write-after-read")
-        marks[...] = block.number + 1
+        marks[...] = -(block.number + 1) if adds else block.number + 1
         readers[...] = NOBODY
         self._write_sites[block.number] = site
 

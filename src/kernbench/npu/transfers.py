@@ -17,13 +17,13 @@ from kernbench.npu.numerics import matmul_bias, move, sort
 from kernbench.npu.operations import OPERATIONS, Operation
 from kernbench.npu.places import AIC, GM, L0C, LANES, MOVES, MTE2, PIPE_NUMBER, S, V
 from kernbench.npu.record import NONE, ROW
-from kernbench.npu.task import Context
+from kernbench.npu.task import Binding, Context
 from kernbench.npu.tensors import MOST_DIMENSIONS, ReadValue, Tensor
 from kernbench.npu.tiles import Tile
 
 __kernbench_internal__ = True
-_LOAD, _STORE, _PUSH, _POP, _READ, _GET = (
-    OPERATIONS[name] for name in ("tload", "tstore", "tpush", "tpop", "read", "get")
+_LOAD, _STORE, _STORE_ADD, _PUSH, _POP, _READ, _GET = (
+    OPERATIONS[name] for name in ("tload", "tstore", "tstore_add", "tpush", "tpop", "read", "get")
 )
 _MTE2, _S, _V = (PIPE_NUMBER[pipe] for pipe in (MTE2, S, V))
 
@@ -66,31 +66,34 @@ class KernelCore(Core):
             else:
                 part.data[...] = DTYPES[part.dtype].poison
 
-    def tstore(self, dst: Tensor, src: Tile, atomic: str | None = None) -> None:
-        """UB, L1 or L0C to device memory; from L0C rounded to the tensor's type. atomic="add" adds to what is there."""
-        key = (_STORE.code, src.number, dst.shape, dst.strides, dst.buffer.number, True)
-        tile, pattern, _ = self._transfers.get(key) or self._new_transfer(_STORE, key, src, dst, None)
-        site = self.sites.here()
+    def tstore(self, dst: Tensor, src: Tile) -> None:
+        """UB, L1 or L0C to device memory; from L0C rounded to the tensor's type."""
+        self._store(_STORE, dst, src)
+
+    def tstore_add(self, dst: Tensor, src: Tile) -> None:
+        """Add to what is in device memory, as one step: other blocks and lanes may add to the same elements."""
+        self._store(_STORE_ADD, dst, src)
+
+    def _store(self, op: Operation, dst: Tensor, src: Tile) -> None:
+        key = (op.code, src.number, dst.shape, dst.strides, dst.buffer.number, True)
+        tile, pattern, _ = self._transfers.get(key) or self._new_transfer(op, key, src, dst, None)
+        site = self.sites.here(3)
         pipe = PIPE_NUMBER[MOVES[src.space, GM][0]]
         number, place = dst.buffer.number, dst.offset * ITEMSIZE[dst.dtype]
-        self._append(ROW.pack(_STORE.code, self.lane, pipe, site, NONE, tile.number, NONE, number, place, pattern))
-        if not self._may_write(dst, site) or src.data is None:
+        self._append(ROW.pack(op.code, self.lane, pipe, site, NONE, tile.number, NONE, number, place, pattern))
+        adds = op is _STORE_ADD
+        if not self._may_write(dst, site, adds) or src.data is None:
             return
         target = dst.data()
         value = src.data.reshape(dst.shape)
         value = value if src.dtype == dst.dtype else cast(value, dst.dtype)
-        if atomic is None:
-            target[...] = value
-        elif atomic == "add":
-            target[...] = target + value
-        else:
-            raise KernelError("misuse", f"tstore: atomic={atomic!r}; it is 'add' or None")
+        target[...] = cast(target + value, dst.dtype) if adds else value
 
     def _new_transfer(
         self, op: Operation, key: Any, tile: Tile, tensor: Tensor, pad: float | None
     ) -> tuple[Tile, int, Tile]:
         """Check a transfer that is met for the first time; gives the tile touched, the pattern, and the part moved."""
-        self._new(op, sys._getframe(2), (tile,))
+        self._new(op, sys._getframe(3 if op is not _LOAD else 2), (tile,))
         if not isinstance(tensor, Tensor):
             raise KernelError("misuse", f"{op.name}: a tensor is wanted, got {tensor!r}")
         ends = (GM, tile.space) if op is _LOAD else (tile.space, GM)
@@ -133,24 +136,28 @@ class KernelCore(Core):
         src.buffer.shadow.read(src, self.block, site)
         return True
 
-    def _may_write(self, dst: Tensor, site: int) -> bool:
+    def _may_write(self, dst: Tensor, site: int, adds: bool) -> bool:
         binding = dst.binding
         if binding is None or binding.task is not self.block.task:
             self._undeclared("write", dst)
         else:
             self.context.written.add((binding.task.record.name, binding.position))
-            if not binding.writes:
-                self.report(
-                    "argument-direction",
-                    f"argument {binding.position} ({dst.buffer.describe()}) is declared IN, and the kernel writes it: "
-                    "tasks that read it will not wait for this one",
-                    "declare it INOUT, or OUT if it is only written",
-                    (dst.buffer.name, "write"),
-                )
+            if not binding.writes or (adds and not binding.reads):
+                self._wrong_direction(dst, binding, adds)
         if dst.broken:
             return False
-        dst.buffer.shadow.write(dst, self.block, site)
+        dst.buffer.shadow.write(dst, self.block, site, adds)
         return True
+
+    def _wrong_direction(self, dst: Tensor, binding: Binding, adds: bool) -> None:
+        does = "adds to it" if adds else "writes it"
+        self.report(
+            "argument-direction",
+            f"argument {binding.position} ({dst.buffer.describe()}) is declared {binding.direction}, and the kernel "
+            f"{does}: tasks that read it will not wait for this one, or this one not for those before",
+            "declare it INOUT, or OUT if it is only written",
+            (dst.buffer.name, "write"),
+        )
 
     def _undeclared(self, verb: str, tensor: Tensor) -> None:
         self.report(
