@@ -5,6 +5,7 @@ of one group of query heads (those sharing a KV head) for some tokens: [group * 
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from kernbench.benches._shards import Segment, contiguous, zigzag
@@ -107,6 +108,7 @@ class Tiling:
         """Tokens of Q that a rank, this one if not said, holds of every user."""
         return sum(s.rows for s in self.query_segments(self.rank if rank is None else rank))
 
+    @cached_property
     def stored_rows(self) -> int:
         """Rows of K and V that this rank's memory has for every user: as many as the longest one needs."""
         return sum(s.rows for s in self._segments(max(self.total_kv), self.rank, self.S_kv_per_rank))
@@ -164,7 +166,7 @@ class Tiling:
 
     def load_keys(self, tl: Any, pointer: int, user: int, block: Keys) -> TensorHandle:
         """A block of this rank's K or V, [rows, d_head]."""
-        row = user * self.stored_rows() + block.first
+        row = user * self.stored_rows + block.first
         elements = (row * self.h_kv + block.head) * self.d_head
         address = pointer + elements * ITEMSIZE[tl.element_type(pointer)]
         handle: TensorHandle = tl.load(address, shape=self.key_shape(block), strides=(self.h_kv * self.d_head, 1))

@@ -85,7 +85,7 @@ class KeyStore:
             for s in self._tiling.key_segments(self._tiling.rank, self._user)
             if s.position <= position < s.position + s.rows
         )
-        row = self._user * self._tiling.stored_rows() + first
+        row = self._user * self._tiling.stored_rows + first
         address = pointer + row * self._width * ITEMSIZE[self._tl.element_type(pointer)]
         handle: TensorHandle = self._tl.load(address, shape=(rows, self._width))
         return handle

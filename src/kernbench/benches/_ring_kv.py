@@ -31,6 +31,7 @@ class ChunkStore:
         self._pointers = (k_ptr, v_ptr)
         self._types = (tl.element_type(k_ptr), tl.element_type(v_ptr))
         self._blocks: dict[int, list[Keys]] = {}
+        self._shapes: dict[tuple[int, int], PairShapes] = {}
         self._by_head: dict[int, dict[int, list[tuple[int, Keys]]]] = {}
 
     def blocks(self, owner: int) -> list[Keys]:
@@ -53,8 +54,11 @@ class ChunkStore:
 
     def shapes(self, owner: int, number: int) -> PairShapes:
         """Shape and element type of a block's K and V."""
-        shape = self._tiling.key_shape(self.blocks(owner)[number])
-        return shape, self._types[0], shape, self._types[1]
+        found = self._shapes.get((owner, number))
+        if found is None:
+            shape = self._tiling.key_shape(self.blocks(owner)[number])
+            found = self._shapes[owner, number] = (shape, self._types[0], shape, self._types[1])
+        return found
 
     def own(self, number: int) -> Pair:
         """A block of this rank's own chunk, loaded."""

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from kernbench.benches._routes import Hop, Route
+from kernbench.benches._routes import BOTH, Hop, Route
 from kernbench.common.pe_commands import TensorHandle
 
 # handles that travel together: K and V of a block, or (m, l) and o of a partial
@@ -33,25 +33,38 @@ def exchange(tl: Any, goods: Goods, hop: Hop) -> list[int]:
     Each pair is sent both ways before any is received, so a queue must hold two messages; with depth 1 two neighbours
     that both send wait for each other for ever.
     """
-    counts = [goods.count(route.owner) for route in hop.sends + hop.receives if route.owner is not None]
-    for number in range(max(counts, default=0)):
-        for route in hop.sends:
-            if route.owner is not None and number < goods.count(route.owner):
-                pair = goods.get(route.owner, number)
+    sends, receives = _present(goods, hop.sends), _present(goods, hop.receives)
+    whole = all(route.parts == BOTH for route, _, _ in receives)
+    for number in range(max((count for _, _, count in sends + receives), default=0)):
+        for route, owner, count in sends:
+            if number < count:
+                pair = goods.get(owner, number)
                 for part in route.parts:
                     tl.send(dir=route.direction, src=pair[part])
-        _take(tl, goods, hop.receives, number)
-    return list(dict.fromkeys(route.owner for route in hop.receives if route.owner is not None))
+        here = [(route, owner) for route, owner, count in receives if number < count]
+        if whole:
+            for route, owner in here:
+                shape, dtype, second_shape, second_dtype = goods.shapes(owner, number)
+                first = tl.recv(dir=route.direction, shape=shape, dtype=dtype)
+                second = tl.recv(dir=route.direction, shape=second_shape, dtype=second_dtype)
+                goods.put(owner, number, (first, second))
+        else:
+            _take(tl, goods, here, number)
+    return list(dict.fromkeys(owner for _, owner, _ in receives))
 
 
-def _take(tl: Any, goods: Goods, routes: list[Route], number: int) -> None:
-    """Receive the pairs of this number; one pair may come in two halves from two sides."""
+def _present(goods: Goods, routes: list[Route]) -> list[tuple[Route, int, int]]:
+    """The routes on which somebody's goods travel, with whose and how many pairs."""
+    return [(route, route.owner, goods.count(route.owner)) for route in routes if route.owner is not None]
+
+
+def _take(tl: Any, goods: Goods, routes: list[tuple[Route, int]], number: int) -> None:
+    """Receive pairs of which only some handles travel, or which come in two halves from two sides."""
     arrived: dict[int, dict[int, TensorHandle]] = {}
-    for route in routes:
-        if route.owner is not None and number < goods.count(route.owner):
-            shapes = goods.shapes(route.owner, number)
-            for part in route.parts:
-                handle = tl.recv(dir=route.direction, shape=shapes[2 * part], dtype=shapes[2 * part + 1])
-                arrived.setdefault(route.owner, {})[part] = handle
+    for route, owner in routes:
+        shapes = goods.shapes(owner, number)
+        for part in route.parts:
+            handle = tl.recv(dir=route.direction, shape=shapes[2 * part], dtype=shapes[2 * part + 1])
+            arrived.setdefault(owner, {})[part] = handle
     for owner, halves in arrived.items():
         goods.put(owner, number, tuple(halves[part] for part in sorted(halves)))
