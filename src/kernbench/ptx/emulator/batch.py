@@ -161,6 +161,11 @@ class Batch:
             self._tensor = TensorUnit(self)
         return self._tensor
 
+    @property
+    def allocation_waits(self) -> list[Any]:
+        """Allocations of tensor memory that wait for columns."""
+        return [] if self._tensor is None else list(self._tensor.waiting)
+
     def ended(self) -> None:
         """All threads have ended, and nothing is in flight any more."""
         if self._tensor is not None:

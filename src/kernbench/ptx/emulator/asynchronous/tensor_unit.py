@@ -52,6 +52,15 @@ class Access:
         return tuple((int(piece[0]) * factor, (int(piece[-1]) + 1) * factor) for piece in pieces)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Refused:
+    """Warps whose allocation has to wait."""
+
+    warps: Array
+    site: Site
+    again: Callable[[], None]
+
+
 class TensorUnit:
     """Tensor memory and the tensor core of one batch."""
 
@@ -62,8 +71,8 @@ class TensorUnit:
         self.checks = TensorChecks(batch, self.memory) if batch.checks is not None else None
         bank = batch.banks["uint32"]
         self._registers = bank[:, : batch.lanes].reshape(len(bank), -1, WARP)
-        # allocations that wait for columns: called again when some are freed
-        self.waiting: list[Callable[[], None]] = []
+        # allocations that wait for columns, and are tried again when some are freed
+        self.waiting: list[Refused] = []
 
     def allocate(self, warp: int, columns: int, site: Site) -> int:
         """Columns for a warp's CTA: the first of them, -1 if it has to wait."""
@@ -80,8 +89,8 @@ class TensorUnit:
                 self.checks.frees(warp, address, count, site)
             self.memory.free(cta, address & 0xFFFF, count)
         waiting, self.waiting = self.waiting, []
-        for again in waiting:
-            again()
+        for one in waiting:
+            one.again()
 
     def relinquish(self, warps: Array) -> None:
         """The warps' CTAs allocate no more."""

@@ -63,7 +63,7 @@ class TensorChecks:
     def multiplies(self, operations: Any, lanes: Array) -> None:
         """Lanes begin products."""
         site = operations.form.site
-        self._order.begin(lanes, site)
+        self._order.begin(lanes, site, operations.form.pair)
         for group, chosen in _groups(operations, lanes):
             said = group.described
             if said.problem:
@@ -85,7 +85,9 @@ class TensorChecks:
             tiles = group.tiles(which.lower())
             homes = group.homes
             self._descriptors.check(which, tiles, homes.reshape(-1), np.repeat(lanes, homes.shape[1]), site)
-            self._reads(_local(tiles, group), group.ctas, lanes, site)
+            self._reads(_side(tiles, group, True), group.ctas, lanes, site)
+            if group.form.pair:
+                self._peer_reads(_side(tiles, group, False), group.ctas, lanes, site)
 
     def _reads(self, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
         warps = lanes // WARP
@@ -93,6 +95,15 @@ class TensorChecks:
         columns = self._order.first + warps // self._batch.ctas
         shadow = self._batch.checks.asynchronous.shadow
         shadow.enter("shared", False, ranges, lanes, columns, self._order.begun[TENSOR, warps], site)
+
+    def _peer_reads(self, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
+        """Tiles in the peers' shared memory: read in the name of the same warp there."""
+        mirror = self._order.mirror(lanes // WARP)
+        ranges = Ranges(*ranges_of(mirror % self._batch.ctas, tiles, self._batch.shared_stride))
+        columns, homes = self._order.first + mirror // self._batch.ctas, mirror % self._batch.ctas
+        shadow = self._batch.checks.asynchronous.shadow
+        clocks = self._order.begun[TENSOR, mirror]
+        shadow.enter("shared", False, ranges, lanes, columns, clocks, site, homes=homes)
 
     def _tensor(self, group: Any, lanes: Array, site: Site) -> None:
         said, warps = group.described, lanes // WARP
@@ -104,6 +115,8 @@ class TensorChecks:
                 if bool(group.adds[0]) and group.lanes is None:
                     self._order.filled(warps, region, "the accumulator", site)
                 self._order.enter(warps, region, True, MULTIPLY, site)
+                if group.form.pair:
+                    self._order.enter_peers(warps, region, True, MULTIPLY, site)
         if group.form.from_tensor:
             width = said.k * {"f16": 16, "bf16": 16, "tf32": 32, "b4": 4}.get(said.kinds[1], 8) // 32
             start = int(group.a[0]) & 0xFFFF
@@ -140,7 +153,8 @@ class TensorChecks:
 
     def copies(self, form: Any, ctas: Array, lanes: Array, addresses: Array, descriptors: Array) -> None:
         """Lanes begin copies from shared memory."""
-        self._order.begin(lanes, form.site)
+        pair = ctas.shape[1] == 2
+        self._order.begin(lanes, form.site, pair)
         tiles = form.tiles(descriptors)
         own = (lanes // WARP) % self._batch.ctas
         self._descriptors.check("the source", tiles, own, lanes, form.site)
@@ -152,6 +166,8 @@ class TensorChecks:
                 region = Region(part, first, first + form.nbytes // 4)
                 if self._allocated(warps, region, "the target", form.site):
                     self._order.enter(warps, region, True, COPY, form.site)
+                    if pair:
+                        self._order.enter_peers(warps, region, True, COPY, form.site)
 
     def shifts(self, ctas: Array, lanes: Array, addresses: Array, site: Site) -> None:
         """Lanes begin shifts."""
@@ -234,15 +250,15 @@ def _groups(operations: Any, lanes: Array) -> list[tuple[Any, Array]]:
     return [(group, np.array([place[int(cta)] for cta in group.ctas])) for group in groups]
 
 
-def _local(tiles: list[Tiles], group: Any) -> list[Tiles]:
-    """The tiles of the CTAs that began the operations."""
+def _side(tiles: list[Tiles], group: Any, own: bool) -> list[Tiles]:
+    """The tiles of the CTAs that began the operations, or of their peers."""
     width = group.homes.shape[1]
     if width == 1:
         return tiles
     found = []
     for one in tiles:
         operation, side = one.positions // width, one.positions % width
-        mine = group.homes[operation, side] == group.ctas[operation]
+        mine = (group.homes[operation, side] == group.ctas[operation]) == own
         if mine.any():
             found.append(Tiles(operation[mine], one.descriptor, one.base, one.map))
     return found

@@ -18,6 +18,7 @@ from kernbench.ptx.emulator.program import Site
 from kernbench.result.finding import Other
 
 _FAMILIES = 3
+_EVERYTHING = 1 << 40
 TENSOR, LOADED, STORED = range(3)
 
 
@@ -47,10 +48,13 @@ class TensorOrder:
     def _place(self, warps: Array) -> tuple[Array, Array]:
         return warps % self._batch.ctas, warps // self._batch.ctas
 
-    def begin(self, lanes: Array, site: Site) -> None:
-        """Lanes begin operations of the tensor core."""
+    def begin(self, lanes: Array, site: Site, pair: bool = False) -> None:
+        """Lanes begin operations of the tensor core; those of two CTAs count for the same warp of the peer as well."""
         warps = lanes // WARP
         self.begun[TENSOR, warps] += 1
+        if pair:
+            self.begun[TENSOR, self.mirror(warps)] += 1
+            self._committed[self.mirror(warps)] += 1
         self._lanes[warps] = lanes
         for warp in warps.tolist():
             self._sites[warp] = site
@@ -69,6 +73,11 @@ class TensorOrder:
             found = self._loads[site] = np.zeros(self._batch.warps, np.int64)
         return found
 
+    def mirror(self, warps: Array) -> Array:
+        """The same warps of the peer CTAs."""
+        peers: Array = warps + 1 - 2 * (warps % self._batch.ctas % 2)
+        return peers
+
     def commits(self, lanes: Array) -> Array:
         """Lanes commit: how many operations each warp had begun."""
         warps = lanes // WARP
@@ -85,6 +94,8 @@ class TensorOrder:
         local = barriers.homes[slots] == warps % self._batch.ctas
         columns = self.first + warps // self._batch.ctas
         barriers.learn(slots[local], columns[local], begun[local])
+        peer = barriers.homes[slots] == self.mirror(warps) % self._batch.ctas
+        barriers.learn(slots[peer], columns[peer], self.begun[TENSOR, self.mirror(warps[peer])])
         # a commit also says before_thread_sync: what the thread itself had seen
         ctas, inside = self._place(warps[local])
         for family in (LOADED, STORED):
@@ -145,6 +156,15 @@ class TensorOrder:
             known[rows, family, inside] = self._done[family, warps]
         result: Array = known
         return result
+
+    def enter_peers(self, warps: Array, region: Region, writes: bool, what: int, site: Site) -> None:
+        """Operations of warps access a region of their peers' tensor memory: what was there before is not looked at."""
+        ctas, inside = self._place(self.mirror(warps))
+        number = self.begun[TENSOR, self.mirror(warps)]
+        known = np.full((len(warps), _FAMILIES, self._batch.warps_per_cta), _EVERYTHING)
+        clocks = self._clocks.clocks[ctas, inside, : self._batch.warps_per_cta].astype(np.int64)
+        own = clocks[np.arange(len(warps)), inside]
+        self._cells.enter(region, writes, what, site.number, Who(ctas, inside, number, own, known, clocks))
 
     def enter(self, warps: Array, region: Region, writes: bool, what: int, site: Site) -> None:
         """Warps access a region; what nothing orders before that is a race."""

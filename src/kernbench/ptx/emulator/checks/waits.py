@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.checks.deadlock import cluster_waits, mbarrier_waits, spin_text
+from kernbench.ptx.emulator.checks.matrix_waits import matrix_waits
 from kernbench.ptx.emulator.checks.reporter import Reporter, some_threads, thread_name
 from kernbench.ptx.emulator.program import Site
 from kernbench.result.finding import Other
@@ -19,7 +20,7 @@ def deadlock_message(
     lines = ["no thread can go on:"]
     places: list[tuple[str, Site]] = []
     for batch in batches:
-        places += mbarrier_waits(batch) + cluster_waits(batch) + _barriers(batch) + _spins(batch)
+        places += mbarrier_waits(batch) + cluster_waits(batch) + matrix_waits(batch) + _barriers(batch) + _spins(batch)
     for text, site in places[:_SHOWN]:
         lines.append(f"  line {site.line} (`{site.text}`): {text}")
     if len(places) > _SHOWN:

@@ -7,7 +7,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.tensor_core import CopyForm, Form, Products
-from kernbench.ptx.emulator.asynchronous.tensor_unit import Access
+from kernbench.ptx.emulator.asynchronous.tensor_unit import Access, Refused
 from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.meanings.matrix import whole_warps
 from kernbench.ptx.emulator.meanings.wgmma import leaders, pick, sparse
@@ -66,7 +66,8 @@ def allocate(d: Decoding) -> ControlStep:
         for position in refused:
             late[position // WARP * WARP : (position // WARP + 1) * WARP] = True
         staying, going = scheduler.split(fragment, late)
-        scheduler.batch.tensor.waiting.append(lambda: again(scheduler, staying))
+        waiting = Refused(staying.window.warps, site, lambda: again(scheduler, staying))
+        scheduler.batch.tensor.waiting.append(waiting)
         if going is not None:
             scheduler.push(going.at(following))
         return None

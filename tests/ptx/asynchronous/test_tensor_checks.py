@@ -1,0 +1,209 @@
+"""Faults planted in kernels with tcgen05: each is found, and the kernel without it is clean."""
+
+import numpy as np
+import pytest
+from tests.ptx.asynchronous.tcgen05 import (
+    AGAIN,
+    COMMIT,
+    KINDS_F16,
+    TAIL,
+    WAIT,
+    expected,
+    idesc,
+    kernel,
+    launch,
+    load,
+    mma,
+    names,
+    result,
+    tiles,
+)
+
+from kernbench import ptx
+
+
+def planted(body=None, n=64, columns=128, tail=TAIL, data=None, said=None, change=None, **options):
+    """A kernel that multiplies and stores, with something changed."""
+    _, _, image_, descriptors = tiles(12, 128, n, 16, KINDS_F16)
+    code = kernel(mma("f16") + COMMIT + WAIT + load(n) if body is None else body, n, columns, tail)
+    if change is not None:
+        text = code.module.emit()
+        assert change[0] in text, text
+        code = ptx.parse(text.replace(*change)).kernels["kernel"]
+    given = descriptors if data is None else data(descriptors)
+    return launch(code, image_, given, idesc(128, n, KINDS_F16) if said is None else said, n, **options)[0]
+
+
+def kinds_of(run):
+    return {finding.kind for finding in run.findings}
+
+
+def only(run, kind):
+    assert kinds_of(run) == {kind}, run.findings
+    return run.findings[0].message
+
+
+def test_clean():
+    for schedule in ("canonical", "eager", "reversed", 5):
+        assert not planted(schedule=schedule).findings
+
+
+def test_leak():
+    tail = TAIL.replace("  @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, {columns};\n", "")
+    assert "block (0, 0, 0) ends without freeing columns 0 to 128" in only(planted(tail=tail), "tensor-memory")
+
+
+def test_freed_twice():
+    free = "  @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, {columns};\n"
+    message = only(planted(tail=TAIL.replace(free, free + free)), "tensor-memory")
+    assert "frees columns 0 to 128, which are not allocated" in message
+
+
+def test_freed_in_part():
+    tail = TAIL.replace("%r3, {columns};", "%r3, 64;")
+    assert "frees 64 columns from 0 on" in planted(tail=tail).findings[0].message
+
+
+def test_allocation_after_relinquishing():
+    give_up = "  @%p2 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n"
+    more = "  @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 32;\n"
+    more += "  @%p2 ld.shared.u32 %r9, [slot];\n  @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r9, 32;\n"
+    message = only(planted(tail=TAIL.replace(give_up, give_up + more)), "tensor-memory")
+    assert "allocates after its block gave up the right to" in message
+
+
+def test_columns_no_power_of_two():
+    run = planted(change=("[slot], 128;", "[slot], 96;"))
+    assert any("asks for 96 columns" in finding.message for finding in run.findings)
+
+
+def test_outside_the_allocation():
+    run = planted(n=64, columns=32)
+    assert kinds_of(run) == {"tensor-memory"}
+    assert any("reaches columns 0 to 64 of tensor memory; allocated: 0 to 32" in f.message for f in run.findings)
+
+
+def test_lanes_of_another_warp():
+    body = mma("f16") + COMMIT + WAIT + load(64).replace("%r5", "%r3")
+    message = only(planted(body), "tensor-memory")
+    assert "warp 1 of block (0, 0, 0) touches lanes 0 to 31 of tensor memory; it may touch 32 to 63 only" in message
+
+
+def test_read_before_the_commit_is_waited_for():
+    body = mma("f16") + COMMIT + load(64) + WAIT
+    message = planted(body).findings[0].message
+    assert "reads column 0 of tensor memory; warp 0 of block (0, 0, 0) began line" in message
+    assert "and nothing says that it is done" in message
+
+
+def test_missing_commit():
+    body = mma("f16") + "  bar.sync 0;\n" + load(64)
+    run = planted(body)
+    assert {"race", "in-flight"} <= kinds_of(run)
+    assert any("no tcgen05.commit follows" in f.message for f in run.findings)
+
+
+def test_missing_fence_after_the_wait():
+    more = "  tcgen05.fence::before_thread_sync;\n"
+    run = planted(mma("f16") + COMMIT + WAIT.replace("  tcgen05.fence::after_thread_sync;\n", more) + load(64))
+    assert kinds_of(run) == {"race"}
+
+
+STAGE = """
+  mov.b32 %r50, 0;
+  tcgen05.st.sync.aligned.32x32b.x1.b32 [%r5], {%r50};
+  tcgen05.wait::st.sync.aligned;
+  tcgen05.fence::before_thread_sync;
+  bar.sync 0;
+  tcgen05.fence::after_thread_sync;
+"""
+
+
+@pytest.mark.parametrize(
+    "missing", ["tcgen05.wait::st.sync.aligned", "tcgen05.fence::before_thread_sync", "bar.sync 0"]
+)
+def test_store_not_finished_before_a_product(missing):
+    assert not planted(STAGE + mma("f16") + COMMIT + WAIT + load(64)).findings
+    run = planted(STAGE.replace(f"  {missing};\n", "") + mma("f16") + COMMIT + WAIT + load(64))
+    assert "race" in kinds_of(run)
+
+
+RELEASE = """
+  tcgen05.ld.sync.aligned.32x32b.x64.b32 {every}, [%r5];
+{wait}
+  tcgen05.fence::before_thread_sync;
+  bar.sync 0;
+  tcgen05.fence::after_thread_sync;
+  @%p3 tcgen05.mma.cta_group::1.kind::f16 [%r3], %rd4, %rd5, %r22, %p5;
+  @%p3 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [done];
+AGAIN:
+  mbarrier.try_wait.parity.shared::cta.b64 %p4, [done], 1;
+  @!%p4 bra AGAIN;
+  tcgen05.fence::after_thread_sync;
+"""
+FINISH = "  tcgen05.wait::ld.sync.aligned;"
+
+
+def test_stage_released_while_a_load_is_in_flight():
+    every = names(64)
+    clean = RELEASE.format(every=every, wait=FINISH)
+    assert not planted(mma("f16") + COMMIT + WAIT + clean + load(64)).findings
+    message = planted(mma("f16") + COMMIT + WAIT + RELEASE.format(every=every, wait="") + load(64)).findings[0].message
+    assert "began line" in message
+    assert "tcgen05.ld" in message
+
+
+def test_use_of_a_register_finishes_its_load():
+    use = "  add.u32 %r51, %d0, 1;"
+    assert not planted(mma("f16") + COMMIT + WAIT + RELEASE.format(every=names(64), wait=use) + load(64)).findings
+
+
+def test_accumulator_never_written():
+    body = mma("f16").replace("setp.ne.b32", "setp.eq.b32") + COMMIT + WAIT + load(64)
+    assert "the accumulator that thread (0, 0, 0) of block (0, 0, 0) reads" in only(planted(body), "uninitialised-read")
+
+
+def test_descriptors():
+    message = planted(data=lambda d: (d[0] & ~(1 << 46), d[1])).findings[0].message
+    assert "bits 46 to 48 hold 0b000 where 0b001 belongs" in message
+    message = planted(data=lambda d: (d[0], d[1] + 4096)).findings[0].message
+    assert "the descriptor of B that thread (0, 0, 0) of block (0, 0, 0) gives reaches to byte" in message
+    message = planted(said=idesc(128, 64, KINDS_F16) | 4).findings[0].message
+    assert "bit 2 says that A is sparse" in message
+
+
+def test_missing_proxy_fence():
+    run = planted(change=("fence.proxy.async.shared::cta;", ""))
+    assert kinds_of(run) == {"missing-fence"}
+
+
+def test_issued_by_a_whole_warp():
+    """Without an elected thread the product is issued 32 times."""
+    body = (mma("f16") + AGAIN.format(extra="", scale="")).replace("@%p3 tcgen05.mma", "@%p2 tcgen05.mma")
+    a, b, data, descriptors = tiles(13, 128, 32, 16, KINDS_F16)
+    code = kernel(body + COMMIT + WAIT + load(32), 32)
+    _, words = launch(code, data, descriptors, idesc(128, 32, KINDS_F16), 32)
+    np.testing.assert_allclose(result(words, "f32"), 33 * expected(a, b), rtol=1e-4, atol=1e-2)
+
+
+def test_allocation_waits_for_columns():
+    """The second warp asks for all columns while the first holds some, and gets them when those are freed."""
+    more = """
+  setp.eq.u32 %p6, %r1, 1;
+  @%p6 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;
+  @%p6 tcgen05.dealloc.cta_group::1.sync.aligned.b32 0, 512;
+"""
+    give_up = "  @%p2 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n"
+    assert not planted(tail=TAIL.replace(give_up, "").replace("  ret;", f"{more}  ret;")).findings
+    tail = TAIL.replace("  @%p2 tcgen05.relinquish", f"{more}  @%p2 tcgen05.relinquish").replace(
+        "  @%p2 tcgen05.relinquish", "  bar.sync 0;\n  @%p2 tcgen05.relinquish"
+    )
+    run = planted(tail=tail)
+    assert run.status.value == "deadlocked"
+    message = next(f.message for f in run.findings if f.kind == "deadlock")
+    assert "waits for columns of tensor memory; allocated are columns 0 to 128 (line" in message
+
+
+def test_commit_on_the_wrong_barrier():
+    run = planted(change=("arrive::one.shared::cluster.b64 [done]", "arrive::one.shared::cluster.b64 [slot]"))
+    assert "deadlock" in kinds_of(run)
