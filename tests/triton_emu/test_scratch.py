@@ -20,6 +20,15 @@ from kernbench.triton_emu.scratch import ALIGNMENT, ScratchPool
 BASE, SIZE = 4096, 64 * 40
 
 
+@pytest.fixture(autouse=True, scope="module")
+def small_heap():
+    """A full scratch memory looks for cycles; what earlier tests left behind need not be looked through every time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def aligned(nbytes):
     return max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
 
