@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from greenlet import getcurrent, greenlet
+from threadpoolctl import threadpool_limits
 
 from kernbench import __version__
 from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
@@ -134,7 +135,11 @@ class _Launch:
         hub = getcurrent()
         program = greenlet(lambda: self._orchestrate(orchestrate, given, more, where))
         # a launch that is over its budget of steps makes no more progress; one that will not stop is left where it is
-        with Watchdog(budget.seconds, lambda: min(len(rows), budget.steps), lambda: self._abandon(hub, where)):
+        # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
+        with (
+            threadpool_limits(limits=1, user_api="blas"),
+            Watchdog(budget.seconds, lambda: min(len(rows), budget.steps), lambda: self._abandon(hub, where)),
+        ):
             program.switch()
         self._conclude(where)
 

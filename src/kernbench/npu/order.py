@@ -44,8 +44,21 @@ def _join(into, other):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _mark(tile, i, p, tiles, state):  # type: ignore[no-untyped-def]
+    """Row i has written all cells of a tile."""
+    starts, cells, bases, space, _ = tiles
+    base = bases[p // PER_LANE, space[tile]]
+    for k in range(starts[tile], starts[tile + 1]):
+        state[0][base + cells[k]] = i
+        state[1][base + cells[k]] = tile
+
+
+@njit(cache=True)
 def _touch(tile, writes, i, p, first, tiles, state, clock, seq, thread, found, count):  # type: ignore[no-untyped-def]
-    """All cells of a tile that row i reads or writes; each thing that is wrong is told once."""
+    """Look at all cells of a tile that row i reads or is going to write; each thing that is wrong is told once.
+
+    An operation in place reads its tile too: what it writes is looked at first, and marked last.
+    """
     starts, cells, bases, space, roots = tiles
     written, by_tile, readers = state
     lane = p - p % PER_LANE
@@ -62,8 +75,6 @@ def _touch(tile, writes, i, p, first, tiles, state, clock, seq, thread, found, c
                 r = readers[g, q]
                 if r >= first and r != i and seq[r] >= clock[p, lane + q]:
                     race = r
-            written[g] = i
-            by_tile[g] = tile
         else:
             if w < first:
                 blank = True
@@ -231,6 +242,8 @@ def check(firsts, rows, classes, tiles, cells, extents, buffers, fifos):  # type
                     for other in range(3):
                         if fifos[block, f, 1] >> other & 1:
                             _join(clock[p], pushed[f, other, slot])
+                if w[i] >= 0:
+                    _touch(w[i], True, i, p, first, tiles, state, clock, seq, thread, found, count)
                 if a[i] >= 0:
                     _touch(a[i], False, i, p, first, tiles, state, clock, seq, thread, found, count)
                 if b[i] >= 0:
@@ -238,7 +251,7 @@ def check(firsts, rows, classes, tiles, cells, extents, buffers, fifos):  # type
                 if what < LOAD and c[i] >= 0:
                     _touch(c[i], False, i, p, first, tiles, state, clock, seq, thread, found, count)
                 if w[i] >= 0:
-                    _touch(w[i], True, i, p, first, tiles, state, clock, seq, thread, found, count)
+                    _mark(w[i], i, p, tiles, state)
                 if what in (LOAD, STORE, SCALAR) and c[i] >= 0 and stored_in[c[i]] == block:
                     ends[i] = x[i] + extents[y[i]]
                     _memory(i, what, p, c[i], x[i], ends[i], gm, clock, seq, thread, classes, op, x, ends, found, count)
