@@ -234,15 +234,13 @@ class _Performer:
         cta, inside = event.warps % ctas, event.warps // ctas
         order = np.lexsort((inside, cta, inside // WARPS))
         event = event.part(order)
-        inside, cta = inside[order], cta[order]
-        whole = len(order) % WARPS == 0
-        if whole:
-            first = slice(None, None, WARPS)
-            whole = all(
-                bool((inside[q::WARPS] == inside[first] + q).all() and (cta[q::WARPS] == cta[first]).all())
-                for q in range(WARPS)
-            ) and bool((inside[first] % WARPS == 0).all())
-        return event, WARPS if whole else 1
+        # warps of one warpgroup may stand in different rounds of a loop
+        found = np.stack([inside[order] // WARPS, cta[order], event.ordinals])
+        together = len(order) % WARPS == 0 and all(
+            np.array_equal(found[:, q::WARPS], found[:, ::WARPS]) and bool((inside[order][q::WARPS] % WARPS == q).all())
+            for q in range(WARPS)
+        )
+        return event, WARPS if together else 1
 
     def _continues(self, event: Issued) -> bool:
         form = self._form

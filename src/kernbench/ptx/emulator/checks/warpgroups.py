@@ -27,8 +27,10 @@ class WarpgroupChecks:
 
     def issued(self, event: Any, leaders: Array) -> None:
         """Warps issued an operation; `leaders` are the first warps of their warpgroups."""
-        first = np.unique(leaders, return_index=True)[1]
-        self._alike(event, leaders, first)
+        # warps of one warpgroup may stand in different rounds of a loop
+        keys = leaders * (1 << 32) + event.ordinals
+        first = np.unique(keys, return_index=True)[1]
+        self._alike(event, keys, first)
         warps, form = event.warps[first], event.form
         ctas, lanes = warps % self._batch.ctas, warps * WARP
         for which, found in (("A", event.a), ("B", event.b)):
@@ -48,9 +50,9 @@ class WarpgroupChecks:
         columns: Array = actors.wgmma(0) + leaders // self._batch.ctas
         return columns
 
-    def _alike(self, event: Any, leaders: Array, first: Array) -> None:
-        """All warps of a warpgroup give the same descriptors."""
-        place = np.searchsorted(leaders[first], leaders)
+    def _alike(self, event: Any, keys: Array, first: Array) -> None:
+        """All warps of a warpgroup give the same descriptors for the same operation; `keys` tell those apart."""
+        place = np.searchsorted(keys[first], keys)
         for which, found in (("A", event.a), ("B", event.b)):
             if found is None:
                 continue

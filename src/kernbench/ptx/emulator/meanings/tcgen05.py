@@ -10,7 +10,7 @@ from kernbench.ptx.emulator.asynchronous.tensor_core import CopyForm, Form, Prod
 from kernbench.ptx.emulator.asynchronous.tensor_unit import Access, Refused
 from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.meanings.matrix import whole_warps
-from kernbench.ptx.emulator.meanings.wgmma import leaders, pick, sparse
+from kernbench.ptx.emulator.meanings.wgmma import leaders, pick
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.steps import ControlStep, Step, action
@@ -314,8 +314,6 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "tcgen05.fence": fence,
     "tcgen05.mma": multiply,
     "tcgen05.mma.ws": multiply,
-    "tcgen05.mma.sp": sparse,
-    "tcgen05.mma.ws.sp": sparse,
     "tcgen05.cp": copy,
     "tcgen05.shift": shift_down,
     "tcgen05.commit": commit,

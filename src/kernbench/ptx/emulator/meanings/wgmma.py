@@ -102,14 +102,8 @@ def wait(d: Decoding) -> ControlStep:
     return ControlStep(run)
 
 
-def sparse(d: Decoding) -> Step:
-    """Sparse operands are refused."""
-    raise d.error(f"{d.instruction.name} is not emulated: sparse matrices are not")
-
-
 MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "wgmma": multiply,
-    "wgmma.sp": sparse,
     "wgmma.fence": fence,
     "wgmma.commit": commit,
     "wgmma.wait": wait,
