@@ -151,3 +151,13 @@ CLASS_OF_FORM = {
     "get": SCALAR,
 }
 CLASSES = np.array([CLASS_OF_FORM.get(op.form, PLAIN) for op in TABLE], np.int8)
+
+
+def markdown() -> str:
+    """The table of operations for the guide."""
+    lines = ["# Operations of the npu", "", "Destinations come first. Generated from `kernbench.npu.operations`.", ""]
+    lines += ["| operation | pipe | cost | meaning |", "|---|---|---|---|"]
+    for op in OPERATIONS.values():
+        pipe = op.pipe or "by memories" if op.form not in ("set", "wait", "barrier") else "as given"
+        lines.append(f"| `{op.name}` | {pipe} | {op.cost} | {op.meaning.replace('|', chr(92) + '|')} |")
+    return "\n".join(lines) + "\n"
