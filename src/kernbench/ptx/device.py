@@ -151,7 +151,7 @@ class EmulatedDevice:
         self._check_fit(kernel, program, shared_bytes)
         given = [self._usable(arg) for arg in args]
         parameters = _parameter_block(kernel, pack_arguments(kernel.params, given))
-        names = _names(kernel, given)
+        names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
         return self._launch(
             kernel, program, (blocks, threads, clusters), parameters, shared_bytes, names, checks, schedule, budget
         )
@@ -243,6 +243,15 @@ class EmulatedDevice:
         if isinstance(arg, EmulatedArray) and arg._device is not self:
             raise MisuseError(f"{arg!r} lies on another device: make it with this device's array()")
         return arg
+
+    def _mapped_names(self, kernel: Kernel, given: Sequence[Any]) -> dict[int, str]:
+        """What the arrays behind tensor maps are called: by address, their own name or the parameter's."""
+        starts = {array.address: array for array in self._arrays.values()}
+        return {
+            arg.description.address: starts[arg.description.address].name or parameter.name
+            for parameter, arg in zip(kernel.params, given, strict=True)
+            if isinstance(arg, TensorMap) and arg.description.address in starts
+        }
 
     def _outputs(self, names: dict[int, str]) -> dict[str, Array]:
         """Copies of the arrays the kernel wrote, by their own name or the parameter's."""

@@ -152,6 +152,15 @@ def test_a_read_without_a_wait(bench):
     assert "wait on the mbarrier that the copy completes on" in race.hint
 
 
+def test_an_arrival_that_speaks_for_lanes_it_did_not_meet(bench):
+    assert kinds(bench.pipe(("  bar.warp.sync -1;\n", ""))) == ["race"]
+
+
+def test_a_store_that_never_happens(bench):
+    store = "  @!%p0 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd1, {%r7, %r6}], [%r1];\n"
+    assert kinds(bench.store((store, ""))) == ["output-unwritten"]
+
+
 def test_overlapping_stages(bench):
     assert "race" in kinds(bench.pipe(("[%r12+2048], [%rd1", "[%r12+1024], [%rd1")))
 

@@ -12,7 +12,7 @@ BARRIERS = 64
 # meanings whose effects come later
 ASYNCHRONOUS = frozenset(("st.async", "red.async", "st.bulk", "tensormap.cp_fenceproxy", "cluster.cancel"))
 _FAMILIES = ("mbarrier.", "cp.bulk", "cp.tensor", "wgmma", "tcgen05", "fence.proxy", "cp.async.arrive")
-_KINDS = ("proxied", "bulk", "wgmma", "tensor", "loaded", "stored", "copied")
+_KINDS = ("proxied", "bulk", "wgmma", "tensor", "loaded", "stored", "copied", "lane")
 
 
 def is_asynchronous(meaning: str) -> bool:
@@ -30,7 +30,7 @@ class Actors:
     @property
     def count(self) -> int:
         """Columns in all."""
-        return 8 * self.warps + BARRIERS if self.asynchronous else self.warps
+        return 9 * self.warps + BARRIERS if self.asynchronous else self.warps
 
     def proxied(self, warp: int) -> int:
         """What the async proxy may see of a warp's ordinary accesses."""
@@ -60,9 +60,16 @@ class Actors:
         """What bulk copies in the groups of a warp's threads write; the clock is the group's number plus one."""
         return 7 * self.warps + warp
 
+    def lane(self, warp: int) -> int:
+        """What is known of one lane of a warp beyond the whole warp: its clock times 32, plus the lane's number.
+
+        In the warp's own row: the clock at which its lanes last met, up to which each knows of the others.
+        """
+        return 8 * self.warps + warp
+
     def barrier(self, number: int) -> int:
         """Copies that complete on the CTA's mbarrier of this number; the clock is the phase plus one."""
-        return 8 * self.warps + min(number, BARRIERS - 1)
+        return 9 * self.warps + min(number, BARRIERS - 1)
 
     def kind(self, column: int) -> str:
         """What a column stands for: "warp", one of the kinds beside it, or "barrier"."""

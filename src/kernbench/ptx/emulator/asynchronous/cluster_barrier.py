@@ -32,6 +32,8 @@ class ClusterBarrier:
         self.arrived: Array = np.zeros(clusters, np.int64)
         # the phase in which each lane arrived last, -1 before
         self._lane_phase: Array = np.full(self._batch.lanes, -1, np.int64)
+        # for each warp the phase in which lanes of it arrived last, and its clock when the first of them did
+        self._arrivals: dict[int, tuple[int, int]] = {}
         self.waiting: list[Waiter] = []
 
     def arrive(self, fragment: Fragment, site: Site, releases: bool) -> None:
@@ -53,7 +55,10 @@ class ClusterBarrier:
 
     def _release(self, checks: Any, lanes: Array) -> None:
         for warp in np.unique(lanes // WARP).tolist():
-            checks.clocks.publish(warp, self._key(warp, int(self.phase[self._cluster_of(warp)])))
+            phase = int(self.phase[self._cluster_of(warp)])
+            if self._arrivals.get(warp, (-1, 0))[0] != phase:
+                self._arrivals[warp] = (phase, checks.clocks.own(warp))
+            checks.clocks.publish(warp, self._key(warp, phase))
 
     def _key(self, warp: int, phase: int) -> tuple[Any, ...]:
         size = self._batch.places.size
@@ -103,7 +108,10 @@ class ClusterBarrier:
             checks.asynchronous.never_arrived(never, waiter.site)
         if waiter.acquires:
             for warp in np.unique(lanes // WARP).tolist():
-                checks.clocks.take(warp, self._key(warp, int(self.phase[self._cluster_of(warp)]) - 1))
+                phase = int(self.phase[self._cluster_of(warp)]) - 1
+                checks.clocks.take(warp, self._key(warp, phase))
+                if self._arrivals.get(warp, (-1, 0))[0] == phase:
+                    checks.clocks.met(warp, self._arrivals[warp][1])
 
     def wake(self) -> bool:
         """Nothing else can run: lanes whose cluster has arrived go on."""

@@ -77,10 +77,19 @@ def _usable(slot: Any, state: Any, report: Any, position: Any) -> Any:
 
 
 @kernel
-def _publish(slot: Any, warp: Any, ctas: Any, clocks: Any, held: Any) -> None:
-    row = clocks[warp % ctas, warp // ctas]
+def publish(slot: Any, lane: Any, whole: Any, ctas: Any, clocks: Any, held: Any, lanes: Any) -> None:
+    """What a lane knows is known to those who wait: of its warp's other lanes, what it had when they last met."""
+    warp = lane // WARP
+    inside = warp // ctas
+    row = clocks[warp % ctas, inside]
+    own, met = inside, lanes + inside
     for k in range(held.shape[1]):
-        held[slot, k] = max(held[slot, k], row[k])
+        value = row[k]
+        if k == own and not whole:
+            value = row[met]
+        elif k == met:
+            value = row[own] * WARP + lane % WARP
+        held[slot, k] = max(held[slot, k], value)
 
 
 @kernel
@@ -92,6 +101,8 @@ def arrive(
     drop: Any,
     no_complete: Any,
     release: Any,
+    whole: Any,
+    first_lane: Any,
     ctas: Any,
     homes: Any,
     columns: Any,
@@ -134,7 +145,7 @@ def arrive(
             arrivals[slot, warp // ctas, 0] = row[PHASE] + 1
             arrivals[slot, warp // ctas, 1] = site
         if release and local and done.shape[1] and (warp != warp_before or slot != slot_before):
-            _publish(slot, warp, ctas, clocks, held)
+            publish(slot, lanes[i], whole[warp], ctas, clocks, held, first_lane)
         warp_before, slot_before = warp, slot
         if no_complete and row[PENDING] == 0:
             _count(report, COMPLETES, i, slot)
@@ -177,7 +188,9 @@ def test(slots: Any, wanted: Any, parity: Any, state: Any, passed: Any, report: 
 
 
 @kernel
-def acquire(slots: Any, lanes: Any, passed: Any, ctas: Any, homes: Any, done: Any, clocks: Any) -> None:
+def acquire(
+    slots: Any, lanes: Any, passed: Any, first_lane: Any, ctas: Any, homes: Any, done: Any, clocks: Any
+) -> None:
     """Lanes whose wait is over learn what the arrivals knew."""
     warp_before, slot_before = -1, -1
     for i in range(slots.size):
@@ -187,7 +200,8 @@ def acquire(slots: Any, lanes: Any, passed: Any, ctas: Any, homes: Any, done: An
         warp_before, slot_before = warp, slot
         inside = warp // ctas
         row = clocks[warp % ctas, inside]
-        own = row[inside]
+        own, met = row[inside], row[first_lane + inside]
         for k in range(done.shape[1]):
             row[k] = max(row[k], done[slot, k])
         row[inside] = own
+        row[first_lane + inside] = met

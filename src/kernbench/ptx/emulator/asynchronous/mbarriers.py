@@ -49,6 +49,7 @@ class Mbarriers:
         self._lookup = np.full((batch.ctas, words), -1, np.int64)
         self._used = np.zeros(batch.ctas, np.int64)
         self._report = kernels.new_report()
+        self._first_lane: int = batch.launch.actors.lane(0)
         self.count = 0
         # arrivals and transactions so far: progress, for the search for deadlocks
         self.events = 0
@@ -174,7 +175,8 @@ class Mbarriers:
         batch, checks = self._batch, self._batch.checks
         self.events += 1
         completed = kernels.arrive(
-            slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, batch.ctas, self.homes,
+            slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, self._whole(lanes),
+            self._first_lane, batch.ctas, self.homes,
             self.columns, self.state, self.held, self.done, _clocks(checks), self.arrivals, site.number, tokens,
             self._report,
         )  # fmt: skip
@@ -193,15 +195,24 @@ class Mbarriers:
         checks = self._batch.checks
         if checks is None:
             return
-        warps = lanes // WARP
-        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
+        ctas = lanes // WARP % self._batch.ctas
         local = (slots >= 0) & (self.homes[slots] == ctas)
-        np.maximum.at(self.held, slots[local], checks.clocks.clocks[ctas[local], inside[local]])
+        whole = self._whole(lanes)
+        for slot, lane in zip(slots[local].tolist(), lanes[local].tolist(), strict=True):
+            warp = lane // WARP
+            kernels.publish(slot, lane, whole[warp], self._batch.ctas, _clocks(checks), self.held, self._first_lane)
         checks.asynchronous.arrived(slots, lanes, True)
 
     def known(self, addresses: Array, lanes: Array, site: Site) -> Array:
         """The barriers at addresses, -1 (with a finding) where there is none."""
         return self._known(addresses, lanes, site)
+
+    def _whole(self, lanes: Array) -> Array:
+        """For each warp of the batch, whether all its living lanes are among `lanes`."""
+        batch = self._batch
+        here = np.bincount(lanes // WARP, minlength=batch.warps)
+        whole: Array = here >= np.bitwise_count(batch.alive_bits)
+        return whole
 
     def raise_pending(self, slots: Array) -> None:
         """One arrival more in the current phase of each barrier."""
@@ -247,7 +258,9 @@ class Mbarriers:
         """Lanes whose wait is over learn what the arrivals knew."""
         checks = self._batch.checks
         if checks is not None:
-            kernels.acquire(slots, lanes, passed, self._batch.ctas, self.homes, self.done, checks.clocks.clocks)
+            kernels.acquire(
+                slots, lanes, passed, self._first_lane, self._batch.ctas, self.homes, self.done, checks.clocks.clocks
+            )
             checks.asynchronous.waited(slots, lanes, passed)
 
     def phases(self, slots: Array) -> Array:

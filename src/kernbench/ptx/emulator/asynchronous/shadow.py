@@ -14,7 +14,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import TRACKED
-from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, SITE_LIMIT, stamp
+from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, SITE_LIMIT, knows_lane, stamp
 from kernbench.ptx.emulator.program import Site
 
 _CLOCK, _NUMBER, _SITE = 12, 32, 52
@@ -89,13 +89,23 @@ class Shadow:
         stamps = stamp(clocks, owners + columns) | (np.int64(min(site.number, SITE_LIMIT)) << _SITE)
         cells, first_byte, state = self._checks.agent_memory(space)
         report = self._report
+        first_lane = self._own_lane(knowledge, lanes, inside)
         note_ranges(
             writes, ranges.starts, ranges.lengths, ranges.owners, knowledge, firsts, stamps, ctas, batch.warps_per_cta,
-            cells, first_byte, state, self._clocks.known, self._clocks.known_rows, report,
+            cells, first_byte, state, self._clocks.known, self._clocks.known_rows, first_lane, report,
         )  # fmt: skip
         if report.any():
             self._tell(space, writes, lanes, site)
             report[...] = 0
+
+    def _own_lane(self, knowledge: Array, lanes: Array, inside: Array) -> int:
+        """Of its own warp an operation knows what its lane did, and of the others what they did before they met."""
+        first_lane: int = self._batch.launch.actors.lane(0)
+        rows, met = np.arange(len(lanes)), first_lane + inside
+        own = knowledge[rows, inside]
+        knowledge[rows, inside] = knowledge[rows, met]
+        knowledge[rows, met] = own * WARP + lanes % WARP
+        return first_lane
 
     def _tell(self, space: str, writes: bool, lanes: Array, site: Site) -> None:
         for kind, (count, operation, place, cell) in zip(("race", "missing-fence"), self._report.tolist(), strict=True):
@@ -112,14 +122,14 @@ def _touched(start: Any, length: Any, word: Any) -> Any:
 
 
 @kernel
-def _order(cell: Any, plain: Any, row: Any, first: Any, warps: Any, known: Any, known_row: Any) -> Any:
+def _order(cell: Any, plain: Any, row: Any, first: Any, warps: Any, known: Any, known_row: Any, first_lane: Any) -> Any:
     """-1 if the access of `cell` comes before; else what is missing: _FENCE or _RACE. `plain` needs no fence."""
     number = ((cell >> _NUMBER) & 0xFFFFF) - 1
     clock = (cell >> _CLOCK) & CLOCK_LIMIT
     column = number - first
     if column < 0 or column >= row.size:
         return -1 if known_row >= 0 and clock <= known[known_row, number] else _RACE
-    if clock > row[column]:
+    if clock > row[column] and not (column < warps and knows_lane(cell, row[first_lane + column])):
         return _RACE
     if column < warps and not plain and clock > row[column + warps]:
         return _FENCE
@@ -153,6 +163,7 @@ def note_ranges(
     state: Any,
     known: Any,
     known_rows: Any,
+    first_lane: Any,
     report: Any,
 ) -> None:
     """Enter ranges of operations, and count what is not ordered before them."""
@@ -169,21 +180,21 @@ def note_ranges(
             touched = _touched(place, length, word)
             write = np.int64(cells[word, 0])
             if write & touched:
-                code = _order(write, False, row, first, warps, known, known_row)
+                code = _order(write, False, row, first, warps, known, known_row, first_lane)
                 _count(report, code, operation, byte + first_byte, write)
             last = np.int64(cells[word, 1])
             if writes:
                 if last & touched:
-                    code = _order(last, True, row, first, warps, known, known_row)
+                    code = _order(last, True, row, first, warps, known, known_row, first_lane)
                     _count(report, code, operation, byte + first_byte, last)
                 earlier = np.int64(cells[word, 2])
                 if earlier & touched:
-                    code = _order(earlier, True, row, first, warps, known, known_row)
+                    code = _order(earlier, True, row, first, warps, known, known_row, first_lane)
                     _count(report, code, operation, byte + first_byte, earlier)
                 cells[word, 0] = np.uint64(mine | touched)
             else:
                 if last and (last ^ mine) & _STAMP == 0:
                     touched |= last & 15
-                elif last and _order(last, True, row, first, warps, known, known_row) >= 0:
+                elif last and _order(last, True, row, first, warps, known, known_row, first_lane) >= 0:
                     cells[word, 2] = np.uint64(last)
                 cells[word, 1] = np.uint64(mine | touched)

@@ -250,7 +250,7 @@ class BatchChecks:
 
     def warp_barrier(self, window: Any) -> None:
         """Lanes met at bar.warp.sync."""
-        self.clocks.advance(window.warps)
+        self.clocks.meet(window.warps)
 
     def divisors(self, window: Any, divisor: Array, mask: Mask | None, site: Site) -> None:
         """An integer division is about to run."""

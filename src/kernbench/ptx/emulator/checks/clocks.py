@@ -42,6 +42,9 @@ class Clocks:
         self.columns: int = batch.launch.actors.count
         self.clocks: Array = np.zeros((ctas, warps, self.columns), np.int32)
         self._own = np.arange(warps)
+        # where what is known of single lanes begins; without it lanes of a warp meet whenever its clock advances
+        self._lane: int = batch.launch.actors.lane(0) if batch.launch.actors.asynchronous else -1
+        self._met = self._own + max(self._lane, 0)
         self.clocks[:, self._own, self._own] = 1
         self.known: Array = np.zeros((1, 1), np.int32)
         self.known_rows: Array = np.full(ctas, -1, np.int64)
@@ -61,7 +64,7 @@ class Clocks:
             self._stale = False
             own = self.clocks[:, self._own, self._own]
             others = self.clocks[:, :, : len(self._own)].copy()
-            others[:, self._own, self._own] = own - 1
+            others[:, self._own, self._own] = own - 1 if self._lane < 0 else self.clocks[:, self._own, self._met]
             self._stamps = stamp(own.T.reshape(-1), self._numbers)
             self._floors = np.ascontiguousarray(others.min(axis=2).T).reshape(-1).astype(np.int64)
         return self._stamps, self._floors
@@ -69,7 +72,7 @@ class Clocks:
     def identity(self, first_byte: int) -> Array:
         """What the compiled kernels want to know of each warp; `first_byte` is where the space's cells begin."""
         batch = self._batch
-        table = np.zeros((batch.warps + 1, 3), np.int64)
+        table = np.zeros((batch.warps + 1, 4), np.int64)
         warps = np.arange(batch.warps)
         table[:-1, 0] = warps % batch.ctas
         table[:-1, 1] = warps // batch.ctas
@@ -77,6 +80,7 @@ class Clocks:
         table[-1, 0] = batch.warps_per_cta
         table[-1, 1] = first_byte
         table[-1, 2] = self.columns
+        table[-1, 3] = self._lane
         return table
 
     def barrier(self, done: Array | None, present: Array | None) -> None:
@@ -85,17 +89,41 @@ class Clocks:
         if done is None or present is None:
             joined = clocks.max(axis=1)
             clocks[...] = joined[:, None, :]
+            if self._lane >= 0:
+                clocks[:, own, self._met] = clocks[:, own, own]
             clocks[:, own, own] += 1
         else:
             for cta in np.flatnonzero(done):
                 members = np.flatnonzero(present[cta])
                 joined = clocks[cta, members].max(axis=0)
                 clocks[cta, members] = joined
+                if self._lane >= 0:
+                    clocks[cta, members, members + self._lane] = joined[members]
                 clocks[cta, members, members] = joined[members] + 1
         self._changed()
 
+    def meet(self, warps: Array) -> None:
+        """The lanes of warps meet: each knows what the others did before."""
+        if self._lane >= 0:
+            ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
+            self.clocks[ctas, inside, inside + self._lane] = self.clocks[ctas, inside, inside]
+        self.advance(warps)
+
+    def met(self, warp: int, clock: int) -> None:
+        """The lanes of a warp know of each other what happened up to a clock."""
+        if self._lane >= 0:
+            cta, inside = warp % self._batch.ctas, warp // self._batch.ctas
+            place = inside + self._lane
+            self.clocks[cta, inside, place] = max(int(self.clocks[cta, inside, place]), clock)
+            self._stale = True
+
+    def own(self, warp: int) -> int:
+        """A warp's own clock."""
+        inside = warp // self._batch.ctas
+        return int(self.clocks[warp % self._batch.ctas, inside, inside])
+
     def advance(self, warps: Array) -> None:
-        """Warps pass a point that orders their own lanes, or release: what follows is later."""
+        """Warps release: what follows is later."""
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         self.clocks[ctas, inside, inside] += 1
         self._changed()
@@ -163,9 +191,9 @@ class Clocks:
         cta, inside = warp % batch.ctas, warp // batch.ctas
         first = int(self.first_numbers[cta])
         mine = self.clocks[cta, inside]
-        own = int(mine[inside])
+        kept = mine[[inside, self._met[inside]]].copy()
         np.maximum(mine, published[first : first + self.columns], out=mine)
-        mine[inside] = own
+        mine[[inside, self._met[inside]]] = kept
         self._stale = True
         row = self._row(cta)
         np.maximum(self.known[row], published, out=self.known[row])

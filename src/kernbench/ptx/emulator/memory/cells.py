@@ -8,7 +8,8 @@ Order: `clocks[cta, w, u]` is the last clock of warp u that warp w of the same C
 u = w; a warp's clock advances whenever it releases. Accesses of one warp by different lanes are ordered if the clock
 advanced between them. Between CTAs `known[known_rows[cta], warp]` is what the CTA has acquired of other warps' clocks.
 `identity` holds for each warp of the batch: its CTA in the batch, its number in the CTA, its number in the grid; the
-last row holds the number of warps in a CTA and the byte at which the cells begin. `stamps` holds for each warp its
+last row holds the number of warps in a CTA, the byte at which the cells begin, the number of actors in a CTA, and where
+among these what is known of single lanes begins (-1: nowhere). `stamps` holds for each warp its
 clock and number as a cell has them, and `floors` a clock up to which it is ordered after all warps of its CTA, its own
 lanes included: with it nearly every access is settled by one comparison. Kernels are given all of these together, as
 `shadow`.
@@ -51,6 +52,13 @@ def stamp(clock: Any, number: Any) -> Any:
 
 
 @kernel
+def knows_lane(cell: Any, known: Any) -> Any:
+    """Whether `known` of a single lane (its clock times 32, plus the lane) covers the access of `cell`."""
+    single = (cell >> _MANY) & 3 == _SINGLE
+    return single and (cell >> _LANE) & 31 == known & 31 and ((cell >> _CLOCK) & CLOCK_LIMIT) <= known >> 5
+
+
+@kernel
 def _ordered(cell: Any, lane: Any, warp: Any, clocks: Any, known: Any, known_rows: Any, identity: Any) -> Any:
     """Whether the access of `cell` happens before what `lane` of `warp` does now."""
     value = np.int64(cell)
@@ -58,13 +66,23 @@ def _ordered(cell: Any, lane: Any, warp: Any, clocks: Any, known: Any, known_row
     clock = (value >> _CLOCK) & CLOCK_LIMIT
     cta = identity[warp, 0]
     inside = identity[warp, 1]
+    lanes = identity[identity.shape[0] - 1, 3]
     if number == identity[warp, 2]:
         many = (value >> _MANY) & 3
         same = many == _SINGLE and ((value >> _LANE) & 31) == lane
+        if lanes >= 0:
+            return same or many == _MIXED or clock <= clocks[cta, inside, lanes + inside]
         return same or many == _MIXED or clock < clocks[cta, inside, inside]
     first = identity[warp, 2] - inside
     if first <= number < first + identity[identity.shape[0] - 1, 2]:
-        return clock <= clocks[cta, inside, number - first]
+        column = number - first
+        if clock <= clocks[cta, inside, column]:
+            return True
+        return (
+            lanes >= 0
+            and column < identity[identity.shape[0] - 1, 0]
+            and knows_lane(value, clocks[cta, inside, lanes + column])
+        )
     row = known_rows[cta]
     return row >= 0 and clock <= known[row, number]
 
