@@ -100,28 +100,78 @@ class Products:
         return parts(said.m, said.n, self.form.pair, self.form.stationary, int(self.d[0]) >> _LANE_SHIFT)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Chain:
+    """Products that add to the same accumulators one after the other: the first, and the operands of all."""
+
+    first: Products
+    left: list[Array]
+    right: list[Array]
+
+    def takes(self, one: Products) -> bool:
+        """Whether an operation only goes on with the same sums."""
+        first = self.first
+        return (
+            bool(one.adds[0])
+            and one.instruction[0] == first.instruction[0]
+            and one.d[0] == first.d[0]
+            and one.form.kind == first.form.kind
+            and one.form.pair == first.form.pair
+            and np.array_equal(one.ctas, first.ctas)
+        )
+
+
 class TensorCore:
-    """Performs operations on the tensor memory of a batch."""
+    """Performs operations on the tensor memory of a batch; sums of one accumulator are made together.
+
+    What looks at tensor memory calls `flush` first.
+    """
 
     def __init__(self, batch: Any, memory: TensorMemory):
         self._batch = batch
         self._memory = memory
+        self._chain: Chain | None = None
 
     def multiply(self, operations: Products) -> None:
         """D = A B, or A B + D; operations that are alike in one product."""
         for group in operations.alike():
-            if not group.described.problem:
+            if group.described.problem:
+                continue
+            if not _chains(group):
+                self.flush()
                 self._multiply(group)
+                continue
+            if self._chain is None or not self._chain.takes(group):
+                self.flush()
+                self._chain = Chain(group, [], [])
+            ctas = group.homes.reshape(-1)
+            self._chain.right.append(self._right(group))
+            self._chain.left.append(gather(self._batch, ctas, group.tiles("a"), group.operand("a")))
+
+    def flush(self) -> None:
+        """Make the sums that were put off."""
+        chain, self._chain = self._chain, None
+        if chain is None:
+            return
+        left, right = (x[0] if len(x) == 1 else np.concatenate(x, axis=2) for x in (chain.left, chain.right))
+        sums = product(left, right)
+        if chain.first.described.negated:
+            np.negative(sums, out=sums)
+        self._accumulate(chain.first, chain.first.homes.reshape(-1), chain.first.parts()[0], sums)
+
+    def _right(self, one: Products) -> Array:
+        """B for each CTA that works on it: [ctas, n, k]."""
+        said, homes = one.described, one.homes
+        right = gather(self._batch, homes.reshape(-1), one.tiles("b"), one.operand("b"))
+        right = right.reshape(len(homes), said.n, said.k)
+        if one.scales is not None:
+            right = right * self._scales(one, homes[:, 0], one.scales[1], said.n, said.scale_bytes[1])
+        return np.repeat(right, 2, axis=0) if homes.shape[1] == 2 else right
 
     def _multiply(self, one: Products) -> None:
         said, homes = one.described, one.homes
         ctas = homes.reshape(-1)
-        right = gather(self._batch, ctas, one.tiles("b"), one.operand("b"))
-        right = right.reshape(len(homes), said.n, said.k)
-        if one.scales is not None:
-            right = right * self._scales(one, homes[:, 0], one.scales[1], said.n, said.scale_bytes[1])
-        if homes.shape[1] == 2:
-            right = np.repeat(right, 2, axis=0)
+        right = self._right(one)
         kept = None
         if not one.form.from_tensor:
             kept = gather(self._batch, ctas, one.tiles("a"), one.operand("a"))
@@ -184,6 +234,7 @@ class TensorCore:
 
     def copy(self, form: "CopyForm", ctas: Array, addresses: Array, descriptors: Array) -> None:
         """tcgen05.cp: rows of shared memory to lanes."""
+        self.flush()
         for address in np.unique(addresses):
             chosen = addresses == address
             homes = ctas[chosen]
@@ -198,6 +249,7 @@ class TensorCore:
 
     def shift(self, ctas: Array, addresses: Array) -> None:
         """tcgen05.shift: each of the rows goes one lane down, eight columns wide; the first stays."""
+        self.flush()
         words = self._memory.words.reshape(len(self._memory.words), 128, -1)
         for cta, address in zip(ctas.tolist(), addresses.tolist(), strict=True):
             lane, column = (address >> _LANE_SHIFT) & 127, address & 0xFFFF
@@ -239,6 +291,18 @@ def _spread(spread: str, base: int) -> list[tuple[Part, int]]:
     if spread in order:
         return [(Part((q, q + 1), (0, 32), none), first) for q, first in order[spread]]
     return [(Part((0, 4), (0, 32), none), 0)]
+
+
+def _chains(one: Products) -> bool:
+    """Whether an operation may wait for those that go on with its sums."""
+    return (
+        not one.form.from_tensor
+        and one.scales is None
+        and one.lanes is None
+        and not one.shift
+        and one.described.kinds[0] == "f32"
+        and len(one.parts()) == 1
+    )
 
 
 def scale_values(bits: Array, kind: str) -> Array:

@@ -76,6 +76,7 @@ class TensorUnit:
 
     def allocate(self, warp: int, columns: int, site: Site) -> int:
         """Columns for a warp's CTA: the first of them, -1 if it has to wait."""
+        self._core.flush()
         cta = warp % self._batch.ctas
         if self.checks is not None and not self.checks.allocates(warp, columns, site):
             columns = min(max(32, 1 << max(columns - 1, 0).bit_length()), COLUMNS)
@@ -145,12 +146,13 @@ class TensorUnit:
                 checks.order.committed(slots[told], lanes[owners[told]], begun[owners[told]])
             mbarriers.signal(slots[told], lanes[owners[told]], site)
 
-        self._batch.agents.begin(Agent("tensor", site, lanes, lambda chosen: None, signal))
+        self._batch.agents.begin(Agent("tensor", site, lanes, lambda chosen: self._core.flush(), signal))
 
     def load(self, access: Access, warps: Array, addresses: Array) -> None:
         """Warps load registers."""
         if self.checks is not None:
             self.checks.loads(access, warps, addresses)
+        self._core.flush()
         for group, quarter, lane, column in self._alike(warps, addresses):
             ctas = group % self._batch.ctas
             place = slice(lane, lane + access.lanes), slice(column, column + access.columns)
@@ -173,6 +175,7 @@ class TensorUnit:
         self._batch.agents.begin(Agent(STORE, access.site, warps * WARP, perform))
 
     def _store(self, access: Access, warps: Array, addresses: Array, held: Array) -> None:
+        self._core.flush()
         order = {int(warp): place for place, warp in enumerate(warps)}
         for group, quarter, lane, column in self._alike(warps, addresses):
             ctas = group % self._batch.ctas
