@@ -139,7 +139,7 @@ class Runtime:
                 "run with data, or pass the value as an argument",
             )
         shadow = element.buffer.shadow
-        if not element.buffer.external and (shadow.writer is None or not shadow.writer[element.offset]):
+        if not element.buffer.external and not shadow.holds(element.offset):
             self._context.report(
                 "uninitialised-read",
                 f"the orchestrator reads element {list(at)} of {tensor.buffer.describe()}, which no task wrote",

@@ -2,19 +2,19 @@
 nothing orders.
 
 Two tasks are ordered by their dependences (also through others), blocks of one task not at all. A buffer that nobody
-has written yet only lists its reads; the first write turns the list into marks. Marks of writers hold block + 1,
-negative where the block added; marks of readers hold the number of a set of blocks that read the element since it was
-last written.
+has written yet only lists its reads. From the first write on it is cut into pieces of equal history: who wrote them
+(block + 1, negative where the block added, 0 for nobody), and the number of the set of blocks that read them since.
 """
 
+from bisect import bisect_left
+from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from kernbench.common.dtypes import Array
 from kernbench.npu.task import Block, Context, Task
-from kernbench.npu.tensors import Buffer, Tensor
+from kernbench.npu.tensors import Buffer, Shape, Tensor
 from kernbench.result.finding import Other
 
 __kernbench_internal__ = True
@@ -27,8 +27,10 @@ class Shadow:
     def __init__(self, buffer: Buffer, context: Context):
         self._buffer = buffer
         self._context = context
-        self.writer: Array | None = None
-        self._readers: Array | None = None
+        self._is_written = False
+        self._starts = [0]
+        self._pieces = [(NOBODY, NOBODY)]
+        self._size = prod(buffer.shape)
         self._reads: list[tuple[Block, int, Tensor]] = []
         self._write_sites: dict[int, int] = {}
         self._read_sites: dict[int, int] = {}
@@ -37,78 +39,103 @@ class Shadow:
 
     def read(self, tensor: Tensor, block: Block, site: int) -> None:
         """`block` reads these elements."""
-        if self.writer is None or self._readers is None:
+        if not self._is_written:
             if not self._buffer.external:
                 self._uninitialised(tensor, prod(tensor.shape))
             self._reads.append((block, site, tensor))
             return
-        marks = tensor.marks(self.writer)
-        for value, count in _values(marks):
-            if value == NOBODY:
-                if not self._buffer.external:
-                    self._uninitialised(tensor, count)
-            elif abs(value) - 1 != block.number:
-                self._check(block, abs(value) - 1, "reads", "wrote", self._write_sites, "missing-dependence")
-        self._add_reader(tensor, block, site)
+        missing = 0
+        for first, last in self._spans(tensor):
+            for k in range(first, last):
+                writer = self._pieces[k][0]
+                if writer == NOBODY:
+                    missing += self._length(k)
+                elif abs(writer) - 1 != block.number:
+                    self._check(block, abs(writer) - 1, "reads", "wrote", self._write_sites, "missing-dependence")
+                self._add_reader(k, block.number)
+        if missing and not self._buffer.external:
+            self._uninitialised(tensor, missing)
+        self._read_sites[block.number] = site
 
     def write(self, tensor: Tensor, block: Block, site: int, adds: bool = False) -> None:
         """`block` writes these elements, or adds to them; blocks of one task may all add to the same."""
-        self._materialise()
-        assert self.writer is not None
-        assert self._readers is not None
-        marks, readers = tensor.marks(self.writer), tensor.marks(self._readers)
-        for value, count in _values(marks):
-            writer = abs(value) - 1
-            if value == NOBODY:
-                if adds and not self._buffer.external:
-                    self._uninitialised(tensor, count)
-            elif writer != block.number and not (adds and value < 0 and self._context.task_of(writer) is block.task):
-                self._check(block, writer, "writes", "wrote", self._write_sites, "missing-dependence")
-        for number, _ in _values(readers):
-            for other in self._sets[number]:
-                if other != block.number:
-                    self._check(block, other, "writes", "read", self._read_sites, "write-after-read")
-        marks[...] = -(block.number + 1) if adds else block.number + 1
-        readers[...] = NOBODY
+        self._begin()
+        missing = 0
+        piece = (-(block.number + 1) if adds else block.number + 1, NOBODY)
+        for first, last in self._spans(tensor):
+            for k in range(first, last):
+                missing += self._look_before_write(k, block, adds)
+            self._pieces[first:last] = [piece]
+            del self._starts[first + 1 : last]
+        if missing and not self._buffer.external:
+            self._uninitialised(tensor, missing)
         self._write_sites[block.number] = site
+
+    def _look_before_write(self, k: int, block: Block, adds: bool) -> int:
+        """Check a write of piece k; gives how many elements it adds to that hold nothing."""
+        mark, readers = self._pieces[k]
+        writer = abs(mark) - 1
+        both_add = adds and mark < 0 and self._context.task_of(writer) is block.task
+        if mark != NOBODY and writer != block.number and not both_add:
+            self._check(block, writer, "writes", "wrote", self._write_sites, "missing-dependence")
+        for other in self._sets[readers]:
+            if other != block.number:
+                self._check(block, other, "writes", "read", self._read_sites, "write-after-read")
+        return self._length(k) if adds and mark == NOBODY else 0
 
     def written_by(self, tensor: Tensor, block: Block) -> bool:
         """Whether `block` itself wrote all of these elements."""
-        return self.writer is not None and bool((tensor.marks(self.writer) == block.number + 1).all())
+        spans = self._spans(tensor)
+        return all(abs(self._pieces[k][0]) == block.number + 1 for first, last in spans for k in range(first, last))
+
+    def holds(self, element: int) -> bool:
+        """Whether somebody wrote an element."""
+        return self._pieces[bisect_left(self._starts, element + 1) - 1][0] != NOBODY
 
     def unwritten(self) -> int:
         """How many elements nobody wrote."""
-        if self.writer is None:
-            return prod(self._buffer.shape)
-        return int(np.count_nonzero(self.writer == NOBODY))
+        return sum(self._length(k) for k, (writer, _) in enumerate(self._pieces) if writer == NOBODY)
 
-    def _add_reader(self, tensor: Tensor, block: Block, site: int) -> None:
-        assert self._readers is not None
-        readers = tensor.marks(self._readers)
-        values = _values(readers)
-        for number, _ in values:
-            added = self._set_with(number, block.number)
-            if len(values) == 1:
-                readers[...] = added
-            else:
-                readers[readers == number] = added
-        self._read_sites[block.number] = site
+    def _length(self, k: int) -> int:
+        following = self._starts[k + 1] if k + 1 < len(self._starts) else self._size
+        return following - self._starts[k]
 
-    def _set_with(self, number: int, block: int) -> int:
-        """The number of a set with one more block."""
-        wanted = self._sets[number] | {block}
-        found = self._set_numbers.get(wanted)
-        if found is None:
-            found = self._set_numbers[wanted] = len(self._sets)
-            self._sets.append(wanted)
-        return found
+    def _spans(self, tensor: Tensor) -> Any:
+        """The pieces of each run of a view: first, one past the last. Pieces are cut where a run begins or ends."""
+        offsets, length = _runs(tensor.shape, tensor.strides)
+        for offset in offsets:
+            first = self._cut(tensor.offset + offset)
+            yield first, self._cut(tensor.offset + offset + length)
 
-    def _materialise(self) -> None:
-        if self.writer is None:
-            count = prod(self._buffer.shape)
-            self.writer, self._readers = np.zeros(count, np.int32), np.zeros(count, np.int32)
+    def _cut(self, at: int) -> int:
+        """The piece that begins at an element."""
+        starts = self._starts
+        k = bisect_left(starts, at)
+        if at < self._size and (k == len(starts) or starts[k] != at):
+            starts.insert(k, at)
+            self._pieces.insert(k, self._pieces[k - 1])
+        return k
+
+    def _add_reader(self, k: int, block: int) -> None:
+        writer, readers = self._pieces[k]
+        wanted = self._sets[readers]
+        if block not in wanted:
+            wanted |= {block}
+            found = self._set_numbers.get(wanted)
+            if found is None:
+                found = self._set_numbers[wanted] = len(self._sets)
+                self._sets.append(wanted)
+            self._pieces[k] = (writer, found)
+
+    def _begin(self) -> None:
+        """The first write: what was read so far becomes pieces."""
+        if not self._is_written:
+            self._is_written = True
             for block, site, tensor in self._reads:
-                self._add_reader(tensor, block, site)
+                for first, last in self._spans(tensor):
+                    for k in range(first, last):
+                        self._add_reader(k, block.number)
+                self._read_sites[block.number] = site
             self._reads.clear()
 
     def _uninitialised(self, tensor: Tensor, count: int) -> None:
@@ -151,12 +178,16 @@ class Shadow:
         context.report(kind, message, hint, None, (self._buffer.name, task.record.name, earlier.record.name), others)
 
 
-def _values(marks: Any) -> list[tuple[int, int]]:
-    """The different values of some marks and how often each occurs; nearly always there is one."""
-    if not marks.size:
-        return []
-    first = marks.flat[0]
-    if (marks == first).all():
-        return [(int(first), marks.size)]
-    values, counts = np.unique(marks, return_counts=True)
-    return list(zip(values.tolist(), counts.tolist(), strict=True))
+@lru_cache(maxsize=4096)
+def _runs(shape: Shape, strides: Shape) -> tuple[tuple[int, ...], int]:
+    """Where the runs of neighbouring elements of a view begin, relative to its first, and how long each is."""
+    if 0 in shape:
+        return (), 0
+    axes = sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1)
+    length = 1
+    while axes and axes[0][0] == length:
+        length *= axes.pop(0)[1]
+    offsets = np.zeros(1, np.int64)
+    for stride, size in reversed(axes):
+        offsets = (offsets[:, None] + np.arange(size) * stride).reshape(-1)
+    return tuple(offsets.tolist()), length

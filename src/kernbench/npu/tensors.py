@@ -165,11 +165,6 @@ class Tensor:
         size = array.itemsize
         return np.ndarray(self.shape, array.dtype, array, self.offset * size, tuple([s * size for s in self.strides]))
 
-    def marks(self, shadow: Array) -> Any:
-        """The same elements of a shadow of the buffer."""
-        size = shadow.itemsize
-        return np.ndarray(self.shape, shadow.dtype, shadow, self.offset * size, tuple([s * size for s in self.strides]))
-
     @property
     def extent(self) -> tuple[int, int]:
         """First and one past the last element touched."""
