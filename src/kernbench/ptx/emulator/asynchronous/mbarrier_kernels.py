@@ -48,6 +48,41 @@ def _count(report: Any, code: Any, position: Any, slot: Any) -> None:
 
 
 @kernel
+def locate(
+    addresses: Any, lanes: Any, ctas: Any, cluster: Any, rank_shift: Any, size: Any, lookup: Any, slots: Any
+) -> None:
+    """The barrier at each lane's address: -1 where none was ever made, -2 where none can be."""
+    for i in range(lanes.size):
+        inside = np.int64(addresses[i]) & ((1 << 44) - 1)
+        cta = (lanes[i] // WARP) % ctas
+        offset = inside
+        if cluster > 1:
+            offset = inside & ((1 << rank_shift) - 1)
+            rank = inside >> rank_shift
+            cta = cta - cta % cluster + rank if rank < cluster else -1
+        legal = cta >= 0 and offset + 8 <= size and offset % 8 == 0
+        slots[i] = lookup[cta, offset >> 3] if legal else -2
+
+
+@kernel
+def unordered(slots: Any, lanes: Any, ctas: Any, homes: Any, opened: Any, clocks: Any) -> Any:
+    """How many uses of barriers are not ordered after their initialisation, and the first position."""
+    count, first = 0, -1
+    warp_before, slot_before = -1, -1
+    for i in range(slots.size):
+        slot, warp = slots[i], lanes[i] // WARP
+        if slot < 0 or (warp == warp_before and slot == slot_before):
+            continue
+        warp_before, slot_before = warp, slot
+        cta, inside, maker = warp % ctas, warp // ctas, opened[slot, 0]
+        if cta == homes[slot] and maker != inside and clocks[cta, inside, maker] < opened[slot, 1]:
+            if count == 0:
+                first = i
+            count += 1
+    return count, first
+
+
+@kernel
 def complete(slot: Any, state: Any, held: Any, done: Any, column: Any) -> Any:
     """Complete the phase if nothing is pending; whether it did."""
     row = state[slot]

@@ -24,6 +24,7 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
     TX,
     WAITED,
 )
+from kernbench.ptx.emulator.asynchronous.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 
@@ -90,10 +91,11 @@ class Mbarriers:
 
     def locate(self, addresses: Array, lanes: Array) -> Array:
         """The barrier at each lane's address: -1 where none was ever made, -2 where none can be."""
-        ctas, offsets = self._batch.places.find(addresses, lanes)
-        size = self._batch.launch.shared_bytes
-        legal = (ctas >= 0) & (offsets >= 0) & (offsets + _ALIGNMENT <= size) & (offsets % _ALIGNMENT == 0)
-        slots: Array = np.where(legal, self._lookup[ctas, np.where(legal, offsets, 0) // _ALIGNMENT], -2)
+        batch = self._batch
+        slots: Array = np.empty(len(lanes), np.int64)
+        kernels.locate(
+            addresses, lanes, batch.ctas, batch.places.size, RANK_SHIFT, batch.launch.shared_bytes, self._lookup, slots
+        )
         return slots
 
     def at(self, ctas: Array, offsets: Array) -> Array:

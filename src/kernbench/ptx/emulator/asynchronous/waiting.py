@@ -83,8 +83,8 @@ class Waiting:
     def operands(self, fragment: Fragment, wait: Wait) -> tuple[Array, Array]:
         """The barrier's address and the phase that each active lane names."""
         window, mask = fragment.window, fragment.lanes.mask
-        addresses = np.broadcast_to(window.rows[wait.address], window.size).astype(np.uint64) + np.uint64(wait.offset)
-        wanted = np.broadcast_to(window.rows[wait.value], window.size).astype(np.int64)
+        addresses = _wide(window.rows[wait.address], window.size, np.uint64) + np.uint64(wait.offset)
+        wanted = _wide(window.rows[wait.value], window.size, np.int64)
         return (addresses, wanted) if mask is None else (addresses[mask], wanted[mask])
 
     def wake(self) -> bool:
@@ -102,3 +102,8 @@ class Waiting:
                 woken = True
                 self._pass(going, one.wait, True)
         return woken
+
+
+def _wide(row: Array, size: int, dtype: Any) -> Array:
+    """A row, or one value for all positions, as another type."""
+    return row.astype(dtype) if row.ndim else np.full(size, row).astype(dtype)

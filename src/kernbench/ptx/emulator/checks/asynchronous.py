@@ -5,7 +5,16 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import ALIVE, LAST_LANE, LAST_SITE, LIVE, PHASE, START, TX
+from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
+    ALIVE,
+    LAST_LANE,
+    LAST_SITE,
+    LIVE,
+    PHASE,
+    START,
+    TX,
+    unordered,
+)
 from kernbench.ptx.emulator.asynchronous.shadow import Shadow, Trouble
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, some_threads, thread_name
 from kernbench.ptx.emulator.lanes import WARP
@@ -36,24 +45,16 @@ class AsynchronousChecks:
 
     def used(self, slots: Array, lanes: Array, site: Site) -> None:
         """Barriers are used by lanes: their initialisation must be ordered before."""
-        if len(slots) > 1:
-            pairs = np.unique(np.stack([slots, lanes // WARP]), axis=1)
-            slots, lanes = pairs[0], pairs[1] * WARP
-        barriers, ctas = self._batch.mbarriers, self._batch.ctas
-        warps = lanes // WARP
-        inside = warps // ctas
-        maker, clock = barriers.opened[slots, 0], barriers.opened[slots, 1]
-        local = (slots >= 0) & (warps % ctas == barriers.homes[slots]) & (maker != inside)
-        known = self._clocks.clocks[warps % ctas, inside, np.where(local, maker, 0)]
-        bad = np.flatnonzero(local & (known < clock))
-        if len(bad):
-            slot = int(slots[bad[0]])
+        barriers = self._batch.mbarriers
+        count, first = unordered(slots, lanes, self._batch.ctas, barriers.homes, barriers.opened, self._clocks.clocks)
+        if count:
+            slot = int(slots[first])
             message = (
-                f"a thread of warp {int(inside[bad[0]])} of {self._block(slot)} uses {self.name(slot)}, which warp "
-                f"{int(maker[bad[0]])} initialised, and nothing orders the two"
+                f"{thread_name(self._batch, int(lanes[first]))} uses {self.name(slot)}, which warp "
+                f"{int(barriers.opened[slot, 0])} initialised, and nothing orders the two"
             )
             hint = "put bar.sync (or barrier.cluster) between mbarrier.init and the first use by another warp"
-            self._reporter.add("race", site, message, hint, len(bad), about="mbarrier")
+            self._reporter.add("race", site, message, hint, count, about="mbarrier")
 
     def fenced(self, warps: Array) -> None:
         """Warps pass a fence that shows initialised barriers to the async proxy."""
@@ -100,8 +101,10 @@ class AsynchronousChecks:
         """Lanes have arrived: what they do from now on is later."""
         if not release:
             return
-        warps = np.unique(lanes // WARP)
+        warps = np.flatnonzero(np.bincount(lanes // WARP, minlength=1))
         self._clocks.advance(warps)
+        if self._batch.places.size == 1:
+            return
         homes = self._batch.mbarriers.homes[slots]
         remote = (slots >= 0) & (homes != (lanes // WARP) % self._batch.ctas)
         for slot, warp in {(int(s), int(lane) // WARP) for s, lane in zip(slots[remote], lanes[remote], strict=True)}:

@@ -181,7 +181,9 @@ def tensor_load(d: Decoding) -> Step:
         masks = None if mask_slot is None else values_of(window, mask_slot, mask)
         to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, site)
         for box, which in _boxes(window, lanes, addresses_of(window, source, mask), rank, site):
-            chosen = np.flatnonzero(np.isin(to.positions, which) & (to.slots >= 0))
+            named = np.zeros(len(lanes), bool)
+            named[which] = True
+            chosen = np.flatnonzero(named[to.positions] & (to.slots >= 0))
             at = to.positions[chosen]
             offsets, here, ctas, barriers = to.offsets[chosen], points[at], to.ctas[chosen], to.slots[chosen]
             if four:

@@ -25,7 +25,9 @@ def active_lanes(window: Window, mask: Mask | None) -> Array:
 
 def values_of(window: Window, slot: int, mask: Mask | None, dtype: Any = np.int64) -> Array:
     """An operand's value in each active lane."""
-    row = np.broadcast_to(window.rows[slot], window.size)
+    row = window.rows[slot]
+    if not row.ndim:
+        return np.full(window.size if mask is None else int(np.count_nonzero(mask)), row).astype(dtype)
     return (row if mask is None else row[mask]).astype(dtype)
 
 
