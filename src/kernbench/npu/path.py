@@ -29,7 +29,7 @@ def causes(timing: Timing, node: int, most: int = 2**31) -> list[tuple[int, int]
     while node >= 0 and len(found) < most:
         edge = int(cause[node])
         found.append((node, edge))
-        node = int(np.searchsorted(offsets, edge, side="right")) - 1 if edge >= 0 else -1
+        node = int(offsets.searchsorted(np.int32(edge), side="right")) - 1 if edge >= 0 else -1
     return found
 
 

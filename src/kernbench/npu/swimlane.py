@@ -188,13 +188,14 @@ def _messages(timing: Timing, position: Ints) -> Ints:
     rows = recording.array()
     kinds = CLASSES[rows["op"]]
     block = np.repeat(np.arange(len(recording.block_task)), np.diff(recording.firsts()))
+    chosen = np.flatnonzero((kinds == PUSH) | (kinds == POP))
+    columns = (block[chosen], rows["c"][chosen], rows["x"][chosen], kinds[chosen] == PUSH, position[chosen])
     pushes: dict[tuple[int, int, int], list[int]] = {}
     pairs = []
-    for i in np.flatnonzero((kinds == PUSH) | (kinds == POP)).tolist():
-        key = (int(block[i]), int(rows["c"][i]), int(rows["x"][i]))
-        if kinds[i] == PUSH:
-            pushes.setdefault(key, []).append(i)
+    for owner, fifo, number, is_push, span in zip(*(c.tolist() for c in columns), strict=True):
+        if is_push:
+            pushes.setdefault((owner, fifo, number), []).append(span)
         else:
-            pairs += [(position[p], position[i]) for p in pushes.get(key, ())]
+            pairs += [(push, span) for push in pushes.get((owner, fifo, number), ())]
     found = np.array(pairs, np.int64).reshape(-1, 2)
     return found[(found >= 0).all(axis=1)]
