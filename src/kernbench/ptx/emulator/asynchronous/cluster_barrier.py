@@ -45,20 +45,20 @@ class ClusterBarrier:
         if checks is not None:
             if again.any():
                 checks.asynchronous.arrived_twice(lanes[again], site)
-            if releases:
-                self._release(checks, lanes)
+            self._release(checks, lanes, releases)
         first = ~again
         self._lane_phase[lanes[first]] = self.phase[clusters[first]]
         np.add.at(self.arrived, clusters[first], 1)
         self._batch.mbarriers.events += 1
         self._complete()
 
-    def _release(self, checks: Any, lanes: Array) -> None:
+    def _release(self, checks: Any, lanes: Array, releases: bool) -> None:
+        """Arrivals tell what their warps know; relaxed ones what they knew when they last passed a fence."""
         for warp in np.unique(lanes // WARP).tolist():
             phase = int(self.phase[self._cluster_of(warp)])
-            if self._arrivals.get(warp, (-1, 0))[0] != phase:
+            if releases and self._arrivals.get(warp, (-1, 0))[0] != phase:
                 self._arrivals[warp] = (phase, checks.clocks.own(warp))
-            checks.clocks.publish(warp, self._key(warp, phase))
+            checks.clocks.publish(warp, self._key(warp, phase), releases)
 
     def _key(self, warp: int, phase: int) -> tuple[Any, ...]:
         size = self._batch.places.size

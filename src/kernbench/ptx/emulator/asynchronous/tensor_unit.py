@@ -138,12 +138,13 @@ class TensorUnit:
     def commit(self, lanes: Array, slots: Array, owners: Array, site: Site) -> None:
         """When what lanes began is done, each of `slots` (barriers of the lanes `owners` counts) is arrived at."""
         mbarriers, checks = self._batch.mbarriers, self.checks
-        begun = None if checks is None else checks.order.commits(lanes)
+        before = None if checks is None else checks.order.commits(lanes)
 
         def signal(chosen: Array) -> None:
             told = np.isin(owners, chosen) & (slots >= 0)
-            if checks is not None and begun is not None:
-                checks.order.committed(slots[told], lanes[owners[told]], begun[owners[told]])
+            if checks is not None and before is not None:
+                of = owners[told]
+                checks.order.committed(slots[told], lanes[of], before[0][of], before[1][of])
             mbarriers.signal(slots[told], lanes[owners[told]], site)
 
         self._batch.agents.begin(Agent("tensor", site, lanes, lambda chosen: self._core.flush(), signal))

@@ -13,6 +13,7 @@ from kernbench.ptx.emulator.asynchronous.bulk import Ends, Reduction, tell
 from kernbench.ptx.emulator.asynchronous.completion import Completion
 from kernbench.ptx.emulator.asynchronous.shadow import Ranges
 from kernbench.ptx.emulator.asynchronous.tensor_maps import decode
+from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED
 from kernbench.ptx.emulator.program import Site
 from kernbench.ptx.tensor_map import SWIZZLES, TENSOR_MAP_BYTES, TensorMapDescription
@@ -128,10 +129,22 @@ def begin_store(
     """Boxes set out for global memory."""
     move = _Move(batch, box, source, coordinates, completion, site, reduction)
     completion.enter("shared", False, move.shared_ranges())
-    completion.enter("global", True, move.global_ranges(np.arange(len(coordinates)), kernels.PIECE))
+    entered = np.arange(len(coordinates))
+    if reduction is None:
+        entered = _different(completion.lanes // WARP, source.places, coordinates)
+    completion.enter("global", True, move.global_ranges(entered, kernels.PIECE))
     batch.agents.begin(
         Agent(completion.kind, site, completion.lanes, move.store, completion.signal, move.take, completion.group)
     )
+
+
+def _different(warps: Array, places: Array, coordinates: Array) -> Array:
+    """One of each store: lanes of a warp that store the same box to the same place write the same."""
+    if len(warps) == 1:
+        return np.zeros(1, np.int64)
+    keys = np.column_stack([warps, places, coordinates])
+    found: Array = np.sort(np.unique(keys, axis=0, return_index=True)[1])
+    return found
 
 
 class _Move:

@@ -159,9 +159,9 @@ class Clocks:
         """Knowledge was added from outside."""
         self._changed()
 
-    def publish(self, warp: int, key: Any) -> None:
-        """A warp releases what it knows to a key, for warps of other CTAs."""
-        self._release(warp, key, True)
+    def publish(self, warp: int, key: Any, ordered: bool = True) -> None:
+        """A warp releases what it knows to a key, for warps of other CTAs; not `ordered`, what it knew at its fence."""
+        self._release(warp, key, ordered)
 
     def take(self, warp: int, key: Any) -> None:
         """A warp learns what was released to a key."""

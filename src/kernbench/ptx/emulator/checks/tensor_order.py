@@ -78,29 +78,32 @@ class TensorOrder:
         peers: Array = warps + 1 - 2 * (warps % self._batch.ctas % 2)
         return peers
 
-    def commits(self, lanes: Array) -> Array:
-        """Lanes commit: how many operations each warp had begun."""
+    def commits(self, lanes: Array) -> tuple[Array, Array]:
+        """Lanes commit: how many operations each warp had begun, and what it knew."""
         warps = lanes // WARP
         self._committed[warps] = self.begun[TENSOR, warps]
         if self._fences:
             self._publish(warps)
+        ctas, inside = self._place(warps)
         begun: Array = self.begun[TENSOR, warps].copy()
-        return begun
+        known: Array = self._clocks.clocks[ctas, inside].copy()
+        return begun, known
 
-    def committed(self, slots: Array, lanes: Array, begun: Array) -> None:
-        """What was begun before a commit is done, and whoever waits for the barriers knows."""
-        warps = lanes // WARP
-        barriers = self._batch.mbarriers
-        local = barriers.homes[slots] == warps % self._batch.ctas
+    def committed(self, slots: Array, lanes: Array, begun: Array, known: Array) -> None:
+        """What was begun before a commit is done, and whoever waits for the barriers knows.
+
+        Operations come after all that their warp knew when it began them, so that is known as well.
+        """
+        warps, barriers = lanes // WARP, self._batch.mbarriers
+        homes = barriers.homes[slots]
         columns = self.first + warps // self._batch.ctas
+        local = homes == warps % self._batch.ctas
+        np.maximum.at(barriers.held, slots[local], known[local].astype(barriers.held.dtype))
         barriers.learn(slots[local], columns[local], begun[local])
-        peer = barriers.homes[slots] == self.mirror(warps) % self._batch.ctas
+        peer = homes == self.mirror(warps) % self._batch.ctas
         barriers.learn(slots[peer], columns[peer], self.begun[TENSOR, self.mirror(warps[peer])])
-        # a commit also says before_thread_sync: what the thread itself had seen
-        ctas, inside = self._place(warps[local])
-        for family in (LOADED, STORED):
-            more = self.first + family * self._batch.warps_per_cta + inside
-            barriers.learn(slots[local], more, self._clocks.clocks[ctas, inside, more])
+        for slot, warp in zip(slots[~local].tolist(), warps[~local].tolist(), strict=True):
+            self._clocks.publish(warp, ("mbarrier", self._batch.numbers[0], slot))
 
     def waited(self, warps: Array, loads: bool) -> None:
         """wait::ld or wait::st."""

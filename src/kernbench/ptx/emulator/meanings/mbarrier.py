@@ -154,7 +154,7 @@ def init_fence(window: Window, mask: Mask | None) -> None:
     checks = window.batch.checks
     if checks is not None:
         checks.asynchronous.fenced(_warps(window, mask))
-        checks.clocks.advance(_warps(window, mask))
+        checks.clocks.fence(_warps(window, mask))
 
 
 def _warps(window: Window, mask: Mask | None) -> Array:
