@@ -216,3 +216,37 @@ def test_the_trace_can_be_written():
 
     run = timed(launch("fused", problem([33])))
     assert len(trace_bytes(run.timeline)) > 1000
+
+
+def test_sync_start_waits_for_all_cores():
+    def long(core, a, out):
+        x = core.alloc("UB", (64, 128))
+        core.tload(x, a)
+        flag(core, "MTE2", "V")
+        for _ in range(50):
+            core.texp(x, x)
+            core.pipe_barrier("V")
+        flag(core, "V", "MTE3")
+        core.tstore(out, x)
+
+    def both(core, out):
+        tile = core.alloc("UB", (8, 128))
+        core.texpands(tile, 1.0)
+        flag(core, "V", "MTE3")
+        first = 16 * core.block_idx + 8 * core.sub_block_id
+        core.tstore(out[first : first + 8], tile)
+
+    def orchestrate(rt, a, out, other):
+        rt.submit(aiv0=long, args=[npu.IN(a), npu.OUT(out)])
+        rt.submit(aiv=both, args=[npu.OUT(other)], block_num=2, sync_start=together)
+
+    chip = npu.Chip("a2a3", {"clusters.count": 2})
+    starts = {}
+    for together in (True, False):
+        run = chip.retime(chip.launch(orchestrate, A, np.zeros_like(A), np.zeros((32, 128), np.float32)))
+        assert run.findings == []
+        starts[together] = (run.views["tasks"][1]["reason"], run.views["tasks"][1]["start_ps"])
+        finish = run.views["tasks"][0]["finish_ps"]
+        assert (starts[together][1] >= finish) is together
+    assert starts[True][0] == "sync_start"
+    assert starts[False][0] == "submit"
