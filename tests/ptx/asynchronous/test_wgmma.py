@@ -218,13 +218,12 @@ def test_advance_inside_the_atom():
     np.testing.assert_allclose(values(words, n, "f32"), expected(a[:, 16:32], b[:, 16:32]), atol=1e-4)
 
 
-def planted(n=64, descriptors=None, mode="128B", **change):
+def planted(n=64, descriptors=None, mode="128B", change=("", ""), **more):
     kinds = ("f32", "f16", "f16")
     _, _, data, given = tiles(7, n, 16, kinds, mode, mode)
-    run, _ = launch(
-        kernel(n, kinds, 16, tail="1, 1, 0, 0", **change), data, descriptors(given) if descriptors else given, n, "f32"
-    )
-    return run
+    text = kernel(n, kinds, 16, tail="1, 1, 0, 0", **more).module.source
+    code = ptx.parse(text.replace(*change)).kernels["kernel"]
+    return launch(code, data, descriptors(given) if descriptors else given, n, "f32")[0]
 
 
 def only(run, kind):
@@ -254,7 +253,12 @@ def test_one_group_left_in_flight():
 def test_accumulator_set_after_the_fence():
     late = "  setp.eq.b32 %p2, 0, 0;\n  mov.b32 %d5, 0;\n{one}"
     message = only(planted(multiply=late, first="  mov.b32 %d0, 0;"), "in-flight")
-    assert "set %d5 since the last wgmma.fence, and this uses it" in message
+    assert "this uses %d5, and no wgmma.fence came after thread (0, 0, 0) of block (0, 0, 0)" in message
+
+
+def test_no_fence_before_the_first_operation():
+    run = planted(change=("  wgmma.fence.sync.aligned;\n", ""))
+    assert "no wgmma.fence came after" in only(run, "in-flight")
 
 
 def test_descriptor_outside_shared_memory():

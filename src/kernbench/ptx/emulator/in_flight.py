@@ -1,8 +1,8 @@
 """Registers that asynchronous matrix operations own: where a program touches them too early.
 
 What may happen is found before the program runs, by data flow: which registers wgmma operations may still write or
-read, which were set since the last wgmma.fence, and which loads of tensor memory may be under way. Where it may happen,
-a check beside the instruction asks what is so in that warp.
+read, which were touched since the last wgmma.fence, and which loads of tensor memory may be under way. Where it may
+happen, a check beside the instruction asks what is so in that warp.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ class State:
     """What may be so at a place: registers by number.
 
     `written` and `read` are those that operations in flight write, or read as A, with the groups committed since;
-    `unfenced` those set since the last wgmma.fence; `loads` the loads under way, with the registers they set.
+    `unfenced` those touched since the last wgmma.fence; `loads` the loads under way, with the registers they set.
     """
 
     written: dict[int, int] = field(default_factory=dict)
@@ -85,7 +85,8 @@ class _Watcher:
     def _solve(self) -> list[State | None]:
         """What may be so when each block begins."""
         entering: list[State | None] = [None] * len(self._body.decodings)
-        entering[0] = State()
+        # before the first operation there must be a fence
+        entering[0] = State(unfenced=set(self._used))
         pending = [0]
         while pending:
             number = pending.pop()
@@ -111,7 +112,7 @@ class _Watcher:
             return
         touched = {r.number for r in d.reads} | {r.number for r in d.writes}
         _finish_loads(state, touched)
-        state.unfenced |= {r.number for r in d.writes} & self._used
+        state.unfenced |= touched & self._used
 
     def _block(self, number: int, state: State) -> None:
         """Add the checks of one block."""
@@ -140,7 +141,7 @@ class _Watcher:
                 _before(block, d, _use(d, load))
 
     def _follow_unfenced(self) -> None:
-        """Flags beside registers that are set, and used by wgmma with no fence between: set, cleared, and asked."""
+        """Flags beside registers that are touched, and used by wgmma with no fence between: whether they are fenced."""
         table = self._program.table
         flags = {n: table.number(RegisterSlot("bool", table.new_row("bool"))) for n in self._unfenced}
         for number, decodings in enumerate(self._body.decodings):
@@ -148,15 +149,15 @@ class _Watcher:
             for d in decodings:
                 meaning = d.resolved.meaning
                 if meaning == "wgmma.fence":
-                    _after(block, d, _mark(d, list(flags.values()), False))
+                    _after(block, d, _mark(d, list(flags.values()), True))
                 elif meaning == "wgmma":
                     for register in _data(d):
                         if register.number in flags:
                             _before(block, d, _ask(d, register, flags[register.number]))
                 else:
-                    written = [flags[r.number] for r in d.writes if r.number in flags]
-                    if written:
-                        _after(block, d, _mark(d, written, True))
+                    touched = [flags[r.number] for r in _unique(d.writes + d.reads) if r.number in flags]
+                    if touched:
+                        _after(block, d, _mark(d, touched, False))
 
 
 def _finish_loads(state: State, touched: set[int]) -> None:
@@ -170,7 +171,7 @@ def _multiply(d: Decoding, state: State) -> None:
         state.written[number] = 0
     for number in {r.number for r in _data(d)} - written:
         state.read[number] = 0
-    state.unfenced -= written
+    state.unfenced -= {r.number for r in _data(d)}
 
 
 def _data(d: Decoding) -> list[Register]:
@@ -266,13 +267,13 @@ def _mark(d: Decoding, flags: list[int], value: bool) -> Check:
 
 
 def _ask(d: Decoding, register: Register, flag: int) -> Check:
-    """Ask whether a register was set since the last fence."""
+    """Ask whether a register was touched since the last fence."""
     site, name = d.site, register.name
 
     def check(window: Window, mask: Mask | None) -> None:
         if window.batch.checks is None:
             return
-        bad = window.rows[flag] if mask is None else window.rows[flag] & mask
+        bad = ~window.rows[flag] if mask is None else ~window.rows[flag] & mask
         if bad.any():
             window.batch.warpgroups.unfenced(window.lane_numbers[bad], name, site)
 

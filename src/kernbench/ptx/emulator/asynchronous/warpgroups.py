@@ -121,7 +121,7 @@ class Warpgroups:
                     self._checks.touched(bad, name, verb, as_operand, event.form.site, site)
 
     def unfenced(self, lanes: Array, name: str, site: Site) -> None:
-        """Lanes have set a register that an operation uses, with no wgmma.fence between."""
+        """Lanes have touched a register that an operation uses, with no wgmma.fence between."""
         if self._checks is not None:
             self._checks.unfenced(lanes, name, site)
 

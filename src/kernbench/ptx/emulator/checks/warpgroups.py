@@ -84,7 +84,7 @@ class WarpgroupChecks:
         self._reporter.add("in-flight", site, message, hint, len(warps), others, about=name)
 
     def unfenced(self, lanes: Array, name: str, site: Site) -> None:
-        """Lanes have set a register that an operation uses, with no fence between."""
-        message = f"{some_threads(self._batch, lanes)} set {name} since the last wgmma.fence, and this uses it"
-        hint = "put wgmma.fence.sync.aligned between the instructions that set registers and wgmma.mma_async"
+        """Lanes have touched a register that an operation uses, with no fence between."""
+        message = f"this uses {name}, and no wgmma.fence came after {some_threads(self._batch, lanes)} touched it last"
+        hint = "put wgmma.fence.sync.aligned before the first wgmma.mma_async, and after accesses to its registers"
         self._reporter.add("in-flight", site, message, hint, len(lanes), about="fence")
