@@ -442,3 +442,38 @@ def test_a_kernel_that_stops_half_way_is_not_blamed_for_its_flags():
         raise RuntimeError("enough")
 
     assert kinds(run_kernel(kernel, A, out=OUT)) == ["kernel-error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (lambda core, a, out: core.tload(a, core.alloc("UB", (8, 16))), "where a tile, tensor or FIFO is wanted"),
+        (lambda core, a, out: core.tadd(1, 2, 3), "got 1 where a tile"),
+        (lambda core, a, out: core.alloc("UB", (8, 16), "f99"), "unknown element type 'f99'"),
+        (lambda core, a, out: core.alloc("UB", (8.0, 16)), "a tile has two sizes from 1 on, whole numbers"),
+        (lambda core, a, out: core.alloc("UB", (10**6, 10**6)), "larger than any memory"),
+        (lambda core, a, out: core.nothing, "has no attribute 'nothing'"),
+        (lambda core, a, out: a[::2], "a slice of a tensor has no step"),
+        (lambda core, a, out: core.read(a, 0), "an index for each axis"),
+    ],
+)
+def test_calls_without_meaning_are_told_at_their_line(body, told):
+    run = run_kernel(body, A, out=OUT)
+    assert run.status == "failed"
+    assert told in run.findings[0].message
+    assert run.findings[0].where.file == __file__
+
+
+def test_sizes_read_from_a_tensor_are_sizes():
+    lengths = np.array([5], np.int32)
+
+    def kernel(core, a, b, out):
+        count = core.read(b, 0)
+        x = core.alloc("UB", (8, 16), valid=(count, 16))
+        core.tload(x, a[:count])
+        flag(core, "MTE2", "MTE3")
+        core.tstore(out[:count], x)
+
+    run = run_kernel(kernel, A, lengths, out=OUT)
+    assert kinds(run) == ["output-unwritten"]
+    assert np.array_equal(run.outputs["out"][:5], A[:5])

@@ -14,7 +14,7 @@ from kernbench import __version__
 from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
 from kernbench.common.errors import KernbenchError, KernelError, MisuseError
 from kernbench.npu.checks import check_order
-from kernbench.npu.execute import Executor
+from kernbench.npu.execute import Executor, kernel_place
 from kernbench.npu.model import ChipModel, load
 from kernbench.npu.operations import CLASSES, TABLE
 from kernbench.npu.record import NpuRecording
@@ -24,7 +24,7 @@ from kernbench.npu.tensors import Tensor
 from kernbench.result.finding import Finding, Place
 from kernbench.result.run import Launched, Run, Status
 from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
-from kernbench.safety.places import SiteTable, raised_at
+from kernbench.safety.places import SiteTable
 
 __kernbench_internal__ = True
 
@@ -175,14 +175,14 @@ class _Launch:
         except OverBudgetError:
             self._over_budget(where)
         except KernelError as error:
-            self._failed(error.kind, error.message, error.hint, error.where or raised_at(error) or where)
+            self._failed(error.kind, error.message, error.hint, error.where or kernel_place(error) or where)
         except KernbenchError as error:
-            self._failed("misuse", str(error), "", raised_at(error) or where)
+            self._failed("misuse", str(error), "", kernel_place(error) or where)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             hint = "mend the orchestration's own code at this line"
-            self._failed("kernel-error", f"{type(error).__name__}: {error}", hint, raised_at(error) or where)
+            self._failed("kernel-error", f"{type(error).__name__}: {error}", hint, kernel_place(error) or where)
 
     def _failed(self, kind: str, message: str, hint: str, where: Place) -> None:
         self.status = Status.FAILED

@@ -7,6 +7,7 @@ import random
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from kernbench.npu.tensors import Tensor
 from kernbench.npu.transfers import KernelCore
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.safety.budget import OverBudgetError
-from kernbench.safety.places import raised_at
 
 __kernbench_internal__ = True
 
@@ -143,16 +143,19 @@ class Executor:
                 kernel(self._cores[lane], *arguments)
             return
         except KernelError as error:
-            where = error.where or raised_at(error) or task.where
+            where = error.where or kernel_place(error) or task.where
             context.report(error.kind, error.message, error.hint, context.running, where=where)
         except KernbenchError as error:
-            context.report("misuse", str(error), "", context.running, where=raised_at(error) or task.where)
+            context.report("misuse", str(error), "", context.running, where=kernel_place(error) or task.where)
+        except AttributeError as error:
+            kind, message, hint = _told(error)
+            context.report(kind, message, hint, context.running, where=kernel_place(error) or task.where)
         except (KeyboardInterrupt, GreenletExit, OverBudgetError):
             raise
         except BaseException as error:
             message = f"{type(error).__name__}: {error}"
             hint = f"mend the kernel's own code ({getattr(kernel, '__name__', kernel)}) at this line"
-            context.report("kernel-error", message, hint, context.running, where=raised_at(error) or task.where)
+            context.report("kernel-error", message, hint, context.running, where=kernel_place(error) or task.where)
         self.failed = True
 
     def _run_together(self, block: Block, lanes: list[int], arguments: list[Any]) -> None:
@@ -221,6 +224,31 @@ class Executor:
                     ),
                     state.fifo.name,
                 )
+
+
+def kernel_place(error: BaseException) -> Place | None:
+    """The innermost line of a traceback that is the user's: neither ours nor in a library."""
+    places = [
+        Place(frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in walk_tb(error.__traceback__)
+        if "__kernbench_internal__" not in frame.f_globals and not _is_library(frame.f_globals.get("__name__", ""))
+    ]
+    return places[-1] if places else None
+
+
+def _is_library(module: str) -> bool:
+    ours = module.startswith("kernbench.") and not module.startswith("kernbench.benches.")
+    return ours or module.split(".")[0] in ("numpy", "ml_dtypes")
+
+
+def _told(error: AttributeError) -> tuple[str, str, str]:
+    """An operation that looked in vain for what tiles, tensors and FIFOs have; or a mistake of the kernel's own."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    looked_for = error.name in ("number", "shape", "record", "buffer", "offset")
+    if looked_for and "__kernbench_internal__" in frame.f_globals:
+        message = f"an operation of the core got {error.obj!r} where a tile, tensor or FIFO is wanted"
+        return "misuse", message, "destinations come first: tload(tile, tensor), tstore(tensor, tile), tadd(dst, a, b)"
+    return "kernel-error", f"AttributeError: {error}", "mend the kernel's own code at this line"
 
 
 def bound(context: Context, task: Task, tensor: Tensor, direction: str, position: int) -> Tensor:

@@ -192,10 +192,10 @@ class Runtime:
         return task
 
     def _check_submit(self, kernels: dict[int, Kernel], blocks: int, sync_start: bool, args: Sequence[Any]) -> None:
-        if not kernels:
-            raise KernelError("misuse", "a task needs a kernel: submit(aic=..., aiv=...)")
-        if blocks < 1:
-            raise KernelError("misuse", f"block_num {blocks}: a task has at least one block")
+        if not kernels or not all(map(callable, kernels.values())):
+            raise KernelError("misuse", "a task needs a kernel, a function: submit(aic=..., aiv=...)")
+        if isinstance(blocks, bool) or not hasattr(blocks, "__index__") or blocks < 1:
+            raise KernelError("misuse", f"block_num {blocks!r}: a task has at least one block")
         if sync_start and blocks > self.clusters:
             raise KernelError(
                 "misuse",
@@ -225,6 +225,8 @@ class Runtime:
             )
 
     def _dependences(self, args: list[Arg], deps: Sequence[Task], predicate: Tensor | None) -> dict[int, str]:
+        if not all(isinstance(task, Task) for task in deps):
+            raise KernelError("misuse", f"deps={deps!r}: a list of tasks, as submit returns them, is wanted")
         found = {task.number: "given as deps" for task in deps}
         if not self._scopes[-1].manual:
             for arg in args:
@@ -347,6 +349,9 @@ class Runtime:
 
 def _sizes(shape: Any) -> tuple[int, ...]:
     try:
-        return tuple(index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape))
+        sizes = tuple(index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape))
     except TypeError:
-        raise MisuseError(f"a shape is a sequence of whole numbers; got {shape!r}") from None
+        sizes = (-1,)
+    if min(sizes, default=0) < 0:
+        raise MisuseError(f"a shape is a sequence of whole numbers from 0 on; got {shape!r}")
+    return sizes

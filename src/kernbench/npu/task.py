@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kernbench.common.dtypes import dtype_name
+from kernbench.common.errors import MisuseError
 from kernbench.npu.model import ChipModel
 from kernbench.npu.record import NpuRecording, TaskRecord
 from kernbench.npu.tensors import Buffer, Tensor
@@ -23,6 +25,10 @@ class Arg:
 
     tensor: Tensor
     direction: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tensor, Tensor):
+            raise MisuseError(f"{self.direction}({self.tensor!r}): a tensor is wanted; numbers are passed as they are")
 
 
 def IN(tensor: Tensor) -> Arg:  # noqa: N802
@@ -51,7 +57,7 @@ class Create:
 
 def CREATE(shape: tuple[int, ...], dtype: Any = "f32", name: str = "") -> Create:  # noqa: N802
     """A tensor made by the runtime for the task to write; `task.outputs` has it after the submit."""
-    return Create(tuple(shape), str(dtype), name)
+    return Create(tuple(shape), dtype_name(dtype), name)
 
 
 @dataclass(eq=False)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __kernbench_internal__ = True
 POISON = 0xFF
 ROW, COL = "row", "col"
+_LARGEST = 1 << 24
 
 
 class Tile:
@@ -124,8 +125,11 @@ def describe(
 def check_shape(key: tuple[Any, ...]) -> None:
     """Shapes a tile can have: positive, valid part inside, and lines that fill whole granules."""
     _, _, shape, dtype, layout, valid = key
-    if len(shape) != 2 or len(valid) != 2 or min(shape) < 1:
-        raise KernelError("shape", f"a tile has two sizes from 1 on; got {shape} with valid {valid}")
+    whole = all(isinstance(n, (int, np.integer)) for n in (*shape, *valid, key[1]))
+    if not whole or len(shape) != 2 or len(valid) != 2 or min(shape) < 1:
+        raise KernelError("shape", f"a tile has two sizes from 1 on, whole numbers; got {shape} with valid {valid}")
+    if shape[0] * shape[1] > _LARGEST:
+        raise KernelError("tile-bounds", f"a tile of {shape} is larger than any memory of a core")
     if not (0 <= valid[0] <= shape[0] and 0 <= valid[1] <= shape[1]):
         raise KernelError("shape", f"valid part {valid} of a tile of shape {shape}: it must lie inside")
     if layout not in (ROW, COL):
