@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.ptx.asynchronous.kernels import PIPE, STORE
 
 from kernbench import ptx
-from tests.ptx.asynchronous.kernels import PIPE, STORE
 
 
 def edited(text, *edits):

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
-from kernbench import ptx
 from tests.ptx.asynchronous.boxes import contents, loaded, random_case, run_load, run_store, stored
 from tests.ptx.asynchronous.kernels import dump_box, put_box
+
+from kernbench import ptx
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,11 @@
 
 import numpy as np
 import pytest
+from tests.ptx.asynchronous.conftest import kinds
+from tests.ptx.asynchronous.kernels import HEAD
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
-from tests.ptx.asynchronous.conftest import kinds
-from tests.ptx.asynchronous.kernels import HEAD
 
 FRAME = (
     HEAD.format(arch="sm_90a")

@@ -5,13 +5,13 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.ptx.asynchronous.boxes import Case, contents, run_store
+from tests.ptx.asynchronous.conftest import kinds
+from tests.ptx.asynchronous.kernels import HEAD, put_box
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.errors import PtxError
-from tests.ptx.asynchronous.boxes import Case, contents, run_store
-from tests.ptx.asynchronous.conftest import kinds
-from tests.ptx.asynchronous.kernels import HEAD, put_box
 
 FRAME = (
     HEAD.format(arch="{arch}")
@@ -177,7 +177,7 @@ def test_coordinates_inside_a_piece_are_refused():
 
 def test_im2col_is_refused():
     body = "  cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r0, %r0, %r0}], [%r2], {%h1};\n"
-    with pytest.raises(PtxError, match="mode .im2col is not emulated"):
+    with pytest.raises(PtxError, match="im2col modes are not emulated"):
         launch(body, np.zeros(4, np.uint32), np.zeros(4, np.uint32), 0)
 
 
@@ -276,3 +276,13 @@ def test_bytes_that_are_no_tensor_map():
     )
     run, _ = launch(body, np.arange(256, dtype=np.uint32), np.zeros(192, np.uint32), 0)
     assert any("these 128 bytes are no tensor map" in f.message for f in run.findings)
+
+
+def test_register_counts():
+    run, _ = launch("  setmaxnreg.inc.sync.aligned.u32 240;\n", np.zeros(4, np.uint32), np.zeros(4, np.uint32), 0)
+    assert run.findings == []
+    with pytest.raises(PtxError, match="setmaxnreg 100: give a multiple of 8 from 24 to 256"):
+        launch("  setmaxnreg.inc.sync.aligned.u32 100;\n", np.zeros(4, np.uint32), np.zeros(4, np.uint32), 0)
+    alone = "  @!%p0 bra ONE;\n  bra ALL;\nONE:\n  setmaxnreg.dec.sync.aligned.u32 40;\nALL:\n"
+    run, _ = launch(alone, np.zeros(4, np.uint32), np.zeros(4, np.uint32), 0)
+    assert kinds(run) == ["warp-mask"]

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.ptx.asynchronous.kernels import WALK, WALKED, phases
 
 from kernbench import ptx
-from tests.ptx.asynchronous.kernels import WALK, WALKED, phases
 
 
 def walk(steps, **options):

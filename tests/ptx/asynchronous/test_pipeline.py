@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.ptx.asynchronous.conftest import kinds
 
 from kernbench.result import Status
-from tests.ptx.asynchronous.conftest import kinds
 
 EMPTY_WAIT = "  mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], %r11;\n"
 FULL_WAIT = "  mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r9], %r11;\n"

@@ -132,7 +132,8 @@ class Launch:
 
     def _arrived(self) -> bool:
         """No warp can go on: what is in flight completes, all of it at once."""
-        return any([batch.agents.drain() for batch in self._live])
+        arrived = [batch.agents.drain() for batch in self._live]
+        return any(arrived)
 
     def _yielded(self) -> bool:
         """Loops that only let others go first go on."""

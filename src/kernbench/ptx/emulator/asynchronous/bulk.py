@@ -9,7 +9,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous import tile_kernels as kernels
 from kernbench.ptx.emulator.asynchronous.agents import Agent, Chosen
-from kernbench.ptx.emulator.asynchronous.completion import Completion
+from kernbench.ptx.emulator.asynchronous.completion import Completion, distinct
 from kernbench.ptx.emulator.asynchronous.shadow import Ranges
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.program import Site
@@ -61,8 +61,10 @@ def begin_copy(
     """Copies set out; `kept` masks bytes of each 16, `reduction` combines with what the target holds."""
     copy = _Copy(batch, source, target, sizes.astype(np.int64), completion, site, kept, reduction)
     count = len(sizes)
-    completion.enter(source.space, False, _ranges(source, copy.sizes))
-    completion.enter(target.space, True, _ranges(target, copy.sizes))
+    if batch.checks is not None:
+        once = distinct(completion.lanes, source.places, target.places, copy.sizes)
+        completion.enter(source.space, False, _ranges(source, copy.sizes, once))
+        completion.enter(target.space, True, _ranges(target, copy.sizes, once), reduction is not None)
     if count:
         batch.agents.begin(
             Agent(
@@ -79,16 +81,16 @@ def begin_write(
     sizes = np.full(len(rows), rows.shape[1] if len(rows) else 0, np.int64)
     copy = _Copy(batch, target, target, sizes, completion, site, None, reduction)
     copy.preset(rows)
-    completion.enter(target.space, True, _ranges(target, sizes))
+    completion.enter(target.space, True, _ranges(target, sizes, np.arange(len(sizes))), reduction is not None)
     if len(rows):
         batch.agents.begin(
             Agent(completion.kind, site, completion.lanes, copy.perform, completion.signal, None, completion.group)
         )
 
 
-def _ranges(ends: Ends, sizes: Array) -> Ranges:
-    """The bytes of copies that lie inside their space."""
-    legal = np.flatnonzero((ends.places >= 0) & (ends.places + sizes <= ends.limits))
+def _ranges(ends: Ends, sizes: Array, chosen: Array) -> Ranges:
+    """The bytes of some copies, as far as they lie inside their space."""
+    legal = chosen[((ends.places >= 0) & (ends.places + sizes <= ends.limits))[chosen]]
     return Ranges(ends.places[legal], sizes[legal], legal)
 
 

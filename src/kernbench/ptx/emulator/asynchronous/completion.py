@@ -36,13 +36,15 @@ class OnBarrier:
             self.slots[chosen], self.phases[chosen], self.lanes[chosen], self.amounts[chosen], self.site
         )
 
-    def enter(self, space: str, writes: bool, ranges: Ranges) -> None:
+    def enter(self, space: str, writes: bool, ranges: Ranges, atomic: bool = False) -> None:
         """Look for races of accesses that may happen from now on."""
         checks, barriers = self.batch.checks, self.batch.mbarriers
         if checks is not None and len(self.slots):
             columns, homes = barriers.columns[self.slots], barriers.homes[self.slots]
             clocks = self.phases + 1
-            checks.asynchronous.shadow.enter(space, writes, ranges, self.lanes, columns, clocks, self.site, homes=homes)
+            checks.asynchronous.shadow.enter(
+                space, writes, ranges, self.lanes, columns, clocks, self.site, None, homes, atomic
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,13 +60,15 @@ class InGroup:
 
     signal = None
 
-    def enter(self, space: str, writes: bool, ranges: Ranges) -> None:
+    def enter(self, space: str, writes: bool, ranges: Ranges, atomic: bool = False) -> None:
         """Look for races of accesses that may happen from now on."""
         checks = self.batch.checks
         if checks is not None and len(self.lanes):
             actors, inside = self.batch.launch.actors, self.lanes // WARP // self.batch.ctas
             columns = actors.copied(inside) if writes else actors.bulk(inside)
-            checks.asynchronous.shadow.enter(space, writes, ranges, self.lanes, columns, self.group + 1, self.site)
+            checks.asynchronous.shadow.enter(
+                space, writes, ranges, self.lanes, columns, self.group + 1, self.site, atomic=atomic
+            )
 
 
 Completion = OnBarrier | InGroup
@@ -80,3 +84,14 @@ def on_barrier(batch: Any, lanes: Array, slots: Array, amounts: Array, site: Sit
 def in_group(batch: Any, lanes: Array, site: Site) -> InGroup:
     """Completion in the lanes' current bulk groups."""
     return InGroup(batch, lanes, batch.groups.issue(lanes), site)
+
+
+def distinct(lanes: Array, *keys: Array) -> Array:
+    """Positions of operations that differ: lanes of a warp that begin the very same one count once."""
+    warps = lanes // WARP
+    if len(lanes) < 2 or not (warps[1:] == warps[:-1]).any():
+        return np.arange(len(lanes))
+    table = np.column_stack([warps, *keys])
+    _, first = np.unique(table, axis=0, return_index=True)
+    found: Array = np.sort(first)
+    return found

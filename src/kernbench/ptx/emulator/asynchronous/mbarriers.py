@@ -11,6 +11,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous import mbarrier_kernels as kernels
+from kernbench.ptx.emulator.asynchronous.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
     ALIVE,
     BYTES_DELIVERED,
@@ -24,7 +25,6 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
     TX,
     WAITED,
 )
-from kernbench.ptx.emulator.asynchronous.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 

@@ -14,7 +14,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import TRACKED
-from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, SITE_LIMIT, knows_lane, stamp
+from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, SITE_LIMIT, STRONG, knows_lane, stamp
 from kernbench.ptx.emulator.program import Site
 
 _CLOCK, _NUMBER, _SITE = 12, 32, 52
@@ -72,11 +72,13 @@ class Shadow:
         site: Site,
         ahead: Array | None = None,
         homes: Array | None = None,
+        atomic: bool = False,
     ) -> None:
         """Operations begun by `lanes` access ranges, as the actors of `columns` at `clocks`.
 
         Actors belong to the CTAs `homes` of the batch, without them to those of the lanes. `ahead` are columns of which
-        an operation knows everything so far, for units that work in order.
+        an operation knows everything so far, for units that work in order. `atomic` accesses do not race with each
+        other.
         """
         batch = self._batch
         warps = lanes // WARP
@@ -87,6 +89,7 @@ class Shadow:
         firsts = self._clocks.first_numbers[ctas]
         owners = firsts if homes is None else self._clocks.first_numbers[homes]
         stamps = stamp(clocks, owners + columns) | (np.int64(min(site.number, SITE_LIMIT)) << _SITE)
+        stamps |= np.int64(STRONG if atomic else 0)
         cells, first_byte, state = self._checks.agent_memory(space)
         report = self._report
         first_lane = self._own_lane(knowledge, lanes, inside)
@@ -179,16 +182,16 @@ def note_ranges(
                 continue
             touched = _touched(place, length, word)
             write = np.int64(cells[word, 0])
-            if write & touched:
+            if write & touched and not mine & write & STRONG:
                 code = _order(write, False, row, first, warps, known, known_row, first_lane)
                 _count(report, code, operation, byte + first_byte, write)
             last = np.int64(cells[word, 1])
             if writes:
-                if last & touched:
+                if last & touched and not mine & last & STRONG:
                     code = _order(last, True, row, first, warps, known, known_row, first_lane)
                     _count(report, code, operation, byte + first_byte, last)
                 earlier = np.int64(cells[word, 2])
-                if earlier & touched:
+                if earlier & touched and not mine & earlier & STRONG:
                     code = _order(earlier, True, row, first, warps, known, known_row, first_lane)
                     _count(report, code, operation, byte + first_byte, earlier)
                 cells[word, 0] = np.uint64(mine | touched)

@@ -10,10 +10,9 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.asynchronous import tile_kernels as kernels
 from kernbench.ptx.emulator.asynchronous.agents import Agent, Chosen
 from kernbench.ptx.emulator.asynchronous.bulk import Ends, Reduction, tell
-from kernbench.ptx.emulator.asynchronous.completion import Completion
+from kernbench.ptx.emulator.asynchronous.completion import Completion, distinct
 from kernbench.ptx.emulator.asynchronous.shadow import Ranges
 from kernbench.ptx.emulator.asynchronous.tensor_maps import decode
-from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED
 from kernbench.ptx.emulator.program import Site
 from kernbench.ptx.tensor_map import SWIZZLES, TENSOR_MAP_BYTES, TensorMapDescription
@@ -107,8 +106,9 @@ class TensorMaps:
 def begin_load(batch: Any, box: Box, target: Ends, coordinates: Array, completion: Completion, site: Site) -> None:
     """Boxes set out for shared memory."""
     move = _Move(batch, box, target, coordinates, completion, site, None)
-    completion.enter("global", False, move.global_ranges(np.arange(len(coordinates)), 1))
-    ranges = move.shared_ranges()
+    once = move.once()
+    completion.enter("global", False, move.global_ranges(once, 1))
+    ranges = move.shared_ranges(once)
     completion.enter("shared", True, ranges)
     if batch.checks is not None:
         batch.swizzles.note(ranges.starts, ranges.lengths, box.description.swizzle, site)
@@ -128,23 +128,12 @@ def begin_store(
 ) -> None:
     """Boxes set out for global memory."""
     move = _Move(batch, box, source, coordinates, completion, site, reduction)
-    completion.enter("shared", False, move.shared_ranges())
-    entered = np.arange(len(coordinates))
-    if reduction is None:
-        entered = _different(completion.lanes // WARP, source.places, coordinates)
-    completion.enter("global", True, move.global_ranges(entered, kernels.PIECE))
+    once = move.once()
+    completion.enter("shared", False, move.shared_ranges(once))
+    completion.enter("global", True, move.global_ranges(once, kernels.PIECE), reduction is not None)
     batch.agents.begin(
         Agent(completion.kind, site, completion.lanes, move.store, completion.signal, move.take, completion.group)
     )
-
-
-def _different(warps: Array, places: Array, coordinates: Array) -> Array:
-    """One of each store: lanes of a warp that store the same box to the same place write the same."""
-    if len(warps) == 1:
-        return np.zeros(1, np.int64)
-    keys = np.column_stack([warps, places, coordinates])
-    found: Array = np.sort(np.unique(keys, axis=0, return_index=True)[1])
-    return found
 
 
 class _Move:
@@ -167,10 +156,14 @@ class _Move:
         self._offsets = ends.places % stride
         self._staged: Array | None = None
 
-    def shared_ranges(self) -> Ranges:
-        """The bytes of shared memory that the boxes fill."""
+    def once(self) -> Chosen:
+        """Boxes that differ: lanes of a warp that move the same box to the same place count once."""
+        return distinct(self._completion.lanes, self._ends.places, self._coordinates)
+
+    def shared_ranges(self, chosen: Chosen) -> Ranges:
+        """The bytes of shared memory that boxes fill."""
         box, places = self._box, self._ends.places
-        legal = np.flatnonzero(places + box.span <= self._ends.limits)
+        legal = chosen[(places + box.span <= self._ends.limits)[chosen]]
         if box.span == box.nbytes:
             return Ranges(places[legal], np.full(len(legal), box.nbytes), legal)
         rows, pieces = np.arange(box.nbytes // box.inner), np.arange(0, box.inner, kernels.PIECE)

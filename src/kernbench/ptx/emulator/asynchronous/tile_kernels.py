@@ -3,8 +3,8 @@
 Boxes lie in shared memory row after row, in pieces of 16 bytes whose places the swizzle exchanges by address bits; rows
 that are shorter than the swizzle's span leave the rest of it as it is. `swizzle` holds the mask and shift of the
 exchanged bits, whether halves of pieces are exchanged too, and the bytes from row to row. Of a box only what lies
-inside the tensor is read or written; a load fills the rest. `report` counts, for global and for shared memory, places outside
-what is allocated and places nobody wrote, with the first operation and place.
+inside the tensor is read or written; a load fills the rest. `report` counts, for global and for shared memory, places
+outside what is allocated and places nobody wrote, with the first operation and place.
 """
 
 from typing import Any

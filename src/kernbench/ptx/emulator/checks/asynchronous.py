@@ -61,7 +61,7 @@ class AsynchronousChecks:
         barriers = self._batch.mbarriers
         for slot in np.flatnonzero(barriers.opened[: barriers.count, 2] < 0):
             maker, clock = barriers.opened[slot, :2]
-            here = [w for w in warps[warps % self._batch.ctas == barriers.homes[slot]] // self._batch.ctas]
+            here = (warps[warps % self._batch.ctas == barriers.homes[slot]] // self._batch.ctas).tolist()
             row = self._clocks.clocks[barriers.homes[slot]]
             for inside in sorted(here, key=lambda w: w != maker):
                 if inside == maker or row[inside, maker] >= clock:
@@ -89,8 +89,8 @@ class AsynchronousChecks:
         if len(bad):
             slot = int(slots[bad[0]])
             message = (
-                f"{thread_name(self._batch, int(lanes[bad[0]]))} begins a copy that completes on {self.name(slot)}, and "
-                "no fence has shown the barrier's initialisation to the async proxy"
+                f"{thread_name(self._batch, int(lanes[bad[0]]))} begins a copy that completes on {self.name(slot)}, "
+                "and no fence has shown the barrier's initialisation to the async proxy"
             )
             hint = (
                 "after mbarrier.init: fence.mbarrier_init.release.cluster (or fence.proxy.async), then the CTA barrier"
@@ -131,7 +131,8 @@ class AsynchronousChecks:
         began = phase - int(barriers.state[slot, START])
         message = (
             f"{amount} bytes of the copy that {thread_name(self._batch, lane)} began in phase {began} of "
-            f"{self.name(slot)} arrive after that phase is over: it did not expect them. {self._expectations(slot, phase, amount)}"
+            f"{self.name(slot)} arrive after that phase is over: it did not expect them. "
+            f"{self._expectations(slot, phase, amount)}"
         )
         hint = (
             "give expect_tx the sum of the bytes of all copies of a phase, and wait for a phase before the next begins"

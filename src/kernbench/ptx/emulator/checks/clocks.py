@@ -1,8 +1,8 @@
 """Happens-before: what each warp knows of the others, advanced by barriers, fences and synchronising accesses.
 
 `clocks[cta, w, u]` is the last clock of actor u that warp w has seen; its own where u = w. The first actors of a CTA
-are its warps, the others what works beside them (`asynchronous.actors`). Between CTAs knowledge travels through memory: a
-strong write after a fence publishes what the writer knew at the fence, and a strong read of the same address takes it.
+are its warps, the others what works beside them (`asynchronous.actors`). Between CTAs knowledge travels through memory:
+a strong write after a fence publishes what the writer knew at the fence; a strong read of the same address takes it.
 """
 
 from typing import Any

@@ -56,10 +56,15 @@ CONTROLS: frozenset[str] = frozenset(
 )
 
 
+_REFUSED = {"cp.tensor.im2col": "im2col modes are not emulated, only tile modes are"}
+
+
 def meaning_of(decoding: Decoding) -> Step | ControlStep:
     """The step or control of a decoded instruction."""
     meaning = decoding.resolved.meaning
     maker = MEANINGS.get(meaning)
+    if maker is None and meaning in _REFUSED:
+        raise decoding.error(f"the emulator cannot run {decoding.instruction.name}: {_REFUSED[meaning]}")
     if maker is None:
         what = unknown("meaning", meaning, sorted(MEANINGS))
         raise decoding.error(f"the emulator cannot run {decoding.instruction.name} yet: {what}")

@@ -118,14 +118,6 @@ def _coordinates(d: Decoding, name: str) -> tuple[AddressSlot, list[int]]:
     return d.address(index), [d.value(item, "s32") for item in items]
 
 
-def _check_mode(d: Decoding) -> None:
-    mode = d.mod("mode", "tile")
-    if mode.startswith("im2col"):
-        raise d.error(
-            f"the emulator cannot run {d.instruction.name}: mode .{mode} is not emulated, only tile modes are"
-        )
-
-
 def _boxes(window: Window, lanes: Array, maps: Array, rank: int, site: Any) -> list[tuple[tensors.Box, Array]]:
     """The tensor maps that lanes name, each with the positions of its lanes; complains where there is none."""
     found = []
@@ -167,7 +159,6 @@ def _four(points: Array) -> Array:
 
 def tensor_load(d: Decoding) -> Step:
     """cp.async.bulk.tensor from global to shared memory."""
-    _check_mode(d)
     target, barrier, site = _address(d, "dst"), _address(d, "mbar"), d.site
     source, slots = _coordinates(d, "src")
     mask_slot, rank, four = _optional(d, "mask"), int(d.mod("dim")[0]), d.mod("mode") == "tile::gather4"
@@ -200,7 +191,6 @@ def tensor_load(d: Decoding) -> Step:
 
 def tensor_store(d: Decoding) -> Step:
     """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor from shared to global memory."""
-    _check_mode(d)
     source, site = _address(d, "src"), d.site
     d.address_reads.clear()
     target, slots = _coordinates(d, "dst")

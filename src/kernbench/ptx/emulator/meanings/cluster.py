@@ -1,4 +1,4 @@
-"""Clusters: their barrier, addresses of peers, stores to them; tensor maps that kernels make; cluster launch control."""
+"""Clusters: their barrier, addresses of peers, stores to them, launch control; and tensor maps that kernels make."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

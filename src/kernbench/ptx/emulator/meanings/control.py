@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.calls import call_step, return_from
+from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.operands import Decoding
-from kernbench.ptx.emulator.steps import ControlStep, Step, nothing
+from kernbench.ptx.emulator.steps import ControlStep, Step, action, nothing
+from kernbench.ptx.emulator.window import Window
 from kernbench.ptx.module import Name
 
 
@@ -82,6 +84,22 @@ def no_operation(d: Decoding) -> Step:
     return nothing()
 
 
+_FEWEST_REGISTERS, _MOST_REGISTERS, _REGISTER_UNIT = 24, 256, 8
+
+
+def set_registers(d: Decoding) -> Step:
+    """setmaxnreg: nothing to be seen, but whole warps must run it, with a number that exists."""
+    count, site = d.constant_of(0) or 0, d.site
+    if not _FEWEST_REGISTERS <= count <= _MOST_REGISTERS or count % _REGISTER_UNIT:
+        raise d.error(f"setmaxnreg {count}: give a multiple of 8 from 24 to 256")
+
+    def general(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is not None and mask is not None:
+            window.batch.checks.whole_warps(window, mask, site)
+
+    return action(general)
+
+
 MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "bra": branch,
     "brx": indexed_branch,
@@ -90,6 +108,7 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "exit": end,
     "trap": trap,
     "nop": no_operation,
+    "setmaxnreg": set_registers,
     "nanosleep": no_operation,
 }
 CONTROLS: frozenset[str] = frozenset(("bra", "brx", "call", "ret", "exit", "trap"))

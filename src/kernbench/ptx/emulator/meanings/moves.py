@@ -8,7 +8,6 @@ import numpy as np
 from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.operands import Decoding
-from kernbench.ptx.emulator.slots import SpecialSlot
 from kernbench.ptx.emulator.steps import Step, action, compute, copy
 from kernbench.ptx.emulator.window import Window
 from kernbench.ptx.module import Name, Offset
