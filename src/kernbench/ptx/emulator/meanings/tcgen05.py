@@ -169,12 +169,13 @@ def multiply(d: Decoding) -> Step:
     disabled = [] if mask_index is None else d.sources(mask_index)
     shift = 0 if scale_index is None else d.constant_of(scale_index) or 0
     zero = d.position("zero_mask")
-    if zero is not None and d.constant_of(zero) != 0:
-        d.source(zero)
+    zero_mask = None if zero is None else d.source(zero)
 
     def one(window: Window, chosen: Array) -> None:
         rows, batch = window.rows, window.batch
         lanes = window.lane_numbers[chosen]
+        if zero_mask is not None and pick(rows[zero_mask], chosen).any():
+            raise d.error(f"{d.instruction.name}: zero-column masks are not emulated, only a mask of 0 is")
         a = _address(window, left, chosen) if form.from_tensor else pick(rows[left], chosen)
         operations = Products(
             form,
