@@ -13,7 +13,7 @@ FIRST_LOAD = "  ld.shared.f32 %f1, [%r12];\n"
 INIT_EMPTY = "  mbarrier.init.shared::cta.b64 [%r3+8], 4;\n"
 
 
-@pytest.mark.parametrize("schedule", ["canonical", "eager", "reversed"])
+@pytest.mark.parametrize("schedule", ["canonical", "eager", "reversed", 1, 2, 3])
 @pytest.mark.parametrize("checks", [True, False])
 def test_a_correct_pipeline(bench, schedule, checks):
     run = bench.pipe(schedule=schedule, checks=checks)

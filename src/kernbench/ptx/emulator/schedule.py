@@ -49,11 +49,22 @@ class Shuffled(Schedule):
         return self._random.permutation(total)
 
     def pick(self, ready: Mapping[Any, Any]) -> Any:
-        """Mostly the first, sometimes any other."""
+        """Mostly the first, sometimes another of other warps: lanes of one warp meet again as they always do."""
         if len(ready) == 1 or self._random.random() < 0.75:
             return min(ready)
-        keys = sorted(ready)
+        keys = _first_of_their_warps(ready)
         return keys[int(self._random.integers(len(keys)))]
+
+
+def _first_of_their_warps(ready: Mapping[Any, Any]) -> list[Any]:
+    """Keys of fragments whose warps have none that stands before them."""
+    found, seen = [], set[int]()
+    for key in sorted(ready):
+        warps = set(ready[key].lanes.warp_numbers().tolist())
+        if not warps & seen:
+            found.append(key)
+        seen |= warps
+    return found
 
 
 _NAMED: dict[str, type[Schedule]] = {"canonical": Schedule, "eager": Eager, "reversed": Reversed}
