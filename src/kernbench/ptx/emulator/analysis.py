@@ -38,11 +38,15 @@ def analyse(program: Program, bodies: list[Body]) -> None:
 
 
 def _find_retries(body: Body) -> None:
-    """Waits that are tried until they succeed park their lanes."""
-    for block, decodings in enumerate(body.decodings):
-        for decoding in decodings:
-            if decoding.wait is not None and decoding.mod("op") == "try_wait":
-                decoding.wait.blocks = is_retried(body, block, decoding)
+    """Waits that are tried until they succeed park their lanes; one whose result nobody looks at tells nothing."""
+    waits = [(block, d) for block, decodings in enumerate(body.decodings) for d in decodings if d.wait is not None]
+    live = live_at_blocks(body) if waits else []
+    for block, decoding in waits:
+        assert decoding.wait is not None
+        if decoding.mod("op") == "try_wait":
+            decoding.wait.blocks = is_retried(body, block, decoding)
+        if not any(live[following] & bits(decoding.writes) for following in body.edges[block]):
+            decoding.wait.acquires = False
 
 
 def _find_wait_loops(program: Program, body: Body) -> None:

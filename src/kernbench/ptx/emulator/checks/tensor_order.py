@@ -100,6 +100,8 @@ class TensorOrder:
         local = homes == warps % self._batch.ctas
         np.maximum.at(barriers.held, slots[local], known[local].astype(barriers.held.dtype))
         barriers.learn(slots[local], columns[local], begun[local])
+        if self._batch.places.size == 1:
+            return
         peer = homes == self.mirror(warps) % self._batch.ctas
         barriers.learn(slots[peer], columns[peer], self.begun[TENSOR, self.mirror(warps[peer])])
         for slot, warp in zip(slots[~local].tolist(), warps[~local].tolist(), strict=True):
