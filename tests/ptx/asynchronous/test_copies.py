@@ -286,3 +286,17 @@ def test_register_counts():
     alone = "  @!%p0 bra ONE;\n  bra ALL;\nONE:\n  setmaxnreg.dec.sync.aligned.u32 40;\nALL:\n"
     run, _ = launch(alone, np.zeros(4, np.uint32), np.zeros(4, np.uint32), 0)
     assert kinds(run) == ["warp-mask"]
+
+
+def test_a_made_tensor_map_that_was_not_acquired():
+    body = MADE.replace("  fence.proxy.tensormap::generic.acquire.gpu [%rd2], 128;\n", "")
+    run, _ = launch(body, np.arange(256, dtype=np.uint32), np.zeros(192, np.uint32), 0)
+    assert kinds(run) == ["missing-fence"]
+    assert "no proxy fence has shown it to the copy engine" in run.findings[0].message
+
+
+def test_a_thread_that_ends_before_its_copy_was_read():
+    body = THROUGH.replace("  @!%p0 cp.async.bulk.wait_group 0;\n", "")
+    run, _ = launch(body, np.arange(512, dtype=np.uint32), np.zeros(512, np.uint32), 64)
+    assert kinds(run) == ["in-flight"]
+    assert "ends while this copy may still read shared memory" in run.findings[0].message

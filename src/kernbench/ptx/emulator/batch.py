@@ -146,6 +146,8 @@ class Batch:
 
     def end(self, lanes: Lanes) -> None:
         """Lanes have ended."""
+        if self.checks is not None and self.groups.used:
+            self.checks.asynchronous.lanes_ended(lanes)
         active = lanes.active().reshape(-1, WARP)
         warps = lanes.warp_numbers()
         np.subtract.at(self.alive_by_cta, warps % self.ctas, active.sum(axis=1))

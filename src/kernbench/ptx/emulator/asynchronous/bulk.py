@@ -77,15 +77,16 @@ def begin_write(
     batch: Any, data: Array, target: Ends, completion: Completion, site: Site, reduction: Reduction | None
 ) -> None:
     """Values (a row each) set out for shared memory."""
+    if not len(data):
+        return
     rows = np.ascontiguousarray(data).view(np.uint8).reshape(len(data), -1)
-    sizes = np.full(len(rows), rows.shape[1] if len(rows) else 0, np.int64)
+    sizes = np.full(len(rows), rows.shape[1], np.int64)
     copy = _Copy(batch, target, target, sizes, completion, site, None, reduction)
     copy.preset(rows)
     completion.enter(target.space, True, _ranges(target, sizes, np.arange(len(sizes))), reduction is not None)
-    if len(rows):
-        batch.agents.begin(
-            Agent(completion.kind, site, completion.lanes, copy.perform, completion.signal, None, completion.group)
-        )
+    batch.agents.begin(
+        Agent(completion.kind, site, completion.lanes, copy.perform, completion.signal, None, completion.group)
+    )
 
 
 def _ranges(ends: Ends, sizes: Array, chosen: Array) -> Ranges:

@@ -110,8 +110,9 @@ class ClusterBarrier:
             for warp in np.unique(lanes // WARP).tolist():
                 phase = int(self.phase[self._cluster_of(warp)]) - 1
                 checks.clocks.take(warp, self._key(warp, phase))
-                if self._arrivals.get(warp, (-1, 0))[0] == phase:
-                    checks.clocks.met(warp, self._arrivals[warp][1])
+                arrived, clock = self._arrivals.get(warp, (-1, 0))
+                if arrived == phase >= 0:
+                    checks.clocks.met(warp, clock)
 
     def wake(self) -> bool:
         """Nothing else can run: lanes whose cluster has arrived go on."""

@@ -18,15 +18,25 @@ class BulkGroups:
         self._batch = batch
         # groups each lane has committed, and those it knows to have been read and to be done
         self.committed: Array = np.zeros(batch.lanes, np.int64)
+        self.used = False
+        # one more than the group of each lane's last copy
+        self._last: Array = np.zeros(batch.lanes, np.int64)
         self._known = {True: np.full(batch.lanes, _NEVER), False: np.full(batch.lanes, _NEVER)}
 
     def issue(self, lanes: Array) -> Array:
         """Lanes begin a copy; gives the groups they belong to."""
+        self.used = True
         for known in self._known.values():
             first = lanes[known[lanes] == _NEVER]
             known[first] = self.committed[first]
         groups: Array = self.committed[lanes]
+        self._last[lanes] = groups + 1
         return groups
+
+    def unread(self, lanes: Array) -> Array:
+        """Those of the lanes that do not know whether their copies have been read."""
+        found: Array = lanes[self._last[lanes] > self._known[True][lanes]]
+        return found
 
     def commit(self, lanes: Array) -> None:
         """Close the lanes' current group."""

@@ -17,7 +17,7 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
 )
 from kernbench.ptx.emulator.asynchronous.shadow import Shadow, Trouble
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, some_threads, thread_name
-from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.program import Site
@@ -34,6 +34,8 @@ class AsynchronousChecks:
         self._clocks = checks.clocks
         self._actors = batch.launch.actors
         self.shadow = Shadow(batch, checks)
+        # tensor maps written here, with the warp that acquired them for the copy engine and its clock then
+        self._maps: dict[int, tuple[int, int] | None] = {}
 
     def moment(self, lane: int) -> tuple[int, int]:
         """The warp of a lane in its CTA, and its clock."""
@@ -96,6 +98,36 @@ class AsynchronousChecks:
                 "after mbarrier.init: fence.mbarrier_init.release.cluster (or fence.proxy.async), then the CTA barrier"
             )
             self._reporter.add("missing-fence", site, message, hint, len(bad), about="init")
+
+    def map_written(self, address: int) -> None:
+        """A kernel wrote a tensor map to global memory."""
+        self._maps[address] = None
+
+    def maps_acquired(self, addresses: Array, lanes: Array) -> None:
+        """fence.proxy.tensormap: lanes show tensor maps to the copy engine."""
+        for address, lane in zip(addresses.tolist(), lanes.tolist(), strict=True):
+            if address in self._maps:
+                self._maps[address] = (lane // WARP, self._clocks.own(lane // WARP))
+        self._clocks.advance(np.unique(lanes // WARP))
+
+    def map_used(self, address: int, lanes: Array, site: Site) -> None:
+        """Lanes begin copies by a tensor map: one that was written here must have been acquired before."""
+        if address not in self._maps:
+            return
+        acquired, ctas = self._maps[address], self._batch.ctas
+        for warp in np.unique(lanes // WARP).tolist():
+            maker, clock = acquired or (-1, 0)
+            row = self._clocks.clocks[warp % ctas, warp // ctas]
+            near = maker >= 0 and maker % ctas == warp % ctas
+            if near and (maker == warp or row[maker // ctas] >= clock):
+                continue
+            message = (
+                f"{thread_name(self._batch, int(lanes[0]))} uses the tensor map at {address:#x}, which was written in "
+                "this launch, and no proxy fence has shown it to the copy engine"
+            )
+            hint = "run fence.proxy.tensormap::generic.acquire on the map after it was written, then a barrier"
+            self._reporter.add("missing-fence", site, message, hint, about="map")
+            return
 
     def arrived(self, slots: Array, lanes: Array, release: bool) -> None:
         """Lanes have arrived: what they do from now on is later."""
@@ -181,6 +213,16 @@ class AsynchronousChecks:
 
     def _block(self, slot: int) -> str:
         return str(self._checks.block_name(int(self._batch.mbarriers.homes[slot])))
+
+    def lanes_ended(self, lanes: Lanes) -> None:
+        """Threads have ended: what they copy from shared memory must have been read."""
+        numbers = lanes.lane_numbers()
+        left = self._batch.groups.unread(numbers if lanes.mask is None else numbers[lanes.mask])
+        if len(left):
+            site = self._batch.agents.last_site("bulk", left) or self._reporter.program.sites[0]
+            message = f"{some_threads(self._batch, left)} ends while this copy may still read shared memory"
+            hint = "commit the copy and run cp.async.bulk.wait_group.read 0 in the same thread before it ends"
+            self._reporter.add("in-flight", site, message, hint, len(left), about="end")
 
     def ended(self) -> None:
         """All threads have ended: no barrier may be left with bytes outstanding."""

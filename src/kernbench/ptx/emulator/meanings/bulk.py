@@ -131,6 +131,8 @@ def _boxes(window: Window, lanes: Array, maps: Array, rank: int, site: Any) -> l
             if window.batch.checks is not None:
                 window.batch.checks.bad_tensor_map(site, str(problem), int(address), lanes[which])
             continue
+        if window.batch.checks is not None:
+            window.batch.checks.asynchronous.map_used(int(address), lanes[which], site)
         found.append((box, which))
     return found
 

@@ -151,6 +151,8 @@ def copy_map(d: Decoding) -> Step:
             if data is not None and 0 <= place <= arena.used - size:
                 arena.words[1][place : place + size] = data[:size]
                 arena.state[1][place : place + size] |= WRITTEN
+                if batch.checks is not None:
+                    batch.checks.asynchronous.map_written(address)
         batch.port.changes += 1
 
     return action(general)

@@ -138,6 +138,8 @@ def copies_arrive(d: Decoding) -> Step:
 
 def proxy_fence(d: Decoding) -> Step:
     """fence.proxy: what was accessed ordinarily before is shown to asynchronous operations after."""
+    if d.mod("kind").startswith("tensormap") and d.operands:
+        return _acquire_map(d)
     if d.mod("kind") == "alias" or d.mod("kind").startswith("tensormap"):
         return nothing()
 
@@ -145,6 +147,18 @@ def proxy_fence(d: Decoding) -> Step:
         checks = window.batch.checks
         if checks is not None:
             checks.asynchronous.proxy_fence(_warps(window, mask))
+
+    return action(general)
+
+
+def _acquire_map(d: Decoding) -> Step:
+    """fence.proxy.tensormap with an address: a tensor map is shown to the copy engine."""
+    address = d.address(0)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        checks = window.batch.checks
+        if checks is not None:
+            checks.asynchronous.maps_acquired(addresses_of(window, address, mask), active_lanes(window, mask))
 
     return action(general)
 
