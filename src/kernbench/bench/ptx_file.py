@@ -136,7 +136,8 @@ class Arguments:
         for key, table in self._described.args.items():
             name = names[int(key)] if key.isdecimal() and int(key) < len(names) else key
             if name not in names:
-                raise BenchError(unknown(f"parameter of {kernel.name}", key, names or ["none"]))
+                known = unknown(f"parameter of {kernel.name}", key, names or ["none"])
+                raise BenchError(f"{known} A number works as well: [args.0] is the first.")
             tables[name] = table
         return tables
 

@@ -65,11 +65,13 @@ def _panels(bench: Bench) -> Table:
     return table
 
 
-def _commands(bench: Bench, panel: str | None, values: dict[str, str], seed: int, rank: int, last: int) -> Table:
+def _commands(bench: Bench, panel: str | None, values: dict[str, str], seed: int, rank: int, last: int) -> Table | str:
     with progress(1) as bar:
         bar.update(bar.task_ids[0], description=panel or bench.name)
         run = run_bench(bench, panel, values, seed)
     recording = run.recording
+    if not hasattr(recording, "of_rank"):
+        return f"no commands to show: bench {bench.name} records none by rank, as mesh kernels do"
     stream = recording.of_rank(rank) if recording is not None else None
     if recording is None or stream is None:
         ranks = rank_ranges(s.rank for s in recording.streams) if recording else "none"

@@ -23,7 +23,7 @@ from kernbench.mesh.placement import Placement
 from kernbench.mesh.tensors import DisagreementError, Tensor, checked_rows, disagreement, make_source
 from kernbench.mesh.wiring import cycle_order
 from kernbench.mesh.wiring import install as install_wiring
-from kernbench.result.finding import KINDS, Place
+from kernbench.result.finding import Place
 from kernbench.result.recording import Recording
 from kernbench.result.run import Launched, Run, Status
 from kernbench.safety.budget import Budget
@@ -31,7 +31,26 @@ from kernbench.safety.memory import WINDOW
 
 Rows = Sequence[Any]
 
-_ALWAYS_CHECKED = tuple(k for k in KINDS if k not in ("uninitialised-read", "output-unwritten", "output-disagreement"))
+# what a launch looks for; the last three only where it carries data
+_ALWAYS_CHECKED = (
+    "deadlock",
+    "no-neighbour",
+    "message-mismatch",
+    "message-unreceived",
+    "missing-wait",
+    "race",
+    "out-of-bounds",
+    "misaligned",
+    "type-confusion",
+    "scratch-overflow",
+    "over-budget",
+    "shape",
+    "dtype",
+    "value-needed",
+    "misuse",
+    "kernel-error",
+)
+_CHECKED = (*_ALWAYS_CHECKED, "uninitialised-read", "output-unwritten", "output-disagreement")
 
 
 class Host:
@@ -257,7 +276,7 @@ class Host:
         run = Run(
             self._named(outputs) if carries_data else {},
             launch.log.findings(),
-            tuple(KINDS) if carries_data else _ALWAYS_CHECKED,
+            _CHECKED if carries_data else _ALWAYS_CHECKED,
             launch.status,
             recording,
             metrics={**_metrics(recording), "scratch_peak_bytes": launch.scratch_peak},

@@ -82,7 +82,7 @@ KINDS: dict[str, Kind] = {
         "mbarrier-count": "more arrivals on an mbarrier than a phase has",
         "mbarrier-phase": "a phase of an mbarrier that nobody waited for before the next",
         "descriptor": "a matrix or instruction descriptor that does not describe what it is used for",
-        "in-flight": "registers or memory touched, or left, while an asynchronous operation may still be at work on them",
+        "in-flight": "registers or memory touched, or left, while an asynchronous operation may still work on them",
         "tensor-memory": "tensor memory leaked, freed twice, or used outside its allocation or the warp's lanes",
         "missing-barrier": "two dependent operations of one pipe without a barrier between them",
         "flag-misuse": "a flag between pipes that is set or waited for at the wrong time",

@@ -6,7 +6,7 @@ from itertools import repeat
 from typing import Any
 
 from kernbench.bench import find, run_bench
-from kernbench.common.errors import KernbenchError, MachineError
+from kernbench.common.errors import BenchError, KernbenchError, MachineError
 from kernbench.machine import load
 from kernbench.result.run import Run
 from kernbench.sweep.plan import PREFIX, Group, Plan, Point, told
@@ -59,6 +59,10 @@ def time_points(plan: Plan, group: Group, run: Run | Refusal) -> Iterator[Row]:
 
 def _times(group: Group, run: Run) -> Iterator[Row]:
     """The time of each point; a machine on which the run cannot be timed refuses it."""
+    if not hasattr(run.recording, "streams"):
+        raise BenchError(
+            f"bench {run.origin.get('bench')} records no mesh commands, and only those can be swept over time so far"
+        )
     base = load(run.origin["parameters"].get("machine", "reference"))
     timing = None
     for rates in group.rates:

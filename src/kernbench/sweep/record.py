@@ -12,6 +12,8 @@ from kernbench import __version__
 from kernbench.common.errors import BenchError
 from kernbench.sweep.plan import Plan
 
+MOST_BRACKETS = 500
+
 
 @dataclass(frozen=True)
 class Record:
@@ -64,8 +66,11 @@ def record_of(plan: Plan) -> Record:
 def read_record(file: Path) -> Record:
     """The record in a file; says what is wrong with one that holds none."""
     try:
-        tree = json.loads(file.read_bytes().decode())
-        return _record(tree)
+        text = file.read_bytes().decode()
+        # a reader that goes down into each would end on the stack
+        if text.count("[") + text.count("{") > MOST_BRACKETS:
+            raise ValueError("it is nested far too deep")
+        return _record(json.loads(text))
     except OSError as error:
         why = f"cannot be read ({error.strerror})"
     except (ValueError, RecursionError) as error:
