@@ -65,7 +65,9 @@ def locate(
 
 
 @kernel
-def unordered(slots: Any, lanes: Any, ctas: Any, homes: Any, opened: Any, clocks: Any) -> Any:
+def unordered(
+    slots: Any, lanes: Any, ctas: Any, homes: Any, opened: Any, clocks: Any, known: Any, known_rows: Any, firsts: Any
+) -> Any:
     """How many uses of barriers are not ordered after their initialisation, and the first position."""
     count, first = 0, -1
     warp_before, slot_before = -1, -1
@@ -75,7 +77,12 @@ def unordered(slots: Any, lanes: Any, ctas: Any, homes: Any, opened: Any, clocks
             continue
         warp_before, slot_before = warp, slot
         cta, inside, maker = warp % ctas, warp // ctas, opened[slot, 0]
-        if cta == homes[slot] and maker != inside and clocks[cta, inside, maker] < opened[slot, 1]:
+        if cta == homes[slot]:
+            ordered = maker == inside or clocks[cta, inside, maker] >= opened[slot, 1]
+        else:
+            row = known_rows[cta]
+            ordered = row >= 0 and known[row, firsts[homes[slot]] + maker] >= opened[slot, 1]
+        if not ordered:
             if count == 0:
                 first = i
             count += 1

@@ -48,7 +48,11 @@ class AsynchronousChecks:
     def used(self, slots: Array, lanes: Array, site: Site) -> None:
         """Barriers are used by lanes: their initialisation must be ordered before."""
         barriers = self._batch.mbarriers
-        count, first = unordered(slots, lanes, self._batch.ctas, barriers.homes, barriers.opened, self._clocks.clocks)
+        clocks = self._clocks
+        count, first = unordered(
+            slots, lanes, self._batch.ctas, barriers.homes, barriers.opened, clocks.clocks, clocks.known,
+            clocks.known_rows, clocks.first_numbers,
+        )  # fmt: skip
         if count:
             slot = int(slots[first])
             message = (
