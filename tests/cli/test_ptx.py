@@ -136,6 +136,7 @@ def test_check_makes_up_what_nobody_describes(folder):
         ('[args.x]\nfile = "absent.npy"', "absent.npy"),
         ('[args.x]\npointers = ["nobody"]', "unknown array 'nobody'"),
         ('[args.x]\npointers = ["x"]', "points to itself"),
+        ("[args.x]\npointers = 5", "a list of arrays' names is wanted"),
         ('[args.x]\nbytes = "xyz"', "hexadecimal digits"),
         ("[args.x]\ntensor_map = { dims = [1] }", "needs array, dims, strides and box"),
         ("args = 3", "tables are wanted"),

@@ -203,6 +203,8 @@ class Arguments:
 
     def _make(self, name: str, table: Mapping[str, Any]) -> Any:
         if "pointers" in table:
+            if not isinstance(table["pointers"], list):
+                raise BenchError(f"[{name}] pointers = {table['pointers']!r}: a list of arrays' names is wanted")
             addresses = [self._named(str(each)).address for each in table["pointers"]]
             return self._device.array(np.array(addresses, np.uint64), name=name)
         if "file" in table:

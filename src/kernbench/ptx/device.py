@@ -1,6 +1,7 @@
 """The emulated GPU: arrays in its memory, and launches that tell what a kernel computed and what is wrong with it."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,7 @@ class EmulatedDevice:
         return self._made(shape_of(shape), np.dtype(dtype), name, None)
 
     def _made(self, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, data: Array | None) -> EmulatedArray:
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        nbytes = prod(shape) * dtype.itemsize
         allocation = self._arena.allocate(nbytes, name or "array", "global", data)
         made = EmulatedArray(self, allocation, shape, dtype, name)
         self._arrays[allocation.offset] = made
