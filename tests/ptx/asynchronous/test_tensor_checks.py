@@ -67,7 +67,8 @@ def test_freed_in_part():
 def test_allocation_after_relinquishing():
     give_up = "  @%p2 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n"
     more = "  @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 32;\n"
-    more += "  @%p2 ld.shared.u32 %r9, [slot];\n  @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r9, 32;\n"
+    more += "  @%p2 bar.warp.sync 0xffffffff;\n  @%p2 ld.shared.u32 %r9, [slot];\n"
+    more += "  @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r9, 32;\n"
     message = only(planted(tail=TAIL.replace(give_up, give_up + more)), "tensor-memory")
     assert "allocates after its block gave up the right to" in message
 
