@@ -26,7 +26,7 @@ from simpy_ring import Ring, as_graph, as_processes, count_events, run_engine, r
 BENCH, PANEL = "milestone_gqa_llama70b", "single_user_prefill"
 MACHINE = "large"
 BLOCKED = {"machine": MACHINE, "n_ranks": 64, "block_q": 1024, "block_kv": 512}
-CONTEXT, SHORTER = 32_768, 16_384
+CONTEXT = 32_768
 # two users at these contexts make about three and eleven million commands
 MEMORY_CONTEXTS, MEMORY_USERS = (32_768, 65_536), 2
 FAST = {
@@ -86,8 +86,8 @@ def ring() -> list[Figure]:
 
 
 def recording() -> list[Figure]:
-    commands = panel(SHORTER).metrics["commands"]
-    seconds = median_seconds(lambda: panel(SHORTER), 3)
+    commands = panel(CONTEXT).metrics["commands"]
+    seconds = median_seconds(lambda: panel(CONTEXT), 3)
     return [Figure("recording without data", commands / seconds, 200_000, "commands per second")]
 
 
