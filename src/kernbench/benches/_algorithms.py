@@ -1,18 +1,18 @@
 """The ways to do distributed attention that the milestone knows: kernel, wiring, shards, and what each must send."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from kernbench.benches import _attention_limits as send
 from kernbench.benches._attention_cycle_kv import attention_cycle_kv_kernel
-from kernbench.benches._attention_grid_mlo import attention_grid_mlo_kernel
 from kernbench.benches._attention_limits import Problem, Traffic
+from kernbench.benches._attention_merge_mlo import attention_merge_mlo_kernel
 from kernbench.benches._attention_mesh_kv import attention_mesh_kv_kernel
 from kernbench.benches._attention_mesh_mlo import attention_mesh_mlo_kernel
 from kernbench.benches._attention_ring_kv import attention_ring_kv_kernel
 from kernbench.benches._attention_stream_kv import attention_stream_kv_kernel
 from kernbench.benches._attention_tiled_kv import attention_tiled_kv_kernel
-from kernbench.benches._attention_tree_mlo import attention_tree_mlo_kernel
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Algorithm:
     - `splits_q`: whether Q is split over the ranks (prefill) or the same on all (decode)
     - `traffic(problem, install, columns)`: what it must send at least
     - `zigzag`: whether shards are two mirrored runs instead of one
+    - `options`: what else the kernel is given
     - `sizes_itself`: whether the kernel chooses blocks that suit the machine when it is not told any
     """
 
@@ -33,6 +34,7 @@ class Algorithm:
     splits_q: bool
     traffic: Callable[[Problem, str, int], Traffic]
     zigzag: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
     sizes_itself: bool = False
 
 
@@ -97,14 +99,15 @@ ALGORITHMS = {
     ),
     "tree_mlo": Algorithm(
         "all heads in one message, merged towards the rank in the middle, which sends the finished output back",
-        attention_tree_mlo_kernel,
+        attention_merge_mlo_kernel,
         "grid",
         False,
         lambda p, install, columns: send.through_root(p, columns),
+        options={"through_root": True},
     ),
     "grid_mlo": Algorithm(
         "all heads in one message, merged along the rows and then along the columns of the grid",
-        attention_grid_mlo_kernel,
+        attention_merge_mlo_kernel,
         "grid",
         False,
         lambda p, install, columns: send.rows_then_columns(p, columns),

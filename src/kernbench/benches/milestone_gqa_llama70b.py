@@ -112,7 +112,7 @@ def launch(p: Parameters, x: Mapping[str, Array], *, torch: mesh.Host) -> Run:
     q_tile = x["q"].reshape(p.users, p.query_tokens, p.h_q * p.d_head)
     queries, keys = (_rows(p, total) for total in (p.query_tokens, max(p.key_lengths)))
     k, v = (torch.shard(_stored(p, x[name]), axis=1, rows=keys) for name in ("k", "v"))
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = dict(p.chosen.options)
     block_q, block_kv = _blocks(p, torch.machine)
     if p.splits_q:
         q, o = torch.shard(q_tile, axis=1, rows=queries), torch.empty(q_tile.shape, p.dtype, axis=1, rows=queries)

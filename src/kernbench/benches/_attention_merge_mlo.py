@@ -1,7 +1,9 @@
-"""(m, l, o)-merge decode by a tree: partials are merged towards the rank in the middle, which alone divides.
+"""(m, l, o)-merge decode on a grid, all heads in one message, in two ways.
 
-The finished output travels back the same way in the output's own element type, half the bytes or less. Twice the
-distance to the farthest rank in hops, and the fewest bytes of all; no two ranks can disagree.
+By rows, then by columns: every rank ends with all of it after rows + columns - 2 hops, where the open line needs
+ranks - 1, and a hop carries one merged partial, not every rank's own. Or through a root: partials are merged towards
+the rank in the middle, which alone divides; the output comes back the same way in its own element type, half the bytes
+or less. That takes twice the distance to the farthest rank, sends the fewest bytes, and no two ranks can disagree.
 """
 
 from collections.abc import Sequence
@@ -10,11 +12,11 @@ from typing import Any
 from kernbench.benches._attention_tiles import make_tiling
 from kernbench.benches._grid import Place
 from kernbench.benches._online_softmax import State
-from kernbench.benches._partials import Chain, few_keys, few_rows, finished, partials, store, tiles_at_once
+from kernbench.benches._partials import Chain, few_keys, few_rows, finished, partials, scan, store, tiles_at_once
 from kernbench.common.pe_commands import TensorHandle
 
 
-def attention_tree_mlo_kernel(
+def attention_merge_mlo_kernel(
     q_ptr: int,
     k_ptr: int,
     v_ptr: int,
@@ -34,6 +36,7 @@ def attention_tree_mlo_kernel(
     block_q: int | None = None,
     block_kv: int | None = None,
     columns: int,
+    through_root: bool = False,
     tl: Any,
 ) -> None:
     """The same attention and the same arguments as `attention_mesh_mlo_kernel`, on ranks installed as a grid.
@@ -61,8 +64,15 @@ def attention_tree_mlo_kernel(
     for first in range(0, len(tiles), together):
         some = tiles[first : first + together]
         state = partials(tl, tiling, some, (q_ptr, k_ptr, v_ptr))
-        rows = _through_root(tl, place, state, tl.element_type(o_ptr))
-        store(tl, tiling, some, o_ptr, rows)
+        merged = _through_root if through_root else _by_rows_and_columns
+        store(tl, tiling, some, o_ptr, merged(tl, place, state, tl.element_type(o_ptr)))
+
+
+def _by_rows_and_columns(tl: Any, place: Place, state: State, dtype: str) -> TensorHandle:
+    """The finished rows, made by every rank for itself."""
+    state = scan(tl, state, "W", "E", place.column, place.columns)
+    state = scan(tl, state, "N", "S", place.row, place.rows)
+    return finished(tl, state, dtype)
 
 
 def _through_root(tl: Any, place: Place, state: State, dtype: str) -> TensorHandle:
