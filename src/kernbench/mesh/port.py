@@ -41,6 +41,10 @@ class MeshPort(Port):
             self._problem(problem, where)
         return data, kind
 
+    def unwatched(self, address: int, shape: Shape, strides: Shape | None) -> tuple[int, int, int, int] | None:
+        """Where loads like this one need not be looked at."""
+        return self.memory.unwatched(address, shape, strides)
+
     def store(
         self, address: int, data: Array | None, shape: Shape, strides: Shape | None, dtype: str, where: Place
     ) -> int:

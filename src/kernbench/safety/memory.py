@@ -130,6 +130,19 @@ class AddressSpace:
             window = window.copy()
         return window, kind, problem
 
+    def unwatched(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None
+    ) -> tuple[int, int, int, int] | None:
+        """(first, last, base, itemsize): from `first` to `last`, a multiple of `itemsize` from `base`, a load of this
+        form is allowed and gives no values; None where each load must be looked at.
+        """
+        region = self._in_window(address >> WINDOW_BITS)
+        if region is None or region.array is not None:
+            return None
+        itemsize = ITEMSIZE[region.dtype]
+        low, high = _extent(shape, strides)
+        return region.base - low * itemsize, region.end - high * itemsize, region.base, itemsize
+
     def store(
         self, address: int, data: Array | None, shape: tuple[int, ...], strides: tuple[int, ...] | None
     ) -> tuple[int, Problem | None]:

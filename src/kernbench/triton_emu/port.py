@@ -26,6 +26,10 @@ class Port:
         """The elements at `address` and their type; f16 where neither the kernel nor the memory says."""
         return None, dtype or "f16"
 
+    def unwatched(self, address: int, shape: Shape, strides: Shape | None) -> tuple[int, int, int, int] | None:
+        """Where loads like this one need not be looked at; see `AddressSpace.unwatched`."""
+        return None
+
     def store(
         self, address: int, data: Array | None, shape: Shape, strides: Shape | None, dtype: str, where: Place
     ) -> int:
