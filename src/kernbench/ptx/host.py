@@ -49,6 +49,10 @@ class Host:
         """An array to be written."""
         return self.device.empty(shape, DTYPES[dtype].numpy, name)
 
+    def tensor_map(self, array: Any, dims: Any, strides: Any, box: Any, swizzle: str = "none", **more: Any) -> Any:
+        """A tensor map for bulk copies, an argument of launches."""
+        return self.device.tensor_map(array, dims, strides, box, swizzle, **more)
+
     def launch(
         self,
         kernel: Any,
