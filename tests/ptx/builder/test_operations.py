@@ -3,6 +3,7 @@
 from functools import cache
 
 import pytest
+import tests.ptx.builder.operations_async  # noqa: F401 (adds to the table)
 from tests.ptx.builder.operations import OPERATIONS, TARGETS, bag
 
 from kernbench import ptx
@@ -24,7 +25,9 @@ def module_for(target, names):
     module = PtxModule(target=target, lines=False)
     for name in names:
         kernel = module.kernel(name).param("u64", "buffer").param("u32", "count").param("f32", "scale")
-        kernel.param("f16", "half").param("b8", "bytes", count=16, align=8).shared_memory(1024)
+        kernel.param("f16", "half").param("b8", "bytes", count=16, align=8).shared_memory(1024).param(
+            "tensormap", "map"
+        )
         kernel.build(lambda ctx, name=name: OPERATIONS[name](ctx, bag(ctx)))
     return module.build()
 

@@ -48,3 +48,11 @@ class Asynchronous(Issuer):
     def cp_async_wait_all(self) -> None:
         """Wait for all copies of this thread."""
         self.issue("cp", {"async": True, "op": "wait_all"}, ())
+
+    def cp_async_mbarrier_arrive(self, barrier: Any, *, noinc: bool = False, pred: Condition | None = None) -> None:
+        """Let a barrier have an arrival when this thread's copies so far are done; `noinc` if it is counted already."""
+        place = location_of(barrier)
+        if place is None or place.space not in ("shared", "shared::cta", ""):
+            raise self.error(f"cp.async.mbarrier.arrive: {barrier!r} is no barrier in the block's shared memory")
+        slots = {"async": True, "mbarrier": True, "arrive": True, "noinc": noinc, "space": place.space or None}
+        self.issue("cp", {**slots, "type": "b64"}, (place,), pred=pred)

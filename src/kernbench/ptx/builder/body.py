@@ -52,6 +52,8 @@ class Body:
     module_variables: dict[str, Variable] = field(default_factory=dict)
     # device functions it calls, by name
     callees: dict[str, Any] = field(default_factory=dict)
+    # registers that hold the address of a variable itself, and its name
+    bases: dict[str, str] = field(default_factory=dict)
     # what is open: ifs and loops, innermost last
     open: list[Any] = field(default_factory=list)
     braces: int = 0
@@ -112,6 +114,8 @@ class Body:
         """Add a statement at the line that is building."""
         if self.closed:
             raise PtxBuildError(f"'{self.name}' is already built: its context can add nothing more")
+        for name in writes:
+            self.bases.pop(name, None)
         self.entries.append(Entry(statement, self.here(), reads, writes, self.braces))
 
     def open_braces(self) -> None:

@@ -5,16 +5,33 @@ from kernbench.ptx.builder.asynchronous import Asynchronous
 from kernbench.ptx.builder.atomics import Atomics
 from kernbench.ptx.builder.barrier import Barrier
 from kernbench.ptx.builder.calls import Calls
+from kernbench.ptx.builder.cluster import Cluster
 from kernbench.ptx.builder.compare import Compare
 from kernbench.ptx.builder.control import Control
 from kernbench.ptx.builder.convert import Convert
+from kernbench.ptx.builder.copies import Copies
 from kernbench.ptx.builder.logic import Logic
 from kernbench.ptx.builder.matrix import Matrix
+from kernbench.ptx.builder.mbarrier import Mbarriers
 from kernbench.ptx.builder.special import Special
 from kernbench.ptx.builder.warp import Warp
 
 
 class Context(
-    Arithmetic, Logic, Compare, Convert, Atomics, Calls, Warp, Barrier, Matrix, Asynchronous, Special, Control
+    Arithmetic,
+    Logic,
+    Compare,
+    Convert,
+    Atomics,
+    Calls,
+    Warp,
+    Barrier,
+    Matrix,
+    Asynchronous,
+    Mbarriers,
+    Copies,
+    Cluster,
+    Special,
+    Control,
 ):
     """The kernel that is being built; a topic of instructions is a class of its own, and a file."""

@@ -38,6 +38,10 @@ class Issuer:
         """A register that has no value yet: `.set(value)`, or `out=` of any method, gives it one."""
         return self.body.register(self, type)
 
+    def sink(self, type: str) -> Register:
+        """Where a result goes that nobody wants: `_`."""
+        return Register(self, "_", type)  # type: ignore[arg-type]
+
     def issue(
         self,
         opcode: str,
@@ -253,7 +257,7 @@ class Issuer:
             if place.base.kind not in "bus" or scalar(place.base.type).bits not in (32, 64):
                 raise self.error(f"{name}: {place.base!r} is no address; an address is a 32- or 64-bit integer")
             reads.append(place.base.name)
-        rule = OperandRule("coordinates", "a", "u32")
+        rule = OperandRule("coordinates", "a", "s32")
         more = tuple(self._more(name, rule, item, reads) for item in place.more)
         return Address(base, place.offset, more)
 

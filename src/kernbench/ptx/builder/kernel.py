@@ -8,6 +8,7 @@ from kernbench.ptx.builder.banks import scalar, variable_type
 from kernbench.ptx.builder.body import NAME, Body
 from kernbench.ptx.builder.calls import RESULT
 from kernbench.ptx.builder.context import Context
+from kernbench.ptx.builder.copies import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES
 from kernbench.ptx.builder.errors import PtxBuildError
 from kernbench.ptx.builder.memory import BLOCK_SHARED
 from kernbench.ptx.builder.needs import Needs
@@ -48,7 +49,11 @@ class _Signature:
         self._params: list[Variable] = []
 
     def param(self, type: str, name: str, *, count: int | None = None, align: int | None = None) -> Self:
-        """Add a parameter; with `count` an array of bytes or values, passed as a whole."""
+        """Add a parameter; with `count` an array of bytes or values, passed as a whole; "tensormap" is a tensor map."""
+        if type == "tensormap":
+            if count is not None or align is not None:
+                raise PtxBuildError(f"parameter {name!r}: a tensor map has a size and an alignment of its own")
+            type, count, align = "b8", TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT
         scalar(type)
         if any(variable.name == name for variable in self._params):
             raise PtxBuildError(f"'{self.name}' has two parameters {name!r}: rename one")

@@ -119,6 +119,7 @@ class Memory(Issuer):
     def _pointer_to(self, symbol: str, type: str, space: str, base: str) -> Pointer:
         register = self.reg(base)
         self.move(register, Name(symbol), (), base)
+        self.body.bases[register.name] = symbol
         return Pointer(register, type, space, 0, symbol)
 
     def _dims(self, count: int | Sequence[int]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ __kernbench_internal__ = True
 class Location:
     """`[base + offset]` in bytes, and what else stands between the brackets (coordinates of a tensor copy).
 
-    `type` and `space` say what lies there, where that is known.
+    `type` and `space` say what lies there, `name` in which variable, where that is known.
     """
 
     base: Register | str
@@ -23,6 +23,7 @@ class Location:
     more: tuple[Any, ...] = ()
     type: str = ""
     space: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,7 @@ class Pointer:
     @property
     def location(self) -> Location:
         """The place of its first element."""
-        return Location(self.base, self.offset, (), self.type, self.space)
+        return Location(self.base, self.offset, (), self.type, self.space, self.name)
 
     def __getitem__(self, index: Any) -> Location:
         pointer: Pointer = self + index
