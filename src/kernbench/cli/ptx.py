@@ -15,7 +15,7 @@ from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.ptx.module import Block, Instruction, Kernel, Module
 from kernbench.ptx.validation import validate
-from kernbench.report import run_text
+from kernbench.report import pipeline_text, run_text, trace_bytes
 from kernbench.result.run import Run, write_bytes, write_json
 from kernbench.safety.budget import Budget
 
@@ -36,6 +36,9 @@ CHECKS = Annotated[bool, typer.Option("--checks/--no-checks", help="Races, bound
 SCHEDULE = Annotated[str, typer.Option(help="Order of the fragments: canonical, reversed or a seed.")]
 SECONDS = Annotated[float, typer.Option("--max-seconds", help="Seconds before a launch is stopped.", min=0.01)]
 JSON = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
+TRACE = Annotated[
+    Path | None, typer.Option("--trace", help="Write the warps' swimlane to this file, for ui.perfetto.dev.")
+]
 OUT = Annotated[Path | None, typer.Option("--out", "-o", help="Write the arrays the kernel wrote to this .npz file.")]
 
 
@@ -134,17 +137,23 @@ def check(
     seed: SEED = None,
     arch: ARCH = "",
     max_seconds: SECONDS = 600.0,
+    trace: TRACE = None,
 ) -> None:
     """Is it PTX, does the target have every instruction, and is a launch safe? Says yes, or every problem.
 
     Without --launch arguments are made at random, which shows less: describe them for a kernel that reads indices.
+    Where warps work in a pipeline of mbarriers, shows its roles and stages: who completes and who awaits which phase.
     """
+    _check_folder("--trace", trace)
     module = read_module(file)
     validate(module)
     results().print(f"{file}: good PTX for {module.arch}: {', '.join(module.kernels) or 'no kernels'}")
     described = _described(launch, kernel, grid, block, shared, seed)
     options = {"budget": Budget(ptx_steps(), max_seconds)}
     result = _launch(module, described, "emulator", arch, elements, options)
+    if "pipeline" in result.views:
+        results().print(pipeline_text(result.views["pipeline"]), highlight=False, soft_wrap=True)
+    _write_trace(trace, result)
     _tell(result)
 
 
@@ -170,14 +179,14 @@ def run(
     max_seconds: SECONDS = 600.0,
     out: OUT = None,
     json: JSON = None,
+    trace: TRACE = None,
 ) -> None:
     """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do.
 
     Exit code 0 if it is, 1 on findings or a wrong result, 2 on misuse.
     """
-    for option, path in (("--out", out), ("--json", json)):
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise BenchError(f"{option} {path}: there is no folder {path.parent} to write it to, or it is one itself")
+    for option, path in (("--out", out), ("--json", json), ("--trace", trace)):
+        _check_folder(option, path)
     described = _described(launch, kernel, grid, block, shared, seed)
     options: dict[str, Any] = {"budget": Budget(ptx_steps(), max_seconds)}
     if device == "emulator":
@@ -187,7 +196,23 @@ def run(
         write_json(json, result.to_dict())
     if out is not None:
         _write_arrays(out, result)
+    _write_trace(trace, result)
     _tell(result)
+
+
+def _check_folder(option: str, path: Path | None) -> None:
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise BenchError(f"{option} {path}: there is no folder {path.parent} to write it to, or it is one itself")
+
+
+def _write_trace(trace: Path | None, result: Run) -> None:
+    if trace is None:
+        return
+    if result.timeline is None:
+        errors().print(f"no trace {trace}: the kernel has no mbarriers, or was not followed on this device")
+        return
+    write_bytes(trace, trace_bytes(result.timeline))
+    results().print(f"wrote {trace}: the warps' swimlane in logical order; open it at ui.perfetto.dev", soft_wrap=True)
 
 
 def _write_arrays(out: Path, result: Run) -> None:

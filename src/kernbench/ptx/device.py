@@ -22,6 +22,7 @@ from kernbench.ptx.emulator.memory.arena import NOTHING, WRITTEN, Allocation, Ar
 from kernbench.ptx.emulator.program import Program
 from kernbench.ptx.emulator.schedule import schedule_of
 from kernbench.ptx.module import Kernel
+from kernbench.ptx.pipeline import pipeline_of
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
 from kernbench.ptx.validation import validate
 from kernbench.result.finding import Finding
@@ -197,8 +198,12 @@ class EmulatedDevice:
         metrics = launch.meter.metrics(program.blocks)
         checked = CHECKED if checks else ()
         origin = self._origin(kernel, grid, block, shared_bytes, schedule)
-        views = {"printf": launch.printed} if launch.printed else {}
-        return Run(outputs, findings, checked, status, metrics=metrics, views=views, origin=origin)
+        views: dict[str, Any] = {"printf": launch.printed} if launch.printed else {}
+        timeline = None
+        if launch.journal is not None and launch.journal.barriers and checker is not None:
+            pipeline = pipeline_of(launch.journal, checker, grid)
+            views["pipeline"], timeline = pipeline.view(), pipeline.timeline()
+        return Run(outputs, findings, checked, status, timeline=timeline, metrics=metrics, views=views, origin=origin)
 
     def _pass(self, parameters: bytes) -> None:
         """Write the parameters where the kernel finds them."""

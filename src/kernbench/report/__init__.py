@@ -1,6 +1,7 @@
 """Run in, text out: tables and explanations as rich renderables. Nothing here prints."""
 
 from kernbench.report.findings import finding_text, findings_text
+from kernbench.report.pipeline import pipeline_text
 from kernbench.report.ranking import Contender, ranking_table, ranking_text
 from kernbench.report.tables import commands_table, runs_table
 from kernbench.report.time import time_text
@@ -13,6 +14,7 @@ __all__ = [
     "comparison_text",
     "finding_text",
     "findings_text",
+    "pipeline_text",
     "ranking_table",
     "ranking_text",
     "run_text",

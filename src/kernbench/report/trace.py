@@ -1,5 +1,6 @@
 """A timeline as a Perfetto trace: a group of tracks for each PE, a track for each engine and link, arrows from sends
-to receives. Perfetto counts nanoseconds; the exact picoseconds are in each slice's arguments.
+to receives. Perfetto counts nanoseconds; the exact picoseconds are in each slice's arguments. Where a timeline knows
+only order, a position is drawn as a microsecond and the groups say that it is none.
 """
 
 from typing import Any
@@ -11,6 +12,9 @@ from kernbench.result.timeline import Timeline
 
 SEQUENCE = 1
 _PS_PER_NS = 1000
+# picoseconds that a position is drawn as where only order is known
+_PS_PER_POSITION = 10**6
+_ORDER_NOTE = " (logical order, not time)"
 
 
 def trace_bytes(timeline: Timeline) -> bytes:
@@ -35,7 +39,8 @@ def _describe_tracks(builder: Any, timeline: Timeline) -> list[int]:
     for number, lane in enumerate(timeline.lanes):
         if lane.group not in groups:
             groups[lane.group] = 1 + len(groups)
-            _track(builder, groups[lane.group], lane.group, None)
+            note = _ORDER_NOTE if timeline.unit == "order" else ""
+            _track(builder, groups[lane.group], lane.group + note, None)
         tracks.append(1000 + number)
         if number in used:
             _track(builder, tracks[-1], lane.name, groups[lane.group])
@@ -61,17 +66,19 @@ def _flow_ids(timeline: Timeline) -> dict[int, tuple[int, ...]]:
 
 def _slice(builder: Any, timeline: Timeline, i: int, track: int, flows: tuple[int, ...]) -> None:
     start, finish = int(timeline.start[i]), int(timeline.finish[i])
-    begin = _event(builder, start, track, TrackEvent.TYPE_SLICE_BEGIN)
+    ordered = timeline.unit == "order"
+    scale, keys = (_PS_PER_POSITION, ("position", "positions")) if ordered else (1, ("start_ps", "duration_ps"))
+    begin = _event(builder, start * scale, track, TrackEvent.TYPE_SLICE_BEGIN)
     begin.name = timeline.names[int(timeline.name[i])]
     begin.flow_ids.extend(flows)
     place = timeline.sites[int(timeline.site[i])]
     for key, value in (("line", f"{place.short_file}:{place.line}"), ("source", place.text)):
         argument = begin.debug_annotations.add()
         argument.name, argument.string_value = key, value
-    for key, number in (("start_ps", start), ("duration_ps", finish - start)):
+    for key, number in zip(keys, (start, finish - start), strict=True):
         argument = begin.debug_annotations.add()
         argument.name, argument.int_value = key, number
-    _event(builder, finish, track, TrackEvent.TYPE_SLICE_END)
+    _event(builder, finish * scale, track, TrackEvent.TYPE_SLICE_END)
 
 
 def _event(builder: Any, time: int, track: int, kind: int) -> Any:

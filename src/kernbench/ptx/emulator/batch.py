@@ -12,6 +12,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agents
 from kernbench.ptx.emulator.asynchronous.clusters import RANK_SHIFT, places_of
 from kernbench.ptx.emulator.asynchronous.groups import BulkGroups
+from kernbench.ptx.emulator.asynchronous.journal import Journal
 from kernbench.ptx.emulator.asynchronous.mbarriers import Mbarriers
 from kernbench.ptx.emulator.asynchronous.tensor_unit import TensorUnit
 from kernbench.ptx.emulator.asynchronous.warpgroups import Warpgroups
@@ -52,6 +53,7 @@ class Batch:
         self._make_registers()
         self._make_lanes()
         self.places = places_of(self)
+        self.journal: Journal | None = launch.follow(self)
         self.frames = Frames(self, launch.local_bytes)
         shared = self._make_shared()
         self.checks = launch.checks.batch(self) if launch.checks is not None else None

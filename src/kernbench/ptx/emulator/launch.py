@@ -8,6 +8,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.actors import Actors
 from kernbench.ptx.emulator.asynchronous.clusters import cluster_order
+from kernbench.ptx.emulator.asynchronous.journal import Journal
 from kernbench.ptx.emulator.asynchronous.tensors import TensorMaps
 from kernbench.ptx.emulator.batch import Batch
 from kernbench.ptx.emulator.lanes import WARP, Lanes
@@ -71,6 +72,8 @@ class Launch:
         self._offsets = {p.name: p.offset for p in program.kernel.params}
         self._live: list[Batch] = []
         self._ended_changes = 0
+        # what the first CTAs do, where there is something asynchronous to follow
+        self.journal: Journal | None = None
         if checks is not None:
             checks.begin(self)
 
@@ -148,6 +151,13 @@ class Launch:
     def _stuck(self, queue: Sequence[Array], resident: int) -> None:
         if self.checks is not None:
             self.checks.deadlock(self._live, sum(len(group) for group in queue), resident)
+
+    def follow(self, batch: Batch) -> Journal | None:
+        """The journal of the first batch, if the checks are on and anything works beside the threads."""
+        if self.checks is None or self.journal is not None or not self.program.asynchronous:
+            return None
+        self.journal = Journal(batch)
+        return self.journal
 
     def changes(self) -> int:
         """How often memory has been changed."""

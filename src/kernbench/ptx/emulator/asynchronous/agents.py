@@ -75,6 +75,8 @@ class Agents:
     def begin(self, agent: Agent) -> None:
         """Asynchronous work sets out."""
         self.progress += 1
+        if self._batch.journal is not None:
+            self._batch.journal.issued(agent)
         if self._eager:
             agent.finish(agent.left.copy())
         else:

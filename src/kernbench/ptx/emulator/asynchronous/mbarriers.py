@@ -167,6 +167,7 @@ class Mbarriers:
     ) -> Array:
         """Arrivals of lanes; gives the state before each."""
         slots = self._known(addresses, lanes, site)
+        self._note("arrive", slots, lanes, counts, site)
         tokens = np.zeros(len(lanes), np.int64)
         self._arrive(slots, lanes, counts, transactions, how, site, tokens)
         return tokens
@@ -190,6 +191,7 @@ class Mbarriers:
     def signal(self, slots: Array, lanes: Array, site: Site) -> None:
         """Something asynchronous that `lanes` began arrives once on each barrier, knowing what `held` was told."""
         zeros, ones = np.zeros(len(slots), np.int64), np.ones(len(slots), np.int64)
+        self._note("commit", slots, lanes, ones, site)
         self._arrive(slots, lanes, ones, zeros, Arrival(release=False), site, zeros.copy())
 
     def publish(self, slots: Array, lanes: Array) -> None:
@@ -238,6 +240,7 @@ class Mbarriers:
     def deliver(self, slots: Array, phases: Array, lanes: Array, amounts: Array, site: Site) -> None:
         """Copies begun in `phases` have moved their bytes: complete_tx on their barriers."""
         self._late(slots, phases, lanes, amounts, site)
+        self._note("bytes", slots, lanes, amounts, site)
         self._transact(slots, lanes, -amounts, site)
 
     def _late(self, slots: Array, phases: Array, lanes: Array, amounts: Array, site: Site) -> None:
@@ -280,6 +283,10 @@ class Mbarriers:
         row = self.state[slot]
         before = int(row[kernels.BYTES_BEFORE]) if phase == row[PHASE] - 1 else 0
         return before, before
+
+    def _note(self, kind: str, slots: Array, lanes: Array, amounts: Array, site: Site) -> None:
+        if self._batch.journal is not None:
+            self._batch.journal.arrived(kind, slots, lanes, amounts, site)
 
     def _tell(self, lanes: Array, site: Site) -> None:
         if not self._report.any():

@@ -72,6 +72,8 @@ class Waiting:
         addresses, wanted = self.operands(fragment, wait)
         lanes = window.lane_numbers if mask is None else window.lane_numbers[mask]
         slots, passed = batch.mbarriers.test(addresses, lanes, wanted, wait.parity, wait.site)
+        if batch.journal is not None:
+            batch.journal.waited(slots, lanes, passed, wait.blocks, wait.site)
         if wait.acquires and passed.any():
             batch.mbarriers.acquire(slots, lanes, passed)
         if mask is None:

@@ -90,6 +90,8 @@ class Warpgroups:
         event = Issued(form, warps, a, b, adds, self.issued[warps], self.committed[warps])
         self.issued[warps] += 1
         self._pending.append(event)
+        if self._batch.journal is not None:
+            self._batch.journal.used(warps * WARP, form.site)
         if self._checks is not None:
             self._unwaited.append(event)
             self._checks.issued(event, self.mates(event.warps)[:, 0])

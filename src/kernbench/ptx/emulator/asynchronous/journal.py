@@ -1,0 +1,153 @@
+"""The journal of one cluster: who arrived at which mbarrier, waited for which phase, and began what, in order.
+
+Only the first CTA that runs (and its cluster) is followed; the others run the same program. Positions count what was
+noted, so they say what came before what in this execution and nothing about time.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.agents import Agent
+from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import EXPECTED, PHASE, START
+from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.program import Site
+
+# entries after which nothing more is noted
+MOST = 200_000
+# an actor: CTA of the cluster and warp in it
+Actor = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one warp did at a position; `slot` and `phase` are -1 where it was no mbarrier.
+
+    `kind` is arrive, commit (an arrival when work is done), bytes, park, pass, begin, done or use.
+    `amount` is arrivals, bytes, or the number of a begun operation.
+    """
+
+    position: int
+    kind: str
+    actor: Actor
+    site: Site
+    slot: int = -1
+    phase: int = -1
+    amount: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NotedBarrier:
+    """An mbarrier of the cluster: its CTA, its offset in shared memory, and the arrivals it expects."""
+
+    cta: int
+    place: int
+    count: int
+
+
+class Journal:
+    """What the first CTAs of a batch did, as many as a cluster has."""
+
+    def __init__(self, batch: Any):
+        self._batch = batch
+        self.ctas: int = batch.places.size
+        self.numbers: list[int] = batch.numbers[: self.ctas].tolist()
+        self.warps: int = batch.warps_per_cta
+        self.entries: list[Entry] = []
+        self.barriers: dict[int, NotedBarrier] = {}
+        self._position = 0
+        self._operations = 0
+        self._parked: dict[tuple[Actor, int], int] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether some of the run is missing for length."""
+        return len(self.entries) >= MOST
+
+    def _actors(self, lanes: Array) -> Iterator[tuple[Actor, Array]]:
+        """The followed warps among lanes, each with the positions of its lanes."""
+        warps = lanes // WARP
+        here = np.flatnonzero(warps % self._batch.ctas < self.ctas)
+        for warp in np.unique(warps[here]).tolist():
+            actor = (warp % self._batch.ctas, warp // self._batch.ctas)
+            yield actor, here[warps[here] == warp]
+
+    def _note(self, kind: str, actor: Actor, site: Site, slot: int = -1, phase: int = -1, amount: int = 0) -> None:
+        if not self.full:
+            self.entries.append(Entry(self._position, kind, actor, site, slot, phase, amount))
+
+    def _phases(self, slots: Array) -> Array:
+        state = self._batch.mbarriers.state
+        phases: Array = state[slots, PHASE] - state[slots, START]
+        return phases
+
+    def _barrier(self, slot: int) -> None:
+        barriers = self._batch.mbarriers
+        if slot not in self.barriers:
+            self.barriers[slot] = NotedBarrier(
+                int(barriers.homes[slot]), int(barriers.places[slot]), int(barriers.state[slot, EXPECTED])
+            )
+
+    def arrived(self, kind: str, slots: Array, lanes: Array, amounts: Array, site: Site) -> None:
+        """Lanes are about to arrive, or bytes of copies they began."""
+        phases = self._phases(slots)
+        for actor, chosen in self._actors(lanes):
+            for slot in np.unique(slots[chosen]).tolist():
+                if slot < 0:
+                    continue
+                of = chosen[slots[chosen] == slot]
+                self._barrier(slot)
+                self._note(kind, actor, site, slot, int(phases[of[0]]), int(amounts[of].sum()))
+        self._position += 1
+
+    def waited(self, slots: Array, lanes: Array, passed: Array, blocks: bool, site: Site) -> None:
+        """Lanes look whether phases have completed: some pass; where a wait blocks the others park."""
+        phases = self._phases(slots)
+        for actor, chosen in self._actors(lanes):
+            for slot in np.unique(slots[chosen]).tolist():
+                if slot < 0:
+                    continue
+                self._barrier(slot)
+                of = chosen[slots[chosen] == slot]
+                self._wait(actor, slot, int(phases[of[0]]), bool(passed[of].any()), blocks, site)
+        self._position += 1
+
+    def _wait(self, actor: Actor, slot: int, phase: int, passed: bool, blocks: bool, site: Site) -> None:
+        if passed:
+            self._parked.pop((actor, slot), None)
+            self._note("pass", actor, site, slot, phase - 1)
+        elif blocks and (actor, slot) not in self._parked:
+            self._parked[actor, slot] = phase
+            self._note("park", actor, site, slot, phase)
+
+    def issued(self, agent: Agent) -> None:
+        """Asynchronous work sets out; it notes itself when it completes."""
+        numbers: dict[int, tuple[Actor, int]] = {}
+        for actor, chosen in self._actors(agent.lanes):
+            self._operations += 1
+            self._note("begin", actor, agent.site, amount=self._operations)
+            numbers |= {int(position): (actor, self._operations) for position in chosen}
+        if numbers:
+            agent.perform = self._noting(agent.perform, numbers, agent.site)
+        self._position += 1
+
+    def _noting(
+        self, perform: Callable[[Array], None], numbers: dict[int, tuple[Actor, int]], site: Site
+    ) -> Callable[[Array], None]:
+        def noted(chosen: Array) -> None:
+            done = {numbers[position] for position in chosen.tolist() if position in numbers}
+            for actor, operation in sorted(done):
+                self._note("done", actor, site, amount=operation)
+            self._position += 1
+            perform(chosen)
+
+        return noted
+
+    def used(self, lanes: Array, site: Site) -> None:
+        """Lanes run an instruction that tells what their role is."""
+        for actor, _ in self._actors(lanes):
+            self._note("use", actor, site)
+        self._position += 1
