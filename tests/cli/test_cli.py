@@ -92,7 +92,7 @@ def test_findings_end_with_one_and_show_source():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "milestone"], "known: batched_incremental_attention, milestone_gqa_llama70b"),
+        (["run", "milestone"], "milestone_gqa_llama70b, paged_attention"),
         (["run", MILESTONE, "--panel", "nope"], "known: single_user_prefill"),
         (["run", MILESTONE, "--set", "heads=3"], "unknown parameter 'heads'"),
         (["run", MILESTONE, "--set", "h_q=many"], "a whole number is wanted"),

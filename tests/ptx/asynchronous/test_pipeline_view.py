@@ -13,7 +13,8 @@ def rings(run):
 
 def test_roles_and_rings_of_two_stages(bench):
     view = bench.pipe().views["pipeline"]
-    assert view["block"] == "block (0, 0, 0)" and view["complete"]
+    assert view["block"] == "block (0, 0, 0)"
+    assert view["complete"]
     assert [role["name"] for role in view["roles"]] == ["warp 0 (copies in)", "warps 1-4"]
     full, empty = view["rings"]
     assert (len(full["stages"]), full["arrivals"], empty["arrivals"]) == (2, 1, 4)
@@ -27,11 +28,14 @@ def test_roles_and_rings_of_two_stages(bench):
 def test_phases_and_bytes_of_each_stage(bench):
     full, empty = rings(bench.pipe(tiles=8))
     for stage in full["stages"]:
-        assert stage["completed"] == 4 and stage["bytes"] == [4096]
+        assert stage["completed"] == 4
+        assert stage["bytes"] == [4096]
         assert stage["waits"]["warps 1-4"]["phases"] == [0, 3]
     for stage in empty["stages"]:
         wait = stage["waits"]["warp 0 (copies in)"]
-        assert wait["fresh"] and wait["passed"] == 4 and wait["stuck_in"] == []
+        assert wait["fresh"]
+        assert wait["passed"] == 4
+        assert wait["stuck_in"] == []
 
 
 def test_what_is_stuck_is_said(bench):
@@ -44,7 +48,8 @@ def test_what_is_stuck_is_said(bench):
 def test_the_roles_of_a_tensor_pipeline():
     run = pipeline()[0]
     names = [role["name"] for role in run.views["pipeline"]["roles"]]
-    assert any("copies in" in name for name in names) and any("tcgen05.mma" in name for name in names)
+    assert any("copies in" in name for name in names)
+    assert any("tcgen05.mma" in name for name in names)
     assert any("reads tensor memory" in name for name in names)
     hows = {user["how"] for ring in rings(run) for user in ring["completed_by"]}
     assert hows == {"arrive", "bytes", "commit"}
@@ -61,12 +66,14 @@ def test_the_swimlane_is_an_order(bench):
     source, target = timeline.flows.T
     assert (timeline.start[source] < timeline.finish[target]).all()
     waits = [i for i in range(len(timeline.start)) if timeline.names[timeline.name[i]].startswith("waits for 'full'")]
-    assert waits and set(waits) <= set(target.tolist())
+    assert waits
+    assert set(waits) <= set(target.tolist())
 
 
 def test_the_trace_says_that_it_is_no_time(bench):
     content = trace_bytes(bench.pipe().timeline)
-    assert b"logical order, not time" in content and b"start_ps" not in content
+    assert b"logical order, not time" in content
+    assert b"start_ps" not in content
 
 
 def test_nothing_to_show_without_barriers_or_checks(bench):
