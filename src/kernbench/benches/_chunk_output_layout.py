@@ -21,6 +21,8 @@ CHUNK = 64
 SPAN = 64
 ELEMENT_BYTES = 2
 ROW_BYTES = SPAN * ELEMENT_BYTES
+# eight rows: what the swizzle repeats after
+ATOM_BYTES = 8 * ROW_BYTES
 LARGEST = 256
 VALUES = ("packed", "padded")
 MAPS = ("q_map", "k_map", "v_map", "h_map", "o_map")
@@ -114,6 +116,24 @@ class Layout:
         return Tile(chunk, start, chunk * CHUNK if self.values == "padded" else start, length)
 
 
+@dataclass(frozen=True)
+class Stage:
+    """Shared memory of one tile's operands: where each begins, in bytes, and all of them together."""
+
+    q: int
+    k: int
+    v: int
+    h: int
+    nbytes: int
+
+    @classmethod
+    def of(cls, layout: Layout) -> "Stage":
+        """q, k, V' and H behind each other; all are whole atoms of the swizzle."""
+        v = 2 * layout.key_bytes
+        h = v + layout.value_bytes
+        return cls(0, layout.key_bytes, v, h, h + layout.state_bytes)
+
+
 class ChunkOutputKernel(ABC):
     """A kernel for one layout: subclasses have a `name`, a `target`, the `threads` of a block and a `program`."""
 
@@ -145,7 +165,7 @@ class ChunkOutputKernel(ABC):
         """The kernel, built and checked; `options` are those of `PtxKernel`."""
         kernel = PtxKernel(self.name, target=self.target, **options).maxntid(self.threads)
         for name in MAPS:
-            kernel.param("b8", name, count=128, align=64)
+            kernel.param("tensormap", name)
         for name in POINTERS:
             kernel.param("u64", name)
         return kernel.param("f32", "scale").build(self.program)
