@@ -1,0 +1,87 @@
+"""The chunk-output kernel for sm_100a: right and silent for every shape, in every order of asynchronous work."""
+
+import numpy as np
+import pytest
+from tests.benches.chunk_output import Problem
+
+from kernbench import ptx
+from kernbench.benches._chunk_output_layout import Layout
+from kernbench.benches._chunk_output_sm100 import BlackwellChunkOutput
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.assembler import find_ptxas
+
+RAGGED = (200, 0, 64, 1, 130)
+
+
+def check(problem, blocks=1, stages=2, **options):
+    run, verdict = problem.launch(BlackwellChunkOutput(problem.layout, stages), blocks, **options)
+    assert not run.findings, run.findings
+    assert verdict.passed, verdict
+    return run
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "eager", "reversed", 1, 2])
+def test_every_order(schedule):
+    # one block has all nine chunks of a head: every stage is used four times and more
+    check(Problem(RAGGED, Layout(1, 2, 64, 64)), schedule=schedule)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "layout", "blocks", "stages"),
+    [
+        ((512,), Layout(2, 4, 128, 128), 3, 2),
+        (RAGGED, Layout(2, 4, 128, 128), 37, 2),
+        (RAGGED, Layout(1, 3, 128, 64, "padded"), 2, 2),
+        (RAGGED, Layout(2, 2, 64, 128), 2, 3),
+        ((0, 70, 0, 0, 128, 3), Layout(1, 1, 64, 192), 1, 2),
+        ((63, 65), Layout(1, 1, 192, 192), 1, 1),
+        ((1,), Layout(1, 1, 64, 64), 4, 5),
+    ],
+)
+def test_shapes(lengths, layout, blocks, stages):
+    check(Problem(lengths, layout), blocks, stages)
+
+
+def test_steep_gates_do_not_overflow():
+    # e^(G[i] - G[j]) above the diagonal is beyond f32
+    problem = Problem((128,), Layout(1, 1, 64, 64), gate=-4.0)
+    assert problem.given["g"].min() < -100
+    check(problem)
+
+
+def test_rows_of_the_next_sequence_are_left_alone():
+    problem = Problem((70, 70), Layout(1, 1, 64, 64))
+    for name in ("q", "k", "v_new"):
+        problem.given[name] = problem.given[name].copy()
+        problem.given[name][70:] = np.nan
+    run, _ = problem.launch(BlackwellChunkOutput(problem.layout))
+    assert not run.findings, run.findings
+    assert np.isfinite(run.outputs["o"][:70].astype(np.float32)).all()
+    assert np.isnan(run.outputs["o"][70:].astype(np.float32)).all()
+
+
+def test_no_chunks():
+    problem = Problem((64,), Layout(1, 1, 64, 64))
+    problem.given["total_chunks"] = np.zeros(1, np.int32)
+    run, _ = problem.launch(BlackwellChunkOutput(problem.layout), blocks=2)
+    # the output nobody writes is all there is to say
+    assert {finding.kind for finding in run.findings} == {"output-unwritten"}
+
+
+def test_refusals():
+    with pytest.raises(MisuseError, match="512 columns of tensor memory; V is 192 at most"):
+        BlackwellChunkOutput(Layout(1, 1, 64, 256))
+    with pytest.raises(MisuseError, match=r"3 stages: 278528 bytes of shared memory.*take fewer stages"):
+        BlackwellChunkOutput(Layout(1, 1, 128, 128), 3)
+    with pytest.raises(MisuseError, match="too large"):
+        BlackwellChunkOutput(Layout(1, 1, 256, 192), 1)
+
+
+@pytest.mark.parametrize("layout", [Layout(2, 4, 128, 128), Layout(1, 1, 64, 64, "padded")])
+def test_ptxas(layout):
+    try:
+        find_ptxas()
+    except MisuseError:
+        pytest.skip("ptxas is not installed")
+    made = ptx.assemble(BlackwellChunkOutput(layout).build().module, arch="sm_100a")
+    assert made.kernels["chunk_output_sm100"].spill_stores == 0
