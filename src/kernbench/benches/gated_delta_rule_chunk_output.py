@@ -10,6 +10,7 @@ from kernbench import ptx
 from kernbench.bench import Bench, Expected, ShapesOnly, Size, Variant, normal, param
 from kernbench.benches._chunk_output_layout import CHUNK, LARGEST, SPAN, VALUES, ChunkOutputKernel, Layout
 from kernbench.benches._chunk_output_sm90 import HopperChunkOutput
+from kernbench.benches._chunk_output_sm100 import BlackwellChunkOutput
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError
 from kernbench.golden import gated_delta_rule
@@ -19,7 +20,9 @@ from kernbench.ptx.emulator.machine import architecture
 from kernbench.ptx.host import DEVICES
 from kernbench.result.run import Run
 
-KERNELS: dict[str, type[ChunkOutputKernel]] = {kernel.target: kernel for kernel in (HopperChunkOutput,)}
+KERNELS: dict[str, type[ChunkOutputKernel]] = {
+    kernel.target: kernel for kernel in (HopperChunkOutput, BlackwellChunkOutput)
+}
 
 
 @dataclass(frozen=True)
