@@ -104,3 +104,99 @@ def blackwell_copies(ctx, r):
     ctx.tma_load(tile, map, (0, 1, 2, 3, r.u32), full, mode="tile::gather4")
     ctx.tma_store(map, (0, 1, 2, 3, r.u32), tile, mode="tile::scatter4")
     ctx.cp_async_bulk(r.at_f32, tile, 64, byte_mask=r.u16)
+
+
+@operation()
+def wgmma(ctx, r):
+    d, h, i = ctx.wgmma_accumulator(64), ctx.wgmma_accumulator(64, "f16"), ctx.wgmma_accumulator(64, "s32")
+    place = ctx.wgmma_place()
+    ctx.store(r.at_u32, place.row(7) * 64 + place.column(7)), ctx.wgmma_place(r.u32).row(0)
+    ctx.wgmma_fence()
+    pool = ctx.dynamic_shared("b8", align=1024)
+    for swizzle in ("none", "32B", "64B", "128B"):
+        for major in ("K", "MN"):
+            how = {"swizzle": swizzle, "major": major, "at": pool}
+            a, b = ctx.shared_tile("bf16", 128, 64, stages=2, **how), ctx.shared_tile("bf16", 64, 64, **how)
+            one, two = ctx.wgmma_descriptor(a), ctx.wgmma_descriptor(b, k=16)
+            ctx.wgmma("m64n64k16", d, one.at(row=64, k=32, stage=1), two.at(k=32), types="f32.bf16.bf16")
+            ctx.wgmma("m64n64k16", d, one.at(stage=r.u32), two, types="f32.bf16.bf16", accumulate=r.p)
+            ctx.wgmma("m64n64k16", d, (r.u32,) * 4, two, types="f32.bf16.bf16", accumulate=False, negate_b=True)
+            ctx.wgmma_descriptor(a.stage(r.u32)), ctx.wgmma_descriptor(a.stage(1)).at(k=48)
+    raw = two.register
+    ctx.wgmma("m64n64k16", h, raw, raw, types="f16.f16.f16", trans_b=True)
+    ctx.wgmma("m64n64k8", d, raw, raw, types="f32.tf32.tf32", negate_a=True)
+    (
+        ctx.wgmma("m64n64k32", d, raw, raw, types="f32.e4m3.e5m2"),
+        ctx.wgmma("m64n64k32", h, raw, raw, types="f16.e4m3.e4m3"),
+    )
+    ctx.wgmma("m64n64k32", i, raw, raw, types="s32.s8.u8"), ctx.wgmma("m64n64k256", i, raw, raw, types="s32.b1.b1")
+    ctx.wgmma("m64n64k32", i, raw, raw, types="s32.u8.u8", satfinite=True)
+    ctx.wgmma("m64n64k32", d, raw, raw, types="f32.f16.f16", sparse=(r.u32, 0))
+    ctx.wgmma_commit(), ctx.wgmma_wait(1), ctx.wgmma_wait()
+
+
+@operation("sm_100a")
+def tensor_memory(ctx, r):
+    slot = ctx.shared("b32", 1, name="slot")
+    ctx.tcgen05_alloc(slot, 512), ctx.tcgen05_alloc(slot, r.u32), ctx.tcgen05_relinquish()
+    memory = ctx.tensor_memory(slot, 512)
+    mine = memory.at(lane=(ctx.tid_x >> 5 & 3) * 32)
+    for shape, per, most in (("32x32b", 1, 128), ("16x64b", 1, 128), ("16x128b", 2, 64), ("16x256b", 4, 32)):
+        for num in (1, 2, 16, most):
+            values = ctx.tcgen05_ld(mine, num, shape=shape, type="f32")
+            assert [value.type for value in values] == ["f32"] * per * num
+            ctx.tcgen05_wait_ld(), ctx.tcgen05_st(memory, values, shape=shape), ctx.tcgen05_wait_st()
+    ctx.tcgen05_ld(mine.at(column=16), 8, pack=True), ctx.tcgen05_ld(mine.at(16, r.u32), 2, shape="16x32bx2", split=4)
+    ctx.tcgen05_st(mine.at(column=16), (r.u32,) * 8, unpack=True)
+    ctx.tcgen05_st(mine, (r.u32,) * 2, shape="16x32bx2", split=4)
+    ctx.tcgen05_ld(mine, 2, out=(r.u32b, r.u32c))
+    ctx.tcgen05_fence_before(), ctx.tcgen05_fence_after()
+    ctx.tcgen05_shift(memory), ctx.tcgen05_dealloc(memory), ctx.tcgen05_dealloc(memory.at(column=32), 32)
+
+
+@operation("sm_100a")
+def tensor_products(ctx, r):
+    slot, done = ctx.shared("b32", 1, name="slot"), ctx.mbarriers(1, name="done")
+    memory = ctx.tensor_memory(slot, 512)
+    d, held, scales = memory.at(column=0, columns=256), memory.at(column=256, columns=64), memory.at(column=320)
+    pool = ctx.dynamic_shared("b8", align=1024)
+    for swizzle in ("none", "32B", "64B", "128B"):
+        for major in ("K", "MN"):
+            how = {"swizzle": swizzle, "major": major, "at": pool}
+            a = ctx.tcgen05_descriptor(ctx.shared_tile("bf16", 128, 64, **how))
+            b = ctx.tcgen05_descriptor(ctx.shared_tile("bf16", 64, 64, stages=3, **how))
+            ctx.tcgen05_mma("m128n64k16", d, a.at(k=16), b.at(k=48, stage=2), types="f32.bf16.bf16")
+            ctx.tcgen05_mma("m64n64k16", d.at(lane=16), a, b, types="f32.bf16.bf16", accumulate=False, pred=r.p)
+            ctx.tcgen05_mma("m128n64k16", d, held, b, types="f32.bf16.bf16", accumulate=r.p, negate_a=True)
+    raw = a.register
+    ctx.tcgen05_mma("m128n64k8", d, raw, raw, types="f32.tf32.tf32", trans_b=True)
+    (
+        ctx.tcgen05_mma("m128n64k32", d, raw, raw, types="f16.e4m3.e2m1"),
+        ctx.tcgen05_mma("m128n64k32", d, raw, raw, types="s32.s8.u8"),
+    )
+    ctx.tcgen05_mma("m128n64k16", d, raw, raw, types="f32.f16.f16", disable_lanes=(r.u32, 0, 0, 0))
+    ctx.tcgen05_mma("m128n64k16", d, raw, raw, types="f32.f16.f16", scale_d=2, collector="collector::a::fill")
+    ctx.tcgen05_mma("m64n64k16", d, held, raw, types="f32.f16.f16", ws=True)
+    ctx.tcgen05_mma("m128n64k16", d, raw, raw, types="f32.f16.f16", instruction=r.u32)
+    both = (scales, scales.at(column=8))
+    ctx.tcgen05_mma("m128n64k32", d, raw, raw, types="f32.e4m3.e4m3", kind="mxf8f6f4", scales=both, vector="block32")
+    bits = ctx.tcgen05_instruction("m128n64k16", "f32.bf16.bf16")
+    assert bits == 1 << 4 | 1 << 7 | 1 << 10 | 8 << 17 | 8 << 24
+    for shape in ("128x256b", "4x256b", "128x128b", "64x128b", "32x128b"):
+        ctx.tcgen05_cp(d, a, shape), ctx.tcgen05_cp(d, raw, shape, format="b8x16", sformat="b4x16_p64")
+    ctx.tcgen05_cp(d, raw, "64x128b", multicast="warpx2::01_23")
+    ctx.tcgen05_commit(done), ctx.tcgen05_commit(done[0], multicast=3, pred=r.p)
+
+
+@operation("sm_100a")
+def paired_products(ctx, r):
+    slot, done = ctx.shared("b32", 1, name="slot"), ctx.mbarriers(1, name="done")
+    ctx.tcgen05_alloc(slot, 64, group=2), ctx.tcgen05_relinquish(group=2)
+    d = ctx.tensor_memory(slot, 64)
+    a = ctx.tcgen05_descriptor(ctx.shared_tile("f16", 128, 64))
+    b = ctx.tcgen05_descriptor(ctx.shared_tile("f16", 32, 64))
+    ctx.tcgen05_mma("m256n64k16", d, a, b, types="f32.f16.f16", group=2)
+    ctx.tcgen05_mma("m128n64k16", d, a, b, types="f32.f16.f16", group=2), ctx.tcgen05_shift(d, group=2)
+    ctx.tcgen05_cp(d, a, "128x128b", group=2)
+    ctx.tcgen05_commit(done, group=2), ctx.tcgen05_commit(done, group=2, multicast=3)
+    ctx.tcgen05_dealloc(d, group=2)

@@ -14,6 +14,7 @@ from kernbench.ptx.builder.logic import Logic
 from kernbench.ptx.builder.matrix import Matrix
 from kernbench.ptx.builder.mbarrier import Mbarriers
 from kernbench.ptx.builder.special import Special
+from kernbench.ptx.builder.tcgen05 import Tcgen05
 from kernbench.ptx.builder.warp import Warp
 
 
@@ -31,6 +32,7 @@ class Context(
     Mbarriers,
     Copies,
     Cluster,
+    Tcgen05,
     Special,
     Control,
 ):
