@@ -61,12 +61,13 @@ MIXED = """//
     st.param.b32 [func_retval0+4], %r1;
     ret;
 }
+.weak .func (.param .align 8 .b8 func_retval0[40]) other(.param .align 8 .b8 other_param_0[40]);
 .alias other, changed;
 .extern .shared .align 16 .b8 dynamic[];
 .visible .global .attribute(.managed) .align 4 .b8 everywhere[16];
-.global .align 8 .u64 pointers[3] = {generic(counter), generic(counter)+8, 0};
 .global .align 4 .u32 counter = 7, other_counter;
-.global .align 1 .b8 bytes[8] = {0xFF(counter), 0xFF00(counter), 0, 0, 0x7f, 3, 4, 5};
+.global .align 8 .u64 pointers[3] = {generic(counter), generic(counter)+8, 0};
+.global .align 1 .u8 bytes[8] = {0xFF(counter), 0xFF00(counter), 0, 0, 0x7f, 3, 4, 5};
 .const .align 4 .f32 table[2][2] = {{0f3F800000, 0f40000000}, {1.5, -2.25e1}};
 .global .texref tex;
 /* a comment

@@ -203,3 +203,8 @@ def _assemble(text: str, target: str) -> tuple[dict[int, str], str | None]:
         return {}, None
     errors = {int(m[1]): m[2] for m in re.finditer(r"line (\d+); (?:error|fatal)\s*: (.*)", done.stderr)}
     return errors, done.stderr
+
+
+def assembles(text: str, target: str) -> bool:
+    """Whether ptxas takes a whole module."""
+    return _assemble(text, target)[1] is None

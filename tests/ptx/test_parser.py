@@ -105,7 +105,8 @@ def test_whole_module():
     module = ptx.parse(MIXED)
     assert (module.version, module.target, module.address_size) == ((8, 7), ("sm_90a", "debug"), 64)
     assert list(module.kernels) == ["everything"]
-    assert list(module.functions) == ["vprintf", "changed"]
+    assert list(module.functions) == ["vprintf", "changed", "other"]
+    assert module.functions["other"].body is module.functions["changed"].body
     kernel = module.kernels["everything"]
     assert [(p.name, p.type, p.size, p.alignment, p.offset) for p in kernel.params] == [
         ("everything_param_0", "u64", 8, 8, 0),

@@ -148,6 +148,8 @@ class Declarations(Expressions):
         initial = None
         if initialised and self.accept("="):
             initial = self._initial(0)
+        if isinstance(initial, tuple) and dims and dims[0] is None:
+            dims = (len(initial), *dims[1:])
         variable = replace(head, name=name, dims=dims, initial=initial)
         self.element_sizes[name] = variable.element_size
         if prod((size for size in dims if size is not None), start=variable.element_size) > _MOST_BYTES:

@@ -4,7 +4,7 @@ Nodes are frozen and compare by meaning: where a node stood in a text (`line`, `
 their spelling, so that text printed from a module is the text it was read from, up to white space and comments.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -279,12 +279,22 @@ class Module:
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
-        """Device functions by name, in order; a definition wins over its declarations."""
+        """Device functions by name, in order; a definition wins over declarations, an alias is what it names."""
         found: dict[str, Function] = {}
         for item in self.items:
             if isinstance(item, Function) and item.kind == "func" and (item.body or item.name not in found):
                 found[item.name] = item
+        for alias, meant in self._aliases():
+            if alias in found and meant in found and found[alias].body is None:
+                found[alias] = replace(found[meant], name=alias)
         return found
+
+    def _aliases(self) -> Iterator[tuple[str, str]]:
+        """`.alias name, function;` lines."""
+        for item in self.items:
+            if isinstance(item, Directive) and item.name == "alias":
+                alias, _, meant = item.text.rstrip(";").partition(",")
+                yield alias.strip(), meant.strip()
 
     @cached_property
     def variables(self) -> Mapping[str, Variable]:

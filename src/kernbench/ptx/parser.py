@@ -176,8 +176,10 @@ class _Body(Declarations):
             into.append(self._loc())
         elif text in _SPACES or text in _LINKAGES:
             into.extend(self.variables())
-        elif text in (".pragma", ".file", ".section"):
+        elif text == ".pragma":
             into.append(self.carried())
+        elif text in (".file", ".section"):
+            raise self.tokens.error(self.index, f"{text} stands outside functions; move it there")
         else:
             raise self.unexpected("an instruction, a label, a directive or '}'")
 
@@ -277,6 +279,8 @@ class _Top(_Body):
         address_size = 32
         items: list[Item] = []
         while text := self.texts[self.index]:
+            if text in (".version", ".target", ".address_size") and items:
+                raise self.tokens.error(self.index, f"{text} stands at the beginning, before functions and variables")
             if text == ".target":
                 self.index += 1
                 target += tuple(self.listed(lambda: self.name("a target")))

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator
 
 from kernbench.ptx.agreement import literal_agrees, registers_agree
+from kernbench.ptx.directives import function_problems, head_problems, name_problems
 from kernbench.ptx.errors import PtxError
 from kernbench.ptx.isa.form import OperandRule, Resolved
-from kernbench.ptx.isa.markdown import targets
 from kernbench.ptx.isa.resolve import resolve
-from kernbench.ptx.isa.since import has_target, since
+from kernbench.ptx.isa.since import has_target, since, targets
 from kernbench.ptx.isa.special import SpecialRegister, special_register
+from kernbench.ptx.isa.values import values_of
 from kernbench.ptx.module import (
     Address,
     Block,
@@ -24,6 +25,7 @@ from kernbench.ptx.module import (
     Offset,
     Operand,
     Pair,
+    Registers,
     Statement,
     Variable,
     Vector,
@@ -31,6 +33,7 @@ from kernbench.ptx.module import (
 from kernbench.ptx.printer import instruction_text, operand_text
 from kernbench.ptx.scopes import Register, Scope, block_scope, function_scope, module_scope
 from kernbench.ptx.types import TYPES
+from kernbench.ptx.variables import block_variable_problems, module_variable_problems, register_problems
 
 # results that may be thrown away with '_', besides parts of vectors and pairs
 _DISCARDED = frozenset(("atom", "mbarrier", "elect"))
@@ -46,10 +49,15 @@ def validate(module: Module) -> None:
 
 def problems(module: Module) -> Iterator[PtxError]:
     """Everything that is wrong with a module, in the order of its text."""
+    yield from head_problems(module)
+    yield from name_problems(module)
+    yield from module_variable_problems(module)
     top = module_scope(module)
     for item in module.items:
-        if isinstance(item, Function) and item.body is not None:
-            yield from _Checker(module, item).block(item.body, function_scope(item, top))
+        if isinstance(item, Function):
+            yield from function_problems(module, item)
+            if item.body is not None:
+                yield from _Checker(module, item).block(item.body, function_scope(item, top))
 
 
 class _Checker:
@@ -73,6 +81,10 @@ class _Checker:
                     yield self._placed(problem)
             elif isinstance(statement, Label) and statement.directive == "branchtargets":
                 yield from self._targets(statement, scope)
+            elif isinstance(statement, Variable):
+                yield from block_variable_problems(self.module, statement)
+            elif isinstance(statement, Registers):
+                yield from register_problems(self.module, statement)
 
     def _at(self, statement: Statement, message: str) -> PtxError:
         line = getattr(statement, "line", 0)
@@ -188,6 +200,9 @@ class _OperandChecker:
         if not literal_agrees(rule.type, operand):
             kind = "an integer" if isinstance(operand, Integer) else "a float"
             raise self._problem(f"{operand.spelling} is {kind}, and {self.instruction.name} wants .{rule.type} there")
+        taken = values_of(self.resolved, rule.name) if isinstance(operand, Integer) else None
+        if taken is not None and isinstance(operand, Integer) and not taken.holds(operand.value):
+            raise self._problem(f"{self.instruction.name} takes {taken.words} as {rule.name}, not {operand.spelling}")
 
     def _offset(self, operand: Offset, rule: OperandRule) -> None:
         if not isinstance(self.scope.find(operand.base.text), (Variable, Function)):

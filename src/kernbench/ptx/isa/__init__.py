@@ -6,7 +6,6 @@
 """
 
 from kernbench.ptx.isa.form import Form, OperandRule, Resolved, Slot
-from kernbench.ptx.isa.markdown import markdown
 from kernbench.ptx.isa.resolve import form_text, resolve
 from kernbench.ptx.isa.special import SPECIAL_REGISTERS, SpecialRegister, special_register
 from kernbench.ptx.isa.table import FORMS, forms_of
@@ -21,7 +20,6 @@ __all__ = [
     "SpecialRegister",
     "form_text",
     "forms_of",
-    "markdown",
     "resolve",
     "special_register",
 ]

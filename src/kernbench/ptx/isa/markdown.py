@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from kernbench.ptx.isa.form import Form
 from kernbench.ptx.isa.rows import GROUPS
+from kernbench.ptx.isa.since import targets
 from kernbench.ptx.isa.special import SPECIAL_REGISTERS
 
 _HEAD = """# Supported PTX instructions
@@ -38,13 +39,6 @@ def _line(form: Form, runs: bool) -> str:
     version = f"{form.version[0]}.{form.version[1]}"
     cells = (*code, version, targets(form), "runs" if runs else "not yet")
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def targets(form: Form) -> str:
-    """The targets that have the form, in words."""
-    if form.family in ("", "a"):
-        return f"sm_{form.sm}{form.family}+"
-    return " or ".join(f"sm_{name}" for name in form.family.split("|"))
 
 
 def _shortened(choices: tuple[str, ...]) -> tuple[str, ...]:

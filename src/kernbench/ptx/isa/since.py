@@ -74,6 +74,13 @@ def has_target(form: Form, least: int, target: str) -> bool:
     return any(_in_family(name, number, letter) for name in form.family.split("|"))
 
 
+def targets(form: Form) -> str:
+    """The targets that have the form, in words."""
+    if form.family in ("", "a"):
+        return f"sm_{form.sm}{form.family}+"
+    return " or ".join(f"sm_{name}" for name in form.family.split("|"))
+
+
 def _in_family(name: str, number: int, letter: str) -> bool:
     if name in _FAMILIES:
         return bool(letter) and number in _FAMILIES[name]

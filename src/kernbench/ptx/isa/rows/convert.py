@@ -62,7 +62,7 @@ row("cvt", "rnd:rn|rz relu? satfinite? dtype:f16x2|bf16x2 atype:f32", _TWO, "cvt
 row(
     "cvt",
     "rnd:rs relu? satfinite? dtype:f16x2|bf16x2 atype:f32",
-    f"{_TWO}, rbits:b32",
+    f"{_TWO}, rbits!:b32",
     "cvt.packed",
     since="8.7",
     sm=100,
@@ -126,7 +126,7 @@ row("cvt", "rnd:rn dtype:bf16x2 atype:ue8m0x2", "=d:dtype, a!:b16", "cvt.packed"
 row(
     "cvt",
     "rnd:rs relu? satfinite dtype:e4m3x4|e5m2x4|e2m3x4|e3m2x4 atype:f32",
-    "=d!:b32, a*4:atype, rbits:b32",
+    "=d!:b32, a*4:atype, rbits!:b32",
     "cvt.packed",
     since="8.7",
     sm=100,
@@ -135,7 +135,7 @@ row(
 row(
     "cvt",
     "rnd:rs relu? satfinite dtype:e2m1x4 atype:f32",
-    "=d!:b16, a*4:atype, rbits:b32",
+    "=d!:b16, a*4:atype, rbits!:b32",
     "cvt.packed",
     since="8.7",
     sm=100,

@@ -43,7 +43,7 @@ _row(f"op:shift {_GROUP} down", "[taddr]", "tcgen05.shift")
 _row(
     f"op:commit {_GROUP} completion:mbarrier::arrive::one space?:shared::cluster multicast?:multicast::cluster "
     "type:b64",
-    "[mbar], mask:u16@multicast",
+    "[mbar], mask!:u16@multicast",
     "tcgen05.commit",
 )
 

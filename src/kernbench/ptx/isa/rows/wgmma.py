@@ -31,14 +31,14 @@ _KINDS = (
 for depth, dtype, atype, btype, columns, transposed in _KINDS:
     d = "+d*n/4:b32" if dtype == "f16" else "+d*n/2:f32"
     types = f"dtype:{dtype} atype:{atype} btype:{btype}"
-    for sparse, factor, meta in (("", 1, ""), ("sp ", 2, "meta:b32, selector#:u32, ")):
+    for sparse, factor, meta in (("", 1, ""), ("sp ", 2, "meta!:b32, selector#:u32, ")):
         head = f"mma_async {sparse}sync aligned shape:{_shapes(columns, depth * factor)} {types}"
         meaning, since = ("wgmma.sp", "8.2") if sparse else ("wgmma", "8.0")
         both = _TRANSPOSED if transposed else ""
         only_b = ", trans_b#:s32" if transposed else ""
         _row(head, f"{d}, a_desc!:b64, b_desc!:b64, {meta}{_TAIL}{both}", meaning, since)
         _row(head, f"{d}, a*4:b32, b_desc!:b64, {meta}{_TAIL}{only_b}", meaning, since)
-for sparse, factor, meta in (("", 1, ""), ("sp ", 2, "meta:b32, selector#:u32, ")):
+for sparse, factor, meta in (("", 1, ""), ("sp ", 2, "meta!:b32, selector#:u32, ")):
     meaning = "wgmma.sp" if sparse else "wgmma"
     for atype, btype in (("u8", "u8"), ("s8", "s8"), ("u8", "s8"), ("s8", "u8")):
         since = "8.4" if atype != btype else "8.2" if sparse else "8.0"
