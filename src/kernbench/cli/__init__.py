@@ -5,8 +5,8 @@ import sys
 import typer
 
 from kernbench import __version__
+from kernbench.cli import check, machine, new, ptx, run, show, sweep
 from kernbench.cli import list as list_command
-from kernbench.cli import machine, ptx, run, show, sweep
 from kernbench.cli.output import MISUSE, errors
 from kernbench.common.errors import KernbenchError
 
@@ -22,6 +22,8 @@ app.command("list")(list_command.list_benches)
 app.command("run")(run.run)
 app.command("show")(show.show)
 app.command("sweep")(sweep.sweep)
+app.command("check")(check.check)
+app.command("new")(new.new)
 app.add_typer(machine.app, name="machine")
 app.add_typer(ptx.app, name="ptx")
 

@@ -1,0 +1,39 @@
+"""A bench to start from: a small, working file for each target."""
+
+import keyword
+from importlib import resources
+from pathlib import Path
+
+from kernbench.bench.registry import known
+from kernbench.common.errors import BenchError, unknown
+
+TARGETS = ("mesh", "npu", "ptx")
+_PLACEHOLDER = "NAME"
+
+
+def template(target: str, name: str) -> str:
+    """The text of a bench called `name` for a target."""
+    if target not in TARGETS:
+        raise BenchError(unknown("target", target, TARGETS))
+    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
+        raise BenchError(f"{name!r} cannot be a bench's name: letters, digits and _, such as my_attention")
+    if name in known():
+        raise BenchError(f"{name} is a bundled bench, which a file of this name could not be told from: choose another")
+    source = resources.files("kernbench.bench").joinpath(f"templates/{target}.py.txt")
+    return source.read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
+
+
+def write_new(target: str, name: str, folder: Path) -> Path:
+    """Write the file of a new bench; one that is there already is left alone."""
+    text = template(target, name)
+    file = folder / f"{name}.py"
+    if not folder.is_dir():
+        raise BenchError(f"there is no folder {folder}: make it first, or name another with --dir")
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise BenchError(f"{file} is there already: choose another name, or remove it first") from None
+    except OSError as error:
+        raise BenchError(f"{file}: {error.strerror or error}") from None
+    return file

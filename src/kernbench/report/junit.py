@@ -1,0 +1,50 @@
+"""Checked cases as JUnit XML, the form that build servers read."""
+
+from collections.abc import Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from kernbench.report.plain import plain_text
+from kernbench.report.verdict import run_text
+
+# what XML 1.0 cannot carry
+_FORBIDDEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 65534, 65535), "�")
+
+
+def junit_xml(cases: Sequence[Any]) -> bytes:
+    """`cases` have file, panel, seconds, run, error and passed; each file is a suite."""
+    root = ElementTree.Element("testsuites")
+    for file in dict.fromkeys(str(case.file) for case in cases):
+        _suite(root, file, [case for case in cases if str(case.file) == file])
+    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _suite(root: ElementTree.Element, file: str, cases: list[Any]) -> None:
+    failed = [case for case in cases if not case.passed]
+    counts = {"tests": len(cases), "failures": sum(c.run is not None for c in failed)}
+    counts["errors"] = len(failed) - counts["failures"]
+    attributes = {name: str(count) for name, count in counts.items()}
+    seconds = f"{sum(case.seconds for case in cases):.3f}"
+    suite = ElementTree.SubElement(root, "testsuite", {"name": _clean(file), **attributes, "time": seconds})
+    for case in cases:
+        names = {"classname": _clean(file), "name": _clean(case.panel), "time": f"{case.seconds:.3f}"}
+        element = ElementTree.SubElement(suite, "testcase", names)
+        if not case.passed:
+            _failure(element, case)
+
+
+def _failure(element: ElementTree.Element, case: Any) -> None:
+    if case.run is None:
+        failure = ElementTree.SubElement(element, "error", {"type": "error", "message": _clean(case.error)})
+        failure.text = _clean(case.error)
+        return
+    kinds = [finding.kind for finding in case.run.findings]
+    wrong = [str(c.reason) for c in case.run.comparison or [] if not c.passed]
+    message = "; ".join([*dict.fromkeys(kinds), *wrong]) or str(case.run.status)
+    failure = ElementTree.SubElement(element, "failure", {"type": kinds[0] if kinds else "wrong"})
+    failure.set("message", _clean(message))
+    failure.text = _clean(plain_text(run_text(case.panel, case.run)))
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8").translate(_FORBIDDEN)

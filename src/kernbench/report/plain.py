@@ -1,0 +1,13 @@
+"""A renderable as plain text, for files and messages."""
+
+from io import StringIO
+
+from rich.console import Console, RenderableType
+
+
+def plain_text(renderable: RenderableType, width: int = 120) -> str:
+    """The text that a terminal of this width would show, without colours."""
+    console = Console(file=StringIO(), width=width, markup=False, highlight=False, force_terminal=False)
+    with console.capture() as captured:
+        console.print(renderable, soft_wrap=True)
+    return captured.get()

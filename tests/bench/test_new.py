@@ -1,0 +1,89 @@
+"""New benches: what `kernbench new` writes runs, right and safe."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kernbench.bench import load_file, run_bench
+from kernbench.bench.new import TARGETS, template, write_new
+from kernbench.common.errors import BenchError
+
+README = Path(__file__).parent.parent.parent / "README.md"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_new_bench_is_right_and_safe(target, tmp_path):
+    file = write_new(target, "mine", tmp_path)
+    run = run_bench(load_file(file), timed=True)
+    assert run.right
+    assert run.safe
+    assert target == "ptx" or run.metrics["time_ps"] > 0
+
+
+CHANGES = {
+    "mesh": {"n_ranks": 3, "S": 17, "d": 48},
+    "npu": {"heads": 3, "queries": 32, "keys": 48, "d": 32, "chip": "a5"},
+    "ptx": {"heads": 3, "keys": 1, "d": 96},
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_its_parameters_may_be_changed(target, tmp_path):
+    run = run_bench(load_file(write_new(target, "mine", tmp_path)), None, CHANGES[target])
+    assert run.right
+    assert run.safe
+
+
+FAULTS = {
+    "mesh": ("tl.trans(k)", "tl.reshape(k, (d, S))"),
+    "npu": (
+        "core.trowexpandsub(s_ub, s_ub, stat)",
+        "core.trowexpandsub(s_ub, s_ub, stat)\n    core.tmuls(s_ub, s_ub, 2.0)",
+    ),
+    "ptx": ("(16, 8, 4, 2, 1)", "(8, 4, 2, 1)"),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_fault_in_it_is_caught(target, tmp_path):
+    file = write_new(target, "mine", tmp_path)
+    old, new = FAULTS[target]
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    run = run_bench(load_file(file))
+    assert not run.ok
+
+
+def test_the_readme_shows_the_mesh_template():
+    (code,) = re.findall(r"<!-- example: my_ring.py -->\n```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert template("mesh", "my_ring") == code
+
+
+def test_what_is_there_is_left_alone(tmp_path):
+    file = write_new("mesh", "mine", tmp_path)
+    file.write_text("precious")
+    with pytest.raises(BenchError, match="is there already"):
+        write_new("ptx", "mine", tmp_path)
+    assert file.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "words"),
+    [
+        ("gpu", "mine", "known: mesh, npu, ptx"),
+        ("mesh", "my-ring", "cannot be a bench's name"),
+        ("mesh", "class", "cannot be a bench's name"),
+        ("mesh", "../up", "cannot be a bench's name"),
+        ("mesh", "paged_attention", "bundled bench"),
+    ],
+)
+def test_misuse(target, name, words, tmp_path):
+    with pytest.raises(BenchError, match=words):
+        write_new(target, name, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(BenchError, match="there is no folder"):
+        write_new("mesh", "mine", tmp_path / "nowhere")

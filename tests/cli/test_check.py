@@ -1,0 +1,65 @@
+"""`kernbench check` and `kernbench new` from the command line."""
+
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from kernbench.bench.new import write_new
+from kernbench.cli import app
+from kernbench.common.errors import BenchError
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A good bench, a wrong one, a deadlock, one that does not load, and files that are no benches."""
+    benches = tmp_path / "benches"
+    (benches / "deep").mkdir(parents=True)
+    text = write_new("mesh", "good", benches).read_text()
+    (benches / "wrong.py").write_text(text.replace('"good"', '"wrong"').replace("tl.trans(k)", "tl.reshape(k, (d, S))"))
+    (benches / "deep" / "stuck.py").write_text(
+        text.replace('tl.send(dir="E", src=v)', 'tl.recv(dir="N", shape=(S, d))')
+    )
+    (benches / "broken.py").write_text("from kernbench.bench import Bench\nbench = Bench(\n")
+    (benches / "helper.py").write_text("raise RuntimeError('must not be imported')\n")
+    (benches / "_private.py").write_text("from kernbench.bench import Bench\nBench()\n")
+    return benches
+
+
+def test_a_folder_of_benches(folder, tmp_path):
+    result = RUNNER.invoke(app, ["check", str(folder), "--junit", str(tmp_path / "out.xml")])
+    assert result.exit_code == 1
+    assert "1 of 4 right and safe" in result.output
+    assert "good.py::good" in result.output
+    assert "must not be imported" not in result.output
+    suites = {
+        suite.get("name").rsplit("/", 1)[-1]: suite for suite in ElementTree.parse(tmp_path / "out.xml").getroot()
+    }
+    assert set(suites) == {"good.py", "wrong.py", "stuck.py", "broken.py"}
+    assert suites["good.py"].get("failures") == "0"
+    assert suites["wrong.py"].find("testcase/failure").get("type") == "wrong"
+    assert suites["stuck.py"].find("testcase/failure").get("type") in ("deadlock", "no-neighbour", "misuse")
+    assert "broken.py" in suites["broken.py"].find("testcase/error").text
+
+
+def test_all_good(tmp_path):
+    write_new("mesh", "good", tmp_path)
+    result = RUNNER.invoke(app, ["check", str(tmp_path)])
+    assert result.exit_code == 0
+    assert "1 of 1 right and safe" in result.output
+
+
+def test_no_bench_and_no_folder(tmp_path):
+    for folder, words in ((tmp_path, "has no bench"), (tmp_path / "no", "there is no folder")):
+        result = RUNNER.invoke(app, ["check", str(folder)])
+        assert isinstance(result.exception, BenchError)
+        assert words in str(result.exception)
+
+
+def test_new_says_what_next(tmp_path):
+    result = RUNNER.invoke(app, ["new", "ptx", "mine", "--dir", str(tmp_path)])
+    assert result.exit_code == 0
+    assert (tmp_path / "mine.py").is_file()
+    assert "next: kernbench run" in result.output

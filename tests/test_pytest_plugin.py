@@ -1,0 +1,95 @@
+"""The pytest plugin, in a pytest of its own."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kernbench.bench.new import write_new
+
+pytest_plugins = ["pytester"]
+
+TESTS = """
+import pytest
+from kernbench import ptx
+from kernbench.testing import assert_faster, assert_right, assert_safe
+
+
+def test_by_call(kernbench_run):
+    run = kernbench_run("ring.py", settings={"S": 16}, timed=True)
+    assert_right(run)
+    assert_safe(run)
+    assert_faster(run, 10**12)
+
+
+@pytest.mark.kernbench("ring.py", settings={"S": 16, "n_ranks": 2})
+def test_by_mark(kernbench_run):
+    run = kernbench_run(settings={"d": 32})
+    assert_right(run)
+    assert run.origin["parameters"]["n_ranks"] == 2
+    assert run.origin["parameters"]["d"] == 32
+
+
+def test_wrong(kernbench_run):
+    assert_right(kernbench_run("wrong.py", settings={"S": 16}))
+
+
+def test_stuck(kernbench_run):
+    assert_safe(kernbench_run("ring.py", settings={"machine.ipcq.depth": 1}))
+
+
+def test_which(kernbench_run):
+    kernbench_run()
+
+
+def test_ptx(kernbench_ptx):
+    kernbench_ptx(ptx.PtxKernel("k").build(lambda ctx: None), "k")
+"""
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makepyfile(test_mine=TESTS)
+    text = write_new("mesh", "ring", pytester.path).read_text()
+    (pytester.path / "wrong.py").write_text(text.replace("tl.trans(k)", "tl.reshape(k, (d, S))"))
+    return pytester
+
+
+def run(project, *arguments):
+    return project.runpytest_inprocess("-p", "kernbench.pytest_plugin", "-p", "no:cacheprovider", *arguments)
+
+
+def test_fixtures_mark_and_assertions(project):
+    result = run(project, "-k", "not ptx")
+    result.assert_outcomes(passed=2, failed=3)
+    text = result.stdout.str()
+    assert "the result is wrong" in text
+    assert "not safe: deadlock" in text
+    assert "receive before sending more" in text
+    assert "which bench?" in text
+
+
+def test_golden_ptx(project):
+    assert run(project, "-k", "ptx").ret == 1
+    assert run(project, "-k", "ptx", "--update-ptx").ret == 0
+    golden = project.path / "golden" / "k.ptx"
+    assert ".entry k" in golden.read_text()
+    assert run(project, "-k", "ptx").ret == 0
+    golden.write_text(golden.read_text().replace("ret;", "exit;"))
+    result = run(project, "-k", "ptx")
+    assert result.ret == 1
+    assert "-    exit;" in result.stdout.str().replace("\t", "    ")
+
+
+def test_the_mark_is_known(project):
+    assert "kernbench(bench" in run(project, "--markers").stdout.str()
+
+
+def test_the_guide(project):
+    guide = (Path(__file__).parent.parent / "docs" / "testing.md").read_text()
+    (code,) = re.findall(r"<!-- example: test_ring.py -->\n```python\n(.*?)```", guide, re.DOTALL)
+    (project.path / "test_mine.py").unlink()
+    project.makepyfile(test_ring=code)
+    write_new("mesh", "my_ring", project.path)
+    run(project).assert_outcomes(passed=7)
