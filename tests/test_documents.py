@@ -57,6 +57,17 @@ def test_the_ptx_kernel_of_the_guide_is_right_and_safe(capsys):
     assert ".visible .entry row_softmax" in capsys.readouterr().out
 
 
+def test_the_pipelined_kernel_of_the_guide_is_right_and_safe(capsys):
+    text = (ROOT / "docs" / "ptx-builder.md").read_text()
+    (code,) = re.findall(r"<!-- example: gemm_tile.py -->\n```python\n(.*?)```", text, re.DOTALL)
+    names = {}
+    exec(compile(code, "gemm_tile.py", "exec"), names)
+    assert names["run"].safe
+    wanted = names["a"].astype(float) @ names["b"].astype(float).T
+    np.testing.assert_allclose(names["c"].numpy(), wanted, atol=1e-3)
+    assert capsys.readouterr().out.startswith("True ")
+
+
 def test_every_kind_of_finding_is_documented():
     text = (ROOT / "docs" / "findings.md").read_text()
     assert [kind for kind in KINDS if f"`{kind}`" not in text] == []

@@ -175,6 +175,9 @@ class Tcgen05(Wgmma):
         """The instruction descriptor of a product: its 32 bits. See `tcgen05_mma` for the options."""
         kind, bits = _instruction_bits(self, shape, types, **options)
         group, ws = options.get("group", 1), options.get("ws", False)
+        self._group(group)
+        if ws and group == 2:
+            raise self.error("tcgen05.mma.ws works in one block: leave group out")
         # the table of what an mma can do comes with the emulator, which a kernel that has none need not load
         from kernbench.ptx.numerics.matrix.instruction import instruction_descriptor
 
