@@ -1,4 +1,4 @@
-"""Problems for the chunk-output kernels, launched on the emulator and held against the golden."""
+"""Problems for the chunk-output kernels, launched and held against the golden."""
 
 from dataclasses import dataclass, field
 
@@ -35,9 +35,9 @@ class Problem:
             whole = made.v_new[: made.chunks.total * CHUNK].reshape(made.chunks.total, CHUNK, *made.v_new.shape[1:])
             self.given["v_new"] = made.chunks.unpad(whole)
 
-    def launch(self, way, blocks=1, kernel=None, **options):
+    def launch(self, way, blocks=1, kernel=None, device="emulator", **options):
         """The run, and the verdict on its output (None if it has none)."""
-        host = ptx.Host("emulator", way.target)
+        host = ptx.Host(device, way.target)
         out = host.empty(self.made.output_shape, "bf16", "o")
         args = self.layout.arguments(host, self.given, out, self.made.scale)
         grid = blocks, self.layout.value_heads

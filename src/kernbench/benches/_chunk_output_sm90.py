@@ -21,24 +21,28 @@ SHARED_BYTES = 227 << 10
 
 
 class HopperChunkOutput(ChunkOutputKernel):
-    """TMA and wgmma; `groups` of four warps compute."""
+    """TMA and wgmma; `groups` of four warps compute: by default two, or one if the stages are odd in number.
+
+    A parity tells two phases apart, so a group must have seen the phase before the one it waits for: all tiles of a
+    stage are one group's, which they are if `groups` divides `stages`.
+    """
 
     name = "chunk_output_sm90"
     target = "sm_90a"
     idea = "one warp copies, groups of four multiply with wgmma and store"
 
-    def __init__(self, layout: Layout, stages: int = 2, groups: int = 2):
+    def __init__(self, layout: Layout, stages: int = 2, groups: int | None = None):
         super().__init__(layout, stages)
-        if groups not in (1, 2, 3):
-            raise MisuseError(f"groups = {groups!r}: 1, 2 or 3 groups of warps have registers enough")
-        self.groups = groups
+        self.groups = groups if groups is not None else 2 - stages % 2
+        if self.groups not in (1, 2, 3) or stages % self.groups:
+            raise MisuseError(f"groups = {groups!r} for {stages} stages: 1, 2 or 3, so that each has stages of its own")
         self.stage = Stage.of(layout)
         # barriers, and room to align what follows them
         needed = self.shared_bytes + ATOM_BYTES
         if needed > SHARED_BYTES:
             raise MisuseError(
-                f"{stages} stages of {self.stage.nbytes} bytes and {groups} outputs need {needed} bytes of shared "
-                f"memory, and a block has {SHARED_BYTES}: take fewer stages or groups, or smaller heads"
+                f"{stages} stages of {self.stage.nbytes} bytes and the outputs of {self.groups} groups need {needed} bytes "
+                f"of shared memory, and a block has {SHARED_BYTES}: take fewer stages or groups, or smaller heads"
             )
 
     @property

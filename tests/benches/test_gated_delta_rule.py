@@ -1,0 +1,41 @@
+"""The bench of the chunk output: every panel of every kernel, and settings that cannot be."""
+
+import pytest
+
+from kernbench.bench import ShapesOnly, find, parameters_of, run_bench
+from kernbench.common.errors import BenchError, KernbenchError
+
+BENCH = find("gated_delta_rule_chunk_output")
+
+
+@pytest.mark.parametrize("panel", BENCH.panels)
+def test_every_panel_is_right_and_safe(panel):
+    run = run_bench(BENCH, panel)
+    assert run.right, run.comparison[0].reason
+    assert run.safe, "\n".join(map(str, run.findings))
+
+
+def test_sizes_keep_the_kind_of_a_panel():
+    whole, ragged = (parameters_of(BENCH, f"sm_90a_{job}", size="4096") for job in ("whole_chunks", "ragged"))
+    assert whole.lengths == (4096,)
+    assert sum(ragged.lengths) == 4096
+    assert len(ragged.lengths) == 5
+    assert whole.grid == (4, 32)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lengths": (0, 0)}, "at least one sequence has rows"),
+        ({"heads": 3}, "4 value heads for 3 heads"),
+        ({"key_size": 100}, "key_size = 100: heads are multiples of 64 up to 256"),
+    ],
+)
+def test_settings_that_cannot_be(settings, message):
+    with pytest.raises(KernbenchError, match=message):
+        run_bench(BENCH, None, settings)
+
+
+def test_it_runs_on_data():
+    with pytest.raises(BenchError, match="leave --shapes-only away"):
+        BENCH.inputs(parameters_of(BENCH), ShapesOnly())
