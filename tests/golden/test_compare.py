@@ -271,3 +271,15 @@ def test_numbers_beyond_all_range_are_wrong_without_a_warning(reference):
     x = draw(1, 4, 1, 4)
     nothing = attention(x, x, x, key_lengths=0)
     assert not compare(np.full(nothing.shape, np.inf), nothing).passed
+
+
+def test_a_tolerance_of_the_callers_own_is_the_only_one():
+    expected = np.array([[1.0, 100.0, 0.0]])
+    actual = (expected + np.array([0.05, 5.0, 0.01])).astype(np.float32)
+    assert compare(actual, expected, allowed=(0.1, 0.02)).passed
+    tight = compare(actual, expected, allowed=(0.01, 0.02))
+    assert tight.wrong == 2
+    assert tight.tolerance == pytest.approx(1.02)
+    assert tight.worst_index == (0, 1)
+    assert not compare(np.full((1, 3), np.nan, np.float32), expected, allowed=(1.0, 1.0)).passed
+    assert compare(np.zeros((1, 3), np.float32), expected, allowed=(0.0, 100.0)).passed

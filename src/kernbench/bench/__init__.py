@@ -1,6 +1,7 @@
 """What a bench is: parameters, inputs, golden and launch in one file; how benches are found and run."""
 
 from kernbench.bench.definition import Bench, Expected, Repeats, Size, Variant
+from kernbench.bench.folder_bench import default_cases, folder_bench, platform_chip
 from kernbench.bench.inputs import ShapesOnly, normal
 from kernbench.bench.parameters import describe, param
 from kernbench.bench.registry import find, known, load_file
@@ -13,12 +14,15 @@ __all__ = [
     "ShapesOnly",
     "Size",
     "Variant",
+    "default_cases",
     "describe",
     "find",
+    "folder_bench",
     "known",
     "load_file",
     "normal",
     "param",
     "parameters_of",
+    "platform_chip",
     "run_bench",
 ]

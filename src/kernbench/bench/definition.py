@@ -14,13 +14,15 @@ class Expected:
     """What one output should be: a golden `Reference` (or plain array) and how to look at the output.
 
     `rank_axis` and `ranks` say along which axis of the reference the ranks' parts lie, so that an error can be blamed
-    on a rank and row. The output is reshaped to the reference's shape first. `compute_dtype`: see `golden.compare`.
+    on a rank and row. The output is reshaped to the reference's shape first. `compute_dtype` and `allowed`: see
+    `golden.compare`.
     """
 
     reference: Any
     rank_axis: int | None = None
     ranks: int | None = None
     compute_dtype: str | None = None
+    allowed: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Bench:
     - `parameters`: a frozen dataclass of `param` fields
     - `inputs(p, rng)`: name -> array, from a seeded generator
     - `golden(p, inputs)`: output name -> `Expected`, Reference or array
-    - `host(p, machine)`: the context to launch on; `machine` is p.machine with any `machine.*` settings applied
+    - `host(p, machine)`: the context to launch on; `machine` is p.machine (or the chip p.chip) with any `machine.*`
+      (`chip.*`) settings applied
     - `launch(p, inputs, torch=...)`: hands tensors to the context, launches, gives back the Run
     - `panels`: named sets of parameter values; a run without a panel runs all of them
     - `limits(p, machine)`: optional; name -> picoseconds that no schedule can beat

@@ -1,15 +1,14 @@
 """Finding benches: those in `kernbench.benches` by name, a user's own by the path of its file."""
 
 import importlib
-import importlib.util
 import pkgutil
 import sys
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 from kernbench.bench.definition import Bench
+from kernbench.bench.modules import load_module
 from kernbench.common.errors import BenchError, unknown
 
 PACKAGE = "kernbench.benches"
@@ -36,25 +35,12 @@ def load_file(path: str | Path) -> Bench:
     file = Path(path).resolve()
     if not file.is_file():
         raise BenchError(f"no such file: {path}")
-    spec = importlib.util.spec_from_file_location(f"kernbench_user_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        raise BenchError(f"{path} is no Python file; a bench is a .py file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
     sys.path.insert(0, str(file.parent))
     try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise BenchError(f"{path} could not be loaded: {_told(error, file)}") from error
+        module = load_module(file)
     finally:
         sys.path.remove(str(file.parent))
     return _bench_of(module, str(file))
-
-
-def _told(error: BaseException, file: Path) -> str:
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
-    place = f"line {lines[-1]}: " if lines else ""
-    return f"{place}{type(error).__name__}: {error}"
 
 
 def _bench_of(module: ModuleType, file: str) -> Bench:

@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from kernbench import golden, machine
+from kernbench import golden
 from kernbench.bench import parameters
 from kernbench.bench.definition import Bench, Expected
 from kernbench.bench.inputs import ShapesOnly
+from kernbench.bench.machines import load_machine, machine_changes, split_settings
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.result.comparison import Comparison
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
-
-MACHINE = "machine"
 
 
 def run_bench(
@@ -30,17 +29,20 @@ def run_bench(
     shapes_only: bool = False,
     size: str | None = None,
 ) -> Run:
-    """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine.
+    """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine,
+    `chip.KEY` settings the chip.
 
     `schedule` and `budget` replace those of the bench's host; a budget that is a mapping changes what it names. With
     `timed`, a run that is right and safe gets its time on the machine. With `shapes_only` nothing is computed and no
     golden asked; inputs are drawn from `ShapesOnly`. `size` names one of the bench's sizes, over the panel's values.
     """
-    chosen, overrides = _split({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
+    chosen, changes = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
     shapes_only = shapes_only or (size is not None and bench.sizes[size].shapes_only)
     try:
         p = parameters.make(bench.parameters, chosen)
-        host = _call(bench, "host", bench.host, p, _machine(bench, p, overrides))
+        overrides = machine_changes(bench.name, p, changes)
+        machine = load_machine(p)
+        host = _call(bench, "host", bench.host, p, machine.override(overrides) if overrides else machine)
     except KernbenchError as error:
         if panel is None:
             raise
@@ -76,7 +78,7 @@ def parameters_of(
     bench: Bench, panel: str | None = None, settings: Mapping[str, Any] | None = None, size: str | None = None
 ) -> Any:
     """The parameters that `run_bench` would run with."""
-    chosen, _ = _split({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
+    chosen, _ = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
     return parameters.make(bench.parameters, chosen)
 
 
@@ -138,22 +140,6 @@ def _size(bench: Bench, panel: str | None, size: str | None) -> Mapping[str, Any
     return bench.sizes[size].settings.get(panel or "", {})
 
 
-def _split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parameters, and keys of the machine."""
-    prefix = MACHINE + "."
-    overrides = {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
-    return {k: v for k, v in settings.items() if not k.startswith(prefix)}, overrides
-
-
-def _machine(bench: Bench, p: Any, overrides: Mapping[str, Any]) -> machine.Machine:
-    name = getattr(p, MACHINE, None)
-    if name is None:
-        if overrides:
-            raise BenchError(f"bench {bench.name} has no machine to change: {', '.join(overrides)}")
-        name = "reference"
-    return machine.load(name).override(overrides) if overrides else machine.load(name)
-
-
 def _judge(bench: Bench, run: Run, p: Any, inputs: Any) -> list[Comparison]:
     wanted = bench.golden(p, inputs)
     if not isinstance(wanted, Mapping):
@@ -193,4 +179,5 @@ def _verdict(name: str, output: Any, expected: Any) -> Comparison:
         compute_dtype=expected.compute_dtype,
         rank_axis=expected.rank_axis,
         ranks=expected.ranks,
+        allowed=expected.allowed,
     )

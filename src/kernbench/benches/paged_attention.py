@@ -13,7 +13,6 @@ from kernbench.benches._paged_shape import Shape
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError
 from kernbench.golden.paged_attention import paged_attention
-from kernbench.machine import Machine
 from kernbench.npu.model import ChipModel
 from kernbench.result.run import Run
 
@@ -90,9 +89,9 @@ def golden(p: Parameters, x: Mapping[str, Array]) -> dict[str, Expected]:
     return {"out": Expected(paged_attention(query, keys, values, table, lens), compute_dtype="bf16")}
 
 
-def host(p: Parameters, machine: Machine) -> npu.Chip:
-    """The chip; `machine` describes a mesh and is not used."""
-    return npu.Chip(p.chip)
+def host(p: Parameters, chip: ChipModel) -> npu.Chip:
+    """The chip, with any `chip.*` settings applied."""
+    return npu.Chip(chip)
 
 
 def launch(p: Parameters, x: Mapping[str, Array], *, torch: npu.Chip) -> Run:

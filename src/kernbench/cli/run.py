@@ -5,17 +5,27 @@ from typing import Annotated, Any
 
 import typer
 
-from kernbench.bench import Bench, describe, find, run_bench
+from kernbench.bench import Bench, default_cases, describe, find, folder_bench, platform_chip, run_bench
 from kernbench.cli.algorithms import rank
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, progress, results
-from kernbench.common.errors import BenchError
+from kernbench.common.errors import BenchError, unknown
 from kernbench.report import run_text, runs_table, time_text, trace_bytes
 from kernbench.result.run import Run, write_bytes, write_json
 
 NAME = Annotated[str, typer.Argument(help="A bench's name, or the path of a .py file that defines one.")]
+MAYBE = Annotated[
+    str | None, typer.Argument(help="A bench's name, or the path of a .py file that defines one; none with --kernels.")
+]
 PANEL = Annotated[str | None, typer.Option("--panel", "-p", help="One panel; without it all panels run.")]
+PLATFORM = Annotated[
+    str | None,
+    typer.Option(
+        "--panel", "-p", help="One panel; without it all run. With --kernels the platform: sim, a2a3sim, a5sim."
+    ),
+]
 SETTINGS = Annotated[
-    list[str] | None, typer.Option("--set", "-s", help="key=value: a parameter, or machine.KEY of the machine file.")
+    list[str] | None,
+    typer.Option("--set", "-s", help="key=value: a parameter, or machine.KEY (chip.KEY) of the machine file."),
 ]
 SEED = Annotated[int, typer.Option(help="Seed of the inputs.", min=0)]
 DTYPE = Annotated[str | None, typer.Option(help="Element type; short for --set dtype=...")]
@@ -33,12 +43,24 @@ SECONDS = Annotated[float | None, typer.Option(help="Seconds one program may go 
 TRACE = Annotated[
     Path | None, typer.Option("--trace", help="Write a Perfetto trace of the (last) run's timeline to this file.")
 ]
+KERNELS = Annotated[
+    Path | None,
+    typer.Option("--kernels", "-k", help="A folder of npu kernels with their orchestration; needs --golden."),
+]
+GOLDEN = Annotated[
+    Path | None,
+    typer.Option("--golden", "-g", help="The file with cases, inputs, reference and tolerance for --kernels."),
+]
+CASE = Annotated[list[str] | None, typer.Option("--case", help="With --kernels: a case of the golden file, or all.")]
 JSON = Annotated[Path | None, typer.Option("--json", help="Write the results to this file.")]
 
 
 def run(
-    name: NAME,
-    panel: PANEL = None,
+    name: MAYBE = None,
+    panel: PLATFORM = None,
+    kernels: KERNELS = None,
+    golden: GOLDEN = None,
+    case: CASE = None,
     settings: SETTINGS = None,
     seed: SEED = 0,
     dtype: DTYPE = None,
@@ -56,7 +78,7 @@ def run(
 
     Exit code 0 if every run is right and safe, 1 on findings or a wrong result, 2 on misuse.
     """
-    bench = find(name)
+    bench, panels = chosen(name, panel, kernels, golden, case or [])
     values = parse_settings(bench, settings or [], dtype=dtype, device=device)
     for option, file in (("--json", json), ("--trace", trace)):
         if file is not None and (file.is_dir() or not file.parent.is_dir()):
@@ -70,7 +92,6 @@ def run(
         "schedule": int(schedule) if schedule.isdecimal() and schedule.isascii() else schedule,
         "budget": {k: v for k, v in (("steps", max_steps), ("seconds", max_seconds)) if v is not None},
     }
-    panels: list[str | None] = [panel] if panel else list(bench.panels) or [None]
     if all_algorithms and trace is not None:
         raise BenchError("--trace shows one run: choose an algorithm with --set instead of --all-algorithms")
     if all_algorithms:
@@ -81,7 +102,7 @@ def run(
     console.print(runs_table(f"{bench.name}: {bench.summary}", runs, console.width))
     good = [r for _, r in runs if r.ok and (shapes_only or r.right is not None)]
     console.print(f"{len(good)} of {len(runs)} " + ("safe" if shapes_only else "right and safe"))
-    if panel or len(runs) == 1:
+    if len(runs) == 1:
         for _, result in runs:
             console.print(time_text(result), soft_wrap=True)
     for title, result in runs:
@@ -92,6 +113,27 @@ def run(
     if json is not None:
         write_json(json, {"bench": bench.name, "runs": [r.to_dict() for _, r in runs]})
     raise typer.Exit(RIGHT_AND_SAFE if len(good) == len(runs) else FOUND)
+
+
+def chosen(
+    name: str | None, panel: str | None, kernels: Path | None, golden: Path | None, cases: list[str]
+) -> tuple[Bench, list[str | None]]:
+    """The bench that is meant, and which of its panels run."""
+    if kernels is None and golden is None and not cases:
+        if name is None:
+            raise BenchError("which bench? Give its name or file, or --kernels and --golden; kernbench list shows all")
+        bench = find(name)
+        return bench, [panel] if panel else list(bench.panels) or [None]
+    if name is not None or kernels is None or golden is None:
+        raise BenchError(
+            "a folder of kernels is run with --kernels FOLDER and --golden FILE, both, and no bench's name"
+        )
+    bench = folder_bench(kernels, golden, platform_chip(panel or "sim"))
+    wanted = list(bench.panels) if "all" in cases else cases or default_cases(bench)
+    for one in wanted:
+        if one not in bench.panels:
+            raise BenchError(unknown("case", one, bench.panels))
+    return bench, [*wanted]
 
 
 def _write_trace(file: Path, runs: list[tuple[str, Run]]) -> None:

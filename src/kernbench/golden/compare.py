@@ -13,7 +13,7 @@ from kernbench.golden.diagnosis import explain, misshapen
 from kernbench.golden.measure import Measurement, measure
 from kernbench.golden.reference import Float64, Reference, plain_reference
 from kernbench.golden.shards import Bounds, Shards, make_shards
-from kernbench.result.comparison import Comparison, RankError
+from kernbench.result.comparison import Comparison, ErrorMap, RankError
 
 
 def compare(
@@ -27,6 +27,7 @@ def compare(
     rank_axis: int | None = None,
     ranks: int | None = None,
     rank_bounds: Bounds | None = None,
+    allowed: tuple[float, float] | None = None,
 ) -> Comparison:
     """Compare what a kernel computed with a `Reference`, or with an array of which only the values are known.
 
@@ -35,6 +36,8 @@ def compare(
       f32 output that rounds P to f16 needs `compute_dtype="f16"`
     - `reduction`: for an array, the number of terms behind each element; 1 by default
     - `rank_axis` with `ranks` (equal shares, the last ragged) or `rank_bounds` (ranges): who owns which part
+    - `allowed`: (relative, absolute), a tolerance of the caller's own instead of the derived one; then each element is
+      judged by it alone
 
     An element is right if it is within the tolerance that `golden.tolerance` derives. The output, and each rank's part,
     must also have a relative L2 error below 0.5, but for what rounding alone does to it, so that no output of zeros, of
@@ -50,7 +53,7 @@ def compare(
     shards = make_shards(known.shape, rank_axis, ranks, rank_bounds)
     if array.shape != known.shape:
         return _misshapen(name, output, array.shape, known)
-    return _verdict(name, measure(array, known, output, compute), shards)
+    return _verdict(name, measure(array, known, output, compute, allowed), shards)
 
 
 def _output_name(name: str, array: Array) -> str:
@@ -114,6 +117,7 @@ def _verdict(name: str, measured: Measurement, shards: Shards | None) -> Compari
         elements=measured.error.size,
         ranks=parts,
         reason=explain(name, measured, shards) if wrong else "",
+        error_map=ErrorMap.of(measured.excess),
     )
 
 

@@ -58,13 +58,13 @@ class Measurement:
         return score_error(self.reference, self.compute)
 
     @cached_property
-    def _excess(self) -> Float64:
+    def excess(self) -> Float64:
         """Error in units of the tolerance."""
         return _ratio(self.error, self.tolerance)
 
     def worst(self, part: Selection = EVERYTHING) -> tuple[int, ...]:
         """Index of the element of `part` furthest out of its tolerance; empty if the part is."""
-        excess = self._excess[part]
+        excess = self.excess[part]
         if not excess.size:
             return ()
         index = np.unravel_index(int(excess.argmax()), excess.shape)
@@ -127,12 +127,35 @@ class Measurement:
         return float(_ratio(self.error, spacing(self.expected, self.output)).max(initial=0.0))
 
 
-def measure(actual: Array, reference: Reference, output: DType, compute: DType) -> Measurement:
-    """`actual` of the reference's shape, measured."""
+@dataclass(frozen=True)
+class AllowedMeasurement(Measurement):
+    """One whose tolerance somebody chose: `absolute` + `relative` times the expected value, element by element."""
+
+    relative: float
+    absolute: float
+
+    @cached_property
+    def tolerance(self) -> Float64:
+        """The largest error allowed in each element."""
+        chosen: Float64 = self.absolute + self.relative * np.abs(self.expected)
+        return chosen
+
+    def is_noise(self, part: Selection = EVERYTHING) -> bool:
+        """Never: whoever chose the tolerance of the elements did not ask for more."""
+        return False
+
+
+def measure(
+    actual: Array, reference: Reference, output: DType, compute: DType, allowed: tuple[float, float] | None = None
+) -> Measurement:
+    """`actual` of the reference's shape, measured; against a tolerance (relative, absolute) where one is given."""
     values = to_float64(actual)
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(values - reference.expected)
-    return Measurement(values, np.where(np.isfinite(values), error, np.inf), reference, output, compute)
+    error = np.where(np.isfinite(values), error, np.inf)
+    if allowed is None:
+        return Measurement(values, error, reference, output, compute)
+    return AllowedMeasurement(values, error, reference, output, compute, *allowed)
 
 
 def _ratio(above: Float64, below: Float64) -> Float64:

@@ -2,7 +2,7 @@
 
 from kernbench.npu.chip import Chip
 from kernbench.npu.fifo import FifoState
-from kernbench.npu.model import ChipModel, bundled, load
+from kernbench.npu.model import ChipModel, bundled, is_chip, load
 from kernbench.npu.places import ALL, FIX, L0A, L0B, L0C, L1, MTE1, MTE2, MTE3, UB, M, S, V
 from kernbench.npu.runtime import Runtime
 from kernbench.npu.task import CREATE, IN, INOUT, OUT
@@ -36,5 +36,6 @@ __all__ = [
     "Tile",
     "V",
     "bundled",
+    "is_chip",
     "load",
 ]

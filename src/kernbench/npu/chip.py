@@ -43,6 +43,7 @@ class Chip:
     """A chip to launch on: a bundled name ("a2a3", "a5"), a TOML path or a `ChipModel`; `changes` are dotted keys.
 
     With `shapes_only` launches carry no floats. `schedule` and `budget` hold for launches that do not say otherwise.
+    `kernels` are those that orchestrations submit by number: number -> (function, "aic" or "aiv").
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class Chip:
         shapes_only: bool = False,
         schedule: str | int = "canonical",
         budget: Budget | None = None,
+        kernels: Mapping[int, tuple[Callable[..., Any], str]] | None = None,
     ):
         self.machine = load(chip).override(changes or {})
+        self.kernels = dict(kernels or {})
         self.shapes_only = shapes_only
         self.schedule = schedule
         self.budget = budget or Budget(steps=20_000_000)
@@ -78,7 +81,8 @@ class Chip:
         read what it overwrites; without, such a hazard is a finding. Arrays are copied; outputs are in the Run.
         """
         wanted = self.shapes_only if shapes_only is None else shapes_only or self.shapes_only
-        launch = _Launch(self.machine, not wanted, self.schedule if schedule is None else schedule, track_war)
+        chosen = self.schedule if schedule is None else schedule
+        launch = _Launch(self.machine, not wanted, chosen, track_war, self.kernels)
         launch.run(orchestrate, args, kwargs, budget or self.budget)
         run = Run(
             launch.outputs(),
@@ -114,12 +118,12 @@ class Chip:
 class _Launch:
     """One launch, from arrays to findings."""
 
-    def __init__(self, chip: ChipModel, carries_data: bool, schedule: str | int, track_war: bool):
+    def __init__(self, chip: ChipModel, carries_data: bool, schedule: str | int, track_war: bool, kernels: Any):
         recording = NpuRecording()
         self.schedule = schedule
         self.context = Context(chip, carries_data, recording, SiteTable(recording.tables.sites))
         self.executor = Executor(self.context, schedule)
-        self.runtime = Runtime(self.context, self.executor, track_war)
+        self.runtime = Runtime(self.context, self.executor, track_war, kernels)
         self.status = Status.FINISHED
         self.described: dict[str, str] = {}
 

@@ -59,6 +59,7 @@ def task_starts(timing: Timing) -> list[dict[str, Any]]:
                     "finish_ps": int(times.finish[nodes.done + task.number]),
                     "reason": reason,
                     "waited_for": other,
+                    "after": sorted(task.dependences),
                     "where": str(recording.tables.sites[task.site]),
                 }
             )

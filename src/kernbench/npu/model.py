@@ -21,6 +21,7 @@ from kernbench.machine.schema import KeyInfo, Table
 _GIGA = 10**9
 _PS_PER_NS = 10**3
 _MOST_FILES = 8
+KIND = "npu"
 
 
 def _bandwidth(help: str) -> Quantity:
@@ -154,7 +155,7 @@ class ChipModel(Table):
     """An npu chip: what the functional pass needs (shape keys) and what timing needs (shape and rate keys)."""
 
     name: Annotated[str, Text("", LABEL, "what the chip is called", 64)]
-    kind: Annotated[str, Choice("", SHAPE, "the target that runs on it", ("npu",))]
+    kind: Annotated[str, Choice("", SHAPE, "the target that runs on it", (KIND,))]
     clusters: Clusters
     spaces: Spaces
     cube: Cube
@@ -216,6 +217,21 @@ def load(chip: "str | os.PathLike[str] | ChipModel") -> ChipModel:
     return ChipModel.build(tree, label)
 
 
+def is_chip(chip: str | os.PathLike[str]) -> bool:
+    """Whether a name or file is that of an npu chip, and of no other machine; a file that cannot be read is none."""
+    try:
+        return _tree(chip, Path(), _MOST_FILES)[0].get("kind") == KIND
+    except MachineError:
+        return False
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MachineError(f"{path} cannot be read: {error}") from None
+
+
 def _tree(chip: str | os.PathLike[str], folder: Path, left: int) -> tuple[dict[str, Any], str]:
     """All keys of a chip file, those it extends included."""
     if isinstance(chip, str) and chip in bundled():
@@ -224,10 +240,10 @@ def _tree(chip: str | os.PathLike[str], folder: Path, left: int) -> tuple[dict[s
         path = folder / chip
         if not path.is_file():
             raise MachineError(f"{unknown('chip', str(chip), bundled())} A path to a TOML file works as well.")
-        text, label, beside = path.read_text(), str(path), path.parent
+        text, label, beside = _read(path), str(path), path.parent
     try:
         tree = tomllib.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MachineError(f"{label}: not valid TOML: {error}") from None
     base = tree.pop("extends", None)
     if base is None:

@@ -1,6 +1,6 @@
 """The runtime an orchestration function talks to: scopes, tensors, FIFOs, submits, and values read back."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -8,10 +8,10 @@ from operator import index
 from typing import Any
 
 from kernbench.common.dtypes import ITEMSIZE, dtype_name
-from kernbench.common.errors import KernelError, MisuseError
+from kernbench.common.errors import KernelError, MisuseError, unknown
 from kernbench.npu.execute import Executor, bound
 from kernbench.npu.fifo import Fifo
-from kernbench.npu.places import AIC, AIV0, AIV1
+from kernbench.npu.places import AIC, AIV0, AIV1, LANES
 from kernbench.npu.record import Command, TaskRecord
 from kernbench.npu.rings import HEAP_ALIGNMENT, Ring, Slot
 from kernbench.npu.shadow import Shadow
@@ -38,8 +38,15 @@ class Scope:
 class Runtime:
     """What an orchestration function is given as `rt`."""
 
-    def __init__(self, context: Context, executor: Executor, track_war: bool):
+    def __init__(
+        self,
+        context: Context,
+        executor: Executor,
+        track_war: bool,
+        kernels: Mapping[int, tuple[Callable[..., Any], str]] | None = None,
+    ):
         self._context = context
+        self._kernels = kernels or {}
         self._executor = executor
         self._map = TensorMap(track_war)
         sizes = context.chip.tasks
@@ -154,10 +161,10 @@ class Runtime:
     def submit(
         self,
         *,
-        aic: Kernel | None = None,
-        aiv: Kernel | None = None,
-        aiv0: Kernel | None = None,
-        aiv1: Kernel | None = None,
+        aic: Kernel | int | None = None,
+        aiv: Kernel | int | None = None,
+        aiv0: Kernel | int | None = None,
+        aiv1: Kernel | int | None = None,
         args: Sequence[Any] = (),
         block_num: int = 1,
         sync_start: bool = False,
@@ -167,10 +174,12 @@ class Runtime:
     ) -> Task:
         """Submit a task: one kernel for each lane that takes part (`aiv` is both vector lanes), `block_num` times.
 
-        Kernels are called as kernel(core, *args). Tensors are given as IN(t), OUT(t), INOUT(t) or CREATE(shape, dtype);
-        numbers and FIFOs as they are. `predicate` is one element of a tensor: the task is skipped where it is 0.
+        Kernels are called as kernel(core, *args); one of the chip's `kernels` may be given by its number. Tensors are
+        given as IN(t), OUT(t), INOUT(t) or CREATE(shape, dtype); numbers and FIFOs as they are. `predicate` is one
+        element of a tensor: the task is skipped where it is 0.
         """
-        kernels = {k: f for k, f in ((AIC, aic), (AIV0, aiv0 or aiv), (AIV1, aiv1 or aiv)) if f is not None}
+        lanes = ((AIC, aic), (AIV0, aiv if aiv0 is None else aiv0), (AIV1, aiv if aiv1 is None else aiv1))
+        kernels = {lane: self._kernel(lane, f) for lane, f in lanes if f is not None}
         where = self._here()
         self._check_submit(kernels, block_num, sync_start, args)
         title = name or "+".join(dict.fromkeys(getattr(f, "__name__", "kernel") for f in kernels.values()))
@@ -190,6 +199,23 @@ class Runtime:
         if not task.waiting:
             self._executor.add(task)
         return task
+
+    def _kernel(self, lane: int, kernel: Any) -> Any:
+        """The function meant by a number; a function is itself."""
+        if isinstance(kernel, bool) or not isinstance(kernel, int):
+            return kernel
+        if kernel not in self._kernels:
+            raise KernelError("misuse", unknown("kernel number", kernel, sorted(self._kernels) or ["none"]))
+        function, core = self._kernels[kernel]
+        wanted = "aic" if lane == AIC else "aiv"
+        if core != wanted:
+            raise KernelError(
+                "misuse",
+                f"kernel {kernel} ({getattr(function, '__name__', 'kernel')}) is one for an {core}, and was submitted "
+                f"to the {LANES[lane]}",
+                f"submit({core}={kernel}, ...)",
+            )
+        return function
 
     def _check_submit(self, kernels: dict[int, Kernel], blocks: int, sync_start: bool, args: Sequence[Any]) -> None:
         if not kernels or not all(map(callable, kernels.values())):

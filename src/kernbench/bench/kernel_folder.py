@@ -1,0 +1,202 @@
+"""A folder of npu kernels with their orchestration, and a golden file of its own, as one bench.
+
+The folder may say in kernel_config.py what is what, all of it Python:
+
+ORCHESTRATION = {"source": "orchestration/attention.py", "function_name": "orchestrate"}
+KERNELS = [{"func_id": 0, "name": "qk", "source": "aic/qk.py", "core_type": "aic"}]    # rt.submit(aic=0, ...)
+RUNTIME_CONFIG = {"block_dim": 24, "aicpu_thread_num": 4}
+
+Without it the one file that defines `orchestrate` is the orchestration, and imports its kernels itself.
+"""
+
+import ast
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kernbench.bench.modules import load_module
+from kernbench.common.errors import BenchError, unknown
+
+CONFIG, ORCHESTRATE, ENTRY = "kernel_config.py", "orchestrate", "kernel_entry"
+CORE_TYPES = ("aic", "aiv")
+RUNTIME = "tensormap_and_ringbuffer"
+_KERNEL_KEYS = ("func_id", "name", "source", "function_name", "core_type")
+_ORCHESTRATION_KEYS = ("source", "function_name")
+_RUNTIME_KEYS = ("runtime", "block_dim", "aicpu_thread_num", "orch_thread_num")
+_CONFIG_NAMES = ("ORCHESTRATION", "KERNELS", "RUNTIME_CONFIG")
+PORTING = "kernels of this target are Python functions over a core; docs/npu.md shows how to port one"
+
+
+@dataclass(frozen=True)
+class KernelFolder:
+    """An orchestration, the kernels it submits by number, and what the folder asks of the chip."""
+
+    path: Path
+    orchestrate: Callable[..., Any]
+    kernels: Mapping[int, tuple[Callable[..., Any], str]] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def arguments(self, given: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
+        """What the orchestration is called with: inputs by name if it has all their names, else in order; what is then
+        missing comes from the case.
+        """
+        wanted = self._parameters()
+        names = [p.name for p in wanted]
+        if set(given) <= set(names):
+            found = dict(given)
+        elif len(given) > len(names):
+            raise BenchError(f"{self._call()}: {len(given)} inputs ({', '.join(given)}) for {len(names)} parameters")
+        else:
+            found = dict(zip(names, given.values(), strict=False))
+        found |= {name: case[name] for name in names if name not in found and name in case}
+        missing = [p.name for p in wanted if p.name not in found and p.default is p.empty]
+        if missing:
+            raise BenchError(
+                f"{self._call()}: nothing is given for {', '.join(missing)}; generate_inputs gives "
+                f"{', '.join(given) or 'nothing'}, the case {', '.join(case) or 'nothing'}"
+            )
+        return found
+
+    def input_names(self, given: Mapping[str, Any]) -> dict[str, str]:
+        """The input behind each parameter of the orchestration that has one."""
+        names = [p.name for p in self._parameters()]
+        return {name: name for name in given} if set(given) <= set(names) else dict(zip(names, given, strict=False))
+
+    def _parameters(self) -> list[inspect.Parameter]:
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        return [p for p in inspect.signature(self.orchestrate).parameters.values() if p.kind in kinds][1:]
+
+    def _call(self) -> str:
+        names = ", ".join(p.name for p in self._parameters())
+        return f"{self.orchestrate.__name__}(rt, {names}) of {self.path}"
+
+
+def load_kernel_folder(path: Path) -> KernelFolder:
+    """Read a folder of kernels; call it, and what it gives, inside `importable(path)`."""
+    if not path.is_dir():
+        raise BenchError(f"{path} is no folder: a folder of kernels is wanted, with its orchestration")
+    if not (path / CONFIG).is_file():
+        return KernelFolder(path, _function(_find_orchestration(path), ORCHESTRATE))
+    config = load_module(path / CONFIG)
+    strangers = [n for n in vars(config) if n.isupper() and not n.startswith("_") and n not in _CONFIG_NAMES]
+    if strangers:
+        raise BenchError(f"{path / CONFIG}: {unknown('name', strangers[0], _CONFIG_NAMES)}")
+    told = _table(path, "ORCHESTRATION", getattr(config, "ORCHESTRATION", {}), _ORCHESTRATION_KEYS)
+    file = _source(path, "ORCHESTRATION", told["source"]) if "source" in told else _find_orchestration(path)
+    orchestrate = _function(file, str(told.get("function_name", ORCHESTRATE)))
+    return KernelFolder(path, orchestrate, _kernels(path, config), _changes(path, config))
+
+
+def _find_orchestration(path: Path) -> Path:
+    """The one file that defines `orchestrate`."""
+    files = sorted(f for f in path.rglob("*.py") if f.name != CONFIG)
+    found = [f for f in files if _defines(f, ORCHESTRATE)]
+    if len(found) != 1:
+        several = " and ".join(str(f.relative_to(path)) for f in found)
+        seen = several or ", ".join(str(f.relative_to(path)) for f in files) or "no Python files"
+        raise BenchError(
+            f"{path}: {'several files define' if found else 'no file defines'} {ORCHESTRATE}(rt, ...) ({seen}); one "
+            f"must, or {CONFIG} must name it: ORCHESTRATION = {{'source': ..., 'function_name': ...}}"
+        )
+    return found[0]
+
+
+def _defines(file: Path, name: str) -> bool:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        raise BenchError(f"{file} could not be read: {error}") from None
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
+
+
+def _table(path: Path, name: str, value: Any, keys: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise BenchError(f"{path / CONFIG}: {name} = {value!r}: a dictionary with {', '.join(keys)} is wanted")
+    for key in value:
+        if key not in keys:
+            raise BenchError(f"{path / CONFIG}: {name}: {unknown('key', key, keys)}")
+    return dict(value)
+
+
+def _source(path: Path, name: str, source: Any) -> Path:
+    file = path / str(source)
+    if file.suffix != ".py":
+        raise BenchError(f"{path / CONFIG}: {name}: source {str(source)!r} is no Python file; {PORTING}")
+    if not file.is_file():
+        raise BenchError(f"{path / CONFIG}: {name}: there is no file {file}")
+    return file
+
+
+def _function(file: Path, name: str) -> Callable[..., Any]:
+    module = load_module(file)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise BenchError(f"{file} has no function {name}; it defines {', '.join(_own(module)) or 'none'}")
+    found: Callable[..., Any] = function
+    return found
+
+
+def _own(module: ModuleType) -> list[str]:
+    """The public functions that a module defines itself."""
+    functions = inspect.getmembers(module, inspect.isfunction)
+    return [n for n, f in functions if f.__module__ == module.__name__ and not n.startswith("_")]
+
+
+def _kernels(path: Path, config: ModuleType) -> dict[int, tuple[Callable[..., Any], str]]:
+    listed = getattr(config, "KERNELS", [])
+    if not isinstance(listed, (list, tuple)):
+        raise BenchError(f"{path / CONFIG}: KERNELS = {listed!r}: a list of dictionaries is wanted")
+    found: dict[int, tuple[Callable[..., Any], str]] = {}
+    for place, value in enumerate(listed):
+        entry = _table(path, f"KERNELS[{place}]", value, _KERNEL_KEYS)
+        number, kernel, core = _kernel(path, f"KERNELS[{place}]", entry)
+        if number in found:
+            raise BenchError(f"{path / CONFIG}: KERNELS[{place}]: func_id {number} is taken twice")
+        found[number] = (kernel, core)
+    return found
+
+
+def _kernel(path: Path, where: str, entry: dict[str, Any]) -> tuple[int, Callable[..., Any], str]:
+    lacking = [key for key in ("func_id", "source", "core_type") if key not in entry]
+    if lacking:
+        raise BenchError(f"{path / CONFIG}: {where} lacks {', '.join(lacking)}")
+    number, core = entry["func_id"], entry["core_type"]
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise BenchError(f"{path / CONFIG}: {where}: func_id {number!r}: a whole number from 0 on is wanted")
+    if core not in CORE_TYPES:
+        raise BenchError(f"{path / CONFIG}: {where}: {unknown('core_type', core, CORE_TYPES)}")
+    module = load_module(_source(path, where, entry["source"]))
+    named = [entry.get("function_name"), entry.get("name"), str(entry.get("name", "")).lower(), ENTRY]
+    own = _own(module)
+    name = next((n for n in named if n in own), own[0] if len(own) == 1 else None)
+    if name is None or ("function_name" in entry and name != entry["function_name"]):
+        raise BenchError(
+            f"{path / CONFIG}: {where}: which function of {entry['source']} is the kernel? It defines "
+            f"{', '.join(own) or 'none'}; say so with function_name"
+        )
+    return number, getattr(module, name), core
+
+
+def _changes(path: Path, config: ModuleType) -> dict[str, Any]:
+    """Keys of the chip that the runtime's configuration changes."""
+    told = _table(path, "RUNTIME_CONFIG", getattr(config, "RUNTIME_CONFIG", {}), _RUNTIME_KEYS)
+    if told.get("runtime", RUNTIME) != RUNTIME:
+        raise BenchError(f"{path / CONFIG}: RUNTIME_CONFIG: {unknown('runtime', told['runtime'], (RUNTIME,))}")
+    if told.get("orch_thread_num", 1) != 1:
+        raise BenchError(f"{path / CONFIG}: RUNTIME_CONFIG: orch_thread_num {told['orch_thread_num']!r}; there is one")
+    changes = {}
+    for key, least, name, extra in (
+        ("block_dim", 1, "clusters.count", 0),
+        ("aicpu_thread_num", 2, "tasks.schedulers", 1),
+    ):
+        number = told.get(key, least)
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise BenchError(
+                f"{path / CONFIG}: RUNTIME_CONFIG: {key} {number!r}: a whole number from {least} on is wanted"
+            )
+        if key in told:
+            changes[name] = number - extra
+    return changes

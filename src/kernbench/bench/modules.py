@@ -1,0 +1,56 @@
+"""Python files of a person's own folders, loaded so that they find each other and leave nothing behind."""
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from kernbench.common.errors import BenchError
+
+
+@contextmanager
+def importable(*folders: Path) -> Iterator[None]:
+    """Inside, files of these folders can import each other; afterwards the names they took are free again."""
+    before = set(sys.modules)
+    paths = [str(folder) for folder in folders]
+    sys.path[:0] = paths
+    try:
+        yield
+    finally:
+        for path in paths:
+            sys.path.remove(path)
+        for name in set(sys.modules) - before:
+            if _lies_in(sys.modules[name], folders):
+                del sys.modules[name]
+
+
+def _lies_in(module: ModuleType, folders: tuple[Path, ...]) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and any(Path(file).is_relative_to(folder) for folder in folders)
+
+
+def load_module(file: Path) -> ModuleType:
+    """The module in a file; what goes wrong in it is told with its line."""
+    # a name that no import statement of the folder asks for: the file may be imported under its own name as well
+    spec = importlib.util.spec_from_file_location(f"kernbench_user_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise BenchError(f"{file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise BenchError(f"{file} could not be loaded: {told(error, file)}") from error
+    return module
+
+
+def told(error: BaseException, file: Path) -> str:
+    """What an error says, and at which line of a file."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
+    if isinstance(error, SyntaxError) and error.filename == str(file) and error.lineno:
+        lines.append(error.lineno)
+    place = f"line {lines[-1]}: " if lines else ""
+    return f"{place}{type(error).__name__}: {error}"
