@@ -41,8 +41,8 @@ class HopperChunkOutput(ChunkOutputKernel):
         needed = self.shared_bytes + ATOM_BYTES
         if needed > SHARED_BYTES:
             raise MisuseError(
-                f"{stages} stages of {self.stage.nbytes} bytes and the outputs of {self.groups} groups need {needed} bytes "
-                f"of shared memory, and a block has {SHARED_BYTES}: take fewer stages or groups, or smaller heads"
+                f"{stages} stages of {self.stage.nbytes} bytes and the outputs of {self.groups} groups need {needed} "
+                f"bytes of shared memory, and a block has {SHARED_BYTES}: take fewer stages or groups, or smaller heads"
             )
 
     @property
