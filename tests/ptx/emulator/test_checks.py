@@ -267,7 +267,8 @@ def test_deadlock_of_a_flag_nobody_sets(lab):
     body = "SPIN:\n  ld.volatile.global.u32 %r5, [%rd20];\n  setp.eq.u32 %p1, %r5, 0;\n  @%p1 bra SPIN;"
     run = lab.launch(body, zeros(1))
     assert run.status == "deadlocked"
-    assert f"wait for {lab.arrays[0].address:#x} to change" in run.findings[0].message
+    place = f"'array0' at {lab.arrays[0].address:#x}"
+    assert f"wait for {place} to change from 0; no instruction of this kernel writes it" in run.findings[0].message
 
 
 def test_waiting_for_a_block_that_cannot_become_resident(lab):
@@ -286,7 +287,7 @@ SPIN:
 
 
 def test_a_launch_that_never_ends(lab):
-    run = lab.launch("L:\n  add.u32 %r5, %r0, 1;\n  bra L;", budget=Budget(steps=2000))
+    run = lab.launch("  mov.u32 %r5, 0;\nL:\n  add.u32 %r5, %r5, 1;\n  bra L;", budget=Budget(steps=2000))
     assert run.status == "over budget"
     assert run.findings[0].kind == "over-budget"
     assert "2,000 steps" in run.findings[0].message

@@ -99,7 +99,8 @@ def test_the_cost_of_a_thread_does_not_grow_with_the_grid(lab):
 
 
 def test_budget_in_seconds(lab):
-    run = lab.launch("L:\n  add.u32 %r5, %r0, 1;\n  bra L;", budget=Budget(steps=10**9, seconds=0.2))
+    body = "  mov.u32 %r5, 0;\nL:\n  add.u32 %r5, %r5, 1;\n  bra L;"
+    run = lab.launch(body, budget=Budget(steps=10**9, seconds=0.2))
     assert run.status == "over budget"
     assert "0.2 seconds" in run.findings[0].message
 

@@ -7,34 +7,41 @@ from kernbench.ptx.emulator.dataflow import (
     live_at_blocks,
     passes_on,
     undefined_at,
+    write_places,
     written_parameters,
 )
 from kernbench.ptx.emulator.decode import Body
 from kernbench.ptx.emulator.in_flight import watch_in_flight
+from kernbench.ptx.emulator.loops import find_wait_loops
 from kernbench.ptx.emulator.operands import Decoding
-from kernbench.ptx.emulator.program import Program, WaitLoop
-from kernbench.ptx.emulator.scopes import Register
+from kernbench.ptx.emulator.program import Program
 from kernbench.ptx.emulator.slots import RegisterSlot
 from kernbench.ptx.emulator.steps import Step
 from kernbench.ptx.emulator.watching import mark, watch
 
-# a loop that carries more than this computes something
-_MOST_CARRIED = 24
-_STRONG = frozenset(("volatile", "relaxed", "acquire"))
-_STORES = frozenset(("st", "red"))
-
 
 def analyse(program: Program, bodies: list[Body]) -> None:
     """Add to the program what its functions tell."""
-    program.written_params = written_parameters(bodies)
+    program.writers = write_places(bodies)
+    program.written_params = written_parameters(program.writers, program.kernel)
     program.asynchronous = any(
         is_asynchronous(d.resolved.meaning) for body in bodies for decodings in body.decodings for d in decodings
     )
+    _find_ends(program, next(body for body in bodies if body.entry))
     for body in bodies:
         _find_retries(body)
-        _find_wait_loops(program, body)
+        find_wait_loops(program, body)
         watch_in_flight(program, body)
         _watch_undefined(program, body)
+
+
+def _find_ends(program: Program, body: Body) -> None:
+    """Note the kernel's flow, and its blocks that only end a thread."""
+    first = body.code.entry
+    for number, (decodings, edges) in enumerate(zip(body.decodings, body.edges, strict=True)):
+        program.edges[first + number] = tuple(first + following for following in edges)
+        ends = all(d.resolved.meaning in ("ret", "exit") and d.instruction.guard is None for d in decodings)
+        program.blocks[first + number].ends = ends and not edges
 
 
 def _find_retries(body: Body) -> None:
@@ -47,46 +54,6 @@ def _find_retries(body: Body) -> None:
             decoding.wait.blocks = is_retried(body, block, decoding)
         if not any(live[following] & bits(decoding.writes) for following in body.edges[block]):
             decoding.wait.acquires = False
-
-
-def _find_wait_loops(program: Program, body: Body) -> None:
-    live = live_at_blocks(body)
-    for loop in body.order.loops:
-        inside = [d for block in sorted(loop.blocks) for d in body.decodings[block]]
-        if not _may_wait(inside):
-            continue
-        written = bits(register for d in inside for register in d.writes)
-        carried = _registers(body, live[loop.head] & written)
-        computes = len(carried) > _MOST_CARRIED or (carried and not _reads_strongly(inside))
-        slots = None if computes else tuple(_slot(program, register) for register in carried)
-        reads = tuple((d.address_slot, d.address_offset, d.site) for d in inside if d.address_slot is not None)
-        head = program.blocks[body.code.entry + loop.head]
-        head.wait_loop = WaitLoop(head.number, slots, reads)
-
-
-def _may_wait(inside: list[Decoding]) -> bool:
-    meanings = {d.resolved.meaning for d in inside}
-    if _reads_strongly(inside):
-        return True
-    return "ld" in meanings and not meanings & _STORES
-
-
-def _reads_strongly(inside: list[Decoding]) -> bool:
-    return any(
-        d.resolved.meaning in ("atom", "call")
-        or (d.wait is not None and not d.wait.blocks)
-        or (d.resolved.meaning == "ld" and d.mod("sem") in _STRONG)
-        for d in inside
-    )
-
-
-def _registers(body: Body, chosen: int) -> list[Register]:
-    found = {r.number: r for decodings in body.decodings for d in decodings for r in (*d.reads, *d.writes)}
-    return [register for number, register in sorted(found.items()) if chosen >> number & 1]
-
-
-def _slot(program: Program, register: Register) -> int:
-    return program.table.number(RegisterSlot(register.bank, register.row))
 
 
 def _watch_undefined(program: Program, body: Body) -> None:

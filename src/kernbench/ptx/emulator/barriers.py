@@ -11,6 +11,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.fragment import Fragment
+from kernbench.ptx.emulator.gathering import active_bits
 from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.program import Site
 
@@ -140,6 +141,13 @@ class Barriers:
             dtype = going.window.blank(arrival.target).dtype
             going.window.put(arrival.target, np.repeat(result, WARP).astype(dtype), going.lanes.mask)
         self._scheduler.push(going.at(arrival.following))
+
+    def waiting_bits(self) -> Array:
+        """For each warp, the lanes that wait at any barrier, as bits."""
+        found = np.zeros(self._batch.warps, np.uint32)
+        for _, _, arrival in self.waiting():
+            found[arrival.fragment.window.warps] |= active_bits(arrival.fragment.lanes)
+        return found
 
     def waiting(self) -> list[tuple[int, Barrier, Arrival]]:
         """Everything that waits: barrier number, barrier, arrival."""

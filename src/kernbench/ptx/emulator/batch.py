@@ -36,6 +36,8 @@ from kernbench.ptx.emulator.special import special_row
 # entries between rows, so that rows of one bank do not fall into the same cache sets
 _PADDING = 48
 _NO_DIRTY = np.zeros(1, bool)
+# instead of the block that was the last: the lane lives, or was stopped
+LIVING, STOPPED = -2, -3
 
 
 class Batch:
@@ -86,6 +88,8 @@ class Batch:
         self.alive_count = int(np.count_nonzero(self.alive))
         self.alive_by_cta: Array = np.full(self.ctas, threads)
         self.alive_bits: Array = _bits(self.alive)
+        # the block that each lane ran last
+        self.ended_in: Array = np.full(self.lanes, LIVING)
         warps = np.arange(self.warps)
         self.cta_of_warp: Array = warps % self.ctas
 
@@ -146,8 +150,10 @@ class Batch:
         """Which fragment runs next."""
         return self.launch.pick(ready)
 
-    def end(self, lanes: Lanes) -> None:
-        """Lanes have ended."""
+    def end(self, lanes: Lanes, block: int) -> None:
+        """Lanes have ended, in a block that was the last they ran."""
+        numbers = self._numbers(lanes)
+        self.ended_in[numbers] = np.where(self.ended_in[numbers] == LIVING, block, self.ended_in[numbers])
         if self.checks is not None and self.groups.used:
             self.checks.asynchronous.lanes_ended(lanes)
         active = lanes.active().reshape(-1, WARP)
@@ -195,10 +201,15 @@ class Batch:
         if self.checks is not None:
             self.checks.warp_barrier(window)
 
-    def aligned(self, fragment: Fragment, site: Any) -> None:
-        """An aligned barrier is reached: every living lane of its warps must be there."""
-        if self.checks is not None and fragment.lanes.mask is not None:
-            self.checks.aligned(fragment, site)
+    def parted_barrier(self, fragment: Fragment, site: Any, missing: Array, active: Mask) -> None:
+        """An aligned barrier is reached by lanes whose siblings wait elsewhere for ever."""
+        if self.checks is not None:
+            self.checks.endings.parted(fragment, site, missing, active)
+
+    def ended_lanes(self, fragment: Fragment, operation: Any) -> None:
+        """A warp operation runs where lanes of its warps may have ended."""
+        if self.checks is not None and self.alive_count < self.launch.threads * self.ctas:
+            self.checks.endings.look(fragment, operation)
 
     def missing_lanes(self, fragment: Fragment, operation: Any, members: Array, missing: Array, bad: Mask) -> None:
         """Lanes that a warp operation's mask names never came."""
@@ -207,10 +218,17 @@ class Batch:
 
     def stray(self, lanes: Lanes, site: Any, message: str) -> None:
         """Control flow left the program."""
+        self.ended_in[self._numbers(lanes)] = STOPPED
         self.launch.stray(self, lanes, site, message)
+
+    def _numbers(self, lanes: Lanes) -> Array:
+        """The numbers of the active lanes."""
+        numbers = lanes.lane_numbers()
+        return numbers if lanes.mask is None else numbers[lanes.mask]
 
     def trapped(self, lanes: Lanes, site: Any, message: str = "the kernel executed a trap") -> None:
         """The kernel stopped itself."""
+        self.ended_in[self._numbers(lanes)] = STOPPED
         self.launch.stray(self, lanes, site, message, "trap")
 
 

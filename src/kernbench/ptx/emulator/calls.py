@@ -131,7 +131,7 @@ class _Target:
         batch.frames.enter(fragment, self._code, here.base, frame, self._arguments)
         rank = scheduler.program.blocks[fragment.block].rank
         stack, prefix = (*fragment.stack, frame), (*fragment.prefix, rank)
-        return Fragment(fragment.lanes, fragment.window, self._code.entry, stack, prefix, fragment.rounds)
+        return Fragment(fragment.lanes, fragment.window, self._code.entry, stack, prefix, fragment.block)
 
     def _outside(self, scheduler: Any, fragment: Fragment, base: int) -> Fragment | None:
         """A function without a body: what it does is known, or nothing; its results are zeros."""
@@ -176,4 +176,6 @@ def return_from(scheduler: Any, fragment: Fragment) -> Fragment:
     frame = fragment.stack[-1]
     stack = fragment.stack[:-1]
     scheduler.batch.frames.leave(fragment, frame, stack[-1].base if stack else 0)
-    return Fragment(fragment.lanes, fragment.window, frame.following, stack, fragment.prefix[:-1], fragment.rounds)
+    # the block that made the call stands before the one that follows it
+    behind = frame.following - 1
+    return Fragment(fragment.lanes, fragment.window, frame.following, stack, fragment.prefix[:-1], behind)

@@ -7,11 +7,9 @@ from collections.abc import Iterable
 
 from kernbench.ptx.emulator.decode import Body
 from kernbench.ptx.emulator.operands import Decoding
+from kernbench.ptx.emulator.program import UNKNOWN, VARIABLE, WritePlace
 from kernbench.ptx.emulator.scopes import Register
-
-# a pointer that could be any, and one to a variable of the module
-UNKNOWN = "?"
-VARIABLE = "&"
+from kernbench.ptx.module import Kernel
 
 
 def bits(registers: Iterable[Register]) -> int:
@@ -108,22 +106,28 @@ def passes_on(decoding: Decoding) -> bool:
     return decoding.resolved.meaning not in _FRESH
 
 
-def written_parameters(bodies: list[Body]) -> frozenset[str] | None:
-    """The kernel parameters through whose pointers memory may be written; None where that cannot be told.
+def write_places(bodies: list[Body]) -> list[WritePlace]:
+    """Every instruction that writes memory, with the parameters and variables its address may come from.
 
     Values of less than 64 bits are no pointers; a pointer that was loaded from memory could be any.
     """
-    found: set[str] = set()
+    found = []
     for body in bodies:
         sources = _sources(body)
         for decoding in (d for decodings in body.decodings for d in decodings):
-            if decoding.resolved.meaning not in _WRITERS or decoding.store_space not in ("global", "generic"):
+            if decoding.resolved.meaning not in _WRITERS:
                 continue
             origin: set[str] = set().union(*(sources.get(r.number, set()) for r in decoding.address_reads))
-            if UNKNOWN in origin or (not origin and not decoding.address_symbol):
-                return None
-            found |= origin - {VARIABLE}
-    return frozenset(found)
+            if not origin:
+                origin = {decoding.address_symbol or UNKNOWN}
+            found.append(WritePlace(decoding.site, decoding.store_space, frozenset(origin)))
+    return found
+
+
+def written_parameters(places: list[WritePlace], kernel: Kernel) -> frozenset[str] | None:
+    """The kernel parameters through whose pointers memory may be written; None where that cannot be told."""
+    origins = frozenset[str]().union(*(p.origins for p in places if p.space in ("global", "generic")))
+    return None if UNKNOWN in origins else origins & {p.name for p in kernel.params}
 
 
 _WRITERS = frozenset(

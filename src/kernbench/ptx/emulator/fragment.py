@@ -1,6 +1,6 @@
 """Fragments: lanes that stand at the same block with the same calls behind them, and run it together."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from kernbench.ptx.emulator.lanes import Lanes
@@ -28,13 +28,18 @@ class Fragment:
     block: int
     stack: tuple[Frame, ...] = ()
     prefix: tuple[int, ...] = ()
-    # what a loop that waits looked like when it last came round
-    rounds: dict[int, Any] = field(default_factory=dict)
+    # the block that the lanes ran last, -1 where they came from several
+    behind: int = -1
 
     def at(self, block: int) -> "Fragment":
         """The same lanes at another block."""
-        self.block = block
+        self.behind, self.block = self.block, block
         return self
+
+    @property
+    def level(self) -> int:
+        """The block of the kernel itself in which the lanes stand: that of the outermost call, or their own."""
+        return self.stack[0].following - 1 if self.stack else self.block
 
     @property
     def place(self) -> tuple[Any, ...]:

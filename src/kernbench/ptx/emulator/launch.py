@@ -16,6 +16,7 @@ from kernbench.ptx.emulator.machine import Architecture
 from kernbench.ptx.emulator.memory.arena import Arena
 from kernbench.ptx.emulator.meter import Meter
 from kernbench.ptx.emulator.program import Program, Site
+from kernbench.ptx.emulator.spinning import EndlessError
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
 
@@ -87,6 +88,10 @@ class Launch:
         except OverBudgetError as spent:
             if self.checks is not None:
                 self.checks.over_budget(str(spent), self.meter)
+            return Status.OVER_BUDGET
+        except EndlessError as loop:
+            if self.checks is not None:
+                self.checks.endless(loop.fragment, loop.loop, loop.rounds)
             return Status.OVER_BUDGET
 
     def _groups(self) -> list[Array]:

@@ -74,6 +74,7 @@ class Decoding:
     names_variable: bool = False
     address_slot: int | None = None
     address_offset: int = 0
+    address_space: str = ""
     # the space a store writes, and the kernel parameter a load reads
     store_space: str = ""
     parameter: str = ""
@@ -270,7 +271,9 @@ class Decoding:
         register = self.scope.register(base.text)
         if register is None:
             self.address_symbol = base.text
-            return self.symbol(base.text, operand.offset)
+            found = self.symbol(base.text, operand.offset)
+            self.address_slot, self.address_space = found.slot, found.space
+            return found
         self.reads.append(register)
         self.address_reads.append(register)
         slot = self.table.number(RegisterSlot(register.bank, register.row))

@@ -43,21 +43,50 @@ class Block:
     # bytes each lane moves, by (space, direction), and floating-point operations
     traffic: Counter[tuple[str, str]] = field(default_factory=Counter)
     flops: int = 0
+    # a block of the kernel that does nothing but end the thread
+    ends: bool = False
     # set where this block is the head of a loop that may wait for another thread
     wait_loop: "WaitLoop | None" = None
 
 
+@dataclass(frozen=True, slots=True)
+class LoopRead:
+    """A read inside a loop: the slot of its address and the offset, its space and bytes, and its place."""
+
+    slot: int
+    offset: int
+    space: str
+    nbytes: int
+    site: Site
+
+
+# origins of addresses: a pointer that could be any, and one to a variable of the module
+UNKNOWN = "?"
+VARIABLE = "&"
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlace:
+    """An instruction that writes memory: its space, and the parameters and variables its address may come from."""
+
+    site: Site
+    space: str
+    origins: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class WaitLoop:
-    """A loop that reads memory and may do nothing until it changes; `carried` are slots whose values go round it.
-
-    None for a loop that carries values and reads as loops do that compute: it waits for others only if it never ends.
-    """
+    """A loop: its head, all its blocks, and the slots whose values go round it."""
 
     head: int
-    carried: tuple[int, ...] | None
-    # (slot of the address, offset, site) of what it reads
-    reads: tuple[tuple[int, int, Site], ...]
+    blocks: frozenset[int]
+    carried: tuple[int, ...]
+    reads: tuple[LoopRead, ...]
+    # whether it looks like one that only waits for others, and whether it reads what others may write at all
+    waits: bool
+    reads_memory: bool
+    # what must be together for its next state to follow from the last: "lane", "warp", or "" where that never holds
+    closed: str
 
 
 @dataclass(eq=False)
@@ -110,10 +139,15 @@ class Program:
     variables: dict[str, Variable]
     # bool rows that are set where a register is undefined
     undefined_rows: list[int] = field(default_factory=list)
+    # everything in it that writes memory
+    writers: list[WritePlace] = field(default_factory=list)
     # kernel parameters whose memory the program may write; None where that cannot be told
     written_params: frozenset[str] | None = None
     # whether anything in it works beside the threads
     asynchronous: bool = False
+    # blocks that may follow each block of the kernel itself, and for some of them which blocks lie behind
+    edges: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    behind: dict[int, Any] = field(default_factory=dict)
 
     @property
     def entry(self) -> Code:

@@ -45,7 +45,7 @@ class Scheduler:
 
     def fragment(self, like: Fragment, lanes: Lanes, block: int) -> Fragment:
         """Some lanes of a fragment at a block of their own."""
-        return Fragment(lanes, self.window(lanes), block, like.stack, like.prefix)
+        return Fragment(lanes, self.window(lanes), block, like.stack, like.prefix, like.block)
 
     def window(self, lanes: Lanes) -> Window:
         """The window of a set of lanes; those of runs are kept."""
@@ -72,7 +72,8 @@ class Scheduler:
     def merged(self, one: Fragment, two: Fragment) -> Fragment:
         """Two fragments of the same place as one."""
         lanes = union(one.lanes, two.lanes, self.batch.lanes)
-        return Fragment(lanes, self.window(lanes), one.block, one.stack, one.prefix)
+        behind = one.behind if one.behind == two.behind else -1
+        return Fragment(lanes, self.window(lanes), one.block, one.stack, one.prefix, behind)
 
     def run(self) -> None:
         """Run until every fragment has ended or waits."""
@@ -90,6 +91,9 @@ class Scheduler:
             if block.wait_loop is not None and self.spinning.parks(fragment, block):
                 return
             fragment = self._step(fragment, block)
+            if fragment is not None and blocks[fragment.block].ends:
+                self.leave(fragment)
+                return
             if fragment is not None and self._limit is not None and self.key(fragment) >= self._limit:
                 self.push(fragment)
                 return
@@ -109,8 +113,7 @@ class Scheduler:
             for general in block.general:
                 general(window, mask)
         if block.control is None:
-            fragment.block = block.following
-            return fragment
+            return fragment.at(block.following)
         result: Fragment | None = block.control(self, fragment)
         return result
 
@@ -127,9 +130,16 @@ class Scheduler:
             return fragment.at(target)
         if taken is None:
             return fragment.at(following)
-        self.push(self.fragment(fragment, taken, target))
-        self.push(self.fragment(fragment, rest, following))
+        self.go(self.fragment(fragment, taken, target))
+        self.go(self.fragment(fragment, rest, following))
         return None
+
+    def go(self, fragment: Fragment) -> None:
+        """Let lanes that branched run in their turn; those at the kernel's end are gone at once."""
+        if self.program.blocks[fragment.block].ends:
+            self.leave(fragment)
+        else:
+            self.push(fragment)
 
     def under_guard(
         self, fragment: Fragment, slot: int, negated: bool, control: Callable[..., Any], following: int
@@ -159,6 +169,7 @@ class Scheduler:
 
     def leave(self, fragment: Fragment) -> None:
         """The lanes have ended."""
-        self.batch.end(fragment.lanes)
+        ended = self.program.blocks[fragment.block].ends
+        self.batch.end(fragment.lanes, fragment.behind if ended and fragment.behind >= 0 else fragment.block)
         self.barriers.recheck()
         self.gathering.recheck()

@@ -1,4 +1,8 @@
-"""Spinning: a loop that came round without changing anything waits for memory, and is parked instead of run."""
+"""Spinning: a loop that came round without changing anything waits for memory, and is parked instead of run.
+
+One that comes back to an earlier state without looking at memory never ends, and is told so at once. States are
+compared each round where a loop reads what others write, and now and then everywhere else.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,21 +11,41 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.fragment import Fragment
+from kernbench.ptx.emulator.lanes import Lanes
+from kernbench.ptx.emulator.memory.arena import LOCAL_BASE
 from kernbench.ptx.emulator.program import Block, WaitLoop
 
 # rounds of a loop that changes something each time, after which others run first: where it reads what others write,
 # and where it probably only computes
 _PATIENCE = 32
 _LONG_PATIENCE = 4096
+# states are kept at rounds that are a power of two from the first on, and compared for some rounds after each
+_FIRST_LOOK = 256
+_LONGEST_CYCLE = 64
+# bytes of local memory that are worth comparing
+_MOST_LOCAL = 1 << 20
+# the bits above these tell the space of a generic address
+_WINDOW = np.uint64(44)
+_ADDRESS = (1 << 64) - 1
+
+
+class EndlessError(Exception):
+    """Lanes have come to a state in which they were before, and nothing outside can change what follows."""
+
+    def __init__(self, fragment: Fragment, loop: WaitLoop, rounds: int):
+        super().__init__("a loop never ends")
+        self.fragment, self.loop, self.rounds = fragment, loop, rounds
 
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """What a loop looked like when it last came round: values that go round it, and changes of memory so far."""
+    """Lanes in a loop: rounds so far, and a state with the changes of memory and the round it was seen in."""
 
-    values: tuple[Array, ...]
-    changes: int
+    lanes: Lanes
     count: int = 0
+    seen: int = 0
+    changes: int = -1
+    values: tuple[Array, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,44 +63,75 @@ class Spinning:
     def __init__(self, scheduler: Any):
         self._scheduler = scheduler
         self._batch = scheduler.batch
+        self._rounds: dict[tuple[Any, ...], _Round] = {}
         self.parked: list[Spinner] = []
 
     def parks(self, fragment: Fragment, block: Block) -> bool:
         """Called at a loop's head: whether the fragment is to wait."""
         loop = block.wait_loop
         assert loop is not None
-        last: _Round | None = fragment.rounds.get(loop.head)
-        if loop.carried is None:
-            return self._yields(fragment, loop, last, (), 0)
-        changes = self._batch.changes()
-        values = tuple(np.array(fragment.window.rows[slot]) for slot in loop.carried)
-        if last is not None and last.changes == changes and self._same(fragment, last.values, values):
-            self._park(fragment, loop, changes)
+        last = self._rounds.get(fragment.place)
+        if last is None or fragment.behind not in loop.blocks or not _same_lanes(last.lanes, fragment.lanes):
+            last = self._rounds[fragment.place] = _Round(fragment.lanes)
+        last.count += 1
+        if self._looks(loop, last.count) and self._closed(fragment, loop) and self._repeats(fragment, loop, last):
+            self._park(fragment, loop, last.changes)
             return True
-        return self._yields(fragment, loop, last, values, changes)
-
-    def _yields(
-        self, fragment: Fragment, loop: WaitLoop, last: _Round | None, values: tuple[Array, ...], changes: int
-    ) -> bool:
-        """A loop that changes something each time lets others go first now and then."""
-        count = 1 if last is None else last.count + 1
-        fragment.rounds[loop.head] = _Round(values, changes, count)
-        if count % (_PATIENCE if loop.carried is not None else _LONG_PATIENCE):
+        if not loop.reads_memory or last.count % (_PATIENCE if loop.waits else _LONG_PATIENCE):
             return False
         self._park(fragment, loop, None)
         return True
 
-    def _park(self, fragment: Fragment, loop: WaitLoop, changes: int | None) -> None:
-        fragment.rounds.clear()
-        self.parked.append(Spinner(fragment, loop, changes))
+    def _looks(self, loop: WaitLoop, count: int) -> bool:
+        """Whether the state is compared in this round."""
+        return loop.waits or (count >= _FIRST_LOOK and count - (1 << count.bit_length() - 1) <= _LONGEST_CYCLE)
 
-    def _same(self, fragment: Fragment, before: tuple[Array, ...], now: tuple[Array, ...]) -> bool:
-        mask = fragment.lanes.mask
-        for old, new in zip(before, now, strict=True):
-            differs = old != new
-            if (differs if mask is None else differs & mask).any():
+    def _closed(self, fragment: Fragment, loop: WaitLoop) -> bool:
+        """Whether nobody but memory has a say in what these lanes do next."""
+        return loop.closed == "lane" or (loop.closed == "warp" and fragment.lanes.whole)
+
+    def _repeats(self, fragment: Fragment, loop: WaitLoop, last: _Round) -> bool:
+        """Whether the lanes are where they were before, with memory unchanged since."""
+        changes, values = self._batch.changes(), self._values(fragment, loop)
+        if values is None:
+            return False
+        if last.values is not None and last.changes == changes and _same(fragment, last.values, values):
+            if not loop.reads_memory or self._reads_own_memory(fragment, loop):
+                raise EndlessError(fragment, loop, last.count - last.seen)
+            return True
+        power = last.count & (last.count - 1) == 0
+        if power or last.changes != changes or (loop.waits and last.count < _FIRST_LOOK):
+            last.values, last.changes, last.seen = values, changes, last.count
+        return False
+
+    def _reads_own_memory(self, fragment: Fragment, loop: WaitLoop) -> bool:
+        """Whether everything it reads lies in the lanes' own local memory, by the addresses of the last round."""
+        if not loop.reads or loop.waits:
+            return False
+        active = fragment.lanes.active()
+        for read in loop.reads:
+            addresses = np.broadcast_to(fragment.window.rows[read.slot], active.shape)[active] + np.uint64(
+                read.offset & _ADDRESS
+            )
+            if read.space or ((addresses >> _WINDOW) != LOCAL_BASE >> int(_WINDOW)).any():
                 return False
         return True
+
+    def _values(self, fragment: Fragment, loop: WaitLoop) -> tuple[Array, ...] | None:
+        """What goes round the loop: registers, and the threads' local memory."""
+        window, batch = fragment.window, self._batch
+        values = [np.array(window.rows[slot]) for slot in loop.carried]
+        nbytes = batch.frames.nbytes
+        if nbytes:
+            if nbytes * window.size > _MOST_LOCAL:
+                return None
+            values.extend(batch.frames.bytes_at(window.lane_numbers, 0, nbytes).T)
+        return tuple(values)
+
+    def _park(self, fragment: Fragment, loop: WaitLoop, changes: int | None) -> None:
+        if changes is not None:
+            self._rounds.pop(fragment.place, None)
+        self.parked.append(Spinner(fragment, loop, changes))
 
     def wake_changed(self) -> bool:
         """Nothing else can run: loops look again if memory has changed since they looked."""
@@ -92,3 +147,21 @@ class Spinning:
         for spinner in waking:
             self._scheduler.push(spinner.fragment)
         return bool(waking)
+
+
+def _same_lanes(one: Lanes, two: Lanes) -> bool:
+    if one is two:
+        return True
+    if one.count != two.count or one.first != two.first or one.last != two.last:
+        return False
+    masks = one.mask is two.mask or np.array_equal(one.active(), two.active())
+    return bool(masks and np.array_equal(one.warp_numbers(), two.warp_numbers()))
+
+
+def _same(fragment: Fragment, before: tuple[Array, ...], now: tuple[Array, ...]) -> bool:
+    mask = fragment.lanes.mask
+    for old, new in zip(before, now, strict=True):
+        differs = old != new
+        if (differs if mask is None else differs & mask).any():
+            return False
+    return True

@@ -7,6 +7,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.asynchronous import AsynchronousChecks
 from kernbench.ptx.emulator.checks.clocks import Clocks, Publications, active_lanes
+from kernbench.ptx.emulator.checks.endings import Endings
 from kernbench.ptx.emulator.checks.memory import MemoryReporter
 from kernbench.ptx.emulator.checks.reporter import Reporter, by_axis, some_threads, thread_name
 from kernbench.ptx.emulator.checks.waits import deadlock_message
@@ -29,6 +30,7 @@ CHECKED = (
     "division",
     "output-unwritten",
     "deadlock",
+    "endless-loop",
     "over-budget",
     "trap",
     "missing-fence",
@@ -129,6 +131,22 @@ class Checks:
             site=site,
         )
 
+    def endless(self, fragment: Any, loop: Any, rounds: int) -> None:
+        """Lanes came back to a state in which they were before, and nothing they look at can change."""
+        blocks = [self.program.blocks[number] for number in sorted(loop.blocks)]
+        sites = [site for block in blocks for site in block.sites]
+        who = some_threads(fragment.window.batch, active_lanes_of(fragment.lanes))
+        cycle = "round after round" if rounds == 1 else f"every {rounds} rounds"
+        first, last = min((s.line for s in sites), default=0), max((s.line for s in sites), default=0)
+        lines = f"lines {first} to {last}" if first < last else f"line {first}"
+        self.reporter.general(
+            "endless-loop",
+            f"the loop of {lines} never ends for {who}: their registers are the same {cycle}, and it reads nothing "
+            f"that another thread could change",
+            "let something in the loop lead to its exit, or read what it waits for from memory (volatile)",
+            site=sites[0] if sites else None,
+        )
+
     def deadlock(self, batches: list[Any], queued: int, resident: int) -> None:
         """Nothing can go on."""
         message, others, site = deadlock_message(self.reporter, batches, queued, resident)
@@ -157,6 +175,7 @@ class BatchChecks:
         self._shared_identity = self.clocks.identity(0)
         self._global_identity = self.clocks.identity(checks.first_byte)
         self.asynchronous = AsynchronousChecks(batch, self, checks.reporter)
+        self.endings = Endings(batch, checks.reporter)
         for row in checks.program.undefined_rows:
             batch.banks["bool"][row] = True
 
@@ -289,26 +308,6 @@ class BatchChecks:
             message = f"{who} runs this without the rest of its warp, which must run it together"
             hint = "move the instruction out of the branch"
             self._reporter.add("warp-mask", site, message, hint, int(np.count_nonzero(parted)))
-
-    def aligned(self, fragment: Any, site: Site) -> None:
-        """An aligned barrier is reached by part of a warp: the rest of it went elsewhere."""
-        warps = fragment.window.warps
-        alive = self._batch.alive.reshape(-1, WARP)[warps]
-        missing = (alive & ~fragment.lanes.mask.reshape(-1, WARP)).any(axis=1) & fragment.lanes.mask.reshape(
-            -1, WARP
-        ).any(axis=1)
-        if missing.any():
-            warp = int(warps[np.argmax(missing)])
-            lanes = active_lanes_of(fragment.lanes)
-            here = lanes[lanes // WARP == warp]
-            absent = np.flatnonzero(self._batch.alive[warp * WARP : (warp + 1) * WARP]) + warp * WARP
-            absent = np.setdiff1d(absent, here)
-            message = (
-                f"{some_threads(self._batch, here)} reach the barrier without the rest of their warp, "
-                f"such as {thread_name(self._batch, int(absent[0]))}"
-            )
-            hint = "let all threads of a warp run the same barrier: move it out of the branch"
-            self._reporter.add("divergent-barrier", site, message, hint, int(np.count_nonzero(missing)))
 
     def missing_lanes(self, fragment: Any, operation: Any, members: Array, missing: Array, bad: Mask) -> None:
         """Lanes that a mask names never came."""

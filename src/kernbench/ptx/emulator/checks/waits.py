@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.checks.deadlock import cluster_waits, mbarrier_waits, spin_text
+from kernbench.ptx.emulator.checks.deadlock import cluster_waits, mbarrier_waits
 from kernbench.ptx.emulator.checks.matrix_waits import matrix_waits
+from kernbench.ptx.emulator.checks.polls import polls
 from kernbench.ptx.emulator.checks.reporter import Reporter, some_threads, thread_name
+from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 from kernbench.result.finding import Other
 
@@ -20,7 +22,8 @@ def deadlock_message(
     lines = ["no thread can go on:"]
     places: list[tuple[str, Site]] = []
     for batch in batches:
-        places += mbarrier_waits(batch) + cluster_waits(batch) + matrix_waits(batch) + _barriers(batch) + _spins(batch)
+        places += mbarrier_waits(batch) + cluster_waits(batch) + matrix_waits(batch) + _barriers(batch)
+        places += _meetings(batch) + polls(batch)
     for text, site in places[:_SHOWN]:
         lines.append(f"  line {site.line} (`{site.text}`): {text}")
     if len(places) > _SHOWN:
@@ -39,7 +42,7 @@ def _barriers(batch: Any) -> list[tuple[str, Site]]:
         lanes = arrival.fragment.lanes
         numbers = lanes.lane_numbers()
         here = numbers if lanes.mask is None else numbers[lanes.mask]
-        cta = int(here[0] // 32) % batch.ctas
+        cta = int(here[0] // WARP) % batch.ctas
         expected = int(barrier.expected[cta])
         wanted = expected if expected >= 0 else int(batch.alive_by_cta[cta])
         arrived = int(barrier.units[cta] if expected >= 0 else barrier.lanes[cta])
@@ -54,20 +57,21 @@ def _absent(batch: Any, cta: int, barrier: Any) -> str:
     waiting = np.zeros(batch.lanes, bool)
     for arrival in barrier.waiting:
         waiting |= arrival.fragment.lanes.spread(batch.lanes)
-    of_cta = (np.arange(batch.lanes) // 32) % batch.ctas == cta
+    of_cta = (np.arange(batch.lanes) // WARP) % batch.ctas == cta
     absent = np.flatnonzero(batch.alive & of_cta & ~waiting)
     return f"; {thread_name(batch, int(absent[0]))} has not" if len(absent) else "; the others have ended"
 
 
-def _spins(batch: Any) -> list[tuple[str, Site]]:
+def _meetings(batch: Any) -> list[tuple[str, Site]]:
+    """Parts of warps that wait for the rest of their warp."""
     found = []
-    for spinner in batch.scheduler.spinning.parked:
-        lanes, window = spinner.fragment.lanes, spinner.fragment.window
+    for parked in batch.scheduler.gathering.waiting():
+        lanes = parked.fragment.lanes
         numbers = lanes.lane_numbers()
         here = numbers if lanes.mask is None else numbers[lanes.mask]
-        for slot, offset, site in spinner.loop.reads[:1]:
-            position = 0 if lanes.mask is None else int(np.argmax(lanes.mask))
-            address = int(np.broadcast_to(window.rows[slot], window.size)[position]) + offset
-            text = spin_text(batch, here, address) if site.opcode == "mbarrier" else ""
-            found.append((text or f"{some_threads(batch, here)} wait for {address:#x} to change", site))
+        warp = int(here[0]) // WARP
+        living = np.flatnonzero(batch.alive[warp * WARP : (warp + 1) * WARP]) + warp * WARP
+        absent = np.setdiff1d(living, here)
+        who = f", such as {thread_name(batch, int(absent[0]))}" if len(absent) else ""
+        found.append((f"{some_threads(batch, here)} wait for the rest of their warp{who}", parked.operation.site))
     return found

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.ptx.emulator.gathering import together
 from kernbench.ptx.emulator.lanes import Lanes, Mask
 from kernbench.ptx.emulator.meanings.mbarrier import init_fence
 from kernbench.ptx.emulator.meanings.warp import gathered
@@ -25,9 +26,6 @@ def barrier(d: Decoding) -> ControlStep:
     aligned = d.instruction.opcode == "bar" or d.has("aligned")
 
     def run(scheduler: Any, fragment: Any) -> Any:
-        rows = fragment.window.rows
-        if aligned:
-            scheduler.batch.aligned(fragment, site)
         results = []
         for group, (one, many) in _groups(scheduler, fragment, id_slot, count_slot):
             votes = None if predicate_slot is None else np.array(group.window.rows[predicate_slot])
@@ -38,10 +36,12 @@ def barrier(d: Decoding) -> ControlStep:
             return results[0]
         for going in filter(None, results):
             scheduler.push(going)
-        assert rows is not None
         return None
 
-    return ControlStep(run)
+    if not aligned:
+        return ControlStep(run)
+    meeting = together(run, following, site)
+    return ControlStep(lambda scheduler, fragment: scheduler.gathering.arrive(fragment, meeting))
 
 
 def _groups(scheduler: Any, fragment: Any, id_slot: int, count_slot: int | None) -> Any:

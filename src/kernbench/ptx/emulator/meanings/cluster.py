@@ -12,6 +12,7 @@ from kernbench.ptx.emulator.asynchronous.cluster_barrier import Waiter
 from kernbench.ptx.emulator.asynchronous.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.asynchronous.completion import on_barrier
 from kernbench.ptx.emulator.asynchronous.reductions import reduction_of
+from kernbench.ptx.emulator.gathering import together
 from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.meanings.mbarrier import active_lanes, addresses_of, values_of
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, SHARED_BASE, WRITTEN
@@ -30,14 +31,15 @@ def barrier(d: Decoding) -> ControlStep:
     waits, ordered, aligned = d.mod("mode") == "wait", d.mod("sem") != "relaxed", d.has("aligned")
 
     def run(scheduler: Any, fragment: Any) -> Any:
-        if aligned:
-            scheduler.batch.aligned(fragment, site)
         if waits:
             return scheduler.cluster.wait(fragment, Waiter(fragment, following, site, ordered))
         scheduler.cluster.arrive(fragment, site, ordered)
         return fragment.at(following)
 
-    return ControlStep(run)
+    if not aligned:
+        return ControlStep(run)
+    meeting = together(run, following, site)
+    return ControlStep(lambda scheduler, fragment: scheduler.gathering.arrive(fragment, meeting))
 
 
 def map_address(d: Decoding) -> Step:

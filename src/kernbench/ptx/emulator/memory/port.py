@@ -168,8 +168,9 @@ class Port:
     ) -> None:
         """Write one element a row to each active position's address from the registers of its lane."""
         registers = self._batch.banks[bank]
-        self.changes += 1
         for part, base, active in self.parts(space, addresses, offset, mask):
+            # what a thread writes to its own memory changes nothing for others
+            self.changes += part.name != "local"
             part, at, by = self._placed(part, addresses, offset, lanes, active)
             memory = part.words[registers.itemsize]
             place = (part.dirty, at, by, np.uint64(base), np.uint64(part.size), part.origins)

@@ -1,0 +1,123 @@
+"""Lanes that ended, or went elsewhere, where their warp was to do something together.
+
+PTX waits for threads that live. A thread that returned before a barrier is not missed there, as hardware does not miss
+it; one that went past the barrier, and ended behind it, has left it out. A mask that names an ended lane in an exchange
+of values is wrong either way, as there is nothing to take from that lane.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.reporter import Reporter, some_threads, thread_name
+from kernbench.ptx.emulator.lanes import WARP, Mask
+from kernbench.ptx.emulator.program import Program, Site
+
+
+class Endings:
+    """Checks the meetings of warps in one batch."""
+
+    def __init__(self, batch: Any, reporter: Reporter):
+        self._batch = batch
+        self._reporter = reporter
+        self._told: set[tuple[int, int]] = set()
+
+    def parted(self, fragment: Any, site: Site, missing: Array, active: Mask) -> None:
+        """An aligned barrier is reached by part of a warp, and the rest waits somewhere else for ever."""
+        bad = active & (missing != 0)
+        if bad.any():
+            position = int(np.argmax(bad))
+            warp = int(fragment.window.lane_numbers[position]) // WARP
+            lane = int(missing[position]).bit_length() - 1
+            lowest = next(n for n in range(lane + 1) if int(missing[position]) >> n & 1)
+            here = fragment.window.lane_numbers[bad]
+            self._divergent(site, here[here // WARP == warp], warp * WARP + lowest, "")
+
+    def look(self, fragment: Any, operation: Any) -> None:
+        """A warp operation runs: which of the lanes that it is meant for have ended?"""
+        if (operation.site.number, fragment.level) in self._told:
+            return
+        window, active = fragment.window, fragment.lanes.active()
+        ended = self._ended_bits(window.warps)
+        if operation.enter is not None or not operation.exchanges:
+            ended &= self._past_bits(window.warps, fragment.level)
+        bad = active & ((operation.named(window) & np.repeat(ended, WARP)) != 0)
+        if bad.any():
+            self._told.add((operation.site.number, fragment.level))
+            self._tell(fragment, operation, np.repeat(ended, WARP), bad)
+
+    def _tell(self, fragment: Any, operation: Any, ended: Array, bad: Mask) -> None:
+        position = int(np.argmax(bad))
+        lane = int(fragment.window.lane_numbers[position])
+        members = int(operation.named(fragment.window)[position])
+        gone = [n for n in range(WARP) if (members & int(ended[position])) >> n & 1]
+        first = lane // WARP * WARP + gone[0]
+        where = f"ended at line {self._line(first)}"
+        if operation.enter is not None:
+            here = fragment.window.lane_numbers[bad]
+            self._divergent(
+                operation.site, here[here // WARP == lane // WARP], first, f", which went past it and {where}"
+            )
+            return
+        names = f"lane{'s' if len(gone) > 1 else ''} {_ranges(gone)}"
+        message = (
+            f"the mask {members:#010x} of {thread_name(self._batch, lane)} names {names}; "
+            f"{thread_name(self._batch, first)} {where} and never comes"
+        )
+        hint = "use the mask of the lanes that run this: __ballot_sync(mask, condition) before the branch gives it"
+        self._reporter.add("warp-mask", operation.site, message, hint, int(np.count_nonzero(bad)))
+
+    def _divergent(self, site: Site, here: Array, absent: int, more: str) -> None:
+        message = (
+            f"{some_threads(self._batch, here)} reach the barrier without the rest of their warp, "
+            f"such as {thread_name(self._batch, absent)}{more}"
+        )
+        hint = "let all threads of a warp run the same barrier: move it out of the branch"
+        self._reporter.add("divergent-barrier", site, message, hint)
+
+    def _line(self, lane: int) -> int:
+        sites = self._batch.program.blocks[int(self._batch.ended_in[lane])].sites
+        return sites[-1].line if sites else 0
+
+    def _ended_bits(self, warps: Array) -> Array:
+        """Lanes of each warp that have ended by themselves."""
+        return _bits(self._batch.ended_in.reshape(-1, WARP)[warps] >= 0)
+
+    def _past_bits(self, warps: Array, block: int) -> Array:
+        """Lanes of each warp that ended in a block that lies behind `block`."""
+        behind = blocks_behind(self._batch.program, block)
+        return _bits(behind[self._batch.ended_in.reshape(-1, WARP)[warps]])
+
+
+def blocks_behind(program: Program, block: int) -> Array:
+    """For each block of the program, whether control comes to it from `block` without going round a loop.
+
+    Blocks that only end a thread count for none. Entries at the end stand for lanes that live or were stopped.
+    """
+    known = program.behind.get(block)
+    if known is None:
+        known = np.zeros(len(program.blocks) + 4, bool)
+        pending = [block]
+        while pending:
+            rank, one = program.blocks[pending[-1]].rank, pending.pop()
+            for following in program.edges.get(one, ()):
+                if program.blocks[following].rank > rank and not known[following]:
+                    known[following] = True
+                    pending.append(following)
+        known[[number for number, one in enumerate(program.blocks) if one.ends]] = False
+        program.behind[block] = known
+    return known
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Ascending numbers, runs of them as first to last."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+
+
+def _bits(mask: Mask) -> Array:
+    packed = np.packbits(mask, axis=1, bitorder="little")
+    bits: Array = np.ascontiguousarray(packed).view(np.uint32).reshape(-1)
+    return bits

@@ -1,0 +1,115 @@
+"""Which loops may wait for other threads, and what their state is: a loop that repeats its state unchanged waits."""
+
+from collections.abc import Iterable
+
+from kernbench.ptx.emulator.dataflow import bits, live_at_blocks
+from kernbench.ptx.emulator.decode import Body
+from kernbench.ptx.emulator.meanings import control, lanewise, moves, warp
+from kernbench.ptx.emulator.operands import Decoding
+from kernbench.ptx.emulator.program import LoopRead, Program, WaitLoop
+from kernbench.ptx.emulator.scopes import Register
+from kernbench.ptx.emulator.slots import RegisterSlot
+from kernbench.ptx.module import Name
+from kernbench.ptx.types import TYPES
+
+# a loop that carries more than this computes something
+_MOST_CARRIED = 24
+_STRONG = frozenset(("volatile", "relaxed", "acquire"))
+_STORES = frozenset(("st", "red"))
+# meanings whose results depend on the lane's own registers alone
+_PURE = frozenset((*lanewise.MEANINGS, *moves.MEANINGS, "bra", "brx", "nop", "nanosleep", "fence", "bar.warp"))
+_MEMORY = frozenset(("ld", "st", "atom", "red", "call", "hint", *control.MEANINGS))
+_ACROSS = frozenset(warp.MEANINGS)
+# spaces that no other thread writes
+_OWN = frozenset(("param", "local", "const"))
+_CLOCKS = ("%clock", "%globaltimer")
+
+
+def find_wait_loops(program: Program, body: Body) -> None:
+    """Give the head of each loop of a function what the scheduler needs to know of it."""
+    live = live_at_blocks(body)
+    for loop in body.order.loops:
+        inside = [d for block in sorted(loop.blocks) for d in body.decodings[block]]
+        first = body.code.entry
+        head = program.blocks[first + loop.head]
+        written = bits(register for d in inside for register in d.writes)
+        carried = _registers(body, live[loop.head] & written)
+        strong = _reads_strongly(inside)
+        head.wait_loop = WaitLoop(
+            head.number,
+            frozenset(first + block for block in loop.blocks),
+            tuple(program.table.number(RegisterSlot(r.bank, r.row)) for r in carried),
+            _reads(inside),
+            _may_wait(inside, strong) and len(carried) <= _MOST_CARRIED and (strong or not carried),
+            strong or _reads_memory(inside),
+            _closed(inside),
+        )
+
+
+def _reads(inside: list[Decoding]) -> tuple[LoopRead, ...]:
+    """What a loop reads from memory, mbarriers and strong loads first."""
+    found = [
+        (d, LoopRead(d.address_slot, d.address_offset, _read_space(d), _width(d), d.site))
+        for d in inside
+        if d.address_slot is not None and d.resolved.meaning != "st" and _read_space(d) not in _OWN
+    ]
+    found.sort(key=lambda item: not _is_strong(item[0]))
+    return tuple(read for _, read in found)
+
+
+def _read_space(d: Decoding) -> str:
+    return d.address_space or d.mod("space").partition("::")[0]
+
+
+def _width(d: Decoding) -> int:
+    kind = TYPES.get(d.mod("type"))
+    return 0 if kind is None else kind.nbytes
+
+
+def _may_wait(inside: list[Decoding], strong: bool) -> bool:
+    stores = any(d.resolved.meaning in _STORES for d in inside)
+    return strong or (_reads_memory(inside) and not stores)
+
+
+def _reads_memory(inside: Iterable[Decoding]) -> bool:
+    """Whether it reads what another thread may write."""
+    return any(d.resolved.meaning == "ld" and _read_space(d) not in _OWN for d in inside)
+
+
+def _reads_strongly(inside: Iterable[Decoding]) -> bool:
+    return any(_is_strong(d) for d in inside)
+
+
+def _is_strong(d: Decoding) -> bool:
+    return (
+        d.resolved.meaning in ("atom", "call")
+        or (d.wait is not None and not d.wait.blocks)
+        or (d.resolved.meaning == "ld" and d.mod("sem") in _STRONG)
+    )
+
+
+def _closed(inside: list[Decoding]) -> str:
+    """What must be together for a loop's next state to follow from its last one: a "lane", a "warp"; "" for neither.
+
+    With "lane" alone and nothing read from memory, a state that repeats is proof that the loop never ends.
+    """
+    level = "lane"
+    for d in inside:
+        meaning = d.resolved.meaning
+        if _looks_at_a_clock(d):
+            return ""
+        if meaning in _PURE or meaning in _MEMORY or d.wait is not None:
+            continue
+        if meaning not in _ACROSS:
+            return ""
+        level = "warp"
+    return level
+
+
+def _looks_at_a_clock(d: Decoding) -> bool:
+    return any(isinstance(operand, Name) and operand.text.startswith(_CLOCKS) for operand in d.operands)
+
+
+def _registers(body: Body, chosen: int) -> list[Register]:
+    found = {r.number: r for decodings in body.decodings for d in decodings for r in (*d.reads, *d.writes)}
+    return [register for number, register in sorted(found.items()) if chosen >> number & 1]

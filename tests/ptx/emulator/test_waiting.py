@@ -1,0 +1,194 @@
+"""Waiting: barriers wait for lanes on their way, masks name lanes that come, loops that never end are told at once."""
+
+import numpy as np
+import pytest
+
+from kernbench.safety.budget import Budget
+
+
+def zeros(count, dtype="u4"):
+    return np.zeros(count, dtype)
+
+
+POLL = """
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra CONSUMER;
+  setp.ne.u32 %p2, %r0, 0;
+  @%p2 bra DONE;
+  st.global.u32 [%rd20], 42;
+  st.release.gpu.global.u32 [%rd21], 1;
+  bra DONE;
+CONSUMER:
+  setp.ne.u32 %p2, %r0, {lane};
+  @%p2 bra MEET;
+SPIN:
+  ld.acquire.gpu.global.u32 %r5, [%rd21];
+  setp.eq.u32 %p3, %r5, 0;
+  @%p3 bra SPIN;
+MEET:
+  {barrier}
+  ld.global.u32 %r6, [%rd20];
+  mul.wide.u32 %rd1, %r0, 4;
+  add.u64 %rd1, %rd1, %rd22;
+  st.global.u32 [%rd1], %r6;
+DONE:
+"""
+
+
+@pytest.mark.parametrize("barrier", ["bar.sync 0;", "barrier.sync.aligned 0;", "barrier.sync 0;", "bar.sync 1, 64;"])
+@pytest.mark.parametrize("schedule", ["canonical", "reversed"])
+def test_a_barrier_waits_for_the_lane_that_polls(lab, barrier, schedule):
+    body = POLL.format(lane=5, barrier=barrier)
+    arrays = [zeros(1), zeros(1), zeros(64)]
+    assert lab.kinds(body, *arrays, grid=2, block=64, schedule=schedule) == []
+    assert (lab.arrays[2].numpy() == 42).all()
+
+
+def test_a_poll_that_fails_is_the_deadlock_and_not_its_barrier(lab):
+    body = POLL.format(lane=5, barrier="bar.sync 0;").replace("st.release.gpu.global.u32 [%rd21], 1;", "")
+    run = lab.launch(body, zeros(1), zeros(1), zeros(64), grid=2, block=64)
+    (found,) = run.findings
+    assert found.kind == "deadlock"
+    assert "thread (5, 0, 0) of block (1, 0, 0) wait for 'array1'" in found.message
+    assert "wait for the rest of their warp, such as thread (5, 0, 0)" in found.message
+
+
+def test_threads_that_returned_are_not_missed_at_a_barrier(lab):
+    body = "  setp.ge.u32 %p1, %r0, 40;\n  @%p1 bra DONE;\n  bar.sync 0;\nDONE:"
+    assert lab.kinds(body, block=64) == []
+    stored = """
+  setp.ge.u32 %p1, %r0, 40;
+  @%p1 bra EARLY;
+  bar.sync 0;
+  ret;
+EARLY:
+  st.global.u32 [%rd20], 7;
+"""
+    assert lab.kinds(stored, zeros(1), block=64) == []
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed", 3])
+def test_threads_that_went_past_a_barrier_have_left_it_out(lab, schedule):
+    body = """
+  setp.ge.u32 %p1, %r0, 16;
+  @%p1 bra PAST;
+  bar.sync 0;
+PAST:
+  mul.wide.u32 %rd1, %r0, 4;
+  add.u64 %rd1, %rd1, %rd20;
+  st.global.u32 [%rd1], 7;
+"""
+    (found,) = lab.findings(body, zeros(32), schedule=schedule)
+    assert found.kind == "divergent-barrier"
+    assert "such as thread (16, 0, 0) of block (0, 0, 0), which went past it and ended at line" in found.message
+
+
+def test_lanes_of_a_warp_at_two_barriers_of_two_numbers(lab):
+    body = "  setp.lt.u32 %p1, %r0, 16;\n  @%p1 bar.sync 1, 64;\n  @!%p1 bar.sync 2, 64;"
+    assert set(lab.kinds(body, block=64)) == {"divergent-barrier", "deadlock"}
+
+
+@pytest.mark.parametrize("operation", ["vote.sync.ballot.b32 %r5, %p2, {};", "shfl.sync.bfly.b32 %r5, %r0, 1, 31, {};"])
+def test_a_mask_that_names_lanes_that_ended(lab, operation):
+    body = "  setp.ge.u32 %p1, %r0, 16;\n  setp.eq.u32 %p2, %r0, 3;\n  @%p1 bra DONE;\n  {}\nDONE:"
+    (found,) = lab.findings(body.format(operation.format("0x0002ffff")))
+    assert found.kind == "warp-mask"
+    assert "0x0002ffff of thread (0, 0, 0) of block (0, 0, 0) names lane 17; thread (17, 0, 0)" in found.message
+    assert "ended at line 20 and never comes" in found.message
+    assert lab.kinds(body.format(operation.format("0x0000ffff"))) == []
+    # lanes that the block never had are no lanes that ended
+    assert lab.kinds("  setp.eq.u32 %p2, %r0, 3;\n  " + operation.format("0xffffffff"), block=16) == []
+
+
+def test_a_warp_meets_without_those_that_returned(lab):
+    body = "  setp.ge.u32 %p1, %r0, 16;\n  @%p1 bra DONE;\n  bar.warp.sync 0xffffffff;\nDONE:"
+    assert lab.kinds(body) == []
+
+
+def test_a_flag_by_its_name(lab):
+    body = """
+  setp.ne.u32 %p1, %r0, 0;
+  @%p1 bra MEET;
+  st.shared.u32 [flag], 3;
+MEET:
+  bar.sync 0;
+SPIN:
+  ld.volatile.shared.u32 %r5, [flag];
+  setp.ne.u32 %p1, %r5, 4;
+  @%p1 bra SPIN;
+"""
+    (found,) = lab.findings(body, outside=".shared .b32 flag;", block=64)
+    assert found.kind == "deadlock"
+    assert "and 62 more wait for shared memory 'flag'+0 (0x0) to change from 3; line 21 may write it" in found.message
+
+
+def test_a_flag_that_is_set_is_polled_again_and_again(lab):
+    body = """
+  mov.u32 %r63, 0;
+AGAIN:
+SPIN:
+  ld.acquire.gpu.global.u32 %r5, [%rd20];
+  setp.eq.u32 %p1, %r5, 0;
+  @%p1 bra SPIN;
+  add.u32 %r63, %r63, 1;
+  setp.lt.u32 %p1, %r63, 5;
+  @%p1 bra AGAIN;
+"""
+    assert (lab.compute(body, np.ones(1, "u4")) == 5).all()
+
+
+LOOPS = {
+    "nothing changes": "L:\n  add.u32 %r5, %r0, 1;\n  bra L;",
+    "it goes in a circle": """
+  mov.u32 %r5, 0;
+L:
+  add.u32 %r5, %r5, 1;
+  rem.u32 %r5, %r5, 7;
+  setp.ne.u32 %p1, %r5, 9;
+  @%p1 bra L;
+""",
+    "part of the warp": """
+  mov.u32 %r5, %r0;
+L:
+  setp.gt.u32 %p2, %r5, 100;
+  @%p2 bra HIGH;
+  shl.b32 %r5, %r5, 1;
+  bra NEXT;
+HIGH:
+  shr.u32 %r5, %r5, 3;
+NEXT:
+  setp.ne.u32 %p1, %r5, 0;
+  @%p1 bra L;
+""",
+}
+
+
+@pytest.mark.parametrize("body", LOOPS.values(), ids=LOOPS)
+def test_an_endless_loop_is_told_at_once(lab, body):
+    run = lab.launch(body, block=64, budget=Budget(steps=1_000_000, seconds=60))
+    assert run.status == "over budget"
+    (found,) = run.findings
+    assert found.kind == "endless-loop"
+    assert run.metrics["steps"] < 20_000
+
+
+def test_a_loop_that_counts_or_looks_at_the_clock_is_not_endless(lab):
+    count = "  mov.u32 %r63, 0;\nL:\n  add.u32 %r63, %r63, 1;\n  setp.lt.u32 %p1, %r63, 3000;\n  @%p1 bra L;"
+    assert (lab.compute(count) == 3000).all()
+    clock = "  mov.u64 %rd1, %clock64;\nL:\n  mov.u64 %rd2, %clock64;\n  sub.u64 %rd3, %rd2, %rd1;\n"
+    assert lab.kinds(clock + "  setp.lt.u64 %p1, %rd3, 5000;\n  @%p1 bra L;") == []
+
+
+def test_a_circle_that_reads_memory_waits_for_it(lab):
+    body = """
+  mov.u32 %r5, 0;
+L:
+  add.u32 %r5, %r5, 1;
+  rem.u32 %r5, %r5, 7;
+  ld.global.u32 %r6, [%rd20];
+  setp.ne.u32 %p1, %r5, %r6;
+  @%p1 bra L;
+"""
+    run = lab.launch(body, np.full(1, 9, "u4"), budget=Budget(steps=1_000_000, seconds=60))
+    assert run.status == "deadlocked"
+    assert "to change from 9; no instruction of this kernel writes it" in run.findings[0].message
