@@ -3,6 +3,7 @@
 kernel = "saxpy"                # may be left out if the module has one kernel
 grid = [4]
 block = [128]
+cluster = [2]                   # blocks of a cluster, where the kernel does not say it itself
 shared_bytes = 0
 
 [args.x]                        # a parameter, by its name or its number
@@ -43,7 +44,7 @@ ELEMENTS = 65536
 MOST_BYTES = 1 << 34
 _MORE_TYPES = {"f64": np.float64, "i16": np.int16, "i64": np.int64, "u8": np.uint8, "u16": np.uint16}
 _MORE_TYPES |= {"u32": np.uint32, "u64": np.uint64}
-_TOP = ("kernel", "grid", "block", "shared_bytes", "seed", "args", "arrays")
+_TOP = ("kernel", "grid", "block", "cluster", "shared_bytes", "seed", "args", "arrays")
 _ARRAY = ("dtype", "shape", "fill", "file", "expect", "tolerance", "pointers")
 _ARGUMENT = (*_ARRAY, "value", "bytes", "tensor_map")
 
@@ -60,6 +61,9 @@ class LaunchFile:
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     arrays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     folder: Path = Path()
+    cluster: tuple[int, ...] = ()
+    # what parameters are called in the source, where that is known
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_launch_file(path: Path) -> LaunchFile:
@@ -76,14 +80,13 @@ def read_launch_file(path: Path) -> LaunchFile:
             raise BenchError(f"{path}: [{name}.NAME] tables are wanted; got {name} = {tables[name]!r}")
         for key, table in tables[name].items():
             _known(path, f"{name}.{key}", table, allowed)
-    numbers = {key: _numbers(path, key, document.get(key, [])) for key in ("grid", "block")}
+    numbers = {key: _numbers(path, key, document.get(key, [])) for key in ("grid", "block", "cluster")}
     shared, seed = (_number(path, key, document.get(key, 0)) for key in ("shared_bytes", "seed"))
     kernel = document.get("kernel", "")
     if not isinstance(kernel, str):
         raise BenchError(f"{path}: kernel = {kernel!r}: a name is wanted")
-    return LaunchFile(
-        kernel, numbers["grid"], numbers["block"], shared, seed, tables["args"], tables["arrays"], path.parent
-    )
+    grid, block, cluster = numbers.values()
+    return LaunchFile(kernel, grid, block, shared, seed, tables["args"], tables["arrays"], path.parent, cluster)
 
 
 def _known(path: Path, where: str, table: Mapping[str, Any], allowed: Sequence[str]) -> None:
@@ -193,7 +196,7 @@ class Arguments:
         if name in self._making:
             raise BenchError(f"array {name} points to itself: {' -> '.join([*self._making, name])}")
         self._making.append(name)
-        array = self._make(name, table)
+        array = self._make(self._described.names.get(name, name), table)
         self._making.pop()
         return self._keep(name, array)
 

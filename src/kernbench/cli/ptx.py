@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from kernbench import ptx
+from kernbench.bench.artefact import read_artefact
 from kernbench.bench.ptx_file import ELEMENTS, Arguments, LaunchFile, choose_kernel, read_launch_file
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.common.errors import BenchError, KernbenchError
@@ -27,6 +28,7 @@ LAUNCH = Annotated[
 KERNEL = Annotated[str, typer.Option("--kernel", "-k", help="The kernel, where the module has several.")]
 GRID = Annotated[str, typer.Option("--grid", help="Blocks: x, or x,y, or x,y,z.")]
 BLOCK = Annotated[str, typer.Option("--block", help="Threads of a block; without it what the kernel demands, else 32.")]
+CLUSTER = Annotated[str, typer.Option("--cluster", help="Blocks of a cluster; without it what the kernel demands.")]
 SHARED = Annotated[int, typer.Option("--shared", help="Bytes of dynamic shared memory.", min=0)]
 ELEMENTS_OPTION = Annotated[int, typer.Option("--elements", help="Size of arrays that nothing describes.", min=1)]
 SEED = Annotated[int | None, typer.Option("--seed", help="Seed of what is random.", min=0)]
@@ -132,6 +134,7 @@ def check(
     kernel: KERNEL = "",
     grid: GRID = "",
     block: BLOCK = "",
+    cluster: CLUSTER = "",
     shared: SHARED = 0,
     elements: ELEMENTS_OPTION = ELEMENTS,
     seed: SEED = None,
@@ -148,7 +151,7 @@ def check(
     module = read_module(file)
     validate(module)
     results().print(f"{file}: good PTX for {module.arch}: {', '.join(module.kernels) or 'no kernels'}")
-    described = _described(launch, kernel, grid, block, shared, seed)
+    described = _described(launch, kernel, grid, block, shared, seed, cluster)
     options = {"budget": Budget(ptx_steps(), max_seconds)}
     result = _launch(module, described, "emulator", arch, elements, options)
     if "pipeline" in result.views:
@@ -169,6 +172,7 @@ def run(
     kernel: KERNEL = "",
     grid: GRID = "",
     block: BLOCK = "",
+    cluster: CLUSTER = "",
     shared: SHARED = 0,
     elements: ELEMENTS_OPTION = ELEMENTS,
     seed: SEED = None,
@@ -187,17 +191,12 @@ def run(
     """
     for option, path in (("--out", out), ("--json", json), ("--trace", trace)):
         _check_folder(option, path)
-    described = _described(launch, kernel, grid, block, shared, seed)
+    described = _described(launch, kernel, grid, block, shared, seed, cluster)
     options: dict[str, Any] = {"budget": Budget(ptx_steps(), max_seconds)}
     if device == "emulator":
         options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
     result = _launch(read_module(file), described, device, arch, elements, options)
-    if json is not None:
-        write_json(json, result.to_dict())
-    if out is not None:
-        _write_arrays(out, result)
-    _write_trace(trace, result)
-    _tell(result)
+    _finish(result, out, json, trace)
 
 
 def _check_folder(option: str, path: Path | None) -> None:
@@ -215,13 +214,55 @@ def _write_trace(trace: Path | None, result: Run) -> None:
     results().print(f"wrote {trace}: the warps' swimlane in logical order; open it at ui.perfetto.dev", soft_wrap=True)
 
 
+@app.command("launch")
+def launch_artefact(
+    path: Annotated[
+        Path, typer.Argument(help="A folder of Triton's cache, a .json or .ptx in it, or a .ptx of CuTe DSL.")
+    ],
+    launch: LAUNCH = None,
+    grid: GRID = "",
+    cluster: CLUSTER = "",
+    elements: ELEMENTS_OPTION = ELEMENTS,
+    seed: SEED = None,
+    device: DEVICE = "emulator",
+    max_seconds: SECONDS = 600.0,
+    out: OUT = None,
+    json: JSON = None,
+    trace: TRACE = None,
+) -> None:
+    """Launch what a compiler left in its cache: block, cluster, shared memory and types come from its metadata.
+
+    Only the grid, sizes and values are yours: --grid, and a launch file whose [args.NAME] are the names of the source.
+    """
+    for option, file in (("--out", out), ("--json", json), ("--trace", trace)):
+        _check_folder(option, file)
+    found = read_artefact(path)
+    module = read_module(found.ptx)
+    base = _described(launch, "", grid, "", 0, seed, cluster)
+    described = found.described(base, choose_kernel(module, base.kernel or found.kernel), elements)
+    options = {"budget": Budget(ptx_steps(), max_seconds)}
+    result = _launch(module, described, device, "", elements, options)
+    _finish(result, out, json, trace)
+
+
+def _finish(result: Run, out: Path | None, json: Path | None, trace: Path | None) -> None:
+    if json is not None:
+        write_json(json, result.to_dict())
+    if out is not None:
+        _write_arrays(out, result)
+    _write_trace(trace, result)
+    _tell(result)
+
+
 def _write_arrays(out: Path, result: Run) -> None:
     with out.open("wb") as stream:
         arrays: dict[str, Any] = {name: np.asarray(array) for name, array in result.outputs.items()}
         np.savez(stream, **arrays)
 
 
-def _described(launch: Path | None, kernel: str, grid: str, block: str, shared: int, seed: int | None) -> LaunchFile:
+def _described(
+    launch: Path | None, kernel: str, grid: str, block: str, shared: int, seed: int | None, cluster: str
+) -> LaunchFile:
     """The launch file with what the command line says over it."""
     base = read_launch_file(launch) if launch is not None else LaunchFile()
     return LaunchFile(
@@ -233,6 +274,7 @@ def _described(launch: Path | None, kernel: str, grid: str, block: str, shared: 
         base.args,
         base.arrays,
         base.folder,
+        _extent("--cluster", cluster) or base.cluster,
     )
 
 
@@ -254,6 +296,8 @@ def _launch(
     for note in arguments.notes:
         errors().print(f"not described, so made up: {note}", soft_wrap=True)
     block = described.block or chosen.reqntid or (32,)
+    if described.cluster:
+        options = {**options, "cluster": described.cluster}
     result: Run = on.launch(chosen, described.grid, block, arguments.values, described.shared_bytes, **options)
     result.comparison = arguments.compare(result) or None
     return result

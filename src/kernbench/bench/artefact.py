@@ -1,0 +1,131 @@
+"""A compiler's artefact as it lies in its cache: the PTX, and beside it what the compiler says of the launch.
+
+Triton writes NAME.ptx, NAME.json (warps, shared memory, cluster, scratch) and NAME.ttir (names and types of arguments)
+into one folder. CuTe DSL writes the PTX alone; threads and clusters stand in it.
+"""
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kernbench.bench.ptx_file import LaunchFile
+from kernbench.common.errors import BenchError
+from kernbench.ptx.module import Kernel
+
+WARP = 32
+# Triton's element types by our names
+_TYPES = {"f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64", "i1": "u8", "i8": "i8", "i16": "i16", "i32": "i32"}
+_TYPES |= {"i64": "i64", "f8E4M3FN": "f8e4m3", "f8E5M2": "f8e5m2"}
+_FUNCTION = re.compile(r"tt\.func public @\S+?\((.*?)\)\s*(?:attributes|\{)", re.DOTALL)
+_ARGUMENT = re.compile(r"%(\w+): (!tt\.ptr<[^>]*>|[\w!.<>]+)")
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """What was found: the PTX file, the launch that its metadata says, and for each argument its name and type."""
+
+    ptx: Path
+    kernel: str = ""
+    threads: int = 0
+    shared_bytes: int = 0
+    cluster: tuple[int, ...] = ()
+    scratch: tuple[int, ...] = ()
+    arguments: tuple[tuple[str, str], ...] = ()
+
+    def described(self, base: LaunchFile, kernel: Kernel, elements: int) -> LaunchFile:
+        """A launch: what `base` says, over what the metadata says."""
+        args = {self._number(key, kernel): dict(table) for key, table in base.args.items()}
+        for number, table in {**self._typed(kernel, elements), **self._scratch(kernel, base.grid)}.items():
+            args.setdefault(number, table)
+        return replace(
+            base,
+            kernel=base.kernel or self.kernel,
+            block=base.block or ((self.threads,) if self.threads else ()),
+            shared_bytes=base.shared_bytes or self.shared_bytes,
+            cluster=base.cluster or self.cluster,
+            args=args,
+            names=dict(zip((p.name for p in kernel.params), (name for name, _ in self.arguments), strict=False)),
+        )
+
+    def _number(self, key: str, kernel: Kernel) -> str:
+        """A parameter by the name it has in the source, as its number."""
+        names = [name for name, _ in self.arguments]
+        if key in names and key not in {p.name for p in kernel.params} and len(names) <= len(kernel.params):
+            return str(names.index(key))
+        return key
+
+    def _typed(self, kernel: Kernel, elements: int) -> dict[str, dict[str, Any]]:
+        """Pointers get an array of the type that the source names."""
+        if len(self.arguments) + len(self.scratch) != len(kernel.params):
+            return {}
+        return {
+            str(number): {"dtype": _TYPES[kind], "shape": [elements]}
+            for number, (_, text) in enumerate(self.arguments)
+            if (kind := _pointee(text)) in _TYPES
+        }
+
+    def _scratch(self, kernel: Kernel, grid: tuple[int, ...]) -> dict[str, dict[str, Any]]:
+        """The pointers to scratch memory that Triton appends to the arguments."""
+        blocks = 1
+        for extent in grid or (1,):
+            blocks *= extent
+        first = len(kernel.params) - len(self.scratch)
+        return {
+            str(first + n): {"dtype": "u8", "shape": [size * blocks], "fill": "zeros"} if size else {"value": 0}
+            for n, size in enumerate(self.scratch)
+        }
+
+
+def _pointee(text: str) -> str:
+    found = re.match(r"!tt\.ptr<(\w+)", text)
+    return found.group(1) if found else ""
+
+
+def read_artefact(path: Path) -> Artefact:
+    """The artefact in a folder of a compiler's cache, or the one that a .ptx or .json file belongs to."""
+    if path.is_dir():
+        return _folder(path)
+    if not path.is_file():
+        raise BenchError(f"there is no {path}")
+    text, metadata = path.with_suffix(".ptx"), path.with_suffix(".json")
+    if not text.is_file():
+        raise BenchError(f"{path}: there is no {text.name} beside it")
+    return _triton(text, metadata) if metadata.is_file() else Artefact(text)
+
+
+def _folder(path: Path) -> Artefact:
+    texts = sorted(path.glob("*.ptx"))
+    if len(texts) != 1:
+        names = ", ".join(text.name for text in texts) or "none"
+        raise BenchError(f"{path} holds {len(texts)} PTX files ({names}): name the one to launch")
+    return read_artefact(texts[0])
+
+
+def _triton(text: Path, metadata: Path) -> Artefact:
+    try:
+        said = json.loads(metadata.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BenchError(f"{metadata}: {error}") from None
+    if not isinstance(said, dict) or not isinstance(said.get("num_warps"), int):
+        raise BenchError(f"{metadata} is no metadata of Triton: it says no num_warps")
+    scratch = [said[key] for key in ("global_scratch_size", "profile_scratch_size") if isinstance(said.get(key), int)]
+    ctas = said.get("num_ctas", 1)
+    return Artefact(
+        text,
+        str(said.get("name", "")),
+        said["num_warps"] * said.get("warp_size", WARP),
+        int(said.get("shared") or 0),
+        (ctas,) if isinstance(ctas, int) and ctas > 1 else (),
+        tuple(scratch),
+        _arguments(text.with_suffix(".ttir")),
+    )
+
+
+def _arguments(file: Path) -> tuple[tuple[str, str], ...]:
+    """Names and types of the kernel's arguments, as far as Triton's intermediate text tells them."""
+    if not file.is_file():
+        return ()
+    found = _FUNCTION.search(file.read_text(encoding="utf-8", errors="replace"))
+    return tuple(_ARGUMENT.findall(found.group(1))) if found else ()

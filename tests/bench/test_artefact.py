@@ -1,0 +1,108 @@
+"""What compilers leave in their caches, launched by their own metadata."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from kernbench.bench.artefact import read_artefact
+from kernbench.cli import app
+from kernbench.common.errors import BenchError
+
+TEXT = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry twice(.param .u64 .ptr .global .align 1 twice_param_0, .param .u64 .ptr .global .align 1 twice_param_1,
+                      .param .u32 twice_param_2, .param .u64 twice_param_3, .param .u64 twice_param_4)
+.reqntid 64
+{
+  .reg .b32 %r<6>;
+  .reg .b16 %h<3>;
+  .reg .b64 %rd<8>;
+  .reg .pred %p<2>;
+  ld.param.u64 %rd1, [twice_param_0];
+  ld.param.u64 %rd2, [twice_param_1];
+  ld.param.u32 %r1, [twice_param_2];
+  mov.u32 %r2, %tid.x;
+  mov.u32 %r3, %ctaid.x;
+  mad.lo.u32 %r4, %r3, 64, %r2;
+  setp.ge.u32 %p1, %r4, %r1;
+  @%p1 ret;
+  mul.wide.u32 %rd3, %r4, 2;
+  add.s64 %rd4, %rd1, %rd3;
+  add.s64 %rd5, %rd2, %rd3;
+  ld.global.b16 %h1, [%rd4];
+  add.f16 %h2, %h1, %h1;
+  st.global.b16 [%rd5], %h2;
+  ret;
+}
+"""
+TTIR = """module {
+  tt.func public @twice(%x: !tt.ptr<f16> {tt.divisibility = 16 : i32} loc("x"(#loc)), %y: !tt.ptr<f16> loc("y"(#loc)), \
+%n: i32 loc("n"(#loc))) attributes {noinline = false} {
+"""
+METADATA = {"name": "twice", "num_warps": 2, "num_ctas": 1, "shared": 512, "global_scratch_size": 0}
+METADATA |= {"profile_scratch_size": 0, "target": {"backend": "cuda", "arch": 90, "warp_size": 32}}
+
+
+@pytest.fixture
+def cache(tmp_path):
+    folder = tmp_path / "HASH"
+    folder.mkdir()
+    (folder / "twice.ptx").write_text(TEXT)
+    (folder / "twice.json").write_text(json.dumps(METADATA))
+    (folder / "__grp__twice.json").write_text("{}")
+    (folder / "twice.ttir").write_text(TTIR)
+    return folder
+
+
+def launch(*arguments):
+    return CliRunner().invoke(app, ["ptx", "launch", *map(str, arguments)])
+
+
+def test_a_folder_of_tritons_cache(cache, tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(100, dtype=np.float16))
+    np.save(tmp_path / "y2.npy", 2 * np.arange(100, dtype=np.float16))
+    (tmp_path / "l.toml").write_text(
+        'grid = [2]\n[args.x]\nfile = "x.npy"\n[args.y]\ndtype = "f16"\nshape = [100]\nfill = "empty"\n'
+        'expect = "y2.npy"\n[args.n]\nvalue = 100\n'
+    )
+    result = launch(cache, "--launch", tmp_path / "l.toml")
+    assert result.exit_code == 0, result.output
+    assert "right: yes   safe: yes" in result.output
+    assert "wrote y: 100 float16" in result.output
+
+
+@pytest.mark.parametrize("name", ["twice.ptx", "twice.json", ""])
+def test_what_is_not_said_is_made_with_the_types_of_the_source(cache, name):
+    result = launch(cache / name, "--grid", "2", "--elements", "128")
+    assert result.exit_code == 0, result.output
+    assert "wrote y: 128 float16" in result.output
+
+
+def test_metadata(cache):
+    found = read_artefact(cache)
+    assert (found.kernel, found.threads, found.shared_bytes, found.scratch) == ("twice", 64, 512, (0, 0))
+    assert found.arguments == (("x", "!tt.ptr<f16>"), ("y", "!tt.ptr<f16>"), ("n", "i32"))
+
+
+def test_ptx_without_metadata(tmp_path):
+    file = tmp_path / "kernel.sm_90a.ptx"
+    file.write_text(TEXT)
+    result = launch(file, "--grid", "1", "--elements", "64")
+    assert "not described, so made up" in result.output
+
+
+def test_misuse(cache, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BenchError, match="holds 0 PTX files"):
+        read_artefact(tmp_path / "empty")
+    with pytest.raises(BenchError, match="there is no"):
+        read_artefact(tmp_path / "nothing")
+    (cache / "twice.json").write_text("[1, 2")
+    with pytest.raises(BenchError, match=r"twice\.json"):
+        read_artefact(cache)
+    (cache / "twice.json").write_text("{}")
+    with pytest.raises(BenchError, match="no num_warps"):
+        read_artefact(cache)
