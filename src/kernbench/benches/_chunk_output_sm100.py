@@ -71,23 +71,23 @@ class BlackwellChunkOutput(ChunkOutputKernel):
         last = thread >= _MULTIPLIES
         self._set_up(ctx, thread, barriers)
         with ctx.if_(last):
-            ctx.op("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32", slot[0], self.plan.allocated)
-            ctx.op("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned")
+            ctx.tcgen05_alloc(slot, self.plan.allocated)
+            ctx.tcgen05_relinquish()
         ctx.bar_sync()
         roles = Roles(
             ctx=ctx,
             layout=self.layout,
             plan=self.plan,
             barriers=barriers,
-            tiles=ctx.dynamic_shared("b8", align=1024),
-            tensor=ctx.load(slot),
+            matrices=self.plan.place(ctx),
+            tensor=ctx.tensor_memory(slot, self.plan.allocated),
             head=ctx.ctaid_y,
             total=ctx.load(ctx.pointer("total_chunks_ptr", "u32")),
         )
         self._play(roles, thread, gates)
         ctx.bar_sync()
         with ctx.if_(last):
-            ctx.op("tcgen05.dealloc.cta_group::1.sync.aligned.b32", roles.tensor, self.plan.allocated)
+            ctx.tcgen05_dealloc(roles.tensor)
 
     def _barriers(self, ctx: Context) -> Barriers:
         rings = dict.fromkeys(("arrived_qk", "arrived_hv", "free"), self.stages)

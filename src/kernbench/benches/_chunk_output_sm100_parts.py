@@ -1,60 +1,64 @@
 """What the roles of the sm_100a chunk-output kernel share: where things lie, the barriers, and the work items."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kernbench.benches._chunk_output_layout import CHUNK, Layout, Tile
 from kernbench.ptx.builder import Context, Pointer, Register
+from kernbench.ptx.builder.tcgen05 import TensorMemory
+from kernbench.ptx.builder.tiles import Tile as Matrix
 
 WARP = 32
 # threads of the masks, and of the epilogue
 TEAM = 128
-# stages of tensor memory are the two halves of each quarter's lanes; lanes are counted from bit 16 of an address
-HALVES = 2
-HALF, QUARTER = 16 << 16, 32 << 16
-# bytes of a panel: 64 lines of 128 bytes
-PANEL_BYTES = 64 * 128
+# stages of tensor memory: the two halves of each quarter's 32 lanes
+HALVES, HALF_LANES, QUARTER_LANES = 2, 16, 32
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What follows from the sizes: where the tiles of a stage lie in shared memory, and columns of tensor memory."""
+    """What follows from the sizes: matrices in shared memory, and columns of tensor memory."""
 
     layout: Layout
     stages: int
 
     @property
-    def stage_bytes(self) -> int:
-        """q, k, h and v of one work item."""
-        return 2 * self.layout.key_bytes + self.layout.state_bytes + self.layout.value_bytes
-
-    @property
-    def offsets(self) -> dict[str, int]:
-        """Where the tiles of a stage begin."""
-        q, h = self.layout.key_bytes, self.layout.state_bytes
-        return {"q": 0, "k": q, "h": 2 * q, "v": 2 * q + h}
-
-    @property
-    def output_offset(self) -> int:
-        """Where the two tiles of output begin."""
-        return self.stages * self.stage_bytes
+    def matrices(self) -> dict[str, tuple[int, int, str, int]]:
+        """Rows, depth, what lies along a line, and stages of each matrix: the four of a work item, and the output."""
+        K, V, stages = self.layout.key_size, self.layout.value_size, self.stages
+        query = CHUNK, K, "K", stages
+        return {
+            "q": query,
+            "k": query,
+            "h": (V, K, "K", stages),
+            "v": (V, CHUNK, "MN", stages),
+            "o": (CHUNK, V, "K", 2),
+        }
 
     @property
     def shared_bytes(self) -> int:
-        """The ring of stages, and two tiles of output."""
-        return self.output_offset + 2 * self.layout.value_bytes
+        """Bytes of all matrices."""
+        return sum(rows * depth * 2 * stages for rows, depth, _, stages in self.matrices.values())
+
+    def place(self, ctx: Context) -> dict[str, Matrix]:
+        """The matrices, one behind the other in dynamic shared memory."""
+        found, memory = {}, ctx.dynamic_shared("b8", align=1024)
+        for name, (rows, depth, major, stages) in self.matrices.items():
+            found[name] = made = ctx.shared_tile("bf16", rows, depth, major=major, stages=stages, at=memory)
+            memory = memory.shifted(made.nbytes * stages)
+        return found
 
     @property
-    def columns(self) -> dict[str, int]:
-        """Where S, P and the two products begin in tensor memory; P has two elements in a column."""
-        products = CHUNK + CHUNK // 2
-        return {"s": 0, "p": CHUNK, "carried": products, "inner": products + self.layout.value_size}
+    def columns(self) -> dict[str, tuple[int, int]]:
+        """First column and number of columns of S, P (two elements in a column) and the two products."""
+        V, products = self.layout.value_size, CHUNK + CHUNK // 2
+        return {"s": (0, CHUNK), "p": (CHUNK, CHUNK // 2), "carried": (products, V), "inner": (products + V, V)}
 
     @property
     def allocated(self) -> int:
         """Columns to allocate: a power of two."""
-        return 1 << (self.columns["inner"] + self.layout.value_size - 1).bit_length()
+        return 1 << (sum(self.columns["inner"]) - 1).bit_length()
 
 
 @dataclass(frozen=True)
@@ -93,9 +97,9 @@ class Roles:
     layout: Layout
     plan: Plan
     barriers: Barriers
-    # the first tile in shared memory, tensor memory's address, this block's value head, and the number of chunks
-    tiles: Pointer
-    tensor: Register
+    matrices: Mapping[str, Matrix]
+    tensor: TensorMemory
+    # this block's value head, and the number of chunks
     head: Register
     total: Register
 
@@ -106,13 +110,10 @@ class Roles:
         with ctx.loop(ctx.ctaid_x, self.total, ctx.nctaid_x) as chunk:
             yield self.layout.tile(ctx, chunk)
 
-    def tile(self, name: str, stage: Register) -> Pointer:
-        """A tile of a stage."""
-        return self.tiles.shifted(self.plan.offsets[name]) + stage * self.plan.stage_bytes
-
-    def place(self, name: str, half: Register) -> Register:
-        """The address of S, P or a product in one half of tensor memory."""
-        return self.ctx.mad(half, HALF, self.tensor + self.plan.columns[name])
+    def accumulator(self, name: str, half: Register) -> TensorMemory:
+        """S, P or a product in one half of tensor memory."""
+        first, count = self.plan.columns[name]
+        return self.tensor.at(lane=half * HALF_LANES, column=first, columns=count)
 
     def gates(self, tile: Tile) -> Pointer:
         """The gate of a tile's first row in this head; those of the next rows are `value_heads` apart."""

@@ -8,28 +8,19 @@ pairs of bf16: to tensor memory with half the columns, or as 8 x 8 matrices to s
 from dataclasses import dataclass
 
 from kernbench.benches._chunk_output_layout import CHUNK, ROW_BYTES, SPAN, Tile
-from kernbench.benches._chunk_output_sm100_parts import (
-    HALVES,
-    PANEL_BYTES,
-    QUARTER,
-    TEAM,
-    WARP,
-    Cursor,
-    Roles,
-)
+from kernbench.benches._chunk_output_sm100_parts import HALVES, QUARTER_LANES, TEAM, WARP, Cursor, Roles
 from kernbench.ptx.builder import Context, Pointer, Predicate, Register
-from kernbench.ptx.builder.pointer import Location
+from kernbench.ptx.builder.tcgen05 import TensorMemory
+from kernbench.ptx.builder.tiles import Tile as Matrix
 
 MASKS_MEET, EPILOGUE_MEETS = 1, 2
 _GROUPS = SPAN // 8
-_LOAD = f"tcgen05.ld.sync.aligned.16x256b.x{_GROUPS}.b32"
-_STORE = f"tcgen05.st.sync.aligned.16x128b.x{_GROUPS}.b32"
 _PIECE = 16
 
 
 @dataclass(frozen=True)
 class Lane:
-    """Where a thread of a team is: in the team, its warp's lanes of tensor memory, its two rows, its first column."""
+    """Where a thread of a team is: in the team, its quarter of tensor memory, its two rows, its first column."""
 
     ctx: Context
     thread: Register
@@ -37,17 +28,20 @@ class Lane:
     rows: tuple[Register, Register]
     column: Register
 
-    def load(self, address: Register) -> list[Register]:
+    def load(self, memory: TensorMemory) -> tuple[Register, ...]:
         """64 columns of its rows from tensor memory as f32: by groups of 8 columns, two of each row."""
-        words = self.ctx.op(_LOAD, Location(address + self.quarter))
-        return [word.bits("f32") for word in words]
+        return self.ctx.tcgen05_ld(memory.at(lane=self.quarter), _GROUPS, shape="16x256b", type="f32")
+
+    def store(self, memory: TensorMemory, pairs: list[Register]) -> None:
+        """64 columns of its rows to tensor memory, as pairs of bf16."""
+        self.ctx.tcgen05_st(memory.at(lane=self.quarter), pairs, shape="16x128b")
 
 
 def lane_of(ctx: Context, thread: Register) -> Lane:
     """The thread of a team with this number."""
-    lane = thread % WARP
-    row = thread // WARP * 16 + lane // 4
-    return Lane(ctx, thread, thread // WARP * QUARTER, (row, row + 8), lane % 4 * 2)
+    lane, warp = thread % WARP, thread // WARP
+    row = warp * 16 + lane // 4
+    return Lane(ctx, thread, warp * QUARTER_LANES, (row, row + 8), lane % 4 * 2)
 
 
 def masks(roles: Roles, lane: Lane, gates: Pointer) -> None:
@@ -58,16 +52,15 @@ def masks(roles: Roles, lane: Lane, gates: Pointer) -> None:
         mine = gates + half.stage * CHUNK
         _share_gates(roles, lane, tile, mine)
         ctx.mbarrier_wait(barriers.scored[half.stage], half.parity)
-        ctx.op("tcgen05.fence::after_thread_sync")
-        scores = lane.load(roles.place("s", half.stage))
-        ctx.op("tcgen05.wait::ld.sync.aligned")
-        weights = _decayed(lane, scores, mine)
-        ctx.op(_STORE, Location(roles.place("p", half.stage) + lane.quarter), weights)
-        ctx.op("tcgen05.wait::st.sync.aligned")
-        ctx.op("tcgen05.fence::before_thread_sync")
+        ctx.tcgen05_fence_after()
+        scores = lane.load(roles.accumulator("s", half.stage))
+        ctx.tcgen05_wait_ld()
+        lane.store(roles.accumulator("p", half.stage), _decayed(lane, scores, mine))
+        ctx.tcgen05_wait_st()
+        ctx.tcgen05_fence_before()
         with ctx.if_(tile.length < CHUNK):
             ctx.mbarrier_wait(barriers.arrived_hv[ring.stage], ring.parity)
-            _clear(roles, lane, tile, roles.tile("v", ring.stage))
+            _clear(roles, lane, tile, roles.matrices["v"].stage(ring.stage))
         ctx.mbarrier_arrive(barriers.masked[half.stage])
         ring.advance()
         half.advance()
@@ -82,7 +75,7 @@ def _share_gates(roles: Roles, lane: Lane, tile: Tile, mine: Pointer) -> None:
     ctx.bar_sync(MASKS_MEET, TEAM)
 
 
-def _decayed(lane: Lane, scores: list[Register], gates: Pointer) -> list[Register]:
+def _decayed(lane: Lane, scores: tuple[Register, ...], gates: Pointer) -> list[Register]:
     """lower(S * Gamma) as pairs of bf16."""
     ctx = lane.ctx
     own = [ctx.load(gates, row) for row in lane.rows]
@@ -103,31 +96,39 @@ def _decayed(lane: Lane, scores: list[Register], gates: Pointer) -> list[Registe
     return found
 
 
-def _clear(roles: Roles, lane: Lane, tile: Tile, values: Pointer) -> None:
+def _clear(roles: Roles, lane: Lane, tile: Tile, values: Matrix) -> None:
     """Zeros in the rows of v past the tile's end: half a line of each panel for every thread."""
     ctx = roles.ctx
-    row = lane.thread // 2
+    row, half = lane.thread // 2, lane.thread % 2
     zero = ctx.const(0, "u32")
-    line = values + (row * ROW_BYTES + lane.thread % 2 * (ROW_BYTES // 2))
     with ctx.if_(row >= tile.length):
-        for panel in range(roles.layout.value_size // SPAN):
+        place = row * ROW_BYTES + half * (ROW_BYTES // 2)
+        for panel in range(values.panels):
+            line = values.panel(panel).retyped("b8") + place
             for piece in range(0, ROW_BYTES // 2, _PIECE):
-                ctx.store(line.shifted(panel * PANEL_BYTES + piece).retyped("u32"), (zero,) * 4)
+                ctx.store(line.shifted(piece).retyped("u32"), (zero,) * 4)
     ctx.fence_proxy_async()
 
 
 def finishes(roles: Roles, lane: Lane) -> None:
-    """The output of each item from its two products."""
+    """The output of each item from its two products; they may be overwritten as soon as the last part is loaded."""
     ctx, barriers = roles.ctx, roles.barriers
     half, buffer = Cursor(ctx, HALVES), Cursor(ctx, 2)
     scale, first = ctx.param("scale"), lane.thread == 0
     with roles.items() as tile:
         factors = [scale * ctx.exp(_gate(roles, tile, row)) for row in lane.rows]
         ctx.mbarrier_wait(barriers.finished[half.stage], half.parity)
-        ctx.op("tcgen05.fence::after_thread_sync")
-        words = [_combined(roles, lane, half.stage, panel, factors, scale) for panel in range(_panels(roles))]
-        ctx.op("tcgen05.fence::before_thread_sync")
-        ctx.mbarrier_arrive(barriers.taken[half.stage])
+        ctx.tcgen05_fence_after()
+        words = []
+        for column in range(0, roles.layout.value_size, SPAN):
+            carried, inner = (
+                lane.load(roles.accumulator(name, half.stage).at(column=column)) for name in ("carried", "inner")
+            )
+            ctx.tcgen05_wait_ld()
+            if column + SPAN == roles.layout.value_size:
+                ctx.tcgen05_fence_before()
+                ctx.mbarrier_arrive(barriers.taken[half.stage])
+            words.append(_combined(ctx, carried, inner, factors, scale))
         half.advance()
         with ctx.if_(tile.length == CHUNK):
             _store_tile(roles, lane, tile, words, buffer, first)
@@ -136,22 +137,19 @@ def finishes(roles: Roles, lane: Lane) -> None:
     ctx.bulk_wait(0, read=True)
 
 
-def _panels(roles: Roles) -> int:
-    return roles.layout.value_size // SPAN
-
-
 def _gate(roles: Roles, tile: Tile, row: Register) -> Register:
     place = row * roles.layout.value_heads
     return roles.ctx.load(roles.gates(tile), place, mask=row < tile.length, other=0.0)  # type: ignore[no-any-return]
 
 
 def _combined(
-    roles: Roles, lane: Lane, half: Register, panel: int, factors: list[Register], scale: Register
+    ctx: Context,
+    carried: tuple[Register, ...],
+    inner: tuple[Register, ...],
+    factors: list[Register],
+    scale: Register,
 ) -> list[Register]:
     """scale (e^G O1 + O2) of 64 columns, as pairs of bf16."""
-    ctx = roles.ctx
-    carried, inner = (lane.load(roles.place(name, half) + panel * SPAN) for name in ("carried", "inner"))
-    ctx.op("tcgen05.wait::ld.sync.aligned")
     found = [
         ctx.fma(a, factors[number // 2 % 2], b * scale)
         for number, (a, b) in enumerate(zip(carried, inner, strict=True))
@@ -163,23 +161,22 @@ def _store_tile(
     roles: Roles, lane: Lane, tile: Tile, words: list[list[Register]], buffer: Cursor, first: Predicate
 ) -> None:
     """A whole tile by way of shared memory: the buffer is free when its last copy but one has read it."""
-    ctx, nbytes = roles.ctx, roles.layout.value_bytes
-    base = roles.tiles.shifted(roles.plan.output_offset) + buffer.stage * nbytes
+    ctx, output = roles.ctx, roles.matrices["o"].stage(buffer.stage)
     with ctx.if_(first):
         ctx.bulk_wait(1, read=True)
     ctx.bar_sync(EPILOGUE_MEETS, TEAM)
     # a lane gives the address of one line of the four matrices that are stored together: 16 rows, two groups of columns
     place = lane.thread % WARP
     row = lane.thread // WARP * 16 + place % 16
-    line = base + row * ROW_BYTES
     for panel, pairs in enumerate(words):
+        line = output.panel(panel).retyped("b8") + row * ROW_BYTES
         for group in range(0, _GROUPS, 2):
             piece = (place // 16 + group) ^ (row % 8)
-            ctx.stmatrix((line + piece * _PIECE).shifted(panel * PANEL_BYTES), pairs[2 * group :][:4])
+            ctx.stmatrix(line + piece * _PIECE, pairs[2 * group :][:4])
     ctx.fence_proxy_async()
     ctx.bar_sync(EPILOGUE_MEETS, TEAM)
     with ctx.if_(first):
-        ctx.tma_store(ctx.tensor_map("o_map"), (0, tile.start, 0, roles.head), base)
+        ctx.tma_store(ctx.tensor_map("o_map"), (0, tile.start, 0, roles.head), output.pointer)
         ctx.bulk_commit()
     buffer.advance()
 
