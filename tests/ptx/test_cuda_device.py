@@ -46,6 +46,9 @@ class Bindings:
 
     CUresult = CUresult
     CUdevice_attribute = CUfunction_attribute = CUjit_option = CUlaunchAttributeID = Names()
+    CUtensorMapDataType = CUtensorMapInterleave = CUtensorMapSwizzle = Names()
+    CUtensorMapL2promotion = CUtensorMapFloatOOBfill = Names()
+    cuuint32_t = cuuint64_t = int
 
     def __init__(self, **fails):
         self.fails = fails
@@ -89,6 +92,9 @@ class Bindings:
                 return (1024,)
             case "cuDriverGetVersion" | "cuDeviceGet" | "cuDevicePrimaryCtxRetain" | "cuModuleGetFunction":
                 return (13,)
+            case "cuTensorMapEncodeTiled":
+                encoded = ctypes.create_string_buffer(128)
+                return (SimpleNamespace(getPtr=lambda: ctypes.addressof(encoded)),)
             case "cuEventCreate":
                 return (f"event {len(self.calls)}",)
         return ()
@@ -160,6 +166,17 @@ def test_arrays_go_there_and_back_and_are_freed_once():
     gc.collect()
     assert len(bindings.named("cuMemFree")) == 2
     assert device.array(np.empty((0, 2))).numpy().shape == (0, 2)
+
+
+def test_what_a_tensor_map_describes_lives_as_long_as_the_map():
+    device, bindings = opened()
+    given = np.zeros((8, 32), np.float32)
+    kept = device.tensor_map(given, (32, 8), (128,), (32, 8))
+    gc.collect()
+    assert not bindings.named("cuMemFree")
+    del kept
+    gc.collect()
+    assert len(bindings.named("cuMemFree")) == 1
 
 
 def test_a_launch_is_described_to_the_driver():

@@ -3,6 +3,7 @@
 import ctypes
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from operator import index as whole_number
@@ -126,7 +127,9 @@ class CudaDevice:
     ) -> TensorMap:
         """A tensor map of `array`, innermost dimension first; `options` as `describe_tensor_map` takes them."""
         self._use()
-        return self.encode(describe_tensor_map(self.array(array), dims, strides, box, swizzle, **options))
+        there = self.array(array)
+        made = self.encode(describe_tensor_map(there, dims, strides, box, swizzle, **options))
+        return replace(made, array=there)
 
     def encode(self, description: TensorMapDescription) -> TensorMap:
         """The 128 bytes the hardware reads for `description`."""

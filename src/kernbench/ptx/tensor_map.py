@@ -1,7 +1,7 @@
 """Tensor maps: what a bulk tensor copy is told about a tensor, held to the rules of the real encoder."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, prod
 from operator import index
 from types import MappingProxyType
@@ -235,10 +235,14 @@ def _element_of(dtype: np.dtype[Any], element: str | None) -> str:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map as a kernel receives it: `encoded` are its 128 bytes, in the device's own form."""
+    """A tensor map as a kernel receives it: `encoded` are its 128 bytes, in the device's own form.
+
+    `array` is what it describes, which lives as long as the map does.
+    """
 
     description: TensorMapDescription
     encoded: bytes
+    array: DeviceArray | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.encoded) != TENSOR_MAP_BYTES:
