@@ -17,6 +17,7 @@ from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.ptx.module import Block, Instruction, Kernel, Module
 from kernbench.ptx.validation import validate
 from kernbench.report import pipeline_text, run_text, trace_bytes
+from kernbench.report.printed import printed_text
 from kernbench.result.run import Run, write_bytes, write_json
 from kernbench.safety.budget import Budget
 
@@ -314,6 +315,8 @@ def _device(name: str, arch: str) -> Any:
 def _tell(result: Run) -> None:
     console = results()
     console.print(run_text(str(result.origin.get("kernel", "")), result), highlight=False, soft_wrap=True)
+    if "printf" in result.views:
+        console.print(printed_text("the kernel", result), soft_wrap=True)
     for name in ("thread_instructions", "warp_instructions", "gpu_time_ns"):
         if name in result.metrics:
             console.print(f"  {name.replace('_', ' ')}: {result.metrics[name]:,}")

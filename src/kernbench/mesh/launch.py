@@ -77,6 +77,8 @@ class Launch:
         self._contexts: list[TLContext] = []
         self._queues: list[Queue] = []
         self.log = FindingLog()
+        # what the programs printed, in the order they ran
+        self.printed: list[str] = []
         self.status = Status.FINISHED
 
     def run(self) -> Recording:
@@ -116,7 +118,7 @@ class Launch:
     def _add_program(self, placement: Placement) -> None:
         setting = self._setting
         memory = AddressSpace(setting.carries_data, lambda window: self._region(window, placement))
-        port = MeshPort(placement, memory, self.log, self._scheduler, setting.carries_data)
+        port = MeshPort(placement, memory, self.log, self._scheduler, setting.carries_data, self.printed)
         stream = Stream(placement.pe, placement.cube, placement.rank, self._tables)
         context = TLContext(
             placement.pe,

@@ -12,12 +12,21 @@ from kernbench.safety.budget import OverBudgetError, Watchdog
 from kernbench.safety.memory import AddressSpace, Problem
 from kernbench.triton_emu.port import Port, Shape
 
+# lines that a launch keeps of what its programs print
+MOST_LINES = 10_000
+
 
 class MeshPort(Port):
     """Memory and queues of one program. `outgoing` and `incoming` map a direction to the queue of that link."""
 
     def __init__(
-        self, placement: Placement, memory: AddressSpace, log: FindingLog, scheduler: Scheduler, carries_data: bool
+        self,
+        placement: Placement,
+        memory: AddressSpace,
+        log: FindingLog,
+        scheduler: Scheduler,
+        carries_data: bool,
+        printed: list[str],
     ):
         super().__init__()
         self.rank = placement.rank
@@ -31,6 +40,7 @@ class MeshPort(Port):
         self._scheduler = scheduler
         self._wake = scheduler.wake
         self._overruns = 0
+        self.printed = printed
 
     def load(
         self, address: int, shape: Shape, strides: Shape | None, dtype: str | None, where: Place
@@ -67,6 +77,11 @@ class MeshPort(Port):
         """The name of the tensor at `address`."""
         region = self.memory.region_at(address)
         return None if region is None else region.name
+
+    def print(self, line: str, where: Place) -> None:
+        """Take a line, with who printed it; a launch keeps the first of them."""
+        if len(self.printed) < MOST_LINES:
+            self.printed.append(f"rank {self.rank} at {where}: {line}")
 
     def send(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> Message:
         """Put a copy of `data` on its way."""

@@ -6,6 +6,8 @@ kernel that blocks inside a C call (a sleep, a read from a pipe) cannot be reach
 """
 
 import ctypes
+import os
+import pdb
 import sys
 import threading
 from collections.abc import Callable
@@ -38,7 +40,8 @@ class OverBudgetError(BaseException):
 class Watchdog:
     """While entered, checks every `Budget.seconds` that `progress()` changed; if not, stops the thread's program.
 
-    `abandon` is called in the program when it has swallowed the exception twice; it must not return.
+    `abandon` is called in the program when it has swallowed the exception twice; it must not return. A program that
+    calls `breakpoint()` lands in its own frame, and is not watched any more: a person thinks as long as they like.
     """
 
     PATIENCE = 2
@@ -56,9 +59,21 @@ class Watchdog:
 
     def __enter__(self) -> "Watchdog":
         self._thread.start()
+        self._hook = sys.breakpointhook
+        sys.breakpointhook = self._breakpoint
         return self
 
+    def _breakpoint(self, *args: object, **kwargs: object) -> object:
+        """`breakpoint()` in a program: the usual debugger in the program's frame, or the one the user has chosen."""
+        self._done.set()
+        chosen = os.environ.get("PYTHONBREAKPOINT", "") not in ("", "pdb.set_trace")
+        if chosen or self._hook is not sys.__breakpointhook__:
+            return self._hook(*args, **kwargs)
+        pdb.Pdb(nosigint=True).set_trace(sys._getframe(1))
+        return None
+
     def __exit__(self, *exc: object) -> None:
+        sys.breakpointhook = self._hook
         self._done.set()
         self._thread.join()
         if self._room:

@@ -19,6 +19,8 @@ class Port:
 
     def __init__(self) -> None:
         self._workspace = 1 << 46
+        # what the kernel printed
+        self.printed: list[str] = []
 
     def load(
         self, address: int, shape: Shape, strides: Shape | None, dtype: str | None, where: Place
@@ -71,6 +73,10 @@ class Port:
     def tensor_name(self, address: int) -> str | None:
         """The name of the tensor at `address`."""
         return None
+
+    def print(self, line: str, where: Place) -> None:
+        """Take a line that the kernel prints."""
+        self.printed.append(line)
 
     def report(
         self,

@@ -1,0 +1,98 @@
+"""Looking inside a kernel: what it prints, and a debugger in its own frame."""
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+
+from kernbench import mesh
+from kernbench.machine import load
+from kernbench.triton_emu.tl_context import TLContext, run_kernel
+
+
+def launch(kernel, x, **options):
+    host = mesh.Host(load("small"), ranks=2, install="line")
+    return host.launch(kernel, host.shard(x), **options)
+
+
+def test_values_are_printed_with_rank_and_line():
+    def kernel(x_ptr, *, tl):
+        x = tl.load(x_ptr, shape=(2, 2))
+        tl.device_print("x", x, tl.program_id(0))
+
+    run = launch(kernel, np.arange(8, dtype=np.float32).reshape(4, 2))
+    first, number, second, _ = run.views["printf"]
+    assert first.startswith("rank 0 at ")
+    assert "test_looking_inside.py:" in first
+    assert "x[0] f32 [2, 2]\n[[0. 1.]\n [2. 3.]]" in first
+    assert number.endswith("x[1] 0")
+    assert "[[4. 5.]\n [6. 7.]]" in second
+    assert run.safe
+
+
+def test_bits():
+    def kernel(x_ptr, *, tl):
+        tl.device_print("bits", tl.load(x_ptr, shape=(1,)), hex=True)
+
+    run = launch(kernel, np.array([1.0, -2.0], np.float32))
+    assert [line.split()[-1] for line in run.views["printf"]] == ["[0x3f800000]", "[0xc0000000]"]
+
+
+def test_large_arrays_are_shown_by_their_corners_and_bf16_as_numbers():
+    def kernel(x_ptr, *, tl):
+        tl.device_print("x", tl.cast(tl.load(x_ptr, shape=(64, 64)), "bf16"))
+
+    line = launch(kernel, np.full((128, 64), 1.5, np.float32)).views["printf"][0]
+    assert "..." in line
+    assert "1.5" in line
+    assert len(line) < 1000
+
+
+def test_printing_costs_no_command():
+    def kernel(x_ptr, *, tl):
+        x = tl.load(x_ptr, shape=(2,))
+        tl.static_print("shape", x.shape)
+        tl.device_print("nothing")
+
+    run = launch(kernel, np.zeros(4, np.float32))
+    assert run.metrics["commands"] == 2
+    assert len(run.views["printf"]) == 4
+
+
+def test_shapes_where_there_is_no_data():
+    def kernel(x_ptr, *, tl):
+        tl.device_print("x", tl.load(x_ptr, shape=(2, 3), dtype="f32"))
+
+    tl = TLContext()
+    run_kernel(kernel, tl, 0)
+    assert tl._port.printed == ["x f32 [2, 3] without data"]
+
+
+def test_a_breakpoint_lands_in_the_kernel(tmp_path):
+    script = tmp_path / "debugged.py"
+    script.write_text(
+        textwrap.dedent("""
+        import time
+        import numpy as np
+        from kernbench import mesh
+        from kernbench.machine import load
+        from kernbench.safety.budget import Budget
+
+        def kernel(x_ptr, *, tl):
+            mine = tl.load(x_ptr, shape=(2,))
+            breakpoint()
+            tl.store(x_ptr, mine * 2.0)
+
+        host = mesh.Host(load("small"), ranks=1)
+        run = host.launch(kernel, host.shard(np.arange(2.0, dtype=np.float32)), budget=Budget(seconds=0.2))
+        print("ended", run.status)
+        """)
+    )
+    said = "import time; time.sleep(0.5)\np mine.shape\np tl.program_id(0)\nc\n"
+    done = subprocess.run(
+        [sys.executable, str(script)], input=said, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "(2,)" in done.stdout, done.stdout + done.stderr
+    assert "kernel()" in done.stdout
+    assert "ended finished" in done.stdout
