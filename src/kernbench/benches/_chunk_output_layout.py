@@ -116,24 +116,6 @@ class Layout:
         return Tile(chunk, start, chunk * CHUNK if self.values == "padded" else start, length)
 
 
-@dataclass(frozen=True)
-class Stage:
-    """Shared memory of one tile's operands: where each begins, in bytes, and all of them together."""
-
-    q: int
-    k: int
-    v: int
-    h: int
-    nbytes: int
-
-    @classmethod
-    def of(cls, layout: Layout) -> "Stage":
-        """q, k, V' and H behind each other; all are whole atoms of the swizzle."""
-        v = 2 * layout.key_bytes
-        h = v + layout.value_bytes
-        return cls(0, layout.key_bytes, v, h, h + layout.state_bytes)
-
-
 class ChunkOutputKernel(ABC):
     """A kernel for one layout: subclasses have a `name`, a `target`, the `threads` of a block and a `program`."""
 

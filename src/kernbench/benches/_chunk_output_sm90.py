@@ -8,13 +8,13 @@ In a group:
 - rows e^G times the second, plus P V' with P from registers
 - a whole tile leaves through shared memory and a bulk tensor store, a tail row by row
 
-Registers suffice without `setmaxnreg`: with 9 warps a thread may have 168, and heads of 128 take 134.
+Registers suffice without `setmaxnreg`: with 9 warps a thread may have 168, and heads of 128 take fewer.
 """
 
-from kernbench.benches._chunk_output_layout import ATOM_BYTES, ChunkOutputKernel, Layout, Stage
-from kernbench.benches._chunk_output_sm90_group import GROUP, WARP, Group, Memory
+from kernbench.benches._chunk_output_layout import ATOM_BYTES, ChunkOutputKernel, Layout
+from kernbench.benches._chunk_output_sm90_group import GROUP, WARP, Group, Memory, Operands
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.builder import Context, Pointer, Register
+from kernbench.ptx.builder import Context, Register
 from kernbench.ptx.builder.issue import Value
 
 SHARED_BYTES = 227 << 10
@@ -36,12 +36,11 @@ class HopperChunkOutput(ChunkOutputKernel):
         self.groups = groups if groups is not None else 2 - stages % 2
         if self.groups not in (1, 2, 3) or stages % self.groups:
             raise MisuseError(f"groups = {groups!r} for {stages} stages: 1, 2 or 3, so that each has stages of its own")
-        self.stage = Stage.of(layout)
         # barriers, and room to align what follows them
         needed = self.shared_bytes + ATOM_BYTES
         if needed > SHARED_BYTES:
             raise MisuseError(
-                f"{stages} stages of {self.stage.nbytes} bytes and the outputs of {self.groups} groups need {needed} "
+                f"{stages} stages of {self.stage_bytes} bytes and the outputs of {self.groups} groups need {needed} "
                 f"bytes of shared memory, and a block has {SHARED_BYTES}: take fewer stages or groups, or smaller heads"
             )
 
@@ -51,9 +50,14 @@ class HopperChunkOutput(ChunkOutputKernel):
         return self.groups * GROUP + WARP
 
     @property
+    def stage_bytes(self) -> int:
+        """The operands of one tile."""
+        return 2 * self.layout.key_bytes + self.layout.state_bytes + self.layout.value_bytes
+
+    @property
     def shared_bytes(self) -> int:
-        """The ring of stages, an output tile for each group, and its gates."""
-        return self.stages * self.stage.nbytes + self.groups * Memory.nbytes(self.layout)
+        """The ring of stages, and what each group has of its own."""
+        return self.stages * self.stage_bytes + self.groups * Memory.nbytes(self.layout)
 
     def program(self, ctx: Context) -> None:
         """Barriers, then the roles."""
@@ -67,7 +71,8 @@ class _Block:
         self.ctx, self.kernel, self.layout = ctx, kernel, kernel.layout
         self.full = ctx.mbarriers(kernel.stages, name="full")
         self.empty = ctx.mbarriers(kernel.stages, name="empty")
-        self.ring = ctx.dynamic_shared("b8", align=ATOM_BYTES)
+        self.memory = ctx.dynamic_shared("b8", align=ATOM_BYTES)
+        self.ring = Operands.at(ctx, self.memory, kernel.layout, kernel.stages)
         self.head = ctx.ctaid_y
         self.total = ctx.load(ctx.pointer("total_chunks_ptr", "u32"))
 
@@ -88,45 +93,49 @@ class _Block:
 
     def copy(self) -> None:
         """The copying thread: four boxes for each tile, as soon as its stage is empty."""
-        ctx, layout, stage = self.ctx, self.layout, self.kernel.stage
-        maps = {name: ctx.tensor_map(f"{name}_map") for name in "qkhv"}
+        ctx, layout = self.ctx, self.layout
+        maps = {name: ctx.tensor_map(f"{name}_map") for name in self.ring.tiles}
         query_head = self.head // (layout.value_heads // layout.heads)
         turn = ctx.const(0, "u32")
         with ctx.loop(ctx.ctaid_x, self.total, ctx.nctaid_x) as chunk:
             tile = layout.tile(ctx, chunk)
-            number, parity, memory = self.place(turn)
-            full = self.full + number
-            ctx.mbarrier_wait(self.empty[number], parity ^ 1)
-            ctx.mbarrier_arrive_expect_tx(full, stage.nbytes)
-            boxes: dict[str, tuple[int, Value, Register]] = {
-                "q": (stage.q, tile.start, query_head),
-                "k": (stage.k, tile.start, query_head),
-                "h": (stage.h, 0, ctx.mad(chunk, layout.value_heads, self.head)),
-                "v": (stage.v, tile.value_row, self.head),
+            stage, parity = self.place(turn)
+            full = self.full + stage
+            ctx.mbarrier_wait(self.empty[stage], parity ^ 1)
+            ctx.mbarrier_arrive_expect_tx(full, self.kernel.stage_bytes)
+            boxes: dict[str, tuple[Value, Register]] = {
+                "q": (tile.start, query_head),
+                "k": (tile.start, query_head),
+                "h": (0, ctx.mad(chunk, layout.value_heads, self.head)),
+                "v": (tile.value_row, self.head),
             }
-            for name, (offset, row, head) in boxes.items():
-                ctx.tma_load(memory.shifted(offset), maps[name], (0, row, 0, head), full)
+            for name, (row, head) in boxes.items():
+                ctx.tma_load(self.ring.tiles[name].stage(stage).pointer, maps[name], (0, row, 0, head), full)
             turn += 1
 
     def compute(self) -> None:
-        """A group of warps: the tiles that are its own, released as soon as they are multiplied."""
+        """A group of warps: the tiles that are its own, each stage released as soon as it is multiplied."""
         ctx, kernel = self.ctx, self.kernel
-        outputs = self.ring.shifted(kernel.stages * kernel.stage.nbytes)
-        group = Group(ctx, self.layout, kernel.stage, Memory.of(ctx, outputs, self.layout, kernel.groups))
-        turn = group.number.copy()
+        own = self.memory.shifted(kernel.stages * kernel.stage_bytes)
+        group = Group(ctx, self.layout, self.ring, Memory.of(ctx, own, self.layout, kernel.groups))
+        turn, step = group.number.copy(), ctx.nctaid_x * kernel.groups
         first = ctx.mad(turn, ctx.nctaid_x, ctx.ctaid_x)
-        with ctx.loop(first, self.total, ctx.nctaid_x * kernel.groups) as chunk:
-            tile = self.layout.tile(ctx, chunk)
-            number, parity, memory = self.place(turn)
-            group.share_gates(tile)
-            ctx.mbarrier_wait(self.full[number], parity)
-            sums = group.multiply(tile, memory)
-            ctx.mbarrier_arrive(self.empty[number], pred=group.lane == 0)
-            group.store(tile, sums)
-            turn += kernel.groups
-        group.finish()
+        with ctx.if_(first < self.total):
+            tile = group.look(first)
+            with ctx.loop(first, self.total, step) as chunk:
+                stage, parity = self.place(turn)
+                group.share_gates(tile)
+                ctx.mbarrier_wait(self.full[stage], parity)
+                group.begin(stage)
+                # the next tile's numbers come while this one's products are under way
+                following = group.look(ctx.min(chunk + step, self.total - 1))
+                sums = group.multiply(tile, stage)
+                ctx.mbarrier_arrive(self.empty[stage], pred=group.lane == 0)
+                group.store(tile, sums)
+                tile.set(following)
+                turn += kernel.groups
+            group.finish()
 
-    def place(self, turn: Register) -> tuple[Register, Register, Pointer]:
-        """Stage of the block's tile number `turn`, the parity of its barrier's phase while it is filled, its memory."""
-        number = turn % self.kernel.stages
-        return number, (turn // self.kernel.stages) & 1, self.ring + number * self.kernel.stage.nbytes
+    def place(self, turn: Register) -> tuple[Register, Register]:
+        """Stage of the block's tile number `turn`, and the parity of its barrier's phase while it is filled."""
+        return turn % self.kernel.stages, (turn // self.kernel.stages) & 1

@@ -3,17 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kernbench.benches._chunk_output_layout import (
-    ATOM_BYTES,
-    CHUNK,
-    ELEMENT_BYTES,
-    ROW_BYTES,
-    SPAN,
-    Layout,
-    Stage,
-    Tile,
-)
+from kernbench.benches._chunk_output_layout import CHUNK, ROW_BYTES, SPAN, Layout
 from kernbench.ptx.builder import Context, Pointer, Register
+from kernbench.ptx.builder.tiles import Tile as Matrix
 
 WARP, GROUP = 32, 128
 LOG2_E = 1.4426950408889634
@@ -22,13 +14,35 @@ DEPTH, OCTET = 16, 8
 # bytes that a thread clears or a lane names at once
 PIECE = 16
 COLUMN_BYTES = CHUNK * ROW_BYTES
-_SWIZZLE_128B = 1 << 62
+GATE_BYTES = CHUNK * 4
 _TYPES = "f32.bf16.bf16"
 
 
 @dataclass(frozen=True)
+class Operands:
+    """The ring: shared memory for q, k, H and V' of so many stages, by name."""
+
+    tiles: dict[str, Matrix]
+
+    @classmethod
+    def at(cls, ctx: Context, start: Pointer, layout: Layout, stages: int) -> "Operands":
+        """One operand behind the other; V' is multiplied from the right, its rows are the depth."""
+        shapes = {
+            "q": (CHUNK, layout.key_size, "K", layout.key_bytes),
+            "k": (CHUNK, layout.key_size, "K", layout.key_bytes),
+            "h": (layout.value_size, layout.key_size, "K", layout.state_bytes),
+            "v": (layout.value_size, CHUNK, "MN", layout.value_bytes),
+        }
+        tiles = {}
+        for name, (rows, depth, major, nbytes) in shapes.items():
+            tiles[name] = ctx.shared_tile("bf16", rows, depth, major=major, stages=stages, at=start)
+            start = start.shifted(stages * nbytes)
+        return cls(tiles)
+
+
+@dataclass(frozen=True)
 class Memory:
-    """Shared memory of a group's own: an output tile, and the gates of its rows."""
+    """Shared memory of a group's own: an output tile, and the gates of a tile and of the one before."""
 
     output: Pointer
     gates: Pointer
@@ -36,113 +50,107 @@ class Memory:
     @staticmethod
     def nbytes(layout: Layout) -> int:
         """Bytes of one group."""
-        return layout.value_bytes + CHUNK * 4
+        return layout.value_bytes + 2 * GATE_BYTES
 
     @classmethod
     def of(cls, ctx: Context, start: Pointer, layout: Layout, groups: int) -> "Memory":
         """The part of this thread's group: all outputs, then all gates."""
         number = ctx.tid_x // GROUP
         gates = start.shifted(groups * layout.value_bytes).retyped("f32")
-        return cls(start + number * layout.value_bytes, gates + number * CHUNK)
+        return cls(start + number * layout.value_bytes, gates + number * (2 * CHUNK))
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A tile as a thread sees it: its first row, how many rows it has, and the gate of row number `thread`."""
+
+    start: Register
+    length: Register
+    gate: Register
+
+    def set(self, other: "Numbers") -> None:
+        """Become another tile, in the same registers."""
+        self.start.set(other.start)
+        self.length.set(other.length)
+        self.gate.set(other.gate)
 
 
 class Group:
     """Four warps with 16 rows of a tile each: a lane has two columns of every eight, in two rows eight apart."""
 
-    def __init__(self, ctx: Context, layout: Layout, stage: Stage, memory: Memory):
-        self.ctx, self.layout, self.stage, self.memory = ctx, layout, stage, memory
+    def __init__(self, ctx: Context, layout: Layout, ring: Operands, memory: Memory):
+        self.ctx, self.layout, self.ring, self.memory = ctx, layout, ring, memory
         self.number, self.thread, self.lane = ctx.tid_x // GROUP, ctx.tid_x % GROUP, ctx.tid_x % WARP
         self.warp_row = self.thread // WARP * DEPTH
-        self.row, self.column = self.warp_row + self.lane // 4, self.lane % 4 * 2
+        place = ctx.wgmma_place(self.thread)
+        self.row, self.column = place.first_row, place.first_column
+        self.descriptors = {name: ctx.wgmma_descriptor(tile) for name, tile in ring.tiles.items()}
         self.output_map, self.scale = ctx.tensor_map("o_map"), ctx.param("scale")
-        self.gates, self.out = ctx.pointer("g_ptr", "f32"), ctx.pointer("o_ptr", "b32")
-        self.never, self.always = (ctx.const(value, "u32") != 0 for value in (0, 1))
+        self.all_gates, self.out = ctx.pointer("g_ptr", "f32"), ctx.pointer("o_ptr", "b32")
 
     def meet(self) -> None:
         """A barrier of the group."""
         self.ctx.bar_sync(self.number + 1, GROUP)
 
-    def share_gates(self, tile: Tile) -> None:
-        """The gates of the tile's rows in shared memory, when nobody reads those of the tile before, or its output."""
-        ctx = self.ctx
-        mine = ctx.mad(tile.start + self.thread, self.layout.value_heads, ctx.ctaid_y)
-        gate = ctx.load(self.gates, mine, mask=self.thread < tile.length, other=0.0)
-        self.finish()
-        self.meet()
-        ctx.store(self.memory.gates, gate, self.thread, mask=self.thread < CHUNK)
-        self.meet()
+    # Gates
 
-    def finish(self) -> None:
-        """Wait until the store of the last output has read it."""
-        self.ctx.bulk_wait(0, read=True, pred=self.thread == 0)
+    def look(self, chunk: Register) -> Numbers:
+        """What is to be known of a tile before its operands are there."""
+        ctx = self.ctx
+        tile = self.layout.tile(ctx, chunk)
+        mine = ctx.mad(tile.start + self.thread, self.layout.value_heads, ctx.ctaid_y)
+        gate = ctx.load(self.all_gates, mine, mask=self.thread < tile.length, other=0.0)
+        return Numbers(tile.start, tile.length, gate)
+
+    def share_gates(self, tile: Numbers) -> None:
+        """The gates of a tile's rows in shared memory, beside those of the tile before, which may still be read."""
+        ctx, gates = self.ctx, self.memory.gates
+        ctx.xor(gates.base, GATE_BYTES, out=gates.base)
+        ctx.store(gates, tile.gate, self.thread, mask=self.thread < CHUNK)
+        self.meet()
 
     # Products
 
-    def multiply(self, tile: Tile, memory: Pointer) -> list[Register]:
-        """e^G * (q H^T) + P V' of a stage that is filled; when it returns, the stage is no longer read."""
-        ctx = self.ctx
-        q, k, h = (self._descriptor(memory, offset) for offset in (self.stage.q, self.stage.k, self.stage.h))
-        scores, carried = (self._zeros(columns) for columns in (CHUNK, self.layout.value_size))
-        self._fence()
-        self._product(scores, q, k)
-        self._product(carried, q, h)
-        self._clear_tail(tile, memory)
-        self._wait(1)
-        p = self._masked(scores)
-        self._wait(0)
+    def begin(self, stage: Register) -> None:
+        """Begin q k^T and q H^T of a stage that is filled, a group of products each."""
+        ctx, layout = self.ctx, self.layout
+        q, k, h = (self.descriptors[name].at(stage=stage) for name in "qkh")
+        self.scores, self.carried = (list(ctx.wgmma_accumulator(n)) for n in (CHUNK, layout.value_size))
+        ctx.wgmma_fence()
+        for sums, b in ((self.scores, k), (self.carried, h)):
+            for depth in range(0, layout.key_size, DEPTH):
+                self._product(sums, q.at(k=depth), b.at(k=depth), depth > 0)
+            ctx.wgmma_commit()
+
+    def multiply(self, tile: Numbers, stage: Register) -> list[Register]:
+        """e^G * (q H^T) + P V', after `begin`; when it returns, the stage is no longer read."""
+        ctx, sums = self.ctx, self.carried
+        self._clear_tail(tile, stage)
+        ctx.wgmma_wait(1)
+        p = self._masked(self.scores)
+        ctx.wgmma_wait(0)
         for half, gate in enumerate(self._row_gates()):
             decay = ctx.ex2(gate * LOG2_E)
-            for i in _of_half(carried, half):
-                carried[i] *= decay
-        self._fence()
-        self._add_product(carried, p, self._descriptor(memory, self.stage.v, COLUMN_BYTES))
-        self._wait(0)
-        return carried
+            for i in _of_half(sums, half):
+                sums[i] *= decay
+        v = self.descriptors["v"].at(stage=stage)
+        ctx.wgmma_fence()
+        for depth in range(0, CHUNK, DEPTH):
+            self._product(sums, p[depth // 4 : depth // 4 + 4], v.at(k=depth), True)
+        ctx.wgmma_commit()
+        ctx.wgmma_wait(0)
+        return sums
 
-    def _descriptor(self, memory: Pointer, offset: int, leading: int = PIECE) -> Register:
-        """What the tensor core is told of a tile `offset` bytes into a stage: swizzled, atoms behind each other."""
-        address = ((memory.shifted(offset).address >> 4) & 0x3FFF).to("u64")
-        return self.ctx.or_(address, _SWIZZLE_128B | ATOM_BYTES >> 4 << 32 | leading >> 4 << 16)
-
-    def _zeros(self, columns: int) -> list[Register]:
-        """Registers for the sums of so many columns."""
-        return [self.ctx.const(0.0, "f32") for _ in range(columns // 2)]
-
-    def _product(self, sums: list[Register], a: Register, b: Register) -> None:
-        """Begin a b^T, both K-major, as a group of its own."""
-        for step in range(self.layout.key_size // DEPTH):
-            column, inside = divmod(step * DEPTH * ELEMENT_BYTES, ROW_BYTES)
-            at = [column * rows * ROW_BYTES + inside >> 4 for rows in (CHUNK, 2 * len(sums))]
-            self._wgmma(sums, a + at[0], b + at[1], 0, 0, first=step == 0)
-        self._commit()
-
-    def _add_product(self, sums: list[Register], p: list[Register], v: Register) -> None:
-        """Add P V', with P from registers and V' N-major."""
-        for step in range(CHUNK // DEPTH):
-            a = tuple(p[4 * step : 4 * step + 4])
-            self._wgmma(sums, a, v + (step * DEPTH * ROW_BYTES >> 4), 1)
-        self._commit()
-
-    def _wgmma(self, sums: list[Register], a: Any, b: Register, *transposed: int, first: bool = False) -> None:
-        name = f"wgmma.mma_async.sync.aligned.m64n{2 * len(sums)}k{DEPTH}.{_TYPES}"
-        self.ctx.op(name, tuple(sums), a, b, self.never if first else self.always, 1, 1, *transposed)
-
-    def _fence(self) -> None:
-        self.ctx.op("wgmma.fence.sync.aligned")
-
-    def _commit(self) -> None:
-        self.ctx.op("wgmma.commit_group.sync.aligned")
-
-    def _wait(self, groups: int) -> None:
-        self.ctx.op("wgmma.wait_group.sync.aligned", groups)
+    def _product(self, sums: list[Register], a: Any, b: Any, accumulate: bool) -> None:
+        self.ctx.wgmma(f"m64n{2 * len(sums)}k{DEPTH}", sums, a, b, types=_TYPES, accumulate=accumulate)
 
     # Between the products
 
-    def _clear_tail(self, tile: Tile, memory: Pointer) -> None:
+    def _clear_tail(self, tile: Numbers, stage: Register) -> None:
         """Zeros for the rows of V' that are another sequence's: zero times NaN would be NaN."""
         ctx = self.ctx
         with ctx.if_(tile.length < CHUNK):
-            values, zero = memory.shifted(self.stage.v).retyped("u32"), ctx.const(0, "u32")
+            values, zero = self.ring.tiles["v"].stage(stage).pointer.retyped("u32"), ctx.const(0, "u32")
             threads = ROW_BYTES // PIECE
             with ctx.loop(tile.length + self.thread // threads, CHUNK, GROUP // threads) as row:
                 piece = values + ctx.mad(row, ROW_BYTES // 4, self.thread % threads * (PIECE // 4))
@@ -181,7 +189,7 @@ class Group:
 
     # The output
 
-    def store(self, tile: Tile, sums: list[Register]) -> None:
+    def store(self, tile: Numbers, sums: list[Register]) -> None:
         """scale times the sums: a whole tile by a bulk store, the rows of a tail one by one."""
         ctx = self.ctx
         scaled = [value * self.scale for value in sums]
@@ -191,9 +199,11 @@ class Group:
         with ctx.else_():
             self._store_rows(tile, packed)
 
-    def _store_whole(self, tile: Tile, packed: list[Register]) -> None:
+    def _store_whole(self, tile: Numbers, packed: list[Register]) -> None:
         """Four 8 x 8 matrices at once to where the swizzle wants them, then one thread stores the tile."""
         ctx = self.ctx
+        self.finish()
+        self.meet()
         row = self.warp_row + (self.lane & 15)
         start = self.memory.output + row * ROW_BYTES
         piece = ((self.lane >> 4) ^ (self.lane & 7)) * PIECE
@@ -207,7 +217,11 @@ class Group:
             ctx.tma_store(self.output_map, (0, tile.start, 0, ctx.ctaid_y), self.memory.output)
             ctx.bulk_commit()
 
-    def _store_rows(self, tile: Tile, packed: list[Register]) -> None:
+    def finish(self) -> None:
+        """Wait until the last store has read its output tile."""
+        self.ctx.bulk_wait(0, read=True, pred=self.thread == 0)
+
+    def _store_rows(self, tile: Numbers, packed: list[Register]) -> None:
         ctx, layout = self.ctx, self.layout
         for half in range(2):
             row = self.row + half * OCTET
