@@ -7,18 +7,17 @@ from kernbench.ptx.types import TYPES
 def registers_agree(wanted: str, found: str, wider: bool) -> bool:
     """May a register of type `found` stand where `wanted` is asked for?
 
-    Untyped bits agree with anything of their width, signed with unsigned; a packed type wants itself or bits, and a
-    register of a packed type counts as bits. Where wider registers are allowed, integers and bits extend; floats only
-    into bits.
+    Untyped bits agree with anything of their width, signed with unsigned; floats and packed types want themselves or
+    bits. Where wider registers are allowed, integers and bits extend; floats only into bits.
     """
     if wanted not in TYPES or found not in TYPES:
         return True
     want, have = TYPES[wanted], TYPES[found]
     if (want.kind == "p") != (have.kind == "p"):
         return False
-    kinds = {want.kind, "b" if have.kind == "x" else have.kind}
+    kinds = {want.kind, have.kind}
     if have.bits == want.bits:
-        return len(kinds) == 1 or "b" in kinds or kinds == {"u", "s"}
+        return wanted == found or "b" in kinds or kinds <= {"u", "s"}
     return wider and have.bits > want.bits and ("b" in kinds or kinds <= {"u", "s"})
 
 

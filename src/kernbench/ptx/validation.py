@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from kernbench.ptx.addresses import number_problem, register_problem, variable_problem
 from kernbench.ptx.agreement import literal_agrees, registers_agree
 from kernbench.ptx.directives import function_problems, head_problems, name_problems
 from kernbench.ptx.errors import PtxError
@@ -36,9 +37,9 @@ from kernbench.ptx.types import TYPES
 from kernbench.ptx.variables import block_variable_problems, module_variable_problems, register_problems
 
 # results that may be thrown away with '_', besides parts of vectors and pairs
-_DISCARDED = frozenset(("atom", "mbarrier", "elect"))
-# accesses whose address must lie in the space the instruction names
-_ACCESSES = frozenset(("ld", "ldu", "st", "atom", "red"))
+_DISCARDED = frozenset(("atom", "mbarrier.arrive", "elect"))
+# instructions that take a variable's address, but no special register
+_OF_VARIABLES = frozenset(("cvta", "mapa", "getctarank"))
 
 
 def validate(module: Module) -> None:
@@ -145,12 +146,13 @@ class _OperandChecker:
         if rule.shape in ("label", "callee"):
             self._target(name, rule)
         elif name == "_":
-            if rule.role != "d" or self.instruction.opcode not in _DISCARDED:
+            if rule.role != "d" or self.resolved.meaning not in _DISCARDED:
                 raise self._problem(f"{self.instruction.opcode} cannot throw a value away with '_'")
         elif (special := special_register(name)) is not None and self.scope.find(name) is None:
             self._special(name, special, rule)
-        elif rule.shape == "sym" and isinstance(self.scope.find(name), (Variable, Function)):
-            return
+        elif rule.shape == "sym" and isinstance(found := self.scope.find(name), (Variable, Function)):
+            if isinstance(found, Variable) and self.instruction.opcode == "cvta":
+                self._refuse(variable_problem(self.resolved, rule, found, self.instruction.name))
         elif rule.shape.startswith("vec"):
             self._vector_register(name, rule)
         else:
@@ -158,7 +160,7 @@ class _OperandChecker:
 
     def _special(self, name: str, register: SpecialRegister, rule: OperandRule) -> None:
         kind = register.type
-        if rule.shape not in ("sym", "pred"):
+        if rule.shape not in ("sym", "pred") or self.instruction.opcode in _OF_VARIABLES:
             raise self._problem(f"{name} is a special register, which only mov can read; move it to a register first")
         if register.components and not rule.shape.startswith("vec") and "vec" not in self.resolved.mods:
             raise self._problem(f"{name} has components; name one, as in {name}.x")
@@ -179,7 +181,7 @@ class _OperandChecker:
         length = 0 if rule.shape == "vec{any}" else int(rule.shape[3:])
         if not isinstance(found, Register):
             raise self._problem(f"{name!r} is not declared")
-        if length and found.vector != length:
+        if length and (found.vector != length or length == 1):
             raise self._problem(f"{self.instruction.name} wants a vector of {length} in braces, not {name!r}")
 
     def register(self, name: str, wanted: str, wider: bool) -> None:
@@ -235,39 +237,28 @@ class _OperandChecker:
     def _address(self, operand: Address, rule: OperandRule) -> None:
         base = operand.base
         if isinstance(base, Name):
-            self._address_base(base.text)
-        elif not isinstance(base, Integer):
+            self._refuse(self._address_base(base.text, rule))
+        elif isinstance(base, Integer):
+            self._refuse(number_problem(self.resolved, rule, base.spelling))
+        else:
             raise self._problem(f"{operand_text(base)} cannot be an address")
         for item in operand.more:
             if isinstance(item, Vector):
                 self._vector(item, OperandRule("coordinates", "a", "u32", "vec{any}"))
 
-    def _address_base(self, name: str) -> None:
+    def _refuse(self, message: str | None) -> None:
+        if message is not None:
+            raise self._problem(message)
+
+    def _address_base(self, name: str, rule: OperandRule) -> str | None:
         found = self.scope.find(name)
         if found is None:
-            raise self._problem(f"{name!r} is not declared in this block or around it")
+            return f"{name!r} is not declared in this block or around it"
         if isinstance(found, Register):
-            if TYPES[found.type].kind not in "bus" or found.vector > 1:
-                raise self._problem(f"{name!r} is .{found.type}, and an address is an integer or bits")
-            self._address_width(name, TYPES[found.type].bits)
-        elif isinstance(found, Variable):
-            self._space(found)
-        else:
-            raise self._problem(f"{name!r} is a {type(found).__name__.lower()}, not an address")
-
-    def _address_width(self, name: str, bits: int) -> None:
-        """Shared, local, constant and parameter addresses may be short; global and generic ones may not."""
-        space = self.resolved.mods.get("space", "")
-        if self.instruction.opcode in _ACCESSES and space in ("", "global") and bits < self.module.address_size:
-            full = self.module.address_size
-            raise self._problem(f"{name!r} has {bits} bits, and a {space or 'generic'} address has {full}")
-
-    def _space(self, variable: Variable) -> None:
-        named = self.resolved.mods.get("space", "").partition("::")[0]
-        if named and self.instruction.opcode in _ACCESSES and named != variable.space:
-            raise self._problem(
-                f"{variable.name!r} lies in .{variable.space}, and {self.instruction.name} accesses .{named}"
-            )
+            return register_problem(self.resolved, rule, name, found, self.module.address_size)
+        if isinstance(found, Variable):
+            return variable_problem(self.resolved, rule, found, self.instruction.name)
+        return f"{name!r} is a {type(found).__name__.lower()}, not an address"
 
     def _group(self, operand: Group, rule: OperandRule) -> None:
         for item in operand.items:

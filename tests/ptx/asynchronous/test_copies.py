@@ -281,7 +281,7 @@ def test_bytes_that_are_no_tensor_map():
 def test_register_counts():
     run, _ = launch("  setmaxnreg.inc.sync.aligned.u32 240;\n", np.zeros(4, np.uint32), np.zeros(4, np.uint32), 0)
     assert run.findings == []
-    with pytest.raises(PtxError, match="setmaxnreg 100: give a multiple of 8 from 24 to 256"):
+    with pytest.raises(PtxError, match="takes a multiple of 8 from 24 to 256 as count, not 100"):
         launch("  setmaxnreg.inc.sync.aligned.u32 100;\n", np.zeros(4, np.uint32), np.zeros(4, np.uint32), 0)
     alone = "  @!%p0 bra ONE;\n  bra ALL;\nONE:\n  setmaxnreg.dec.sync.aligned.u32 40;\nALL:\n"
     run, _ = launch(alone, np.zeros(4, np.uint32), np.zeros(4, np.uint32), 0)

@@ -27,7 +27,7 @@ def test_a_walk_through_phases():
         ("mbarrier.arrive.shared.b64 %rd1, [%r1+8];", "mbarrier-misuse", "never initialised"),
         ("mbarrier.arrive.shared.b64 %rd1, [%r1+4];", "mbarrier-misuse", "cannot hold an mbarrier"),
         ("mbarrier.arrive.shared.b64 %rd1, [%r1+4096];", "mbarrier-misuse", "cannot hold an mbarrier"),
-        ("mbarrier.init.shared.b64 [%r1+8], 0;", "mbarrier-misuse", "an arrival count of 0"),
+        ("mov.b32 %r2, 0; mbarrier.init.shared.b64 [%r1+8], %r2;", "mbarrier-misuse", "an arrival count of 0"),
         ("mbarrier.arrive.shared::cta.b64 %rd1, [%r1], 4;", "mbarrier-count", "more often than its count allows"),
         ("mbarrier.arrive.noComplete.shared.b64 %rd1, [%r1], 3;", "mbarrier-misuse", ".noComplete completes"),
         ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 1048576;", "mbarrier-misuse", "exceed 1048575"),

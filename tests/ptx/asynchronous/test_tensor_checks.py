@@ -74,7 +74,8 @@ def test_allocation_after_relinquishing():
 
 
 def test_columns_no_power_of_two():
-    run = planted(change=("[slot], 128;", "[slot], 96;"))
+    alloc = "@%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], "
+    run = planted(change=(f"{alloc}128;", f"mov.b32 %r9, 96;\n{alloc}%r9;"))
     assert any("asks for 96 columns" in finding.message for finding in run.findings)
 
 

@@ -10,7 +10,7 @@ row("bar", "cta? mode:sync", "id:u32, count:u32?", "bar")
 row("bar", "cta? mode:arrive", "id:u32, count:u32", "bar")
 row("bar", "cta? mode:red op:popc type:u32", "=d, id:u32, count:u32?, p:pred", "bar.red")
 row("bar", "cta? mode:red op:and|or type:pred", "=d:pred, id:u32, count:u32?, p:pred", "bar.red")
-row("bar", "warp sync", "mask:b32", "bar.warp", since="6.0", sm=30)
+row("bar", "warp sync", "mask:u32", "bar.warp", since="6.0", sm=30)
 row("barrier", "cta? mode:sync aligned?", "id:u32, count:u32?", "bar", since="6.0", sm=30)
 row("barrier", "cta? mode:arrive aligned?", "id:u32, count:u32", "bar", since="6.0", sm=30)
 row(
