@@ -140,13 +140,17 @@ class EmulatedDevice:
         checks: bool = True,
         schedule: Any = "canonical",
         budget: Budget | None = None,
+        order: bool = False,
     ) -> Run:
         """Run `kernel` on every block of `grid` and wait for it.
 
         `schedule` is "canonical", "eager" (asynchronous operations complete as soon as they begin, not as late as they
         may), "reversed" or a seed: one legal order of many. `budget.steps` counts instructions as they are run for all
-        lanes together.
+        lanes together. With `order`, `recording` is the happens-before relation of all accesses (`AccessOrder`), to
+        be compared with that of another run.
         """
+        if order and not checks:
+            raise MisuseError("order=True asks the checks what they know: leave checks=False out")
         kernel = _kernel_of(kernel)
         blocks, threads, clusters = launch_shape(grid, block, cluster, kernel)
         program = self._program(kernel, clusters != (1, 1, 1))
@@ -155,7 +159,16 @@ class EmulatedDevice:
         parameters = _parameter_block(kernel, pack_arguments(kernel.params, given))
         names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
         return self._launch(
-            kernel, program, (blocks, threads, clusters), parameters, shared_bytes, names, checks, schedule, budget
+            kernel,
+            program,
+            (blocks, threads, clusters),
+            parameters,
+            shared_bytes,
+            names,
+            checks,
+            schedule,
+            budget,
+            order,
         )
 
     def _launch(
@@ -169,13 +182,14 @@ class EmulatedDevice:
         checks: bool,
         schedule: Any,
         budget: Budget | None,
+        order: bool,
     ) -> Run:
         arena, (grid, block, cluster) = self._arena, shape
         self._launches += 1
         loaded = self._loaded(kernel)
         self._pass(parameters)
         arena.clear_written()
-        checker = Checks(program, arena, names) if checks else None
+        checker = Checks(program, arena, names, order) if checks else None
         launch = Launch(
             program,
             grid,
@@ -203,7 +217,11 @@ class EmulatedDevice:
         if launch.journal is not None and launch.journal.barriers and checker is not None:
             pipeline = pipeline_of(launch.journal, checker, grid)
             views["pipeline"], timeline = pipeline.view(), pipeline.timeline()
-        return Run(outputs, findings, checked, status, timeline=timeline, metrics=metrics, views=views, origin=origin)
+        recording = None
+        if checker is not None and checker.order is not None:
+            recording = checker.order.order()
+            views["order"] = {"digest": recording.digest, "accesses": len(recording)}
+        return Run(outputs, findings, checked, status, recording, None, timeline, metrics, views, origin)
 
     def _pass(self, parameters: bytes) -> None:
         """Write the parameters where the kernel finds them."""

@@ -9,6 +9,7 @@ from kernbench.ptx.emulator.checks.asynchronous import AsynchronousChecks
 from kernbench.ptx.emulator.checks.clocks import Clocks, Publications, active_lanes
 from kernbench.ptx.emulator.checks.endings import Endings
 from kernbench.ptx.emulator.checks.memory import MemoryReporter
+from kernbench.ptx.emulator.checks.order import OrderLog
 from kernbench.ptx.emulator.checks.reporter import Reporter, by_axis, some_threads, thread_name
 from kernbench.ptx.emulator.checks.waits import deadlock_message
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
@@ -47,8 +48,11 @@ CHECKED = (
 class Checks:
     """The checks of one launch."""
 
-    def __init__(self, program: Program, arena: Arena, names: dict[int, str]):
+    def __init__(self, program: Program, arena: Arena, names: dict[int, str], order: bool = False):
         self.program = program
+        self._ordered = order
+        # the log of all accesses, where a launch asks for it
+        self.order: OrderLog | None = None
         self.arena = arena
         self.reporter = Reporter(program)
         self.memory = MemoryReporter(self.reporter, arena, names)
@@ -58,6 +62,7 @@ class Checks:
     def begin(self, launch: Any) -> None:
         """A launch is about to run: memory it may write is watched for races."""
         self.launch = launch
+        self.order = OrderLog(launch.actors) if self._ordered else None
         self.publications = Publications(min(int(np.prod(launch.grid)) * launch.actors.count, WARP_LIMIT))
         self._tracked = self._written_allocations(launch)
         for allocation in self._tracked:
@@ -174,10 +179,16 @@ class BatchChecks:
         self._shared_cells = np.zeros((words, 3), np.uint64)
         self._shared_identity = self.clocks.identity(0)
         self._global_identity = self.clocks.identity(checks.first_byte)
+        self.log = None if checks.order is None else checks.order.batch(batch, self.clocks)
         self.asynchronous = AsynchronousChecks(batch, self, checks.reporter)
         self.endings = Endings(batch, checks.reporter)
         for row in checks.program.undefined_rows:
             batch.banks["bool"][row] = True
+
+    def note(self, space: str, writes: bool, site: Site, lanes: Array, active: Mask | None) -> None:
+        """Lanes are about to access a space."""
+        if self.log is not None:
+            self.log.threads(space, writes, site, lanes, active)
 
     def arguments(self, space: Space, site: Site, strong: bool) -> tuple[Any, ...]:
         """The space's shadow, the site and the strength, as the compiled kernels take them."""

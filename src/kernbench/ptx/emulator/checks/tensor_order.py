@@ -29,6 +29,7 @@ class TensorOrder:
         self._batch = batch
         self._reporter = batch.launch.checks.reporter
         self._clocks = batch.checks.clocks
+        self._log = batch.checks.log
         self._cells = Cells(batch.ctas)
         warps = batch.warps_per_cta
         # how often each warp has begun an operation, loaded and stored; what of it is done; what was committed
@@ -178,6 +179,8 @@ class TensorOrder:
         clocks = self._clocks.clocks[ctas, inside, : self._batch.warps_per_cta].astype(np.int64)
         own = clocks[np.arange(len(warps)), inside]
         who = Who(ctas, inside, number, own, self._knowledge(warps, what == FREE), clocks)
+        if self._log is not None:
+            self._log.tensor(writes, site, who, {LOAD: LOADED, STORE: STORED}.get(what, TENSOR))
         found = self._cells.enter(region, writes, what, site.number, who)
         if found is not None and not self._clocks.exhausted:
             self._race(found, warps, writes, what, site)

@@ -46,6 +46,9 @@ class Space:
 class Checker(Protocol):
     """What the port asks of the checks."""
 
+    def note(self, space: str, writes: bool, site: Site, lanes: Array, active: Mask | None) -> None:
+        """Lanes are about to access a space."""
+
     def arguments(self, space: Space, site: Site, strong: bool) -> tuple[Any, ...]:
         """The space's shadow, the site and the strength, as the compiled kernels take them."""
 
@@ -149,6 +152,7 @@ class Port:
             if self._checker is None:
                 trouble = access.load(memory, *place, *where)
             else:
+                self._checker.note(part.name, False, site, lanes, active)
                 more = self._checker.arguments(part, site, strong)
                 trouble = access.checked_load(memory, part.state[registers.itemsize], *place, *where, *more)
             if trouble:
@@ -178,6 +182,7 @@ class Port:
             if self._checker is None:
                 trouble = access.store(memory, *place, *where)
             else:
+                self._checker.note(part.name, True, site, lanes, active)
                 more = self._checker.arguments(part, site, strong)
                 trouble = access.checked_store(memory, part.state[registers.itemsize], *place, *where, *more)
             if trouble:
@@ -188,6 +193,7 @@ class Port:
         if self._checker is None:
             return
         part, addresses, _ = self._placed(self.space("shared"), addresses, np.uint64(0), lanes, mask)
+        self._checker.note("shared", True, site, lanes, mask)
         more = self._checker.arguments(part, site, False)
         active = _NO_MASK if mask is None else mask
         trouble = access.announce_store(
@@ -224,6 +230,8 @@ class Port:
             place = (part.dirty, at, by, np.uint64(base), np.uint64(part.size), part.origins)
             where = (lanes, _NO_MASK if active is None else active)
             checked = self._checker is not None
+            if self._checker is not None:
+                self._checker.note(part.name, True, site, lanes, active)
             shadow, number, _ = self._arguments(part, site)
             self.changes += atomic(
                 memory, state, *place, registers, *rows, *where, operation, self._report, checked, shadow, number

@@ -1,0 +1,296 @@
+"""The log of accesses from which a run's happens-before relation is told: opt-in, for comparing two runs.
+
+Beside each access the log keeps the clocks that the checker holds it to. A clock value means little by itself: it
+advances wherever something is released. Afterwards each value is turned into what it stands for, the accesses that its
+actor had made by then; so two runs agree exactly where the checker would order the same accesses.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT
+from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.order import AccessOrder, packed
+
+# memory whose accesses can conflict with each other; tensor memory by what is done, and by what is begun
+DOMAINS = ("shared", "global", "tensor", "begun")
+KINDS = tuple(f"{what} of {domain} memory" for domain in DOMAINS for what in ("load", "store", "read", "write"))
+
+
+def _mixed(values: Any) -> Any:
+    """Numbers that look random, the same for the same values."""
+    with np.errstate(over="ignore"):
+        x = np.asarray(values).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Events:
+    """Accesses at one site: one entry a warp (threads) or an operation.
+
+    `actors` and `clocks` say as what and when it counts for others, `lanes` which lanes took part as bits. `rows` is
+    what it knows of the actors of its block, `far` of those of all blocks (None: nothing).
+    """
+
+    domain: int
+    writes: bool
+    operation: bool
+    line: int
+    ctas: Array
+    warps: Array
+    lanes: Array
+    actors: Array
+    clocks: Array
+    rows: Array
+    far: Array | None
+
+
+class OrderLog:
+    """The log of one launch."""
+
+    def __init__(self, actors: Any):
+        self._actors = actors
+        self.events: list[Events] = []
+
+    def batch(self, batch: Any, clocks: Any) -> "BatchLog":
+        """The log of one batch."""
+        return BatchLog(self, batch, clocks)
+
+    def order(self) -> AccessOrder:
+        """The relation, when the launch has ended."""
+        return Relation(self._actors, self.events).order()
+
+
+class BatchLog:
+    """Accesses of one batch, as they happen."""
+
+    def __init__(self, log: OrderLog, batch: Any, clocks: Any):
+        self._log = log
+        self._batch = batch
+        self._clocks = clocks
+        self._actors = batch.launch.actors
+
+    def threads(self, space: str, writes: bool, site: Site, lanes: Array, mask: Array | None) -> None:
+        """Active lanes load or store."""
+        chosen = lanes if mask is None else lanes[mask]
+        if space == "local" or not len(chosen):
+            return
+        warps, inverse = np.unique(chosen // WARP, return_inverse=True)
+        bits = np.zeros(len(warps), np.uint32)
+        np.bitwise_or.at(bits, inverse, (np.int64(1) << (chosen % WARP)).astype(np.uint32))
+        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
+        rows = self._clocks.clocks[ctas, inside]
+        own = rows[np.arange(len(warps)), inside]
+        if self._actors.asynchronous:
+            rows[np.arange(len(warps)), inside] = rows[np.arange(len(warps)), self._actors.lane(0) + inside]
+        else:
+            rows[np.arange(len(warps)), inside] -= 1
+        self._add(DOMAINS.index(space), writes, False, site, ctas, inside, bits, ctas, inside, own, rows)
+
+    def operations(
+        self,
+        space: str,
+        writes: bool,
+        site: Site,
+        lanes: Array,
+        columns: Array,
+        clocks: Array,
+        homes: Array | None,
+        knowledge: Array,
+    ) -> None:
+        """Operations that lanes began access memory, as the actors of `columns` of blocks `homes`."""
+        warps = lanes // WARP
+        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
+        bits = (np.int64(1) << (lanes % WARP)).astype(np.uint32)
+        owners = ctas if homes is None else homes
+        columns, clocks = (np.broadcast_to(one, len(lanes)) for one in (columns, clocks))
+        domain = DOMAINS.index(space)
+        self._add(domain, writes, True, site, ctas, inside, bits, owners, columns, clocks, knowledge.copy())
+
+    def tensor(self, writes: bool, site: Site, who: Any, family: int) -> None:
+        """Warps access tensor memory, by their counter `family`: once by what is done, once by what is begun."""
+        count, warps = len(who.ctas), self._actors.warps
+        rows = self._clocks.clocks[who.ctas, who.warps]
+        first = self._actors.tensor(0)
+        known = who.known.reshape(count, -1)
+        rows[:, first : first + known.shape[1]] = np.minimum(known, CLOCK_LIMIT)
+        # operations of one warp follow each other
+        rows[np.arange(count), who.warps] = 0
+        bits = np.ones(count, np.uint32)
+        for domain, columns, clocks in (
+            ("tensor", first + family * warps + who.warps, who.numbers),
+            ("begun", who.warps, who.clocks),
+        ):
+            self._add(
+                DOMAINS.index(domain), writes, True, site, who.ctas, who.warps, bits, who.ctas, columns, clocks, rows
+            )
+
+    def _add(
+        self,
+        domain: int,
+        writes: bool,
+        operation: bool,
+        site: Site,
+        ctas: Array,
+        inside: Array,
+        bits: Array,
+        owners: Array,
+        columns: Array,
+        clocks: Array,
+        rows: Array,
+    ) -> None:
+        numbers = self._batch.numbers
+        far = self._clocks.known_rows[ctas]
+        beyond = None
+        if (far >= 0).any():
+            beyond = np.where(far[:, None] >= 0, self._clocks.known[np.maximum(far, 0)], 0)
+        actors = numbers[owners] * self._actors.count + columns
+        self._log.events.append(
+            Events(
+                domain,
+                writes,
+                operation,
+                site.line,
+                numbers[ctas],
+                inside.astype(np.int64),
+                bits,
+                actors.astype(np.int64),
+                np.array(clocks, np.int64),
+                rows.astype(np.int32),
+                beyond,
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """The accesses of one actor in one domain by its clock: how many there are up to each, and their fingerprint."""
+
+    clocks: Array
+    counts: Array
+    prints: Array
+
+    def until(self, clocks: Array) -> tuple[Array, Array]:
+        """Count and fingerprint of what it did up to clocks."""
+        place = np.searchsorted(self.clocks, clocks, side="right")
+        return self.counts[place], self.prints[place]
+
+
+def _history(clocks: Array, counts: Array, prints: Array) -> History:
+    order = np.argsort(clocks, kind="stable")
+    totals = (np.concatenate([np.zeros(1, x.dtype), np.cumsum(x[order])]) for x in (counts, prints))
+    return History(clocks[order], *totals)
+
+
+class Relation:
+    """Turns a log into an order."""
+
+    def __init__(self, actors: Any, events: list[Events]):
+        self._actors = actors
+        self._events = events
+        self._columns: int = actors.count
+        self._flatten()
+
+    def _flatten(self) -> None:
+        """All events one after the other, with what each weighs: by its lanes, its line and its thread."""
+        events = self._events
+        sizes = [len(e.ctas) for e in events]
+        self.event = np.repeat(np.arange(len(events)), sizes)
+        self.domain, self.line = (
+            np.repeat(np.array(values, np.int64), sizes)
+            for values in ([e.domain for e in events], [e.line for e in events])
+        )
+        self.writes = np.repeat(np.array([e.writes for e in events], bool), sizes)
+        self.operation = np.repeat(np.array([e.operation for e in events], bool), sizes)
+        empty = np.zeros(0, np.int64)
+        self.cta, self.warp, self.lanes, self.actor, self.clock = (
+            np.concatenate([empty, *(getattr(e, name) for e in events)]).astype(np.int64)
+            for name in ("ctas", "warps", "lanes", "actors", "clocks")
+        )
+        self.rows = np.concatenate([np.zeros((0, self._columns), np.int32), *(e.rows for e in events)])
+        starts = np.cumsum([0, *sizes])
+        distant = [(start, e.far) for start, e in zip(starts.tolist(), events, strict=False) if e.far is not None]
+        self._distant = np.concatenate([empty, *(start + np.arange(len(far)) for start, far in distant)])
+        width = max((far.shape[1] for _, far in distant), default=0)
+        self._far = np.concatenate([np.zeros((0, width), np.int32), *(far for _, far in distant)])
+        self.members = (self.lanes[:, None] >> np.arange(WARP)) & 1
+        threads = _mixed((self.cta * WARP + self.warp)[:, None] * WARP + np.arange(WARP))
+        place = _mixed((self.line * 4 + self.domain) * 2 + self.writes)
+        self.weights = _mixed(threads ^ place[:, None]) * self.members.astype(np.uint64)
+
+    def order(self) -> AccessOrder:
+        """The relation."""
+        counts, prints = np.zeros(len(self.cta), np.int64), np.zeros(len(self.cta), np.uint64)
+        for domain in range(len(DOMAINS)):
+            self._domain(domain, counts, prints)
+        return self._accesses(counts, prints)
+
+    def _domain(self, domain: int, counts: Array, prints: Array) -> None:
+        inside = self.domain == domain
+        if not inside.any():
+            return
+        for actor in np.unique(self.actor[inside]).tolist():
+            mine = inside & (self.actor == actor)
+            self._whole(inside, self._told(mine), actor, counts, prints)
+            cta, column = divmod(actor, self._columns)
+            if self._actors.asynchronous and column < self._actors.warps:
+                self._proxied(inside, self._told(mine & self.writes), cta, column, counts, prints)
+                self._single_lanes(inside, mine, cta, column, counts, prints)
+
+    def _told(self, mine: Array) -> History:
+        return _history(self.clock[mine], self.members[mine].sum(axis=1), self.weights[mine].sum(axis=1))
+
+    def _whole(self, inside: Array, history: History, actor: int, counts: Array, prints: Array) -> None:
+        """What all who know of an actor's clock know of its accesses."""
+        cta, column = divmod(actor, self._columns)
+        near = np.flatnonzero(inside & (self.cta == cta))
+        self._enter(near, history, self.rows[near, column], actor, counts, prints)
+        if actor < self._far.shape[1]:
+            which = inside[self._distant] & (self.cta[self._distant] != cta)
+            self._enter(self._distant[which], history, self._far[which, actor], actor, counts, prints)
+
+    def _proxied(self, inside: Array, history: History, cta: int, column: int, counts: Array, prints: Array) -> None:
+        """What operations may see of a warp's ordinary writes."""
+        near = np.flatnonzero(inside & (self.cta == cta) & self.operation)
+        known = self.rows[near, self._actors.proxied(column)]
+        self._enter(near, history, known, (1 << 40) + column, counts, prints)
+
+    def _single_lanes(self, inside: Array, mine: Array, cta: int, column: int, counts: Array, prints: Array) -> None:
+        """What is known of one lane of a warp beyond what is known of all of them."""
+        near = np.flatnonzero(inside & (self.cta == cta) & (self.warp != column))
+        if not len(near):
+            return
+        known = self.rows[near, self._actors.lane(column)].astype(np.int64)
+        for lane in np.unique(known & (WARP - 1)).tolist():
+            which = near[(known & (WARP - 1) == lane) & (known >> 5 > self.rows[near, column])]
+            took = mine & (self.members[:, lane] == 1)
+            if not len(which) or not took.any():
+                continue
+            history = _history(self.clock[took], self.members[took, lane], self.weights[took, lane])
+            clocks = self.rows[which, self._actors.lane(column)].astype(np.int64) >> 5
+            more, extra = history.until(clocks)
+            less, minus = history.until(self.rows[which, column])
+            counts[which] += more - less
+            prints[which] += (extra - minus) * (_mixed(cta * self._columns + column) | np.uint64(1))
+
+    def _enter(self, which: Array, history: History, known: Array, salt: int, counts: Array, prints: Array) -> None:
+        more, extra = history.until(known)
+        counts[which] += more
+        prints[which] += extra * (_mixed(salt) | np.uint64(1))
+
+    def _accesses(self, counts: Array, prints: Array) -> AccessOrder:
+        """One entry a lane and access, in the order of their keys."""
+        entry, lane = np.nonzero(self.members)
+        kind = self.domain * 4 + self.operation * 2 + self.writes
+        keys = packed(cta=self.cta[entry], warp=self.warp[entry], lane=lane, line=self.line[entry], kind=kind[entry])
+        order = np.argsort(keys, kind="stable")
+        keys, entry = keys[order], entry[order]
+        first = np.r_[True, keys[1:] != keys[:-1]] if len(keys) else np.zeros(0, bool)
+        starts = np.maximum.accumulate(np.where(first, np.arange(len(keys)), 0))
+        return AccessOrder(keys, np.arange(len(keys)) - starts, counts[entry], prints[entry], KINDS)
