@@ -25,7 +25,7 @@ from kernbench.benches._chunk_output_sm100_parts import HALVES, TEAM, WARP, Barr
 from kernbench.benches._chunk_output_sm100_rows import finishes, lane_of, masks
 from kernbench.benches._chunk_output_sm100_units import copies, multiplies
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.builder import FULL_MASK, Context, Pointer, Register
+from kernbench.ptx.builder import Context, Pointer, Register
 
 _COPIES, _MULTIPLIES, _WARPS = 2 * TEAM, 2 * TEAM + WARP, 10
 _COLUMNS = 512
@@ -113,4 +113,3 @@ class BlackwellChunkOutput(ChunkOutputKernel):
             copies(roles)
         with ctx.if_(thread == _MULTIPLIES):
             multiplies(roles)
-        ctx.bar_warp_sync(FULL_MASK)

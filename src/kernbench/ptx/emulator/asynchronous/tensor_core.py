@@ -16,6 +16,8 @@ from kernbench.ptx.numerics.matrix.products import values
 from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
 
 _LANE_SHIFT = 16
+# where scales lie
+_FIRST_QUARTER = Part((0, 1), (0, 32), (0, 0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,7 +214,7 @@ class TensorCore:
         """Scales of each row and element of K: row r in lane r % 32 and column r / 32, one byte a block."""
         said, block = one.described, one.form.block
         column, count = int(addresses[0]) & 0xFFFF, -(-rows // 32)
-        words = self._memory.words[self._memory.chosen(ctas), 0, :, column : column + count]
+        words = self._memory.read(ctas, _FIRST_QUARTER, column, count)
         octets = (
             np.ascontiguousarray(words.transpose(0, 2, 1)).view(np.uint8).reshape(len(ctas), 32 * count, 4)[:, :rows]
         )

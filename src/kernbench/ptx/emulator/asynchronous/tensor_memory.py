@@ -61,7 +61,7 @@ class TensorMemory:
     def read(self, ctas: Array, part: Part, column: int, count: int) -> Array:
         """Words of a part's lanes: [ctas, rows, columns]; columns beyond the last read as poison."""
         view = self.words[self.chosen(ctas), slice(*part.quarters), slice(*part.lanes), column : column + count]
-        found = view.reshape(len(ctas), part.rows, -1)
+        found = view.reshape(len(ctas), part.rows, view.shape[3])
         if found.shape[2] < count:
             found = np.concatenate(
                 [found, np.full((len(ctas), part.rows, count - found.shape[2]), _POISON, np.uint32)], axis=2

@@ -126,12 +126,15 @@ class TensorChecks:
                     self._order.enter(warps, region, False, MULTIPLY, site)
 
     def _aligned(self, lane: int, group: Any, lanes: Array, site: Site) -> None:
-        """Lane 0 of the address; 16 as well where half of the lanes are used."""
+        """Lane 0 of the address; 16 as well where half of the lanes are used, for both D and A."""
         half = group.described.m == 64 and not group.form.stationary
+        who = thread_name(self._batch, int(lanes[0]))
         if lane and not (half and lane == 16):
-            who = thread_name(self._batch, int(lanes[0]))
             message = f"the address of D that {who} gives has lane {lane}; with M = {group.described.m} it is 0"
             self._tell(site, message + (" or 16" if half else ""), "D begins at the lane of the allocation", "lane")
+        elif group.form.from_tensor and not group.form.stationary and int(group.a[0]) >> 16 != lane:
+            message = f"the address of A that {who} gives has lane {int(group.a[0]) >> 16}, that of D lane {lane}"
+            self._tell(site, message, "A and D lie in the same lanes: store A to the half that D has", "lane of A")
 
     def _allocated(self, warps: Array, region: Region, what: str, site: Site) -> bool:
         """Whether all columns belong to one allocation."""

@@ -101,13 +101,16 @@ class Part:
 
 @cache
 def parts(m: int, n: int, pair: bool, stationary: bool, base: int) -> tuple[Part, ...]:
-    """Where D lies in one CTA; each part holds all of the CTA's rows, and A lies in the lanes of each part."""
+    """Where D lies in one CTA; each part holds all of the CTA's rows, and A lies in the lanes of each part.
+
+    `base` is the lane of D's address; of a D that takes half of the lanes it says which half.
+    """
     if pair:
         m //= 2
     if m == 128:
         return (Part((0, 4), (0, 32), (0, n)),)
     if m == 64 and not pair and not stationary:
-        return (Part((0, 4), (base % 32, base % 32 + 16), (0, n)),)
+        return (Part((0, 4), (base & 16, (base & 16) + 16), (0, n)),)
     count = 128 // m
     width = 4 // count
     return tuple(
