@@ -44,7 +44,7 @@ def test_run_all_panels_and_json(tmp_path):
         "multi_user_prefill",
         "multi_user_decode",
     ]
-    assert all(r["right"] and r["safe"] and r["schema"] == 1 for r in written["runs"])
+    assert all(r["right"] and r["safe"] and r["schema"] == 2 for r in written["runs"])
     assert list(tmp_path.iterdir()) == [file]
 
 

@@ -5,7 +5,7 @@ import sys
 import typer
 
 from kernbench import __version__
-from kernbench.cli import check, machine, new, ptx, run, show, sweep
+from kernbench.cli import check, compare, machine, new, ptx, report, run, show, sweep
 from kernbench.cli import list as list_command
 from kernbench.cli.output import MISUSE, errors
 from kernbench.common.errors import KernbenchError
@@ -22,6 +22,8 @@ app.command("list")(list_command.list_benches)
 app.command("run")(run.run)
 app.command("show")(show.show)
 app.command("sweep")(sweep.sweep)
+app.command("report")(report.report)
+app.command("compare")(compare.compare)
 app.command("check")(check.check)
 app.command("new")(new.new)
 app.add_typer(machine.app, name="machine")

@@ -5,9 +5,10 @@ from typing import Any
 
 from kernbench.bench import Bench, Variant, parameters_of, run_bench
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, progress, results
+from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.report import Contender, ranking_table, ranking_text, run_text
-from kernbench.result.run import write_json
+from kernbench.result.run import Run, write_json
 
 
 def rank(
@@ -17,10 +18,12 @@ def rank(
     seed: int,
     options: dict[str, Any],
     json: Path | None,
+    html: Path | None = None,
 ) -> int:
     """Run and rank; the exit code. An algorithm that cannot run as asked is listed with the reason: no failure."""
     variants = _variants(bench, panels, values, options["size"])
-    console, failed, records = results(), False, []
+    console, failed = results(), False
+    runs: list[tuple[str, Run]] = []
     with progress(sum(map(len, variants.values()))) as bar:
         ranked: dict[str | None, list[Contender]] = {}
         for panel, ways in variants.items():
@@ -35,9 +38,11 @@ def rank(
         for one in bad:
             console.print(run_text(one.name, one.run), highlight=False, soft_wrap=True)  # type: ignore[arg-type]
         failed = failed or bool(bad) or all(c.run is None for c in contenders)
-        records += [c.run.to_dict() for c in contenders if c.run is not None]
+        runs += [(f"{panel or bench.name} {c.name}", c.run) for c in contenders if c.run is not None]
+    if html is not None and runs:
+        write_page(html, bench.name, runs)
     if json is not None:
-        write_json(json, {"bench": bench.name, "runs": records})
+        write_json(json, {"bench": bench.name, "runs": [run.to_dict() for _, run in runs]})
     return FOUND if failed else RIGHT_AND_SAFE
 
 

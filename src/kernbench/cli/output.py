@@ -1,11 +1,14 @@
 """Where the commands print: results on standard output, progress and errors on standard error; the exit codes."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from kernbench.common.errors import BenchError
 
 RIGHT_AND_SAFE, FOUND, MISUSE = 0, 1, 2
 
@@ -30,3 +33,23 @@ def progress(total: int) -> Iterator[Progress]:
     with Progress(*columns, TimeElapsedColumn(), console=errors(), transient=True) as bar:
         bar.add_task("", total=total)
         yield bar
+
+
+def check_target(option: str, file: Path) -> None:
+    """Refuse a file that cannot be written before the work begins."""
+    if file.is_dir() or not file.parent.is_dir():
+        raise BenchError(f"{option} {file}: there is no folder {file.parent} to write it to, or it is one itself")
+    if file.exists() and not file.is_file():
+        raise BenchError(f"{option} {file} is no ordinary file: choose another name")
+
+
+def check_targets(files: Mapping[str, Path | None]) -> None:
+    """As `check_target` for each option that names a file; no two may name the same."""
+    named: dict[Path, str] = {}
+    for option, file in files.items():
+        if file is None:
+            continue
+        check_target(option, file)
+        first = named.setdefault(file.resolve(), option)
+        if first != option:
+            raise BenchError(f"{first} and {option} both name {file}")

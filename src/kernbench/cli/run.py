@@ -7,7 +7,8 @@ import typer
 
 from kernbench.bench import Bench, default_cases, describe, find, folder_bench, platform_chip, run_bench
 from kernbench.cli.algorithms import rank
-from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, progress, results
+from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
+from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, unknown
 from kernbench.report import run_text, runs_table, time_text, trace_bytes
 from kernbench.result.run import Run, write_bytes, write_json
@@ -52,7 +53,8 @@ GOLDEN = Annotated[
     typer.Option("--golden", "-g", help="The file with cases, inputs, reference and tolerance for --kernels."),
 ]
 CASE = Annotated[list[str] | None, typer.Option("--case", help="With --kernels: a case of the golden file, or all.")]
-JSON = Annotated[Path | None, typer.Option("--json", help="Write the results to this file.")]
+JSON = Annotated[Path | None, typer.Option("--json", help="Write the runs to this file, for report and compare.")]
+HTML = Annotated[Path | None, typer.Option("--html", help="Write all runs to this file, as a page to open.")]
 
 
 def run(
@@ -73,6 +75,7 @@ def run(
     max_seconds: SECONDS = None,
     json: JSON = None,
     trace: TRACE = None,
+    html: HTML = None,
 ) -> None:
     """Run a bench: is it right, is it safe, how fast is it and why.
 
@@ -80,13 +83,7 @@ def run(
     """
     bench, panels = chosen(name, panel, kernels, golden, case or [])
     values = parse_settings(bench, settings or [], dtype=dtype, device=device)
-    for option, file in (("--json", json), ("--trace", trace)):
-        if file is not None and (file.is_dir() or not file.parent.is_dir()):
-            raise BenchError(f"{option} {file}: there is no folder {file.parent} to write it to, or it is one itself")
-        if file is not None and file.exists() and not file.is_file():
-            raise BenchError(f"{option} {file} is no ordinary file: choose another name")
-    if json is not None and trace is not None and json.resolve() == trace.resolve():
-        raise BenchError(f"--json and --trace both name {json}")
+    check_targets({"--json": json, "--trace": trace, "--html": html})
     options: dict[str, Any] = {"shapes_only": shapes_only, "size": size}
     options |= {
         "schedule": int(schedule) if schedule.isdecimal() and schedule.isascii() else schedule,
@@ -95,7 +92,7 @@ def run(
     if all_algorithms and trace is not None:
         raise BenchError("--trace shows one run: choose an algorithm with --set instead of --all-algorithms")
     if all_algorithms:
-        raise typer.Exit(rank(bench, panels, values, seed, options, json))
+        raise typer.Exit(rank(bench, panels, values, seed, options, json, html))
     runs = _run_all(bench, panels, values, seed, options)
     shapes_only = shapes_only or (size is not None and bench.sizes[size].shapes_only)
     console = results()
@@ -110,6 +107,8 @@ def run(
             console.print(run_text(title, result), highlight=False, soft_wrap=True)
     if trace is not None:
         _write_trace(trace, runs)
+    if html is not None:
+        write_page(html, bench.name, runs)
     if json is not None:
         write_json(json, {"bench": bench.name, "runs": [r.to_dict() for _, r in runs]})
     raise typer.Exit(RIGHT_AND_SAFE if len(good) == len(runs) else FOUND)

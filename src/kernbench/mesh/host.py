@@ -280,12 +280,22 @@ class Host:
             launch.status,
             recording,
             metrics={**_metrics(recording), "scratch_peak_bytes": launch.scratch_peak},
-            views={"placement": {p.rank: (p.cube, p.pe) for p in self._leaders}},
+            views={"placement": {p.rank: (p.cube, p.pe) for p in self._leaders}, "mesh": self._picture(recording)},
             origin=self._origin(kernel, arguments, schedule),
         )
         name = getattr(kernel, "__qualname__", repr(kernel))
         self.launches.append(Launched(run.status, run.findings, name, self._time(run)))
         return run
+
+    def _picture(self, recording: Recording) -> dict[str, Any]:
+        """The machine as a page draws it: grids, where each PE with a program lies, and the queues between them."""
+        package, cube = self.machine.package.grid, self.machine.cube.grid
+        return {
+            "package": [package.rows, package.columns],
+            "cube": [cube.rows, cube.columns],
+            "pes": [[p.cube, p.pe, *package.position(p.cube), *cube.position(p.pe)] for p in self._placements],
+            "links": [[*k.sender, k.direction, *k.receiver, k.hops] for k in recording.links],
+        }
 
     def _time(self, run: Run) -> int | None:
         """Picoseconds of a launch that ended well, where they are asked for."""

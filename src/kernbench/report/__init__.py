@@ -1,24 +1,32 @@
 """Run in, text out: tables and explanations as rich renderables. Nothing here prints."""
 
+from kernbench.report.compare import Difference, difference, difference_text
 from kernbench.report.findings import finding_text, findings_text
+from kernbench.report.page import page_html
 from kernbench.report.pipeline import pipeline_text
 from kernbench.report.ranking import Contender, ranking_table, ranking_text
 from kernbench.report.tables import commands_table, runs_table
 from kernbench.report.time import time_text
+from kernbench.report.titles import titles
 from kernbench.report.trace import trace_bytes
 from kernbench.report.verdict import comparison_text, run_text
 
 __all__ = [
     "Contender",
+    "Difference",
     "commands_table",
     "comparison_text",
+    "difference",
+    "difference_text",
     "finding_text",
     "findings_text",
+    "page_html",
     "pipeline_text",
     "ranking_table",
     "ranking_text",
     "run_text",
     "runs_table",
     "time_text",
+    "titles",
     "trace_bytes",
 ]

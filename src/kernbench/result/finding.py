@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.common.errors import unknown
+from kernbench.result.reading import Reader
 
 
 @dataclass(frozen=True)
 class Place:
-    """A line of somebody's kernel."""
+    """A line of somebody's kernel; `said` is its text where it was kept, since files change."""
 
     file: str
     line: int
     function: str = ""
+    said: str | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.short_file}:{self.line}"
@@ -31,10 +33,14 @@ class Place:
     @property
     def text(self) -> str:
         """The source line itself, stripped; empty if the source cannot be read."""
+        if self.said is not None:
+            return self.said
         return linecache.getline(self.file, self.line).strip()
 
     def context(self, around: int = 2) -> list[tuple[int, str]]:
         """Numbered source lines around the place; empty if the source cannot be read."""
+        if self.said is not None:
+            return [(self.line, self.said)] if self.said else []
         numbers = range(max(1, self.line - around), self.line + around + 1)
         lines = ((n, linecache.getline(self.file, n)) for n in numbers)
         return [(n, text.rstrip()) for n, text in lines if text]
@@ -146,6 +152,27 @@ def place_dict(place: Place | None) -> dict[str, Any] | None:
     if place is None:
         return None
     return {"file": place.file, "line": place.line, "function": place.function, "text": place.text}
+
+
+def read_place(data: Reader) -> Place:
+    """The place of what `place_dict` gave, with the text it had then."""
+    return Place(data["file"].of(str), data["line"].natural(), data["function"].of(str), data["text"].of(str))
+
+
+def read_finding(data: Reader) -> Finding:
+    """The finding of what `to_dict` gave."""
+    kind = data["kind"].of(str)
+    if kind not in KINDS:
+        raise data["kind"].refuse(unknown("finding kind", kind, KINDS))
+    return Finding(
+        kind,
+        data["message"].of(str),
+        data["where"].maybe(read_place),
+        tuple(Other(one["role"].of(str), one["where"].maybe(read_place)) for one in data["others"]),
+        data["hint"].of(str),
+        data["count"].natural(),
+        data["ranks"].naturals(),
+    )
 
 
 def rank_ranges(ranks: Iterable[int]) -> str:

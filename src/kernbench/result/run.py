@@ -8,13 +8,21 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
+from kernbench.result.columns import pack
 from kernbench.result.comparison import Comparison
-from kernbench.result.finding import Finding
+from kernbench.result.finding import Finding, Place
+from kernbench.result.sources import sources_of
+from kernbench.result.spans import timeline_dict
 from kernbench.result.timeline import Timeline
 
-SCHEMA = 1
+# of to_dict; 2 added views, timeline, sources and error maps
+SCHEMA = 2
+# views of a run that was loaded: what to_dict gave of outputs and sources
+KEPT = ("outputs", "sources")
 
 
 class Status(StrEnum):
@@ -82,7 +90,9 @@ class Run:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: verdicts, findings, comparisons, metrics and origin, without the arrays."""
+        """Plain data for JSON: all but the arrays and the recording, with the source text that it is about."""
+        outputs = {n: {"shape": list(a.shape), "dtype": a.dtype.name} for n, a in self.outputs.items()}
+        views = {name: view for name, view in self.views.items() if name not in KEPT}
         return {
             "schema": SCHEMA,
             "right": self.right,
@@ -92,9 +102,19 @@ class Run:
             "findings": [f.to_dict() for f in self.findings],
             "comparison": None if self.comparison is None else [c.to_dict() for c in self.comparison],
             "metrics": _plain(self.metrics),
-            "outputs": {n: {"shape": list(a.shape), "dtype": a.dtype.name} for n, a in self.outputs.items()},
+            "outputs": outputs or self.views.get("outputs", {}),
             "origin": _plain(self.origin),
+            "views": _plain(views),
+            "timeline": None if self.timeline is None else timeline_dict(self.timeline),
+            "sources": self.views.get("sources") or sources_of(self._places()),
         }
+
+    def _places(self) -> list[Place | None]:
+        """Every place that the run speaks of."""
+        places = [f.where for f in self.findings] + [o.where for f in self.findings for o in f.others]
+        if self.timeline is not None:
+            places += [*self.timeline.sites, *(step.where for step in self.timeline.critical_path)]
+        return places
 
     def save(self, path: str | Path) -> None:
         """Write `to_dict()` as JSON, whole or not at all."""
@@ -125,6 +145,8 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
+    if isinstance(value, np.ndarray) and value.ndim:
+        return pack(value) if value.dtype.kind in "iubf" else [_plain(v) for v in value.tolist()]
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

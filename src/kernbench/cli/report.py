@@ -1,0 +1,53 @@
+"""`kernbench report`: runs that were saved as JSON, as a page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernbench.cli.output import check_target, errors, results
+from kernbench.common.errors import MisuseError
+from kernbench.report import page_html, runs_table, titles
+from kernbench.result.load import Loaded, load_runs
+from kernbench.result.run import Run, write_bytes
+
+FILES = Annotated[list[Path], typer.Argument(help="Files of kernbench run --json, or of Run.save.")]
+HTML = Annotated[
+    Path | None, typer.Option("--html", help="The page to write; without it, beside the first file and named after it.")
+]
+
+
+def report(files: FILES, html: HTML = None) -> None:
+    """Write saved runs as one page that needs nothing else: verdict, timeline, critical path, mesh or tasks, errors."""
+    loaded = [load_runs(file) for file in files]
+    runs = named(files, loaded)
+    target = html or files[0].with_suffix(".html")
+    if target.resolve() in {file.resolve() for file in files}:
+        raise MisuseError(f"{target} is a file to read from: name another page with --html")
+    check_target("--html", target)
+    benches = list(dict.fromkeys(one.bench for one in loaded if one.bench))
+    title = ", ".join(benches) or runs[0][0]
+    write_page(target, title, runs)
+    console = results()
+    console.print(runs_table(title, runs, console.width))
+
+
+def named(files: Sequence[Path], loaded: Sequence[Loaded]) -> list[tuple[str, Run]]:
+    """All runs with their names; those of several files with their file's."""
+    pairs = [(file, name, run) for file, one in zip(files, loaded, strict=True) for name, run in _named_in(one)]
+    names = [name if len(files) == 1 else f"{file.stem}: {name}" for file, name, _ in pairs]
+    if len(set(names)) < len(names):
+        names = [f"{file}: {name}" for file, name, _ in pairs]
+    return [(name, run) for name, (_, _, run) in zip(names, pairs, strict=True)]
+
+
+def _named_in(loaded: Loaded) -> list[tuple[str, Run]]:
+    return list(zip(titles(loaded.runs), loaded.runs, strict=True))
+
+
+def write_page(file: Path, title: str, runs: Sequence[tuple[str, Run]]) -> None:
+    """Write the page, whole or not at all, and say where it is."""
+    content = page_html(title, runs).encode("utf-8", "replace")
+    write_bytes(file, content)
+    errors().print(f"page of {len(runs)} {'run' if len(runs) == 1 else 'runs'} written to {file}", soft_wrap=True)

@@ -1,0 +1,274 @@
+"""Two runs beside each other: whether both are right and safe, what changed, and where on the critical path."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kernbench.report.ranking import time_by_cause
+from kernbench.report.time import duration, scaled
+from kernbench.report.verdict import NO, NOT_ASKED, YES
+from kernbench.result.run import Run
+
+_LINES = 12
+# of the longer time; smaller changes are not worth a word
+_WORTH_SAYING = 0.01
+
+
+@dataclass(frozen=True)
+class Number:
+    """A figure of both runs as texts, and its change."""
+
+    name: str
+    a: str
+    b: str
+    change: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of both times, in picoseconds; `text` is a kernel line's own."""
+
+    name: str
+    a_ps: int
+    b_ps: int
+    change: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two runs differ; everything a table or a page shows of it, as plain data."""
+
+    names: tuple[str, str]
+    summary: str
+    warnings: list[str]
+    answers: list[tuple[str, str, str]]
+    numbers: list[Number]
+    settings: list[tuple[str, str, str]] = field(default_factory=list)
+    causes: list[Share] = field(default_factory=list)
+    kinds: list[Share] = field(default_factory=list)
+    lines: list[Share] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON and pages."""
+        return asdict(self)
+
+
+def difference(a: Run, b: Run, names: tuple[str, str] = ("A", "B")) -> Difference:
+    """What changed from `a` to `b`."""
+    times = _time(a), _time(b)
+    timed = all("time_ps" in run.metrics for run in (a, b))
+    return Difference(
+        names,
+        _summary(a, b, names, times),
+        list(_warnings(a, b, names)),
+        list(_answers(a, b)),
+        [_number(name, x, y, show) for name, x, y, show in _figures(a, b)],
+        _settings(a, b),
+        _shares(time_by_cause(a.metrics), time_by_cause(b.metrics)) if timed else [],
+        _shares(a.metrics.get("critical_path_ps", {}), b.metrics.get("critical_path_ps", {})) if timed else [],
+        _line_shares(a, b) if timed else [],
+    )
+
+
+def _time(run: Run) -> int | None:
+    """Picoseconds, modelled or measured; None where there is no time."""
+    measured = run.metrics.get("gpu_time_ns")
+    return run.metrics.get("time_ps") if measured is None else measured * 1000
+
+
+def _summary(a: Run, b: Run, names: tuple[str, str], times: tuple[int | None, int | None]) -> str:
+    bad = [name for name, run in zip(names, (a, b), strict=True) if not run.ok]
+    if bad:
+        return f"{' and '.join(bad)} {'are' if len(bad) > 1 else 'is'} not right and safe: no speed is compared"
+    before, after = times
+    if not before or not after:
+        missing = [name for name, time in zip(names, times, strict=True) if not time]
+        return f"{' and '.join(missing)} {'have' if len(missing) > 1 else 'has'} no time: only answers are compared"
+    if before == after:
+        return f"both take {duration(before)}"
+    faster, slower = (names[1], names[0]) if after < before else (names[0], names[1])
+    ratio = max(before, after) / min(before, after)
+    told = f"{faster} is {ratio:.2f} times as fast as {slower}: {duration(before)} in {names[0]}, "
+    return told + f"{duration(after)} in {names[1]}{_reasons(a, b, max(before, after))}"
+
+
+def _reasons(a: Run, b: Run, longer: int) -> str:
+    """Where the time changed most."""
+    if not all("time_ps" in run.metrics for run in (a, b)):
+        return ""
+    ours, theirs = time_by_cause(b.metrics), time_by_cause(a.metrics)
+    changes = {name: ours.get(name, 0) - theirs.get(name, 0) for name in theirs | ours}
+    worth = sorted(changes.items(), key=lambda item: -abs(item[1]))[:4]
+    told = [f"{name} {_signed(by)}" for name, by in worth if abs(by) >= _WORTH_SAYING * longer]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _signed(picoseconds: int) -> str:
+    return f"{'+' if picoseconds > 0 else '-'}{duration(abs(picoseconds))}"
+
+
+def _warnings(a: Run, b: Run, names: tuple[str, str]) -> Iterator[str]:
+    for key in ("bench", "panel", "target", "machine_hash"):
+        x, y = a.origin.get(key), b.origin.get(key)
+        if x != y and x is not None and y is not None:
+            yield f"{key.replace('_hash', '')} differs: {x} in {names[0]}, {y} in {names[1]}"
+    measured = ["gpu_time_ns" in run.metrics for run in (a, b)]
+    if measured[0] != measured[1] and all(_time(run) for run in (a, b)):
+        yield f"the time of {names[measured[1]]} was measured on a GPU, that of {names[measured[0]]} is a model's"
+    new = {f.kind for f in b.findings} - {f.kind for f in a.findings}
+    gone = {f.kind for f in a.findings} - {f.kind for f in b.findings}
+    if new:
+        yield f"only {names[1]} has findings of kind {', '.join(sorted(new))}"
+    if gone:
+        yield f"only {names[0]} has findings of kind {', '.join(sorted(gone))}"
+
+
+def _answers(a: Run, b: Run) -> Iterator[tuple[str, str, str]]:
+    for name, x, y in (("right", a.right, b.right), ("safe", a.safe, b.safe)):
+        yield name, _word(x), _word(y)
+    yield "ended", str(a.status), str(b.status)
+    yield "findings", _kinds(a), _kinds(b)
+
+
+def _word(value: bool | None) -> str:
+    return (NOT_ASKED if value is None else (YES if value else NO))[0]
+
+
+def _kinds(run: Run) -> str:
+    return ", ".join(sorted({f.kind for f in run.findings})) or "none"
+
+
+# numbers of metrics worth comparing: key, name, how it is shown
+_METRICS = (
+    ("limit_ratio", "x physical limit", lambda v: f"{v:.3g}"),
+    ("floor_ratio", "x floor of its work", lambda v: f"{v:.3g}"),
+    ("commands", "commands", lambda v: f"{v:,}"),
+    ("warp_instructions", "warp instructions", lambda v: f"{v:,}"),
+    ("tasks", "tasks", lambda v: f"{v:,}"),
+    ("flops", "arithmetic", lambda v: scaled(v, "FLOP")),
+    ("load_bytes", "loaded", lambda v: scaled(v, "B")),
+    ("store_bytes", "stored", lambda v: scaled(v, "B")),
+    ("send_bytes", "over links", lambda v: scaled(v, "B")),
+    ("scratch_peak_bytes", "scratch at its fullest", lambda v: scaled(v, "B")),
+)
+
+
+def _figures(a: Run, b: Run) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Name, both values and how they are shown, of what at least one run has."""
+    yield "time", _time(a), _time(b), duration
+    for key, name, show in _METRICS:
+        yield name, a.metrics.get(key), b.metrics.get(key), show
+    used = [run.metrics.get("utilisation", {}) for run in (a, b)]
+    for engine in dict.fromkeys([*used[0], *used[1]]):
+        yield f"{engine} busy", used[0].get(engine), used[1].get(engine), lambda v: f"{100 * v:.1f} %"
+    errors = [max((c.max_abs for c in run.comparison or []), default=None) for run in (a, b)]
+    yield "largest error", errors[0], errors[1], lambda v: f"{v:.3g}"
+
+
+def _number(name: str, a: Any, b: Any, show: Any) -> Number:
+    known = [value if isinstance(value, (int, float)) else None for value in (a, b)]
+    texts = ["" if value is None else show(value) for value in known]
+    x, y = known
+    change = "" if x is None or y is None else _change(x, y)
+    return Number(name, texts[0], texts[1], change)
+
+
+def _change(a: float, b: float) -> str:
+    if a == b:
+        return "="
+    return f"{100 * (b - a) / abs(a):+.1f} %" if a else "new"
+
+
+def _settings(a: Run, b: Run) -> list[tuple[str, str, str]]:
+    """What differs in where the runs come from."""
+    x, y = dict(_flat(a.origin)), dict(_flat(b.origin))
+    keys = dict.fromkeys([*x, *y])
+    return [(key, x.get(key, ""), y.get(key, "")) for key in keys if x.get(key) != y.get(key)]
+
+
+def _flat(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for key, held in value.items():
+        if isinstance(held, Mapping) and len(path) < 200:
+            yield from _flat(held, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", str(list(held) if isinstance(held, tuple) else held)
+
+
+def _shares(a: Mapping[str, int], b: Mapping[str, int]) -> list[Share]:
+    """Parts of both times, those that changed most first."""
+    rows = [Share(name, int(a.get(name, 0)), int(b.get(name, 0)), "") for name in dict.fromkeys([*a, *b])]
+    shown = [Share(r.name, r.a_ps, r.b_ps, _share_change(r), r.text) for r in rows if r.a_ps or r.b_ps]
+    return sorted(shown, key=lambda r: -abs(r.b_ps - r.a_ps))
+
+
+def _share_change(row: Share) -> str:
+    return "=" if row.a_ps == row.b_ps else _signed(row.b_ps - row.a_ps)
+
+
+_Line = tuple[str, str, str]
+
+
+def _line_shares(a: Run, b: Run) -> list[Share]:
+    """The critical path by kernel line. A line is known by its text, so that it may have moved; equal lines are one."""
+    x, y = _by_line(a), _by_line(b)
+    rows = []
+    for key in dict.fromkeys([*x, *y]):
+        numbers = sorted({n for held in (x, y) if key in held for n in held[key][1]})
+        told = f"{key[0]}:{','.join(map(str, numbers[:4]))}"
+        row = Share(told, x.get(key, (0, set()))[0], y.get(key, (0, set()))[0], "", key[2])
+        rows.append(Share(row.name, row.a_ps, row.b_ps, _share_change(row), row.text))
+    return sorted(rows, key=lambda r: -abs(r.b_ps - r.a_ps))[:_LINES]
+
+
+def _by_line(run: Run) -> dict[_Line, tuple[int, set[int]]]:
+    spent: dict[_Line, tuple[int, set[int]]] = {}
+    for step in run.timeline.critical_path if run.timeline is not None else []:
+        if step.where is not None:
+            key = (PurePath(step.where.file).name, step.where.function, step.where.text)
+            time, numbers = spent.get(key, (0, set()))
+            spent[key] = (time + step.lag + step.finish - step.start, numbers | {step.where.line})
+    return spent
+
+
+def difference_text(held: Difference) -> RenderableType:
+    """The difference as a person reads it in a terminal."""
+    a, b = held.names
+    parts: list[RenderableType] = [Text(held.summary, style="bold")]
+    parts += [Text(f"  {warning}", style="yellow") for warning in held.warnings]
+    table = Table("", a, b, "change")
+    for name, x, y in held.answers:
+        table.add_row(name, x, y, "")
+    for number in held.numbers:
+        if number.a or number.b:
+            table.add_row(number.name, number.a, number.b, _styled(number.change))
+    parts.append(table)
+    if held.settings:
+        settings = Table("", a, b, title="what differs in how they were run", title_justify="left")
+        for row in held.settings:
+            settings.add_row(*row)
+        parts.append(settings)
+    titles = ("time by cause", "critical path by what it was spent on", "critical path by kernel line")
+    for title, rows in zip(titles, (held.causes, held.kinds, held.lines), strict=True):
+        if rows:
+            parts.append(_share_table(title, a, b, rows))
+    return Group(*parts)
+
+
+def _share_table(title: str, a: str, b: str, rows: list[Share]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in ("", a, b, "change"):
+        table.add_column(name, justify="right" if name else "left", overflow="fold")
+    for row in rows:
+        told = f"{row.name}  {row.text}" if row.text else row.name
+        table.add_row(told, duration(row.a_ps), duration(row.b_ps), _styled(row.change))
+    return table
+
+
+def _styled(change: str) -> Text:
+    return Text(change, style={"+": "red", "-": "green"}.get(change[:1], "dim"))

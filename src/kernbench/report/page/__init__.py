@@ -1,0 +1,5 @@
+"""Runs as one HTML page that needs nothing else: no network, no server, no second file."""
+
+from kernbench.report.page.document import page_html
+
+__all__ = ["page_html"]

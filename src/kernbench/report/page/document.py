@@ -1,0 +1,158 @@
+"""The page as text: style, scripts and data in one document, whose own policy lets nothing else in."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from kernbench.report.page.folding import folded
+from kernbench.report.time import duration
+from kernbench.result.finding import KINDS
+from kernbench.result.run import Run
+
+# in the order in which they need each other
+SCRIPTS = (
+    "dom",
+    "format",
+    "data",
+    "timeline",
+    "verdict",
+    "charts",
+    "source",
+    "mesh",
+    "tasks",
+    "errormap",
+    "compare",
+    "main",
+)
+# of the table of runs; a phone leaves out the wide ones
+_COLUMNS = (
+    ("run", ""),
+    ("right", ""),
+    ("safe", ""),
+    ("time", "n"),
+    ("x limit", "n wide"),
+    ("bound", "wide"),
+    ("findings", ""),
+)
+_WORDS = {True: ("yes", "good"), False: ("NO", "bad"), None: ("not asked", "quiet")}
+
+
+def page_html(title: str, runs: Sequence[tuple[str, Run]], compare: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The document: `runs` with their names as tabs, after what `report.compare` says of them."""
+    library, own = _asset("uplot/uPlot.iife.min.js"), _script()
+    style = _asset("uplot/uPlot.min.css") + _asset("page.css")
+    data = {
+        "runs": [_run_data(name, run) for name, run in runs],
+        "kinds": {name: kind.meaning for name, kind in KINDS.items()},
+        "compare": list(compare),
+    }
+    return _DOCUMENT.format(
+        title=_text(title),
+        policy=_policy([library, own], style),
+        style=style,
+        subtitle=_text(_subtitle(runs)),
+        index=_index(runs, first=1 if compare else 0),
+        data=json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        library=library,
+        own=own,
+    )
+
+
+_DOCUMENT = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<header>
+<div><h1>{title}</h1><div class="quiet">{subtitle}</div></div>
+<button type="button" id="theme" class="theme">dark</button>
+</header>
+{index}
+<main id="runs"></main>
+<noscript><p>The timeline and pictures are drawn by the script in this page; nothing is fetched.</p></noscript>
+<script type="application/json" id="data">{data}</script>
+<script>{library}</script>
+<script>{own}</script>
+</body>
+</html>
+"""
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath("static", name).read_text("utf-8")
+
+
+def _script() -> str:
+    """Our own scripts in one scope of their own."""
+    return '(() => {\n"use strict";\n' + "\n".join(_asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
+
+
+def _policy(scripts: Sequence[str], style: str) -> str:
+    """Only these scripts and this style; nothing is fetched, whatever the data holds."""
+    allowed = " ".join(_digest(script) for script in scripts)
+    return f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; base-uri 'none'; form-action 'none'"
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _run_data(name: str, run: Run) -> dict[str, Any]:
+    if run.timeline is None:
+        return {**run.to_dict(), "title": name}
+    timeline, told = folded(run.timeline)
+    data = replace(run, timeline=timeline).to_dict()
+    data["timeline"]["folded"] = told
+    return {**data, "title": name}
+
+
+def _text(value: object) -> str:
+    """Text for HTML, whatever characters it holds."""
+    return escape(str(value).encode("utf-8", "replace").decode())
+
+
+def _subtitle(runs: Sequence[tuple[str, Run]]) -> str:
+    """What all runs share of where they come from."""
+    origins = [run.origin for _, run in runs]
+    told = []
+    for key in ("target", "kernel", "machine", "schedule", "seed"):
+        values = {str(origin[key]) for origin in origins if key in origin}
+        if len(values) == 1 and all(key in origin for origin in origins):
+            told.append(f"{key} {values.pop()}")
+    versions = {str(dict(o.get("versions") or {}).get("kernbench", "")) for o in origins if isinstance(o, dict)}
+    return ", ".join([*told, *(f"kernbench {v}" for v in versions if v)])
+
+
+def _index(runs: Sequence[tuple[str, Run]], first: int) -> str:
+    """All runs in a table; there is none for one run."""
+    if len(runs) < 2:
+        return ""
+    head = "".join(f'<th scope="col" class="{style}">{name}</th>' for name, style in _COLUMNS)
+    rows = "\n".join(_index_row(number, name, run) for number, (name, run) in enumerate(runs, first))
+    table = f'<table class="index"><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>'
+    return f'<div class="scroll">{table}</div>'
+
+
+def _index_row(number: int, name: str, run: Run) -> str:
+    metrics = run.metrics
+    ps = metrics["gpu_time_ns"] * 1000 if "gpu_time_ns" in metrics else metrics.get("time_ps")
+    ratio = metrics.get("limit_ratio", metrics.get("floor_ratio"))
+    answers = "".join(f'<td class="{_WORDS[a][1]}">{_WORDS[a][0]}</td>' for a in (run.right, run.safe))
+    cells = [
+        f'<td class="n">{"" if ps is None else _text(duration(ps))}</td>',
+        f'<td class="n wide">{"" if ratio is None else f"{ratio:.2f}"}</td>',
+        f'<td class="wide">{_text(metrics.get("limit", metrics.get("bound", "")))}</td>',
+        f"<td>{_text(', '.join(sorted({f.kind for f in run.findings})) or 'none')}</td>",
+    ]
+    link = f'<a href="#panel-{number}">{_text(name)}</a>'
+    return f'<tr data-run="{number}"><td>{link}</td>{answers}{"".join(cells)}</tr>'

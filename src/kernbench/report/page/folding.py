@@ -1,0 +1,62 @@
+"""A timeline small enough for a page: of very many spans, the shortest neighbours on a lane are drawn as one."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.result.timeline import Timeline
+
+Ints = NDArray[np.int64]
+MOST_SPANS = 600_000
+
+
+def folded(timeline: Timeline, most: int = MOST_SPANS) -> tuple[Timeline, str]:
+    """The timeline with about `most` spans at most, and a sentence that says what was done; empty if nothing was.
+
+    Spans of a lane that are shorter than a cell and begin in the same cell become one, as long as they are together,
+    named after the longest of them. So how busy a lane is stays exact, and nothing moves by more than a cell.
+    """
+    spans = len(timeline.start)
+    if spans <= most:
+        return timeline, ""
+    cell = max(1, timeline.total >> 20)
+    order = np.lexsort((timeline.finish, timeline.start, timeline.lane))
+    group = _groups(timeline, order, cell)
+    while int(group[-1]) >= most and cell < timeline.total:
+        cell *= 2
+        group = _groups(timeline, order, cell)
+    thin = _merge(timeline, order, group)
+    width = f"{cell:,} ps" if timeline.unit == "ps" else f"{cell:,} steps"
+    return thin, (
+        f"{spans:,} spans are drawn as {len(thin.start):,}: those of a lane that are shorter than {width} and begin "
+        f"within the same {width} are one, as long as they are together and named after the longest."
+    )
+
+
+def _groups(timeline: Timeline, order: Ints, cell: int) -> Ints:
+    """For each span, in `order`, the number of what it becomes part of."""
+    lane, start = timeline.lane[order], timeline.start[order]
+    long = (timeline.finish[order] - start) >= cell
+    begins = np.ones(len(order), bool)
+    begins[1:] = (np.diff(lane) != 0) | (np.diff(start // cell) != 0) | long[1:] | long[:-1]
+    return np.cumsum(begins) - 1
+
+
+def _merge(timeline: Timeline, order: Ints, group: Ints) -> Timeline:
+    length = (timeline.finish - timeline.start)[order]
+    first = np.flatnonzero(np.diff(group, prepend=-1))
+    # of each group the last in order of length: the longest
+    longest = np.lexsort((length, group))[np.append(first[1:], len(group)) - 1]
+    start = timeline.start[order][first]
+    becomes = np.empty_like(order)
+    becomes[order] = group
+    return replace(
+        timeline,
+        lane=timeline.lane[order][first],
+        name=timeline.name[order][longest],
+        site=timeline.site[order][longest],
+        start=start,
+        finish=start + np.add.reduceat(length, first),
+        flows=becomes[timeline.flows.reshape(-1, 2)],
+    )

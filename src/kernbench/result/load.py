@@ -1,0 +1,118 @@
+"""Runs read back from JSON, of `kernbench run --json` or `Run.save`; strange files are refused in a sentence."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernbench.common.errors import MisuseError
+from kernbench.result.comparison import read_comparison
+from kernbench.result.finding import read_finding
+from kernbench.result.reading import Reader
+from kernbench.result.run import SCHEMA, Run, Status
+from kernbench.result.spans import read_timeline
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The runs of a file, and the bench they are of; empty where the file holds one run without saying."""
+
+    bench: str
+    runs: list[Run]
+
+
+def load_runs(path: str | Path) -> Loaded:
+    """The runs of a file. They have everything but their outputs' values and their recording."""
+    data = Reader(_parse(Path(path)), str(path))
+    held = data.of(dict)
+    if "runs" not in held:
+        return Loaded("", [read_run(data)])
+    runs = [read_run(one) for one in data["runs"]]
+    if not runs:
+        raise MisuseError(f"{path}: no run is in it")
+    return Loaded(data["bench"].of(str), runs)
+
+
+def _parse(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise MisuseError(f"{path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise MisuseError(f"{path} is no file of kernbench: it is nested too deeply") from None
+    except ValueError as error:
+        raise MisuseError(f"{path} is no JSON: {error}; kernbench run --json FILE writes what is wanted") from None
+
+
+def read_run(data: Reader) -> Run:
+    """The run of what `Run.to_dict` gave. Verdicts are worked out anew."""
+    _check_schema(data)
+    status = data["status"].of(str)
+    if status not in list(Status):
+        raise data["status"].refuse(f"one of {', '.join(Status)} is wanted")
+    comparison = data["comparison"].maybe(lambda held: [read_comparison(one) for one in held])
+    views = {**data["views"].of(dict), "outputs": data["outputs"].of(dict), "sources": _read_sources(data["sources"])}
+    return Run(
+        {},
+        [read_finding(one) for one in data["findings"]],
+        data["checked"].texts(),
+        Status(status),
+        comparison=comparison,
+        timeline=data["timeline"].maybe(read_timeline),
+        metrics=_read_metrics(data["metrics"]),
+        views=views,
+        origin=data["origin"].of(dict),
+    )
+
+
+def _check_schema(data: Reader) -> None:
+    schema = data.of(dict).get("schema")
+    if schema == SCHEMA:
+        return
+    if type(schema) is not int:
+        raise MisuseError(f"{data.path} is no run: it does not say which schema it has; this kernbench reads {SCHEMA}")
+    age = "an older" if schema < SCHEMA else "a newer"
+    raise MisuseError(
+        f"{data.path} was written by {age} kernbench: schema {schema}, and this one reads {SCHEMA}; "
+        "run it again with kernbench run ... --json FILE"
+    )
+
+
+def _read_sources(data: Reader) -> dict[str, Any]:
+    for _, source in data.items():
+        source["name"].of(str)
+        for part in source["parts"]:
+            if len(part.of(list)) != 2:
+                raise part.refuse("the number of the first line, and lines, are wanted")
+            first, lines = part
+            first.natural()
+            lines.texts()
+    return data.of(dict)
+
+
+# those that reports reckon with; others may hold what they like
+_NUMBERS = ("time_ps", "gpu_time_ns", "limit_ratio", "floor_ratio")
+_TABLES = ("floors_ps", "limits_ps", "gap_ps", "critical_path_ps", "utilisation", "busy_ps", "sensitivity")
+_TEXTS = ("bound", "limit")
+
+
+def _read_metrics(data: Reader) -> dict[str, Any]:
+    metrics = data.of(dict)
+    for key in metrics:
+        held = data[key]
+        if key in _NUMBERS:
+            held.maybe(Reader.number)
+        elif key in _TEXTS:
+            held.of(str)
+        elif key in _TABLES:
+            for _, value in held.items():
+                value.number()
+        elif key == "rates":
+            for _, rate in held.items():
+                _ = [rate[part].number() for part in ("amount", "achieved", "peak")]
+    if "time_ps" in metrics:
+        bound = data["bound"].of(str)
+        data["floors_ps"][bound].number()
+        data["utilisation"].of(dict)
+        data["critical_path_ps"].of(dict)
+    return metrics

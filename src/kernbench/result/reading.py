@@ -1,0 +1,68 @@
+"""Reading what a stranger's JSON holds: every value is looked at before it is used, and errors name its place."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from kernbench.common.errors import MisuseError
+
+Anything = TypeVar("Anything")
+_WORDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number", bool: "true or false"}
+
+
+class Reader:
+    """A value of a JSON document and the way to it."""
+
+    def __init__(self, value: Any, path: str):
+        self.value, self.path = value, path
+
+    def refuse(self, what: str) -> MisuseError:
+        """The error for this value."""
+        shown = repr(self.value)
+        return MisuseError(f"{self.path}: {what}; got {shown if len(shown) <= 60 else shown[:57] + '...'}")
+
+    def of(self, kind: type[Anything]) -> Anything:
+        """The value, which must be of this type; true is no number."""
+        if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
+            raise self.refuse(f"{_WORDS[kind]} is wanted")
+        return self.value
+
+    def __getitem__(self, key: str) -> "Reader":
+        held = self.of(dict)
+        if key not in held:
+            raise MisuseError(f"{self.path}: {key!r} is missing")
+        return Reader(held[key], f"{self.path}.{key}")
+
+    def __iter__(self) -> Iterator["Reader"]:
+        return (Reader(v, f"{self.path}[{n}]") for n, v in enumerate(self.of(list)))
+
+    def items(self) -> Iterator[tuple[str, "Reader"]]:
+        """Keys and values of an object."""
+        return ((key, Reader(value, f"{self.path}.{key}")) for key, value in self.of(dict).items())
+
+    def maybe(self, read: Callable[["Reader"], Anything]) -> Anything | None:
+        """None for null, else what `read` makes of it."""
+        return None if self.value is None else read(self)
+
+    def natural(self) -> int:
+        """A whole number from 0 on."""
+        number: int = self.of(int)
+        if number < 0:
+            raise self.refuse("a number from 0 on is wanted")
+        return number
+
+    def number(self) -> float:
+        """A number; infinities and NaN are written as words."""
+        if self.value in ("inf", "-inf", "nan"):
+            return float(self.value)
+        if isinstance(self.value, bool) or not isinstance(self.value, (int, float)) or not math.isfinite(self.value):
+            raise self.refuse("a number is wanted")
+        return self.value
+
+    def naturals(self) -> tuple[int, ...]:
+        """A list of whole numbers from 0 on."""
+        return tuple(one.natural() for one in self)
+
+    def texts(self) -> tuple[str, ...]:
+        """A list of texts."""
+        return tuple(one.of(str) for one in self)

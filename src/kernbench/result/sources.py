@@ -1,0 +1,43 @@
+"""The source text that a run's places are about, kept with it: files change, and pages travel."""
+
+import linecache
+from collections.abc import Iterable
+from typing import Any
+
+from kernbench.result.finding import Place
+
+# longer files are kept around the places only
+WHOLE_FILE = 1200
+AROUND = 12
+LONGEST_LINE = 300
+
+
+def sources_of(places: Iterable[Place | None]) -> dict[str, Any]:
+    """File -> how people call it, and parts of its text as (number of the first line, lines)."""
+    wanted: dict[str, set[int]] = {}
+    names: dict[str, str] = {}
+    for place in places:
+        if place is not None:
+            wanted.setdefault(place.file, set()).add(place.line)
+            names.setdefault(place.file, place.short_file)
+    found = {file: _parts(linecache.getlines(file), lines) for file, lines in wanted.items()}
+    return {file: {"name": names[file], "parts": parts} for file, parts in found.items() if parts}
+
+
+def _parts(text: list[str], lines: set[int]) -> list[tuple[int, list[str]]]:
+    if not text:
+        return []
+    if len(text) <= WHOLE_FILE:
+        return [(1, _trimmed(text))]
+    parts: list[tuple[int, int]] = []
+    for line in sorted(lines):
+        first, last = max(1, line - AROUND), min(len(text), line + AROUND)
+        if parts and first <= parts[-1][1] + 1:
+            parts[-1] = (parts[-1][0], last)
+        elif first <= last:
+            parts.append((first, last))
+    return [(first, _trimmed(text[first - 1 : last])) for first, last in parts]
+
+
+def _trimmed(lines: list[str]) -> list[str]:
+    return [line.rstrip()[:LONGEST_LINE] for line in lines]
