@@ -102,7 +102,9 @@ def test_between_two_shared_variables(lab):
 
 def test_uninitialised_and_outside_local(lab):
     local = "  .local .align 4 .b8 mine[16];\n  mov.u64 %rd1, mine;\n"
-    assert lab.kinds(local + "  ld.local.u32 %r5, [%rd1];") == ["uninitialised-read"]
+    load = local + "  ld.local.u32 %r5, [%rd1];"
+    assert lab.kinds(load) == []
+    assert lab.kinds(load + "\n  st.global.u32 [%rd20], %r5;", zeros(1)) == ["uninitialised-read"]
     assert lab.kinds(local + "  st.local.u32 [%rd1], %r0;\n  ld.local.u32 %r5, [%rd1];") == []
     assert lab.kinds(local + "  st.local.u32 [%rd1+16], %r0;") == ["out-of-bounds"]
 

@@ -172,6 +172,11 @@ class Decoding:
                 return found
         return (operand,)
 
+    def registers_of(self, index: int) -> list[Register | None]:
+        """The registers of a vector or scalar operand, None for what is no register."""
+        items = self._items(index)
+        return [self.scope.register(item.text) if isinstance(item, Name) else None for item in items]
+
     def known(self, name: str) -> bool:
         """Whether `name` is a register, special or not."""
         return self.scope.register(name) is not None or special_register(name) is not None

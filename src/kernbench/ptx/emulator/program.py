@@ -35,6 +35,8 @@ class Block:
     rank: int = 0
     direct: list[Direct] = field(default_factory=list)
     general: list[General] = field(default_factory=list)
+    # the general steps with those that follow undefined values, where there may be any
+    watched: list[General] | None = None
     control: Control | None = None
     following: int = -1
     # sites in order, the control's last
@@ -139,6 +141,8 @@ class Program:
     variables: dict[str, Variable]
     # bool rows that are set where a register is undefined
     undefined_rows: list[int] = field(default_factory=list)
+    # sites of loads behind which a step follows what they load of unwritten local memory
+    caught: set[int] = field(default_factory=set)
     # everything in it that writes memory
     writers: list[WritePlace] = field(default_factory=list)
     # kernel parameters whose memory the program may write; None where that cannot be told

@@ -17,6 +17,7 @@ from kernbench.ptx.emulator.gathering import Gathering
 from kernbench.ptx.emulator.lanes import Lanes, Mask, union
 from kernbench.ptx.emulator.program import Block, Program
 from kernbench.ptx.emulator.spinning import Spinning
+from kernbench.ptx.emulator.watching import UndefinedLoadError
 from kernbench.ptx.emulator.window import Window, window_of
 
 Key = tuple[int, ...]
@@ -38,6 +39,8 @@ class Scheduler:
         self.cluster = ClusterBarrier(self)
         self._windows: dict[tuple[int, int], Window] = {}
         self._limit: Key | None = None
+        # set when the first undefined value has been loaded
+        self._following_undefined = False
 
     def key(self, fragment: Fragment) -> Key:
         """Where a fragment stands in the order of the program."""
@@ -105,17 +108,30 @@ class Scheduler:
         if fragment.stack:
             frame = fragment.stack[-1]
             self.batch.set_base(frame.callee, frame.base)
-        if lanes.mask is None and lanes.warps is None:
-            for step in block.direct:
-                step(window)
+        if self._following_undefined and block.watched is not None:
+            for general in block.watched:
+                general(window, lanes.mask)
         else:
-            mask = lanes.mask
-            for general in block.general:
-                general(window, mask)
+            self._run_steps(block, window, lanes)
         if block.control is None:
             return fragment.at(block.following)
         result: Fragment | None = block.control(self, fragment)
         return result
+
+    def _run_steps(self, block: Block, window: Window, lanes: Lanes) -> None:
+        """The plain steps of a block, until a load meets an undefined value."""
+        try:
+            if lanes.mask is None and lanes.warps is None:
+                for step in block.direct:
+                    step(window)
+            else:
+                for general in block.general:
+                    general(window, lanes.mask)
+        except UndefinedLoadError as met:
+            assert block.watched is not None
+            self._following_undefined = True
+            for general in block.watched[met.position :]:
+                general(window, lanes.mask)
 
     def branch(self, fragment: Fragment, slot: int, negated: bool, target: int, following: int) -> Fragment | None:
         """Lanes whose predicate holds go to `target`, the others to `following`."""

@@ -7,12 +7,14 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.asynchronous import AsynchronousChecks
 from kernbench.ptx.emulator.checks.clocks import Clocks, Publications, active_lanes
+from kernbench.ptx.emulator.checks.definedness import Definedness
 from kernbench.ptx.emulator.checks.endings import Endings
 from kernbench.ptx.emulator.checks.memory import MemoryReporter
 from kernbench.ptx.emulator.checks.order import OrderLog
 from kernbench.ptx.emulator.checks.reporter import Reporter, by_axis, some_threads, thread_name
 from kernbench.ptx.emulator.checks.waits import deadlock_message
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.memory.access import UNINITIALISED
 from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import SITE_LIMIT, WARP_LIMIT
 from kernbench.ptx.emulator.memory.port import UNCHECKED, Space, Spot
@@ -182,6 +184,7 @@ class BatchChecks:
         self.log = None if checks.order is None else checks.order.batch(batch, self.clocks)
         self.asynchronous = AsynchronousChecks(batch, self, checks.reporter)
         self.endings = Endings(batch, checks.reporter)
+        self.definedness = Definedness()
         for row in checks.program.undefined_rows:
             batch.banks["bool"][row] = True
 
@@ -257,6 +260,9 @@ class BatchChecks:
 
     def trouble(self, space: Space, site: Site, what: str, spot: Spot, report: Any) -> None:
         """A compiled access found something wrong."""
+        if space.name == "local" and what == "load" and site.number in self._checks.program.caught:
+            self.definedness.met |= bool(report[UNINITIALISED, 0])
+            report[UNINITIALISED, 0] = 0
         if self.clocks.exhausted:
             report[3, 0] = 0
         self._checks.memory.tell(self._batch, space, site, what, spot, report)
@@ -292,12 +298,16 @@ class BatchChecks:
             hint = "test the divisor first; the result is not defined"
             self._reporter.add("division", site, f"integer division by zero in {who}", hint, len(lanes))
 
-    def undefined(self, window: Any, site: Site, register: str, role: str, bad: Mask) -> None:
+    def undefined(self, window: Any, site: Site, register: str, role: str, bad: Mask, flags: int) -> None:
         """An undefined register decides something."""
         lanes = window.lane_numbers[bad]
         uses = {"guard": "decides whether this runs", "address": "is part of the address", "value": "is stored"}
-        message = f"{register} {uses[role]}, and was never set in {some_threads(self._batch, lanes)}"
-        hint = "set the register on every path that leads here"
+        origin = self.definedness.origins.get(flags)
+        why, hint = "was never set in", "set the register on every path that leads here"
+        if origin is not None:
+            why = f"comes from local memory (line {origin.line}, `{origin.text}`) never written by"
+            hint = "set the variable on every path that leads here"
+        message = f"{register} {uses[role]}, and {why} {some_threads(self._batch, lanes)}"
         self._reporter.add("uninitialised-read", site, message, hint, len(lanes), about=register)
 
     def inactive_source(self, window: Any, site: Site, count: int, position: int) -> None:

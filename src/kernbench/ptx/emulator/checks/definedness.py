@@ -1,0 +1,28 @@
+"""Undefined values on their way: whether a load has met one, and where those in registers come from."""
+
+from typing import Any
+
+from kernbench.ptx.emulator.program import Site
+
+
+class Definedness:
+    """What one batch knows of undefined values beside the rows that mark them."""
+
+    def __init__(self) -> None:
+        # set by a load that read local memory nobody wrote, until the step behind it has looked
+        self.met = False
+        # the load that the value of a register comes from, by the slot of the register's row of marks
+        self.origins: dict[int, Site] = {}
+
+    def came_from(self, flags: int, site: Site) -> None:
+        """A register was loaded."""
+        self.origins[flags] = site
+
+    def pass_on(self, window: Any, sources: list[int], targets: list[int]) -> None:
+        """Undefined values were computed from others."""
+        origin = next((self.origins[s] for s in sources if s in self.origins and window.rows[s].any()), None)
+        for target in targets:
+            if origin is None:
+                self.origins.pop(target, None)
+            else:
+                self.origins[target] = origin
