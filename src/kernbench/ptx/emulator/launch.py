@@ -1,22 +1,22 @@
 """A launch: CTAs run in batches, as many at once as are resident, until all have ended or nothing can go on."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.actors import Actors
-from kernbench.ptx.emulator.asynchronous.clusters import cluster_order
 from kernbench.ptx.emulator.asynchronous.journal import Journal
 from kernbench.ptx.emulator.asynchronous.tensors import TensorMaps
 from kernbench.ptx.emulator.batch import Batch
 from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.machine import Architecture
 from kernbench.ptx.emulator.memory.arena import Arena
+from kernbench.ptx.emulator.memory.room import require_room
 from kernbench.ptx.emulator.meter import Meter
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.ptx.emulator.spinning import EndlessError
+from kernbench.ptx.emulator.waves import Waves
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
 
@@ -80,7 +80,7 @@ class Launch:
 
     def run(self) -> Status:
         """Run all CTAs."""
-        waiting = self._groups()
+        waiting = self._waves()
         resident = self.machine.resident(self.threads, self.shared_bytes)
         try:
             with np.errstate(all="ignore"):
@@ -94,26 +94,25 @@ class Launch:
                 self.checks.endless(loop.fragment, loop.loop, loop.rounds)
             return Status.OVER_BUDGET
 
-    def _groups(self) -> list[Array]:
+    def _waves(self) -> Waves:
         """CTA numbers in the order they become resident, a batch at a time."""
-        clusters = cluster_order(self.grid, self.cluster)
-        total, size = clusters.shape
         lanes = self.warps_per_cta * WARP
         registers = sum(rows * np.dtype(bank).itemsize for bank, rows in self.program.table.rows.items())
         nbytes = lanes * (registers + 2 * self.local_bytes) + _SHADOW * self.shared_bytes
-        most = max(1, min(_LANES // lanes, _BATCH_BYTES // max(1, nbytes)) // size)
-        order = self.schedule.cta_order(total)
-        return [clusters[order[start : start + most]].reshape(-1) for start in range(0, total, most)]
+        size = int(np.prod(self.cluster))
+        name, threads = self.program.kernel.name, self.threads * size
+        require_room(size * nbytes, f"'{name}' with {threads} threads that run together", "use smaller blocks")
+        most = min(_LANES // lanes, _BATCH_BYTES // max(1, nbytes)) // size
+        return Waves(self.grid, self.cluster, max(1, most), self.schedule)
 
-    def _run(self, waiting: Sequence[Array], resident: int) -> Status:
-        queue = list(reversed(waiting))
-        while queue or self._live:
+    def _run(self, waiting: Waves, resident: int) -> Status:
+        while waiting.left or self._live:
             running = sum(batch.ctas for batch in self._live)
-            room = bool(queue) and (not self._live or running + len(queue[-1]) <= resident)
+            room = waiting.left > 0 and (not self._live or running + waiting.following <= resident)
             if room:
-                self._live.append(Batch(self, queue.pop()))
+                self._live.append(Batch(self, waiting.take()))
             elif not self._yielded() and not self._settle():
-                self._stuck(queue, resident)
+                self._stuck(waiting.left, resident)
                 return Status.DEADLOCKED
             self._advance()
         self.unfinished = False
@@ -153,9 +152,9 @@ class Launch:
         settled = [batch.scheduler.gathering.settle() for batch in self._live]
         return any(settled)
 
-    def _stuck(self, queue: Sequence[Array], resident: int) -> None:
+    def _stuck(self, waiting: int, resident: int) -> None:
         if self.checks is not None:
-            self.checks.deadlock(self._live, sum(len(group) for group in queue), resident)
+            self.checks.deadlock(self._live, waiting, resident)
 
     def follow(self, batch: Batch) -> Journal | None:
         """The journal of the first batch, if the checks are on and anything works beside the threads."""

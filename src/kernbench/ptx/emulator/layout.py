@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from kernbench.ptx.emulator.program import Code, SharedVariable
 from kernbench.ptx.emulator.scopes import Line, Scope
+from kernbench.ptx.errors import PtxError
 from kernbench.ptx.module import (
     Address,
     Function,
@@ -22,6 +23,8 @@ from kernbench.ptx.module import (
 
 # bytes between shared variables, so that running over the end of one is not silently the next
 _GAP = 16
+# local memory that a thread can have
+LOCAL_BYTES = 1 << 19
 
 
 class SharedLayout:
@@ -83,6 +86,9 @@ def lay_out_frame(code: Code, scopes: Iterable[Scope], entry: bool) -> None:
             end = -(-end // alignment) * alignment
             code.frame[id(scope), variable.name] = end
             end += variable.size or 0
+            if end > LOCAL_BYTES:
+                message = f"'{variable.name}' ends at byte {end:,} of the local memory of '{code.name}'"
+                raise PtxError(f"{message}; a thread has {LOCAL_BYTES:,} bytes: use a global array", variable.line)
     code.frame_bytes = -(-end // 16) * 16
 
 

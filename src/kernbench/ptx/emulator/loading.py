@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.memory.arena import Allocation, Arena
 from kernbench.ptx.emulator.operands import float_bits, function_address
 from kernbench.ptx.errors import PtxError
@@ -22,9 +23,7 @@ class LoadedModule:
         self._functions = module.functions
         held = [v for v in module.variables.values() if v.space in ("global", "const")]
         for variable in held:
-            size = variable.size if variable.size is not None else _EXTERNAL_BYTES
-            data = np.zeros(size, np.uint8)
-            self.allocations[variable.name] = arena.allocate(size, variable.name, variable.space, data)
+            self.allocations[variable.name] = _allocated(variable, arena)
         for variable in held:
             if variable.initial is not None:
                 image = np.frombuffer(self._image(variable), np.uint8)
@@ -68,3 +67,12 @@ class LoadedModule:
         if name not in self.allocations:
             raise PtxError(f"the initial value of '{of.name}' names '{name}', which has no address", of.line)
         return self.allocations[name].address + offset
+
+
+def _allocated(variable: Variable, arena: Arena) -> Allocation:
+    """Zeros for a variable; one that does not fit is an error at its line."""
+    size = variable.size if variable.size is not None else _EXTERNAL_BYTES
+    try:
+        return arena.allocate(size, variable.name, variable.space, 0)
+    except MisuseError as problem:
+        raise PtxError(f"there is no room for '{variable.name}': {problem}", variable.line) from None

@@ -8,6 +8,9 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 
+# clusters that are shuffled together
+_SHUFFLED = 1 << 20
+
 
 class Schedule:
     """CTAs in order, always the fragment that stands first; asynchronous operations complete as late as they may."""
@@ -15,9 +18,9 @@ class Schedule:
     # whether asynchronous operations complete as soon as they begin
     eager = False
 
-    def cta_order(self, total: int) -> Array:
-        """CTA numbers in the order in which they become resident."""
-        return np.arange(total)
+    def wave(self, total: int, first: int, last: int) -> Array:
+        """Which of `total` clusters of CTAs become resident from the `first` place to before the `last` one."""
+        return np.arange(first, min(last, total), dtype=np.int64)
 
     def pick(self, ready: Mapping[Any, Any]) -> Any:
         """The key of the fragment that runs next."""
@@ -33,9 +36,9 @@ class Eager(Schedule):
 class Reversed(Schedule):
     """The last CTAs first."""
 
-    def cta_order(self, total: int) -> Array:
-        """CTA numbers, the last one first."""
-        return np.arange(total)[::-1].copy()
+    def wave(self, total: int, first: int, last: int) -> Array:
+        """The last clusters first."""
+        return total - 1 - super().wave(total, first, last)
 
 
 class Shuffled(Schedule):
@@ -43,10 +46,16 @@ class Shuffled(Schedule):
 
     def __init__(self, seed: int):
         self._random = np.random.default_rng(seed)
+        self._order: Array = np.zeros(0, np.int64)
 
-    def cta_order(self, total: int) -> Array:
-        """CTA numbers, shuffled."""
-        return self._random.permutation(total)
+    def wave(self, total: int, first: int, last: int) -> Array:
+        """Clusters shuffled; of a very large grid, runs of them one after the other, each shuffled."""
+        start = first - first % _SHUFFLED
+        if first == start:
+            self._order = start + self._random.permutation(min(_SHUFFLED, total - start))
+        end = min(last - start, len(self._order))
+        wave: Array = self._order[first - start : end]
+        return wave
 
     def pick(self, ready: Mapping[Any, Any]) -> Any:
         """Mostly the first, sometimes another of other warps: lanes of one warp meet again as they always do."""

@@ -1,5 +1,6 @@
 """Clusters: CTAs that share their shared memory. The address of a peer's memory carries its rank above 16 MiB."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,18 @@ _WINDOW = np.uint64((1 << 44) - 1)
 Extent = tuple[int, int, int]
 
 
-def cluster_order(grid: Extent, cluster: Extent) -> Array:
-    """CTA numbers of a grid as [clusters, ranks], clusters in order."""
-    shape = [(g // c, c) for g, c in zip(grid, cluster, strict=True)]
-    numbers = np.arange(int(np.prod(grid))).reshape(shape[2] + shape[1] + shape[0])
-    return numbers.transpose(0, 2, 4, 1, 3, 5).reshape(-1, int(np.prod(cluster)))
+def cluster_members(grid: Extent, cluster: Extent, numbers: Array) -> Array:
+    """CTA numbers of the clusters with these numbers, as [clusters, ranks]; x counts fastest in both."""
+    across = [g // c for g, c in zip(grid, cluster, strict=True)]
+    rank = np.arange(int(np.prod(cluster)))
+    place, inside = _coordinates(numbers, across), _coordinates(rank, cluster)
+    x, y, z = (p[:, None] * c + i[None, :] for p, c, i in zip(place, cluster, inside, strict=True))
+    members: Array = x + grid[0] * (y + grid[1] * z)
+    return members
+
+
+def _coordinates(numbers: Array, extent: Sequence[int]) -> tuple[Array, Array, Array]:
+    return numbers % extent[0], numbers // extent[0] % extent[1], numbers // (extent[0] * extent[1])
 
 
 class Places:

@@ -13,6 +13,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.memory.room import require_room
 
 GLOBAL_BASE = 0x1000_0000_0000
 LOCAL_BASE = 0x2000_0000_0000
@@ -90,6 +91,8 @@ class Arena:
             raise MisuseError(
                 f"{nbytes:,} bytes do not fit the device's memory: {self.live_bytes:,} of {self.limit:,} are in use"
             )
+        # the bytes and the state of each
+        require_room(2 * nbytes, f"an array of {nbytes:,} bytes with its state", "use a smaller one")
         allocation = self._take(nbytes) or self._extend(nbytes)
         allocation.name, allocation.space, allocation.fresh = name, space, data is None
         part = slice(allocation.offset, allocation.offset + nbytes)
