@@ -1,0 +1,124 @@
+"""Which mutants of a kernel the checks tell apart from it, and whether those that they do not are harmless.
+
+A mutant is *found* (the checks speak), *hung* (a deadlock, explained), *wrong* (another result), *refused* (it cannot
+be run at all), or *harmless*: in no run does anything differ, and the happens-before relation of all its accesses is
+the kernel's own, as the checker itself knows it. What is none of these is a *survivor*.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernbench.common.errors import KernbenchError, MisuseError
+from kernbench.ptx.module import Kernel
+from kernbench.ptx.mutation import Mutation, mutations
+from kernbench.ptx.order import AccessOrder
+from kernbench.result.run import Run, Status
+
+SCHEDULES = ("canonical", "eager")
+# launches a kernel anew, on arrays made for it: launch(kernel, schedule=..., order=...)
+Launcher = Callable[..., Run]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one mutant: "found", "hung", "wrong", "refused", "harmless" or "survivor"; and what tells it."""
+
+    mutation: Mutation
+    outcome: str
+    detail: str
+    schedule: Any = ""
+
+    def __str__(self) -> str:
+        return f"{self.outcome}: {self.mutation} ({self.detail})"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The verdicts on all mutants of a kernel."""
+
+    kernel: str
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def survivors(self) -> list[Verdict]:
+        """Mutants that nothing tells apart, and whose order differs."""
+        return [verdict for verdict in self.verdicts if verdict.outcome == "survivor"]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many there are of each outcome."""
+        return dict(Counter(verdict.outcome for verdict in self.verdicts))
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items()))
+        return f"{len(self.verdicts)} mutants of '{self.kernel}': {told or 'none'}"
+
+
+class _Baseline:
+    """The kernel's own runs."""
+
+    def __init__(self, kernel: Kernel, launch: Launcher, schedules: Sequence[Any]):
+        self._launch = launch
+        self.schedules = schedules
+        runs = {schedule: launch(kernel, schedule=schedule, order=True) for schedule in schedules}
+        for schedule, run in runs.items():
+            if run.safe is not True:
+                told = "; ".join(map(str, run.findings[:3])) or str(run.status)
+                raise MisuseError(f"'{kernel.name}' itself is not safe under schedule {schedule!r}: {told}")
+        self.outputs = {schedule: _bytes(run) for schedule, run in runs.items()}
+        self.orders: dict[Any, AccessOrder] = {schedule: run.recording for schedule, run in runs.items()}
+
+    def verdict(self, mutation: Mutation) -> Verdict:
+        """Run a mutant under each schedule until something tells it apart."""
+        changed: list[str] = []
+        for schedule in self.schedules:
+            try:
+                run = self._launch(mutation.mutant, schedule=schedule, order=True)
+            except KernbenchError as problem:
+                return Verdict(mutation, "refused", str(problem).split("\n")[0], schedule)
+            told = self._told(run, schedule)
+            if told is not None:
+                return Verdict(mutation, *told, schedule)
+            if not self.orders[schedule].same(run.recording):
+                changed += [str(change) for change in self.orders[schedule].changes(run.recording, 2)]
+        if changed:
+            return Verdict(mutation, "survivor", "; ".join(changed[:2]))
+        return Verdict(mutation, "harmless", "the same accesses come before each access")
+
+    def _told(self, run: Run, schedule: Any) -> tuple[str, str] | None:
+        kinds = ", ".join(sorted({finding.kind for finding in run.findings}))
+        if run.status is not Status.FINISHED:
+            return "hung", kinds or str(run.status)
+        if run.findings:
+            return "found", kinds
+        if _bytes(run) != self.outputs[schedule]:
+            return "wrong", "another result"
+        return None
+
+
+def _bytes(run: Run) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in run.outputs.items()}
+
+
+def prove(
+    kernel: Kernel,
+    launch: Launcher,
+    *,
+    schedules: Sequence[Any] = SCHEDULES,
+    among: Iterable[Mutation] | None = None,
+    told: Callable[[Verdict], Any] | None = None,
+) -> Proof:
+    """Run every mutant of a kernel (or those of `among`) and say what becomes of it.
+
+    `launch(kernel, schedule=..., order=True)` makes a device and arrays anew and launches; `told` is called with each
+    verdict as it comes. Loops must turn often enough to use every stage of a pipeline three times.
+    """
+    baseline = _Baseline(kernel, launch, schedules)
+    proof = Proof(kernel.name)
+    for mutation in mutations(kernel) if among is None else among:
+        proof.verdicts.append(baseline.verdict(mutation))
+        if told is not None:
+            told(proof.verdicts[-1])
+    return proof
