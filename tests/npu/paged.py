@@ -69,5 +69,5 @@ def changed(module, line: int, text: str) -> types.ModuleType:
 def order_lines(module) -> Iterator[tuple[int, str]]:
     """Every line that sets or waits for a flag or is a barrier."""
     for number, text in enumerate(Path(module.__file__).read_text().splitlines(), 1):
-        if re.search(r"\.(set_flag|wait_flag|pipe_barrier)\(", text):
+        if re.search(r"\.(set_flag|wait_flag|pipe_barrier|barrier|settle)\(", text):
             yield number, text.strip()

@@ -1,6 +1,5 @@
 """Paged attention in all forms: right, safe, the same in every order; with one thing changed never silently wrong."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from tests.npu.small import kinds
 from kernbench.bench import find, run_bench
 from kernbench.golden import compare
 from kernbench.golden.paged_attention import paged_attention, paged_attention_rounded
+from kernbench.npu.transfers import KernelCore
 
 CASES = [
     {"lens": [100, 0, 37], "H": 32, "kv": 4, "D": 64, "page": 32},
@@ -110,30 +110,16 @@ def test_every_flag_and_barrier_is_needed(form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_all_flags_and_barriers_deleted(form):
-    import types
-
-    module = FORMS[form]
-    source = re.sub(
-        r"^(\s*)core\.(set_flag|wait_flag|pipe_barrier)\(.*\)$",
-        r"\1pass",
-        Path(module.__file__).read_text(),
-        flags=re.M,
-    )
-    mutant = types.ModuleType(f"{module.__name__}_unordered")
-    import sys
-
-    sys.modules[mutant.__name__] = mutant
-    exec(compile(source, mutant.__name__, "exec"), mutant.__dict__)
+def test_all_flags_and_barriers_deleted(form, monkeypatch):
+    for name in ("set_flag", "wait_flag", "pipe_barrier"):
+        monkeypatch.setattr(KernelCore, name, lambda core, *given: None)
     for lens in REFERENCE:
-        run = launch(mutant, problem(lens))
-        assert {"race", "missing-barrier"} <= set(kinds(run))
+        run = launch(form, problem(lens))
+        assert kinds(run) == ["missing-barrier", "race"]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_tiles_past_the_end(form, monkeypatch):
-    from kernbench.npu.transfers import KernelCore
-
     place = KernelCore.tile
     moved = lambda core, space, shape, dtype="f32", offset=0, *rest, **more: place(  # noqa: E731
         core, space, shape, dtype, offset + (191 * 1024 if space == "UB" else 0), *rest, **more
@@ -141,33 +127,6 @@ def test_tiles_past_the_end(form, monkeypatch):
     monkeypatch.setattr(KernelCore, "tile", moved)
     for lens in REFERENCE:
         assert "tile-bounds" in kinds(launch(form, problem(lens)))
-
-
-DIRECTION = re.compile(r"\b(IN|OUT|INOUT)\((?=[a-z])")
-
-
-def direction_mutants(module):
-    """Every direction of every submit, replaced by each of the others."""
-    for number, text in enumerate(Path(module.__file__).read_text().splitlines(), 1):
-        for match in DIRECTION.finditer(text):
-            if "for t in" in text or "import" in text:
-                continue
-            for other in {"IN", "OUT", "INOUT"} - {match[1]}:
-                yield number, f"{text[: match.start(1)]}{other}{text[match.end(1) :]}".strip()
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_every_direction_is_needed(form):
-    for line, text in direction_mutants(FORMS[form]):
-        mutant = changed(FORMS[form], line, text)
-        if detected(mutant) is None:
-            # harmless only where no dependence has changed: an output declared INOUT has no earlier writers to wait for
-            assert "INOUT(out)" in text
-            assert dependences(mutant) == dependences(FORMS[form])
-
-
-def dependences(module):
-    return [t.dependences for t in launch(module, problem([33, 17], H=32, kv=2)).recording.tasks]
 
 
 def test_an_inout_declared_in_is_named():

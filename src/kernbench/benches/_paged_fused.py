@@ -200,6 +200,8 @@ def vector(
             if i:
                 _update(at, rows, (i - 1) % 2, i == 1, o_fifo)
         if steps:
+            # inside the loop the barriers of the next step's softmax stand between
+            core.pipe_barrier(V)
             _update(at, rows, (len(steps) - 1) % 2, len(steps) == 1, o_fifo)
         place = out[item.batch, item.first + first : item.first + first + rows]
         _finish(at, rows, bool(steps), place)
@@ -249,7 +251,6 @@ def _update(at: Vector, rows: int, buffer: int, is_first: bool, o_fifo: FifoStat
     core.tpop(o_fifo, o)
     core.set_flag(MTE2, V, OUTPUT)
     core.wait_flag(MTE2, V, OUTPUT)
-    core.pipe_barrier(V)
     if is_first:
         core.tmov(m_all, m)
         core.tmov(l_all, l)

@@ -134,6 +134,20 @@ class Vector:
         names = ("m_all", "l_all", "m_new", "a", "b", "part")
         self.m_all, self.l_all, self.m_new, self.a, self.b, self.part = map(self._vector, names)
 
+        self.barriers = 0
+        # barriers that had come when a group's maximum was known, and when its last P was given
+        self.known, self.given = [-1, -1], [-1, -1]
+
+    def barrier(self) -> None:
+        """All vector operations so far are done before the next."""
+        self.core.pipe_barrier(V)
+        self.barriers += 1
+
+    def settle(self, mark: int) -> None:
+        """A barrier, unless one has come since there were `mark`."""
+        if self.barriers == mark:
+            self.barrier()
+
     def _vector(self, name: str) -> Tile:
         return self.core.alloc(UB, (padded(self.shape.lane_rows, 8), 1), "f32", layout="col", name=name)
 
@@ -185,13 +199,14 @@ def _take(at: Vector, group: Group, i: int, buffer: int, s_fifo: FifoState) -> N
     core.set_flag(MTE2, V, SCORES)
     core.wait_flag(MTE2, V, SCORES)
     core.tmuls(s, s, at.shape.scale)
-    core.pipe_barrier(V)
+    at.barrier()
     if i == 0:
         core.trowmax(m, s)
     else:
         core.trowmax(highest, s)
-        core.pipe_barrier(V)
+        at.barrier()
         core.tmax(m, m, highest)
+    at.known[buffer] = at.barriers
 
 
 def _give(at: Vector, group: Group, i: int, buffer: int, p_fifo: FifoState) -> None:
@@ -199,26 +214,28 @@ def _give(at: Vector, group: Group, i: int, buffer: int, p_fifo: FifoState) -> N
     core, rows, count = at.core, _rows(at, group.item), group.steps[i].count
     s, p = part(at.s[i], rows, count), part(at.p, rows, count)
     m, l, total = (part(t, rows, 1) for t in (at.m[buffer], at.l[buffer], at.part))
-    core.pipe_barrier(V)
+    if i == 0:
+        at.settle(at.known[buffer])
     core.trowexpandsub(s, s, m)
-    core.pipe_barrier(V)
+    at.barrier()
     core.texp(s, s)
-    core.pipe_barrier(V)
+    at.barrier()
     core.wait_flag(MTE3, V, PROBABILITIES)
     core.tcvt(p, s)
     core.set_flag(V, MTE3, PROBABILITIES)
     core.wait_flag(V, MTE3, PROBABILITIES)
     core.tpush(p_fifo, p)
     core.set_flag(MTE3, V, PROBABILITIES)
-    core.pipe_barrier(V)
+    at.barrier()
     core.tcvt(s, p)
-    core.pipe_barrier(V)
+    at.barrier()
     if i == 0:
         core.trowsum(l, s)
     else:
         core.trowsum(total, s)
-        core.pipe_barrier(V)
+        at.barrier()
         core.tadd(l, l, total)
+    at.given[buffer] = at.barriers
 
 
 def _merge(at: Vector, group: Group, buffer: int, o_fifo: FifoState) -> None:
@@ -231,26 +248,26 @@ def _merge(at: Vector, group: Group, buffer: int, o_fifo: FifoState) -> None:
     core.tpop(o_fifo, o)
     core.set_flag(MTE2, V, OUTPUT)
     core.wait_flag(MTE2, V, OUTPUT)
-    core.pipe_barrier(V)
     if group.is_first:
+        at.settle(at.given[buffer])
         core.tmov(m_all, m)
         core.tmov(l_all, l)
         core.tmov(o_all, o)
     else:
         core.tmax(m_new, m_all, m)
-        core.pipe_barrier(V)
+        at.barrier()
         core.tsub(a, m_all, m_new)
         core.tsub(b, m, m_new)
-        core.pipe_barrier(V)
+        at.barrier()
         core.texp(a, a)
         core.texp(b, b)
         core.tmov(m_all, m_new)
-        core.pipe_barrier(V)
+        at.barrier()
         core.tmul(l_all, l_all, a)
         core.tmul(l, l, b)
         core.trowexpandmul(o_all, o_all, a)
         core.trowexpandmul(o, o, b)
-        core.pipe_barrier(V)
+        at.barrier()
         core.tadd(l_all, l_all, l)
         core.tadd(o_all, o_all, o)
     core.set_flag(V, MTE2, OUTPUT)
@@ -263,7 +280,7 @@ def _finish(at: Vector, item: Item, out: Tensor, has_keys: bool) -> None:
     result = part(at.result, rows, D)
     core.wait_flag(MTE3, V, RESULT)
     if has_keys:
-        core.pipe_barrier(V)
+        at.barrier()
         core.trowexpanddiv(result, part(at.o_all, rows, D), part(at.l_all, rows, 1))
     else:
         core.texpands(result, 0.0)

@@ -9,6 +9,7 @@ import numpy as np
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.npu import order
 from kernbench.npu.cells import lay_out
+from kernbench.npu.model import ChipModel
 from kernbench.npu.operations import CLASSES, NAMES
 from kernbench.npu.places import LANES, PIPES, capacities
 from kernbench.npu.record import NpuRecording
@@ -20,6 +21,7 @@ from kernbench.result.finding import Finding, Other
 _COLUMNS = ("op", "lane", "pipe", "w", "a", "b", "c", "x", "y")
 _CANNOT_RUN = (order.NEVER_SET,)
 _AT_THE_END = (order.NEVER_SET, order.NEVER_WAITED)
+NOTHING = np.empty(0, np.uint64)
 
 
 def check_order(context: Context, buffers: int, ended: bool) -> bool:
@@ -31,15 +33,7 @@ def check_order(context: Context, buffers: int, ended: bool) -> bool:
     if not recording.rows:
         return True
     rows = recording.array()
-    found, _ = order.check(
-        recording.firsts(),
-        tuple(rows[name].copy() for name in _COLUMNS),
-        CLASSES,
-        *lay_out(recording.tables.tiles, capacities(context.chip.spaces)),
-        np.array([_reach(p) for p in recording.tables.patterns] or [0], np.int64),
-        max(1, buffers),
-        fifo_table(recording),
-    )
+    found, _ = inspect(recording, context.chip, buffers)
     if not ended:
         found = found[~(np.isin(found[:, 0], _AT_THE_END) & (found[:, 1] >= recording.block_first[-1]))]
     for key, (violation, count) in _folded(rows["site"], found).items():
@@ -47,6 +41,22 @@ def check_order(context: Context, buffers: int, ended: bool) -> bool:
         if finding is not None:
             context.log.add(replace(finding, count=count), key[:3])
     return not np.isin(found[:, 0], _CANNOT_RUN).any()
+
+
+def inspect(recording: NpuRecording, chip: ChipModel, buffers: int, identity: Any = NOTHING) -> tuple[Any, int]:
+    """Violations among the rows, and the digest of their order where `identity` has a number for each row."""
+    rows = recording.array()
+    found, _, digest = order.check(
+        recording.firsts(),
+        tuple(rows[name].copy() for name in _COLUMNS),
+        CLASSES,
+        *lay_out(recording.tables.tiles, capacities(chip.spaces)),
+        np.array([_reach(p) for p in recording.tables.patterns] or [0], np.int64),
+        max(1, buffers),
+        fifo_table(recording),
+        identity,
+    )
+    return found, int(digest)
 
 
 def _folded(sites: Any, found: Any) -> dict[tuple[int, ...], tuple[list[int], int]]:
@@ -225,7 +235,7 @@ def _set_late(context: Context, rows: Any, row: int, other: int, tile: int) -> F
 
 
 def _gm_race(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding | None:
-    if not _memory_meets(context, rows[row], rows[other]):
+    if not memory_meets(context.recording, rows[row], rows[other]):
         return None
     buffer = context.buffers[rows["c"][row]]
     source, target = PIPES[rows["pipe"][other]], PIPES[rows["pipe"][row]]
@@ -239,11 +249,11 @@ def _gm_race(context: Context, rows: Any, row: int, other: int, tile: int) -> Fi
     )
 
 
-def _memory_meets(context: Context, one: Any, two: Any) -> bool:
+def memory_meets(recording: NpuRecording, one: Any, two: Any) -> bool:
     """Whether two transfers really share an element."""
     sets = []
     for row in (one, two):
-        pattern = context.recording.tables.patterns[row["y"]]
+        pattern = recording.tables.patterns[row["y"]]
         places = np.array([int(row["x"]) // pattern.itemsize])
         for size, stride in zip(pattern.shape, pattern.strides, strict=True):
             places = (places[:, None] + np.arange(size) * stride).reshape(-1)

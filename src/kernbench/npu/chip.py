@@ -103,6 +103,13 @@ class Chip:
 
         return retime(run, self.machine.override(changes or {}))
 
+    def order_digest(self, run: Run) -> str:
+        """A digest of what happens before what among all accesses of a run: equal where the order is the same."""
+        from kernbench.npu.relation import order_digest
+
+        assert run.recording is not None
+        return order_digest(run.recording, self.machine)
+
     def _origin(self, orchestrate: Callable[..., Any], launch: "_Launch") -> dict[str, Any]:
         return {
             "target": "npu",

@@ -44,6 +44,22 @@ def _join(into, other):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _mixed(value, more):  # type: ignore[no-untyped-def]
+    """Two numbers of 64 bits as one, so that different pairs hardly ever give the same."""
+    value = (value ^ more) * np.uint64(0x9E3779B97F4A7C15)
+    return value ^ (value >> np.uint64(29))
+
+
+@njit(cache=True)
+def _relation(clock, p, prefix, identity):  # type: ignore[no-untyped-def]
+    """One access, how many its pipe made before it, and how many of each pipe are surely done when it begins."""
+    value = _mixed(identity, np.uint64(p + 1))
+    for q in range(THREADS):
+        value = _mixed(value, np.uint64(prefix[q, clock[p, q]]))
+    return value
+
+
+@njit(cache=True)
 def _mark(tile, i, p, tiles, state):  # type: ignore[no-untyped-def]
     """Row i has written all cells of a tile."""
     starts, cells, bases, space, _ = tiles
@@ -151,10 +167,12 @@ def _memory(i, what, p, buffer, low, high, gm, clock, seq, thread, classes, op, 
 
 
 @njit(cache=True)
-def check(firsts, rows, classes, tiles, cells, extents, buffers, fifos):  # type: ignore[no-untyped-def]
+def check(firsts, rows, classes, tiles, cells, extents, buffers, fifos, identity):  # type: ignore[no-untyped-def]
     """All blocks. `rows` are columns (op, lane, pipe, w, a, b, c, x, y); gives violations and how many there were.
 
-    `fifos` are, for each block and FIFO: depth, bits of the lanes that push, bits of those that pop.
+    `fifos` are, for each block and FIFO: depth, bits of the lanes that push, bits of those that pop. Where `identity`
+    has a number for each row, the third result is a digest of the order of all accesses: equal for two launches in
+    which the same accesses have the same others surely done before them, by whatever flags and barriers. 0 without.
     """
     op, lane, pipe, w, a, b, c, x, y = rows
     n = len(op)
@@ -185,6 +203,14 @@ def check(firsts, rows, classes, tiles, cells, extents, buffers, fifos):  # type
     many = max(1, fifos.shape[1])
     pushed = np.zeros((many, 3, deepest, THREADS), np.int64)
     popped = np.zeros((many, 3, deepest, THREADS), np.int64)
+    wanted = len(identity) > 0
+    digest = np.uint64(0)
+    longest = 0
+    if wanted:
+        for block in range(len(firsts) - 1):
+            longest = max(longest, firsts[block + 1] - firsts[block])
+    # for each pipe and number of its entries: how many of them are accesses
+    prefix = np.zeros((THREADS, longest + 1), np.int64)
     for block in range(len(firsts) - 1):
         first = firsts[block]
         clock[:] = 0
@@ -261,6 +287,12 @@ def check(firsts, rows, classes, tiles, cells, extents, buffers, fifos):  # type
                 elif what == POP:
                     popped[f, lane[i], slot, :] = clock[p, :]
                     popped[f, lane[i], slot, p] = done[p] + 1
+            if wanted:
+                is_access = what not in (SET, WAIT, BARRIER)
+                count_now = prefix[p, done[p]]
+                if is_access:
+                    digest += _relation(clock, p, prefix, _mixed(identity[i], np.uint64(count_now)))
+                prefix[p, done[p] + 1] = count_now + is_access
             done[p] += 1
             if pipe[i] == _S and what in (SCALAR, WAIT):
                 clock[p, p] = done[p]
@@ -268,4 +300,4 @@ def check(firsts, rows, classes, tiles, cells, extents, buffers, fifos):  # type
                     if q != _S:
                         _join(clock[lane[i] * PER_LANE + q], clock[p])
         _end_block(flags, touched, touches, found, count)
-    return found[: min(count[0], MOST)], count[0]
+    return found[: min(count[0], MOST)], count[0], digest

@@ -1,0 +1,56 @@
+"""What the npu's checkers say of every kernel with one thing left out: flags, barriers, dependences, directions.
+
+    python benchmarks/npu_mutations.py
+
+Every single row of flags and barriers of a run (not only every line of the source), both ends of every flag, every
+dependence of every task, and every other direction of every argument. "same order": nothing is found, and the checker's
+digest of the order over all accesses is the same. "silent" must be 0 everywhere.
+"""
+
+import importlib
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kernbench import npu
+
+# the tests do the same on one small case
+sys.path.insert(0, str(Path(__file__).parent.parent))
+mutations: Any = importlib.import_module("tests.npu.mutations")
+paged: Any = importlib.import_module("tests.npu.paged")
+
+CASES = (
+    {"lens": [33]},
+    {"lens": [33, 17], "H": 32, "kv": 2},
+    {"lens": [40, 0, 20]},
+    {"lens": [100, 37], "H": 32, "kv": 4, "D": 64, "page": 32},
+    {"lens": [1100], "H": 64, "D": 64, "page": 128, "tile": 64},
+)
+
+
+def main() -> int:
+    """Judge all forms on all cases; the number of silent mutants."""
+    chip, failed = npu.Chip("a2a3"), 0
+    verdicts = (mutations.FOUND, mutations.SAME, mutations.SILENT)
+    for form in paged.FORMS:
+        for case in CASES:
+            start, again = time.perf_counter(), partial(paged.launch, form, paged.problem(**case))
+            counts, silent = mutations.judge_rows(again(), chip)
+            more, quiet = mutations.judge_runtime(again, chip)
+            counts += more
+            told = [
+                f"{name} {'/'.join(str(counts[name, verdict]) for verdict in verdicts)}"
+                for name in dict.fromkeys(name for name, _ in counts)
+            ]
+            print(f"{form} {case}: {', '.join(told)} ({time.perf_counter() - start:.0f} s)")
+            for text in (*silent, *quiet):
+                print(f"  silent: {text}")
+            failed += len(silent) + len(quiet)
+    print(f"mutants: found / same order / silent; {failed} silent")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(min(1, main()))
