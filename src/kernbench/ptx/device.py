@@ -207,6 +207,7 @@ class EmulatedDevice:
             cluster,
         )
         status = launch.run()
+        launch.close()
         outputs = self._outputs(names)
         findings: list[Finding] = checker.end() if checker is not None else []
         metrics = launch.meter.metrics(program.blocks)

@@ -134,17 +134,17 @@ class _Target:
         return Fragment(fragment.lanes, fragment.window, self._code.entry, stack, prefix, fragment.block)
 
     def _outside(self, scheduler: Any, fragment: Fragment, base: int) -> Fragment | None:
-        """A function without a body: what it does is known, or nothing; its results are zeros."""
+        """A function without a body: what it does is known, or it gives zeros."""
         batch = scheduler.batch
         lanes = batch.frames.lanes_of(fragment)
         arguments = [batch.frames.bytes_at(lanes, base + offset, nbytes) for offset, nbytes in self._given]
-        failure = externals.call(self._name, batch, lanes, arguments)
-        if failure:
-            batch.trapped(fragment.lanes, self._site, failure)
+        outcome = externals.call(self._name, batch, lanes, arguments, self._site)
+        if outcome.failure:
+            batch.trapped(fragment.lanes, self._site, outcome.failure)
             scheduler.leave(fragment)
             return None
         for offset, nbytes in self._left:
-            batch.frames.clear(fragment, base + offset, nbytes)
+            batch.frames.give(lanes, base + offset, nbytes, outcome.results)
         return fragment.at(self._following)
 
 

@@ -73,17 +73,12 @@ class Frames:
         """A copy of some bytes of local memory, a row a lane."""
         return np.ascontiguousarray(self._bytes.reshape(-1, self._stride)[lanes, start : start + nbytes])
 
-    def bytes_of(self, lane: int, start: int, nbytes: int) -> bytes:
-        """Some bytes of one lane's local memory; zeros beyond its end."""
-        row = self._bytes.reshape(-1, self._stride)[lane]
-        part = row[max(start, 0) : max(start, 0) + nbytes] if start >= 0 else row[:0]
-        data: bytes = part.tobytes()
-        return data.ljust(nbytes, b"\0")
-
-    def clear(self, fragment: Fragment, start: int, nbytes: int) -> None:
-        """Zeros, as the result of a function that has no body."""
-        lanes, part = _lanes(fragment), slice(start, start + nbytes)
-        self._bytes.reshape(-1, self._stride)[lanes, part] = 0
+    def give(self, lanes: Array, start: int, nbytes: int, results: list[int] | None) -> None:
+        """The results of a function that has no body: a number a lane, or zeros."""
+        part = slice(start, start + nbytes)
+        numbers = [0] * len(lanes) if results is None else results
+        data = b"".join((n & ((1 << 8 * nbytes) - 1)).to_bytes(nbytes, "little") for n in numbers)
+        self._bytes.reshape(-1, self._stride)[lanes, part] = np.frombuffer(data, np.uint8).reshape(len(lanes), nbytes)
         self._state.reshape(-1, self._stride)[lanes, part] = WRITTEN
 
     def _read(self, fragment: Fragment, transfer: Any, base: int) -> tuple[Array, Array | None]:

@@ -9,9 +9,11 @@ from kernbench.ptx.emulator.asynchronous.actors import Actors
 from kernbench.ptx.emulator.asynchronous.journal import Journal
 from kernbench.ptx.emulator.asynchronous.tensors import TensorMaps
 from kernbench.ptx.emulator.batch import Batch
+from kernbench.ptx.emulator.externals import needs_heap
 from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.machine import Architecture
-from kernbench.ptx.emulator.memory.arena import Arena
+from kernbench.ptx.emulator.memory.arena import Allocation, Arena
+from kernbench.ptx.emulator.memory.heap import Heap
 from kernbench.ptx.emulator.memory.room import require_room
 from kernbench.ptx.emulator.meter import Meter
 from kernbench.ptx.emulator.program import Program, Site
@@ -27,6 +29,7 @@ _LANES = 16384
 # bytes that one batch may hold, and how many a byte of shared memory needs with its shadow
 _BATCH_BYTES = 1 << 29
 _SHADOW = 8
+_WORKSPACE = 256
 
 
 class Launch:
@@ -62,8 +65,7 @@ class Launch:
         self.local_bytes = program.local_bytes
         self.meter = Meter(budget)
         self.schedule = schedule
-        # functions without a body that were called, and what printf wrote
-        self.outside: set[str] = set()
+        # what printf wrote
         self.printed: list[str] = []
         self.unfinished = True
         self.tensor_maps = TensorMaps(arena)
@@ -75,6 +77,9 @@ class Launch:
         self._ended_changes = 0
         # what the first CTAs do, where there is something asynchronous to follow
         self.journal: Journal | None = None
+        self._workspace: Allocation | None = None
+        if needs_heap(program.kernel.module.functions) and arena.heap is None:
+            arena.heap = Heap(arena)
         if checks is not None:
             checks.begin(self)
 
@@ -93,6 +98,12 @@ class Launch:
             if self.checks is not None:
                 self.checks.endless(loop.fragment, loop.loop, loop.rounds)
             return Status.OVER_BUDGET
+
+    def close(self) -> None:
+        """Give back what the launch took for itself."""
+        if self._workspace is not None:
+            self.arena.free(self._workspace)
+            self._workspace = None
 
     def _waves(self) -> Waves:
         """CTA numbers in the order they become resident, a batch at a time."""
@@ -194,9 +205,17 @@ class Launch:
         """Which fragment runs next."""
         return self.schedule.pick(ready)
 
-    def external_call(self, name: str) -> None:
-        """A function without a body was called; it does nothing."""
-        self.outside.add(name)
+    def grid_workspace(self) -> int:
+        """Where the blocks of a cooperative launch meet: memory that holds zeros when the launch begins."""
+        if self._workspace is None:
+            zeros = np.zeros(_WORKSPACE, np.uint8)
+            self._workspace = self.arena.allocate(_WORKSPACE, "grid barrier", "workspace", zeros)
+        return self._workspace.address
+
+    def external_call(self, batch: Batch, lanes: Array, site: Site, name: str) -> None:
+        """A function was called that has no body and no known meaning; it does nothing."""
+        if self.checks is not None:
+            self.checks.unknown_function(batch, lanes, site, name)
 
     def stray(self, batch: Batch, lanes: Lanes, site: Site, message: str, kind: str = "misuse") -> None:
         """Control flow left the program."""

@@ -84,6 +84,8 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "%lanemask_lt": _lane_mask(lambda other, lane: other < lane),
     "%lanemask_ge": _lane_mask(lambda other, lane: other >= lane),
     "%lanemask_gt": _lane_mask(lambda other, lane: other > lane),
+    "%envreg1": lambda batch: batch.launch.grid_workspace() >> 32,
+    "%envreg2": lambda batch: batch.launch.grid_workspace() & 0xFFFFFFFF,
     "%total_smem_size": lambda batch: batch.launch.shared_bytes,
     "%aggr_smem_size": lambda batch: batch.launch.shared_bytes,
     "%dynamic_smem_size": lambda batch: batch.launch.dynamic_shared,

@@ -82,11 +82,24 @@ class Checks:
             return live
         addresses = [address for name in written for address in launch.addresses_in(name)]
         symbols = set(launch.variable_addresses())
+        if self.arena.heap is not None:
+            symbols.add(self.arena.heap.region.address)
         return [
             a
             for a in live
             if a.address in symbols or any(a.address <= address < a.address + max(a.nbytes, 1) for address in addresses)
         ]
+
+    def forget(self, allocation: Allocation) -> None:
+        """Memory has a new owner: what was done to it before is over."""
+        first = (allocation.offset - self.first_byte) // 4
+        self.cells[first : first + (allocation.nbytes + 7) // 4] = 0
+
+    def unknown_function(self, batch: Any, lanes: Array, site: Site, name: str) -> None:
+        """A function that is declared only was called."""
+        message = f"{name} is declared and has no body: it did nothing and gave zeros to {some_threads(batch, lanes)}"
+        hint = "compile the code that defines it into the same module; vprintf, __assertfail, malloc and free are known"
+        self.reporter.add("misuse", site, message, hint, len(lanes), about=name)
 
     def batch(self, batch: Any) -> "BatchChecks":
         """The checks of one batch."""
@@ -287,6 +300,12 @@ class BatchChecks:
     def warp_barrier(self, window: Any) -> None:
         """Lanes met at bar.warp.sync."""
         self.clocks.meet(window.warps)
+
+    def bad_free(self, site: Site, lane: int, address: int, problem: str) -> None:
+        """A thread gives back memory that is not its to give."""
+        kind = "use-after-free" if "freed" in problem else "misuse"
+        message = f"{thread_name(self._batch, lane)} frees {address:#x}, {problem}"
+        self._reporter.add(kind, site, message, "free once each pointer that malloc gave, and nothing else", about=kind)
 
     def divisors(self, window: Any, divisor: Array, mask: Mask | None, site: Site) -> None:
         """An integer division is about to run."""

@@ -4,8 +4,9 @@ from typing import Any
 
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.memory import access
-from kernbench.ptx.emulator.memory.arena import FREED, GLOBAL_BASE, Arena
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Arena
 from kernbench.ptx.emulator.memory.cells import decode
+from kernbench.ptx.emulator.memory.heap import is_freed
 from kernbench.ptx.emulator.memory.port import Space, Spot
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.result.finding import Other
@@ -67,7 +68,7 @@ class MemoryReporter:
         if kind == "uninitialised-read":
             return kind, f"which nobody wrote, in {name}", "write it first, or make it with device.array"
         offset = address - GLOBAL_BASE
-        if 0 <= offset < self._arena.used and self._arena.state[1][offset] == FREED:
+        if 0 <= offset < self._arena.used and is_freed(self._arena, offset):
             return "use-after-free", f"in {name}, which was freed", "free arrays after the last launch that uses them"
         return kind, self._beside(name, nearest.address, nearest.nbytes, address, nbytes, nearest.valid), _BOUNDS_HINT
 

@@ -1,5 +1,6 @@
 """Deadlock reports: who waits where, for what, and who never came."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,18 +23,28 @@ def deadlock_message(
     lines = ["no thread can go on:"]
     places: list[tuple[str, Site]] = []
     for batch in batches:
-        places += mbarrier_waits(batch) + cluster_waits(batch) + matrix_waits(batch) + _barriers(batch)
-        places += _meetings(batch) + polls(batch)
+        # what others wait behind comes first
+        places += mbarrier_waits(batch) + matrix_waits(batch) + polls(batch)
+        places += cluster_waits(batch) + _meetings(batch) + _barriers(batch)
     for text, site in places[:_SHOWN]:
         lines.append(f"  line {site.line} (`{site.text}`): {text}")
     if len(places) > _SHOWN:
         lines.append(f"  and {len(places) - _SHOWN} more groups")
+    lines += _ended(batches, queued)
     if queued:
         lines.append(
             f"  {queued} blocks have not begun: {resident} fit on the device at once, and those wait for others"
         )
     others = tuple(Other(text, reporter.place(site)) for text, site in places[1:_SHOWN])
     return "\n".join(lines), others, places[0][1] if places else None
+
+
+def _ended(batches: list[Any], queued: int) -> list[str]:
+    """How many blocks have ended, where some have and others wait."""
+    total = prod(batches[0].launch.grid) if batches else 0
+    living = sum(int(np.count_nonzero(batch.alive_by_cta)) for batch in batches)
+    ended = total - queued - living
+    return [f"  {ended} of {total} blocks {'has' if ended == 1 else 'have'} ended"] if ended > 0 else []
 
 
 def _barriers(batch: Any) -> list[tuple[str, Site]]:

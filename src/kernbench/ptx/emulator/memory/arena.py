@@ -70,6 +70,8 @@ class Arena:
         self._quarantine: deque[Allocation] = deque()
         self._quarantined = 0
         self._reusable: list[Allocation] = []
+        # what threads allocate, once a kernel does so
+        self.heap: Any = None
         self._resize(_START)
 
     def _resize(self, capacity: int) -> None:
@@ -154,7 +156,8 @@ class Arena:
         following = self._allocations[min(place + 1, len(self._allocations) - 1)]
         gap_before = address - GLOBAL_BASE - (before.offset + before.nbytes)
         gap_after = following.offset - (address - GLOBAL_BASE)
-        return following if 0 <= gap_after < gap_before else before
+        found = following if 0 <= gap_after < gap_before else before
+        return self.heap.nearest(address) if self.heap is not None and found is self.heap.region else found
 
     def allocations(self) -> list[Allocation]:
         """All that live, by address."""

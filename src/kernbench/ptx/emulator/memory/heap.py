@@ -1,0 +1,99 @@
+"""The heap of the device: what malloc gives to threads, with the state of each byte, until free takes it back.
+
+Addresses are not used again while there are fresh ones, so that a late access is recognised. Memory stays allocated
+from launch to launch, as on a GPU.
+"""
+
+from bisect import bisect_right, insort
+
+import numpy as np
+
+from kernbench.ptx.emulator.memory.arena import (
+    FREED,
+    GLOBAL_BASE,
+    NOTHING,
+    POISON,
+    TRACKED,
+    UNWRITTEN,
+    Allocation,
+    Arena,
+)
+
+# bytes that may be allocated at once, as CUDA's default limit has it, and the addresses they are spread over
+LIMIT = 8 << 20
+_REGION = 2 * LIMIT
+_ALIGNMENT = 16
+_GAP = 64
+
+
+class Heap:
+    """Allocations made by threads, inside one piece of global memory."""
+
+    def __init__(self, arena: Arena):
+        self._arena = arena
+        self.region = arena.allocate(_REGION, "device heap")
+        self.region.fresh = False
+        arena.states(self.region)[...] = NOTHING
+        self._next = self.region.offset + _GAP
+        self._made: list[Allocation] = []
+        self._offsets: list[int] = []
+        self._live_bytes = 0
+
+    def allocate(self, nbytes: int, name: str, tracked: bool) -> Allocation | None:
+        """Fresh memory; None where the heap is full, or nothing is asked for."""
+        if nbytes <= 0 or self._live_bytes + nbytes > LIMIT:
+            return None
+        offset = self._place(-(-nbytes // _ALIGNMENT) * _ALIGNMENT)
+        if offset is None:
+            return None
+        made = Allocation(offset, nbytes, name)
+        place = bisect_right(self._offsets, offset)
+        self._made.insert(place, made)
+        insort(self._offsets, offset)
+        self._live_bytes += nbytes
+        self._arena.contents(made)[...] = POISON
+        self._arena.states(made)[...] = UNWRITTEN | (TRACKED if tracked else 0)
+        return made
+
+    def _place(self, nbytes: int) -> int | None:
+        """Where `nbytes` fit: behind everything, or where something was freed."""
+        if self._next + nbytes + _GAP <= self.region.offset + self.region.nbytes:
+            offset, self._next = self._next, self._next + nbytes + _GAP
+            return offset
+        for number, old in enumerate(self._made):
+            if not old.live and old.nbytes >= nbytes:
+                self._arena.states(old)[...] = NOTHING
+                del self._made[number], self._offsets[number]
+                return old.offset
+        return None
+
+    def free(self, address: int) -> str:
+        """Take memory back; what is wrong with that, or nothing."""
+        place = bisect_right(self._offsets, address - GLOBAL_BASE) - 1
+        found = self._made[place] if place >= 0 else None
+        if found is None or not found.address <= address < found.address + found.nbytes:
+            return "which malloc never gave"
+        if not found.live:
+            return f"which was freed before: {found.name}"
+        if found.address != address:
+            return f"which lies inside {found.name}, {address - found.address} bytes from its start"
+        found.live = False
+        self._live_bytes -= found.nbytes
+        self._arena.states(found)[...] = FREED
+        self._arena.contents(found)[...] = POISON
+        return ""
+
+    def nearest(self, address: int) -> Allocation:
+        """The allocation that holds an address, or else the one before it, or else the whole heap."""
+        place = bisect_right(self._offsets, address - GLOBAL_BASE) - 1
+        return self._made[place] if place >= 0 else self.region
+
+    def live(self) -> list[Allocation]:
+        """What has not been freed, by address."""
+        return [made for made in self._made if made.live]
+
+
+def is_freed(arena: Arena, offset: int) -> bool:
+    """Whether a byte of global memory was given back."""
+    state = arena.state[1][offset] & ~np.uint8(TRACKED)
+    return bool(state == FREED)
