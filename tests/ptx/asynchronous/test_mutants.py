@@ -66,6 +66,7 @@ def test_mutants_keep_the_lines_of_the_kernel():
 def test_every_mutant_of_a_store_is_told_apart_or_harmless():
     proof = prove(kernel(STORE), store)
     assert proof.survivors == []
+    assert {v.mutation.change for v in proof.verdicts if v.outcome == "harmless"} == {"barrier +1"}
 
 
 def test_a_kernel_that_is_not_safe_is_no_baseline():

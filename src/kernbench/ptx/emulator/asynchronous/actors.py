@@ -12,7 +12,7 @@ BARRIERS = 64
 # meanings whose effects come later
 ASYNCHRONOUS = frozenset(("st.async", "red.async", "st.bulk", "tensormap.cp_fenceproxy", "cluster.cancel"))
 _FAMILIES = ("mbarrier.", "cp.bulk", "cp.tensor", "wgmma", "tcgen05", "fence.proxy", "cp.async.arrive")
-_KINDS = ("proxied", "bulk", "wgmma", "tensor", "loaded", "stored", "copied", "lane")
+_KINDS = ("proxied", "bulk", "wgmma", "tensor", "loaded", "stored", "copied", "lane", "proxied")
 
 
 def is_asynchronous(meaning: str) -> bool:
@@ -30,11 +30,11 @@ class Actors:
     @property
     def count(self) -> int:
         """Columns in all."""
-        return 9 * self.warps + BARRIERS if self.asynchronous else self.warps
+        return 10 * self.warps + BARRIERS if self.asynchronous else self.warps
 
-    def proxied(self, warp: int) -> int:
-        """What the async proxy may see of a warp's ordinary accesses."""
-        return self.warps + warp
+    def proxied(self, warp: int, space: str = "shared") -> int:
+        """What the async proxy may see of a warp's ordinary accesses to shared or global memory."""
+        return (9 if space == "global" else 1) * self.warps + warp
 
     def bulk(self, warp: int) -> int:
         """What bulk copies in the groups of a warp's threads read; the clock is the group's number plus one."""
@@ -69,7 +69,7 @@ class Actors:
 
     def barrier(self, number: int) -> int:
         """Copies that complete on the CTA's mbarrier of this number; the clock is the phase plus one."""
-        return 9 * self.warps + min(number, BARRIERS - 1)
+        return 10 * self.warps + min(number, BARRIERS - 1)
 
     def kind(self, column: int) -> str:
         """What a column stands for: "warp", one of the kinds beside it, or "barrier"."""

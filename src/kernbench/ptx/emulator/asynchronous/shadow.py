@@ -97,7 +97,8 @@ class Shadow:
             self._checks.log.operations(space, writes, site, lanes, columns, clocks, homes, knowledge)
         note_ranges(
             writes, ranges.starts, ranges.lengths, ranges.owners, knowledge, firsts, stamps, ctas, batch.warps_per_cta,
-            cells, first_byte, state, self._clocks.known, self._clocks.known_rows, first_lane, report,
+            cells, first_byte, state, self._clocks.known, self._clocks.known_rows, first_lane,
+            batch.launch.actors.proxied(0, space), report,
         )  # fmt: skip
         if report.any():
             self._tell(space, writes, lanes, site)
@@ -127,7 +128,17 @@ def _touched(start: Any, length: Any, word: Any) -> Any:
 
 
 @kernel
-def _order(cell: Any, plain: Any, row: Any, first: Any, warps: Any, known: Any, known_row: Any, first_lane: Any) -> Any:
+def _order(
+    cell: Any,
+    plain: Any,
+    row: Any,
+    first: Any,
+    warps: Any,
+    known: Any,
+    known_row: Any,
+    first_lane: Any,
+    proxied: Any,
+) -> Any:
     """-1 if the access of `cell` comes before; else what is missing: _FENCE or _RACE. `plain` needs no fence."""
     number = ((cell >> _NUMBER) & 0xFFFFF) - 1
     clock = (cell >> _CLOCK) & CLOCK_LIMIT
@@ -136,7 +147,7 @@ def _order(cell: Any, plain: Any, row: Any, first: Any, warps: Any, known: Any, 
         return -1 if known_row >= 0 and clock <= known[known_row, number] else _RACE
     if clock > row[column] and not (column < warps and knows_lane(cell, row[first_lane + column])):
         return _RACE
-    if column < warps and not plain and clock > row[column + warps]:
+    if column < warps and not plain and clock > row[column + proxied]:
         return _FENCE
     return -1
 
@@ -169,6 +180,7 @@ def note_ranges(
     known: Any,
     known_rows: Any,
     first_lane: Any,
+    proxied: Any,
     report: Any,
 ) -> None:
     """Enter ranges of operations, and count what is not ordered before them."""
@@ -185,21 +197,21 @@ def note_ranges(
             touched = _touched(place, length, word)
             write = np.int64(cells[word, 0])
             if write & touched and not mine & write & STRONG:
-                code = _order(write, False, row, first, warps, known, known_row, first_lane)
+                code = _order(write, False, row, first, warps, known, known_row, first_lane, proxied)
                 _count(report, code, operation, byte + first_byte, write)
             last = np.int64(cells[word, 1])
             if writes:
                 if last & touched and not mine & last & STRONG:
-                    code = _order(last, True, row, first, warps, known, known_row, first_lane)
+                    code = _order(last, True, row, first, warps, known, known_row, first_lane, proxied)
                     _count(report, code, operation, byte + first_byte, last)
                 earlier = np.int64(cells[word, 2])
                 if earlier & touched and not mine & earlier & STRONG:
-                    code = _order(earlier, True, row, first, warps, known, known_row, first_lane)
+                    code = _order(earlier, True, row, first, warps, known, known_row, first_lane, proxied)
                     _count(report, code, operation, byte + first_byte, earlier)
                 cells[word, 0] = np.uint64(mine | touched)
             else:
                 if last and (last ^ mine) & _STAMP == 0:
                     touched |= last & 15
-                elif last and _order(last, True, row, first, warps, known, known_row, first_lane) >= 0:
+                elif last and _order(last, True, row, first, warps, known, known_row, first_lane, proxied) >= 0:
                     cells[word, 2] = np.uint64(last)
                 cells[word, 1] = np.uint64(mine | touched)

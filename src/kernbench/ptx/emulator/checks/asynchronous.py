@@ -74,12 +74,14 @@ class AsynchronousChecks:
                     barriers.opened[slot, 2:] = inside, row[inside, inside]
                     break
 
-    def proxy_fence(self, warps: Array) -> None:
-        """fence.proxy.async: what the warps know is shown to the async proxy."""
-        self.fenced(warps)
+    def proxy_fence(self, warps: Array, space: str = "") -> None:
+        """fence.proxy.async: what the warps know of a space (of both without one) is shown to the async proxy."""
+        if space != "global":
+            self.fenced(warps)
         ctas, inside, count = warps % self._batch.ctas, warps // self._batch.ctas, self._batch.warps_per_cta
         rows = self._clocks.clocks[ctas, inside]
-        np.maximum(rows[:, count : 2 * count], rows[:, :count], out=rows[:, count : 2 * count])
+        for first in (self._actors.proxied(0, one) for one in ("shared", "global") if space in (one, "")):
+            np.maximum(rows[:, first : first + count], rows[:, :count], out=rows[:, first : first + count])
         self._clocks.clocks[ctas, inside] = rows
         self._clocks.advance(warps)
 

@@ -240,7 +240,7 @@ class Relation:
             self._whole(inside, self._told(mine), actor, counts, prints)
             cta, column = divmod(actor, self._columns)
             if self._actors.asynchronous and column < self._actors.warps:
-                self._proxied(inside, self._told(mine & self.writes), cta, column, counts, prints)
+                self._proxied(domain, self._told(mine & self.writes), cta, column, counts, prints)
                 self._single_lanes(inside, mine, cta, column, counts, prints)
 
     def _told(self, mine: Array) -> History:
@@ -255,10 +255,10 @@ class Relation:
             which = inside[self._distant] & (self.cta[self._distant] != cta)
             self._enter(self._distant[which], history, self._far[which, actor], actor, counts, prints)
 
-    def _proxied(self, inside: Array, history: History, cta: int, column: int, counts: Array, prints: Array) -> None:
+    def _proxied(self, domain: int, history: History, cta: int, column: int, counts: Array, prints: Array) -> None:
         """What operations may see of a warp's ordinary writes."""
-        near = np.flatnonzero(inside & (self.cta == cta) & self.operation)
-        known = self.rows[near, self._actors.proxied(column)]
+        near = np.flatnonzero((self.domain == domain) & (self.cta == cta) & self.operation)
+        known = self.rows[near, self._actors.proxied(column, DOMAINS[domain])]
         self._enter(near, history, known, (1 << 40) + column, counts, prints)
 
     def _single_lanes(self, inside: Array, mine: Array, cta: int, column: int, counts: Array, prints: Array) -> None:

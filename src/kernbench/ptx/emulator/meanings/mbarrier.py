@@ -143,10 +143,12 @@ def proxy_fence(d: Decoding) -> Step:
     if d.mod("kind") == "alias" or d.mod("kind").startswith("tensormap"):
         return nothing()
 
+    space = "shared" if d.mod("kind") == "async::generic" else d.mod("space").partition("::")[0]
+
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
         if checks is not None:
-            checks.asynchronous.proxy_fence(_warps(window, mask))
+            checks.asynchronous.proxy_fence(_warps(window, mask), space)
 
     return action(general)
 
