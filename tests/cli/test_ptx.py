@@ -130,6 +130,11 @@ def test_check_makes_up_what_nobody_describes(folder):
         ("[args.z]\nvalue = 1", "unknown parameter of saxpy 'z'"),
         ("[args.x]\nshapes = [1]", "unknown key 'shapes'"),
         ('[args.x]\nfill = "lots"\nshape = [4]', "unknown fill 'lots'"),
+        (
+            '[args.x]\ndtype = "u8"\nfill = 1e9\nshape = [4]',
+            "fill = 1000000000.0: uint8 holds whole numbers from 0 to 255",
+        ),
+        ('[args.x]\ndtype = "f16"\nfill = 1e9\nshape = [4]', "float16 holds numbers up to 65504"),
         ('[args.x]\ndtype = "f7"\nshape = [4]', "unknown dtype 'f7'"),
         ("[args.x]\nshape = [-1]", "whole numbers are wanted"),
         ("[args.x]\nshape = [1000000, 1000000]", "more than 16 GiB"),
@@ -176,6 +181,14 @@ def test_an_endless_kernel_is_stopped(folder):
     (folder / "loop.ptx").write_text(SAXPY.replace("DONE:\n    ret;", "DONE:\n    bra DONE;"))
     told = kernbench("run", folder / "loop.ptx", "--max-seconds", "0.5", code=1)
     assert "endless-loop" in told
+
+
+def test_a_budget_of_instructions(folder):
+    counts = "DONE:\n    add.u32 %r1, %r1, 1;\n    bra DONE;"
+    (folder / "count.ptx").write_text(SAXPY.replace("DONE:\n    ret;", counts))
+    told = kernbench("check", folder / "count.ptx", "--budget", "5000", code=1)
+    assert "over-budget" in told
+    assert "5,000 steps" in told
 
 
 def test_binary_garbage_is_no_launch_file(tmp_path):

@@ -38,6 +38,12 @@ ARCH = Annotated[str, typer.Option("--arch", help="Architecture of the emulated 
 CHECKS = Annotated[bool, typer.Option("--checks/--no-checks", help="Races, bounds, uninitialised reads, barriers.")]
 SCHEDULE = Annotated[str, typer.Option(help="Order of the fragments: canonical, reversed or a seed.")]
 SECONDS = Annotated[float, typer.Option("--max-seconds", help="Seconds before a launch is stopped.", min=0.01)]
+BUDGET = Annotated[
+    int,
+    typer.Option("--budget", help="Instructions before a launch is stopped; one run by many threads is one.", min=1),
+]
+# about a minute of a loop that never ends, and far more than kernels of the usual size need
+STEPS = 10_000_000
 JSON = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
 TRACE = Annotated[
     Path | None, typer.Option("--trace", help="Write the warps' swimlane to this file, for ui.perfetto.dev.")
@@ -141,6 +147,7 @@ def check(
     seed: SEED = None,
     arch: ARCH = "",
     max_seconds: SECONDS = 600.0,
+    budget: BUDGET = STEPS,
     trace: TRACE = None,
 ) -> None:
     """Is it PTX, does the target have every instruction, and is a launch safe? Says yes, or every problem.
@@ -153,17 +160,12 @@ def check(
     validate(module)
     results().print(f"{file}: good PTX for {module.arch}: {', '.join(module.kernels) or 'no kernels'}")
     described = _described(launch, kernel, grid, block, shared, seed, cluster)
-    options = {"budget": Budget(ptx_steps(), max_seconds)}
+    options = {"budget": Budget(budget, max_seconds)}
     result = _launch(module, described, "emulator", arch, elements, options)
     if "pipeline" in result.views:
         results().print(pipeline_text(result.views["pipeline"]), highlight=False, soft_wrap=True)
     _write_trace(trace, result)
     _tell(result)
-
-
-def ptx_steps() -> int:
-    """Instructions that a launch from the command line may run."""
-    return 1_000_000_000
 
 
 @app.command("run")
@@ -182,6 +184,7 @@ def run(
     checks: CHECKS = True,
     schedule: SCHEDULE = "canonical",
     max_seconds: SECONDS = 600.0,
+    budget: BUDGET = STEPS,
     out: OUT = None,
     json: JSON = None,
     trace: TRACE = None,
@@ -193,7 +196,7 @@ def run(
     for option, path in (("--out", out), ("--json", json), ("--trace", trace)):
         _check_folder(option, path)
     described = _described(launch, kernel, grid, block, shared, seed, cluster)
-    options: dict[str, Any] = {"budget": Budget(ptx_steps(), max_seconds)}
+    options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
     if device == "emulator":
         options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
     result = _launch(read_module(file), described, device, arch, elements, options)
@@ -227,6 +230,7 @@ def launch_artefact(
     seed: SEED = None,
     device: DEVICE = "emulator",
     max_seconds: SECONDS = 600.0,
+    budget: BUDGET = STEPS,
     out: OUT = None,
     json: JSON = None,
     trace: TRACE = None,
@@ -241,7 +245,7 @@ def launch_artefact(
     module = read_module(found.ptx)
     base = _described(launch, "", grid, "", 0, seed, cluster)
     described = found.described(base, choose_kernel(module, base.kernel or found.kernel), elements)
-    options = {"budget": Budget(ptx_steps(), max_seconds)}
+    options = {"budget": Budget(budget, max_seconds)}
     result = _launch(module, described, device, "", elements, options)
     _finish(result, out, json, trace)
 

@@ -146,10 +146,22 @@ class Checks:
         line = f"line {site.line}" if site is not None else "the end of a function"
         self.reporter.general(
             "over-budget",
-            f"the launch did not end within {spent}; it was stopped with {lanes.count} threads at {line}",
-            "check the loop's condition, or give launch(budget=Budget(steps=..., seconds=...)) more",
+            f"the launch did not end within {spent}; it was stopped with {lanes.count} threads at {line}"
+            f"{self._loop_around(block)}, and was still changing registers or memory: it may be long or endless",
+            "check the loop's condition, or give more: launch(budget=Budget(steps=..., seconds=...)), "
+            "on the command line --budget and --max-seconds",
             site=site,
         )
+
+    def _loop_around(self, block: Any) -> str:
+        """The innermost loop that a block belongs to."""
+        loops = [b.wait_loop for b in self.program.blocks if b.wait_loop is not None]
+        around = [loop for loop in loops if block.number in loop.blocks]
+        if not around:
+            return ""
+        inner = min(around, key=lambda loop: len(loop.blocks))
+        lines = [site.line for number in inner.blocks for site in self.program.blocks[number].sites]
+        return f" in the loop of lines {min(lines)} to {max(lines)}" if lines else ""
 
     def endless(self, fragment: Any, loop: Any, rounds: int) -> None:
         """Lanes came back to a state in which they were before, and nothing they look at can change."""
