@@ -46,7 +46,7 @@ class Places(Memory):
         if place.offset % align:
             raise self.error(f"{what}: byte {place.offset} of {place.name!r} is no multiple of {align}")
         size = variable.size if variable is not None and None not in variable.dims else None
-        end = place.offset + (int(nbytes) if is_number(nbytes) else 1)  # type: ignore[arg-type]
+        end = place.offset + (1 if nbytes is None or isinstance(nbytes, Register) else int(nbytes))
         if size is not None and not 0 <= place.offset < end <= size:
             raise self.error(f"{what}: bytes {place.offset} to {end - 1} lie outside {place.name!r} of {size} bytes")
 

@@ -58,25 +58,27 @@ class TensorMemory:
 
     def at(self, lane: Value = 0, column: Value = 0, columns: int | None = None) -> "TensorMemory":
         """The part from a lane and column on, both from here; `columns` are how many of them it has."""
-        context = self.base.context
-        moved = self
-        if is_number(lane):
-            if not 0 <= int(lane) + (self.offset >> 16) < LANES:  # type: ignore[arg-type]
-                raise context.error(f"lane {int(lane) + (self.offset >> 16)}: there are {LANES}")  # type: ignore[arg-type]
-            moved = replace(moved, offset=moved.offset + (int(lane) << 16))  # type: ignore[arg-type]
-        else:
-            moved = replace(moved, base=moved.base + (lane << 16))  # type: ignore[operator]
-        left = self.columns
-        if is_number(column):
-            if not 0 <= int(column) < self.columns:  # type: ignore[arg-type]
-                raise context.error(f"column {column} of {self!r}")
-            left -= int(column)  # type: ignore[arg-type]
-            moved = replace(moved, offset=moved.offset + int(column))  # type: ignore[arg-type]
-        else:
-            moved = replace(moved, base=moved.base + column)
-        if columns is not None and not 0 < columns <= left:
-            raise context.error(f"{columns} columns from column {column} on, of {self!r}")
-        return replace(moved, columns=left if columns is None else columns)
+        moved = self._down(lane)._along(column)
+        if columns is None:
+            return moved
+        if not 0 < columns <= moved.columns:
+            raise self.base.context.error(f"{columns} columns from column {column} on, of {self!r}")
+        return replace(moved, columns=columns)
+
+    def _down(self, lane: Value) -> "TensorMemory":
+        if isinstance(lane, Register):
+            return replace(self, base=self.base + (lane << 16))
+        number = int(lane) + (self.offset >> 16)
+        if not 0 <= number < LANES:
+            raise self.base.context.error(f"lane {number}: there are {LANES}")
+        return replace(self, offset=self.offset + (int(lane) << 16))
+
+    def _along(self, column: Value) -> "TensorMemory":
+        if isinstance(column, Register):
+            return replace(self, base=self.base + column)
+        if not 0 <= column < self.columns:
+            raise self.base.context.error(f"column {column} of {self!r}")
+        return replace(self, offset=self.offset + int(column), columns=self.columns - int(column))
 
 
 class Tcgen05(Wgmma):

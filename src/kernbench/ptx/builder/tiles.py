@@ -12,7 +12,6 @@ from kernbench.common.errors import unknown
 from kernbench.ptx.builder.banks import scalar
 from kernbench.ptx.builder.errors import PtxBuildError
 from kernbench.ptx.builder.issue import Value
-from kernbench.ptx.builder.numbers import is_number
 from kernbench.ptx.builder.places import Places
 from kernbench.ptx.builder.pointer import Pointer
 from kernbench.ptx.builder.values import Register
@@ -103,13 +102,16 @@ class Tile:
 
     def stage(self, index: Value) -> "Tile":
         """One of the stages, by number or register."""
-        if is_number(index):
-            if not 0 <= int(index) < self.stages:  # type: ignore[arg-type]
-                raise PtxBuildError(f"stage {index} of a tile with {self.stages}")
-            return replace(self, pointer=self.pointer.shifted(int(index) * self.nbytes), stages=1)  # type: ignore[arg-type]
-        context = self.pointer.base.context
-        base = context.element_address(self.pointer.base, index, self.nbytes)  # type: ignore[arg-type]
-        return replace(self, pointer=replace(self.pointer, base=base), stages=1)
+        if isinstance(index, Register):
+            context = self.pointer.base.context
+            base = context.element_address(self.pointer.base, index, self.nbytes)
+            return replace(self, pointer=replace(self.pointer, base=base), stages=1)
+        return replace(self, pointer=self.pointer.shifted(self._stage(index) * self.nbytes), stages=1)
+
+    def _stage(self, index: float) -> int:
+        if not (isinstance(index, int) and 0 <= index < self.stages):
+            raise PtxBuildError(f"stage {index!r} of a tile with {self.stages}")
+        return index
 
     def panel(self, index: int) -> Pointer:
         """Where one of its panels begins."""
@@ -166,12 +168,10 @@ class MatrixDescriptor:
         row, k = self.row + row, self.k + k
         delta = tile.offset(row, k) - tile.offset(self.row, self.k)
         register = self.register
-        if is_number(stage):
-            if not 0 <= int(stage) < tile.stages:  # type: ignore[arg-type]
-                raise PtxBuildError(f"stage {stage} of a tile with {tile.stages}")
-            delta += int(stage) * tile.nbytes  # type: ignore[arg-type]
+        if isinstance(stage, Register):
+            register = register.context.element_address(register, stage, tile.nbytes >> 4)
         else:
-            register = register.context.element_address(register, stage, tile.nbytes >> 4)  # type: ignore[arg-type]
+            delta += tile._stage(stage) * tile.nbytes
         if delta:
             register = register + (delta >> 4) if delta > 0 else register - (-delta >> 4)
         return MatrixDescriptor(register, tile, self.unit, row, k)
