@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from kernbench import golden
@@ -268,7 +269,20 @@ def _filled(name: str, fill: Any, shape: tuple[int, ...], dtype: np.dtype[Any], 
         "ones": lambda: np.ones(shape),
     }
     if isinstance(fill, (int, float)) and not isinstance(fill, bool):
-        return np.full(shape, fill).astype(dtype)
+        return _constant(name, fill, shape, dtype)
     if fill not in fills:
         raise BenchError(f"[{name}] {unknown('fill', str(fill), [*fills, 'empty', 'a number'])}")
     return fills[fill]().astype(dtype)
+
+
+def _constant(name: str, fill: int | float, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array of one number, which the element type must hold."""
+    if not np.issubdtype(dtype, np.integer):
+        largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+        if np.isfinite(fill) and abs(fill) > largest:
+            raise BenchError(f"[{name}] fill = {fill}: {dtype.name} holds numbers up to {largest:g}")
+        return np.full(shape, fill).astype(dtype)
+    bounds = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    if fill != int(fill) or not bounds.min <= fill <= bounds.max:
+        raise BenchError(f"[{name}] fill = {fill}: {dtype.name} holds whole numbers from {bounds.min} to {bounds.max}")
+    return np.full(shape, int(fill), dtype)

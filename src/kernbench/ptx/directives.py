@@ -1,5 +1,6 @@
 """A module's head, the names it declares and the directives of its functions, held to what an assembler takes."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -47,7 +48,8 @@ _NEEDED = {"blocksareclusters": ("reqntid", "reqnctapercluster")}
 def place(module: Module, line: int, message: str, word: str = "") -> PtxError:
     """A problem at a line of the module's text, at the first `word` there."""
     text = module.line_text(line)
-    return PtxError(message, line, text.find(word) + 1 if word and text else 0, text)
+    found = re.search(rf"(?<![\w$%.]){re.escape(word)}(?![\w$])", text) if word else None
+    return PtxError(message, line, found.start() + 1 if found else 0, text)
 
 
 def head_problems(module: Module) -> Iterator[PtxError]:

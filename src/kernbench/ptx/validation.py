@@ -34,7 +34,12 @@ from kernbench.ptx.module import (
 from kernbench.ptx.printer import instruction_text, operand_text
 from kernbench.ptx.scopes import Register, Scope, block_scope, function_scope, module_scope
 from kernbench.ptx.types import TYPES
-from kernbench.ptx.variables import block_variable_problems, module_variable_problems, register_problems
+from kernbench.ptx.variables import (
+    block_variable_problems,
+    module_variable_problems,
+    register_problems,
+    shared_problems,
+)
 
 # results that may be thrown away with '_', besides parts of vectors and pairs
 _DISCARDED = frozenset(("atom", "mbarrier.arrive", "elect"))
@@ -59,6 +64,8 @@ def problems(module: Module) -> Iterator[PtxError]:
             yield from function_problems(module, item)
             if item.body is not None:
                 yield from _Checker(module, item).block(item.body, function_scope(item, top))
+            if item.kind == "entry":
+                yield from shared_problems(module, item)
 
 
 class _Checker:

@@ -6,10 +6,13 @@ from typing import Any
 from kernbench.ptx.directives import place
 from kernbench.ptx.errors import PtxError
 from kernbench.ptx.module import (
+    Address,
+    Block,
     Directive,
     Float,
     Function,
     Generic,
+    Instruction,
     Integer,
     Masked,
     Module,
@@ -18,6 +21,7 @@ from kernbench.ptx.module import (
     Registers,
     Variable,
 )
+from kernbench.ptx.targets import target_number
 from kernbench.ptx.types import TYPES
 
 CONSTANT_BYTES = 65536
@@ -153,3 +157,45 @@ def _names(value: Any) -> Iterator[str]:
         yield value.text
     elif isinstance(value, (Offset, Generic)):
         yield value.base.text
+
+
+def shared_problems(module: Module, kernel: Function) -> Iterator[PtxError]:
+    """Shared variables that a kernel declares or names, against what a block of the target can have."""
+    most = next((size for first, size in _SHARED_BYTES if target_number(module.arch) >= first), 0)
+    if kernel.body is None or not most:
+        return
+    outside = {v.name: v for v in module.variables.values() if v.space == "shared" and v.size}
+    used = [outside[name] for name in sorted(set(_used(kernel.body)) & outside.keys())]
+    total = 0
+    for variable in (*used, *_shared_in(kernel.body)):
+        total = -(-total // variable.natural_alignment) * variable.natural_alignment + (variable.size or 0)
+        if total > most:
+            name = variable.name
+            message = (
+                f"shared variables of {kernel.name!r} up to {name!r} have {total:,} bytes; a block of {module.arch} has"
+            )
+            yield place(module, variable.line, f"{message} {most:,}: use .extern .shared memory, or less", name)
+            return
+
+
+# from which target on, how many bytes of shared variables a kernel may have; before, 48 KiB
+_SHARED_BYTES = ((120, 99 << 10), (90, 227 << 10), (10, 48 << 10))
+
+
+def _shared_in(block: Block) -> Iterator[Variable]:
+    for statement in block.statements:
+        if isinstance(statement, Variable) and statement.space == "shared":
+            yield statement
+        elif isinstance(statement, Block):
+            yield from _shared_in(statement)
+
+
+def _used(block: Block) -> Iterator[str]:
+    for statement in block.statements:
+        if isinstance(statement, Block):
+            yield from _used(statement)
+        elif isinstance(statement, Instruction):
+            for operand in statement.operands:
+                base = operand.base if isinstance(operand, (Address, Offset)) else operand
+                if isinstance(base, Name):
+                    yield base.text

@@ -377,3 +377,21 @@ def test_the_public_names():
     assert ptx.PtxBuildError is PtxBuildError
     assert ptx.PtxModule is PtxModule
     assert ptx.PtxFunction is PtxFunction
+
+
+@pytest.mark.parametrize("use", [range, int, float, [1, 2].__getitem__])
+def test_a_register_where_python_wants_a_number(use):
+    error = refused(lambda ctx: use(ctx.param("n")))
+    assert error.message.startswith("%r1 has no value while the kernel is built")
+
+
+def test_a_program_that_is_none():
+    with pytest.raises(PtxBuildError, match="give the function that writes 'k'"):
+        PtxKernel("k").build(None)
+    with pytest.raises(PtxBuildError, match="takes one argument, the context"):
+        PtxKernel("k").build(lambda: None)
+
+
+def test_more_shared_memory_than_a_block_has():
+    with pytest.raises(PtxBuildError, match="have 1,073,741,824 bytes; a block of sm_80 has 49,152"):
+        PtxKernel("k", target="sm_80").shared_memory(1 << 30).build(lambda ctx: ctx.shared_memory("f32"))

@@ -124,4 +124,6 @@ def test_a_finding_names_the_python_line(device):
     run = device.launch(PtxKernel("k").param("u64", "out").build(program), 1, 32, [out])
     found = next(f for f in run.findings if f.kind == "out-of-bounds")
     line = next(i for i, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "# out of bounds" in text)
-    assert ("compiled from", __file__, line) in [(o.role, o.where.file, o.where.line) for o in found.others]
+    assert (found.where.file, found.where.line) == (__file__, line)
+    assert [(o.role, o.where.file) for o in found.others] == [("in PTX", "<ptx k>")]
+    assert f"(PTX line {found.others[0].where.line}): thread (31, 0, 0)" in found.message

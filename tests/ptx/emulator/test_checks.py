@@ -26,7 +26,7 @@ def test_out_of_bounds_store_is_dropped_and_named(lab):
     assert found.kind == "out-of-bounds"
     assert found.count == 4
     assert "thread (60, 0, 0) of block (0, 0, 0) writes 4 bytes" in found.message
-    assert "4 bytes past the end of 'x'; valid are" in found.message
+    assert "offset 240 of 'x', which has 240 bytes: 0 bytes behind its end; valid are" in found.message
     assert "(240 bytes)" in found.message
     assert found.where.line > 0
     assert "st.global.u32" in found.where.text
@@ -35,12 +35,25 @@ def test_out_of_bounds_store_is_dropped_and_named(lab):
 def test_out_of_bounds_before_the_start(lab):
     x = lab.device.array(zeros(8), "x")
     (found,) = lab.findings("  ld.global.u32 %r5, [%rd20+-4];", x)
-    assert "4 bytes before the start of 'x'" in found.message
+    assert "offset -4 of 'x', which has 32 bytes: 4 bytes before its start" in found.message
 
 
 def test_a_null_pointer(lab):
-    (found,) = lab.findings("  mov.u64 %rd1, 0;\n  ld.global.u32 %r5, [%rd1];", zeros(1))
+    (found,) = lab.findings("  mov.u64 %rd1, 0;\n  ld.global.u32 %r5, [%rd1+8];", zeros(1))
     assert found.kind == "out-of-bounds"
+    assert "reads 4 bytes at 0x8, which is a null pointer or close to one: no array lies there" in found.message
+    assert found.hint.startswith("check which argument or register holds the pointer")
+
+
+def test_a_pointer_to_nowhere(lab):
+    (found,) = lab.findings("  mov.u64 %rd1, 0x7fff12345678;\n  ld.global.u32 %r5, [%rd1];", zeros(1))
+    assert "where no memory was ever allocated" in found.message
+
+
+def test_an_access_that_begins_inside(lab):
+    x = lab.device.array(zeros(7), "x")
+    (found,) = lab.findings("  ld.global.u64 %rd5, [%rd20+24];", x)
+    assert "offset 24 of 'x', which has 28 bytes: the last 4 of the 8 lie behind its end" in found.message
 
 
 def test_misaligned(lab):

@@ -36,7 +36,9 @@ def test_a_local_array_that_does_not_fit():
 
 def test_a_shared_array_that_does_not_fit():
     text = kernel_text(f".shared .b8 s[{1 << 30}]; ld.shared.u8 %r1, [s];")
-    with pytest.raises(MisuseError, match="declares 1073741824 bytes of shared memory"):
+    with pytest.raises(
+        ptx.PtxError, match="line 7, column 13: shared variables of 'k' up to 's' have 1,073,741,824 bytes"
+    ):
         launch(text)
 
 

@@ -1,6 +1,7 @@
 """Kernels, device functions and modules built in Python."""
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Any, Self
 
 from kernbench.ptx.builder.assigned import check_assigned
@@ -218,6 +219,12 @@ class PtxKernel(_Signature):
 
 def _build(body: Body, program: Program) -> None:
     """Run the program and hold what it wrote to the rules of the whole."""
+    if not callable(program):
+        raise PtxBuildError(f"build({program!r}): give the function that writes '{body.name}', as in build(program)")
+    try:
+        signature(program).bind(None)
+    except TypeError:
+        raise PtxBuildError(f"the program of '{body.name}' takes one argument, the context: def program(ctx)") from None
     for variable in (*body.params, *body.returns):
         body.claim(variable.name)
     context = Context(body)

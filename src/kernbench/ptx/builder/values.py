@@ -37,6 +37,16 @@ class Register:
     def __iter__(self) -> NoReturn:
         raise self.context.error(f"{self.name} is one register, not several: ctx.unpack takes one apart")
 
+    if not TYPE_CHECKING:
+        # for people only: to a type checker a register is no number
+        def __index__(self):
+            raise self.context.error(
+                f"{self.name} has no value while the kernel is built: for a loop write `with ctx.loop(...)`, for a "
+                "size or a number in Python give one that is known now"
+            )
+
+        __int__ = __float__ = __index__
+
     __hash__ = object.__hash__
 
     @property

@@ -4,7 +4,7 @@ from typing import Any
 
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.memory import access
-from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Arena
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.memory.heap import is_freed
 from kernbench.ptx.emulator.memory.port import Space, Spot
@@ -62,8 +62,10 @@ class MemoryReporter:
         if space.name != "global":
             return self._in_block_memory(space, kind, address, nbytes)
         nearest = self._arena.nearest(address)
-        if nearest is None:
-            return kind, "where no memory was ever allocated", "pass arrays made by device.array or device.empty"
+        if address < _NULL_PAGE:
+            return kind, "which is a null pointer or close to one: no array lies there", _POINTER_HINT
+        if nearest is None or not _near(address, nearest):
+            return kind, "where no memory was ever allocated", _POINTER_HINT
         name = self._name(nearest.address, nearest.name)
         if kind == "uninitialised-read":
             return kind, f"which nobody wrote, in {name}", "write it first, or make it with device.array"
@@ -74,13 +76,16 @@ class MemoryReporter:
 
     def _beside(self, name: str, start: int, size: int, address: int, nbytes: int, valid: str) -> str:
         end = start + size
-        if address + nbytes > end:
-            distance = f"{address + nbytes - end} bytes past the end of"
+        offset = f"offset {address - start} of {name}, which has {size} bytes"
+        if address >= end:
+            distance = f"{address - end} bytes behind its end"
         elif address < start:
-            distance = f"{start - address} bytes before the start of"
+            distance = f"{start - address} bytes before its start"
+        elif address + nbytes > end:
+            distance = f"the last {address + nbytes - end} of the {nbytes} lie behind its end"
         else:
-            distance = "outside what may be accessed of"
-        return f"{distance} {name}; valid are {valid}"
+            distance = "where it may not be accessed"
+        return f"{offset}: {distance}; valid are {valid}"
 
     def _in_block_memory(self, space: Space, kind: str, address: int, nbytes: int) -> tuple[str, str, str]:
         place = address & 0x0FFF_FFFF_FFFF
@@ -139,6 +144,17 @@ class MemoryReporter:
         return "global memory" if nearest is None else self._name(nearest.address, nearest.name)
 
 
+# addresses below this are offsets from a null pointer, as in p[i] with p never set
+_NULL_PAGE = 1 << 20
+# how far from an array an address may lie and still be meant for it
+_MEANT = 1 << 32
+
+
+def _near(address: int, allocation: Allocation) -> bool:
+    return allocation.address - _MEANT < address < allocation.address + allocation.nbytes + _MEANT
+
+
+_POINTER_HINT = "check which argument or register holds the pointer; pass arrays made by device.array or device.empty"
 _BOUNDS_HINT = "compare the index with the size before the access, and check the launch's grid and block"
 _AGENT_HINTS = {
     "barrier": "wait on the mbarrier that the copy completes on, with the parity of its phase, before the access",

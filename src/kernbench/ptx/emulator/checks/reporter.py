@@ -22,14 +22,19 @@ class Reporter:
             linecache.cache[self.file] = (len(source), None, lines, self.file)
 
     def place(self, site: Site) -> Place:
+        """The source line a site was compiled from; its PTX line where that is not known."""
+        if site.source_line and site.source_file:
+            return Place(site.source_file, site.source_line, site.function)
+        return self.ptx(site)
+
+    def ptx(self, site: Site) -> Place:
         """The PTX line of a site."""
         return Place(self.file, site.line, site.function)
 
-    def others(self, site: Site) -> tuple[Other, ...]:
-        """The source line a site was compiled from, if it is known."""
-        if not site.source_line:
-            return ()
-        return (Other("compiled from", Place(site.source_file or "unknown source", site.source_line)),)
+    def beside(self, site: Site) -> tuple[Other, ...]:
+        """The PTX line of a site whose place is a source line."""
+        place = self.ptx(site)
+        return () if self.place(site) == place else (Other("in PTX", place),)
 
     def add(
         self,
@@ -42,9 +47,11 @@ class Reporter:
         about: Any = None,
     ) -> None:
         """One finding at a site; `about` keeps two apart that share a line."""
-        text = f"`{site.text}`: " if site.text else ""
-        found = Finding(kind, text + message, self.place(site), (*others, *self.others(site)), hint, count)
-        self.log.add(found, about)
+        beside = self.beside(site)
+        line = f" (PTX line {site.line})" if beside else ""
+        text = f"`{site.text}`{line}: " if site.text else ""
+        found = Finding(kind, text + message, self.place(site), (*others, *beside), hint, count)
+        self.log.add(found, (about, site.line))
 
     def general(
         self, kind: str, message: str, hint: str, others: tuple[Other, ...] = (), site: Site | None = None
