@@ -283,6 +283,8 @@ class Host:
             views={"placement": {p.rank: (p.cube, p.pe) for p in self._leaders}, "mesh": self._picture(recording)},
             origin=self._origin(kernel, arguments, schedule),
         )
+        if launch.printed:
+            run.views["printf"] = launch.printed
         name = getattr(kernel, "__qualname__", repr(kernel))
         self.launches.append(Launched(run.status, run.findings, name, self._time(run)))
         return run

@@ -4,6 +4,7 @@ from kernbench.report.compare import Difference, difference, difference_text
 from kernbench.report.findings import finding_text, findings_text
 from kernbench.report.page import page_html
 from kernbench.report.pipeline import pipeline_text
+from kernbench.report.printed import printed_text
 from kernbench.report.ranking import Contender, ranking_table, ranking_text
 from kernbench.report.tables import commands_table, runs_table
 from kernbench.report.time import time_text
@@ -22,6 +23,7 @@ __all__ = [
     "findings_text",
     "page_html",
     "pipeline_text",
+    "printed_text",
     "ranking_table",
     "ranking_text",
     "run_text",
