@@ -247,3 +247,22 @@ def acquire(
             row[k] = max(row[k], done[slot, k])
         row[inside] = own
         row[first_lane + inside] = met
+
+
+@kernel
+def skipped(slots: Any, lanes: Any, passed: Any, ctas: Any, homes: Any, columns: Any, state: Any, clocks: Any) -> Any:
+    """How many waits passed by a parity without their warp knowing of the phase before, and the first position."""
+    count, first = 0, -1
+    warp_before, slot_before = -1, -1
+    for i in range(slots.size):
+        slot, warp = slots[i], lanes[i] // WARP
+        if not passed[i] or slot < 0 or warp % ctas != homes[slot] or (warp == warp_before and slot == slot_before):
+            continue
+        warp_before, slot_before = warp, slot
+        row, inside = state[slot], warp // ctas
+        before = row[PHASE] - 1
+        if row[LIVE] == ALIVE and before > row[START] and clocks[warp % ctas, inside, columns[slot]] < before:
+            if count == 0:
+                first = i
+            count += 1
+    return count, first

@@ -75,6 +75,8 @@ class Waiting:
         if batch.journal is not None:
             batch.journal.waited(slots, lanes, passed, wait.blocks, wait.site)
         if wait.acquires and passed.any():
+            if wait.parity and batch.checks is not None:
+                batch.checks.asynchronous.passed_by_parity(slots, lanes, passed, wait.site)
             batch.mbarriers.acquire(slots, lanes, passed)
         if mask is None:
             return np.asarray(passed)

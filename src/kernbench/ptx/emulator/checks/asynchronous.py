@@ -13,6 +13,7 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
     PHASE,
     START,
     TX,
+    skipped,
     unordered,
 )
 from kernbench.ptx.emulator.asynchronous.shadow import Shadow, Trouble
@@ -154,6 +155,26 @@ class AsynchronousChecks:
         if self._batch.places.size > 1:
             for slot, warp in {(int(s), int(w)) for s, w in zip(slots[passed], lanes[passed] // WARP, strict=True)}:
                 self._clocks.take(warp, ("mbarrier", self._batch.numbers[0], slot))
+
+    def passed_by_parity(self, slots: Array, lanes: Array, passed: Array, site: Site) -> None:
+        """Lanes pass a wait for a parity, and do not know yet what it tells them: they must know the phase before."""
+        barriers = self._batch.mbarriers
+        count, first = skipped(
+            slots, lanes, passed, self._batch.ctas, barriers.homes, barriers.columns, barriers.state,
+            self._clocks.clocks,
+        )  # fmt: skip
+        if count:
+            slot = int(slots[first])
+            phase = int(barriers.state[slot, PHASE] - barriers.state[slot, START]) - 1
+            message = (
+                f"{thread_name(self._batch, int(lanes[first]))} waits for phase {phase} of {self.name(slot)} by its "
+                f"parity, and nothing says that phase {phase - 1} is over by then: the wait would pass during it, too"
+            )
+            hint = (
+                "a parity tells two phases apart: let a warp wait for every phase of a barrier, or order the wait "
+                "after another warp's wait for the phase before"
+            )
+            self._reporter.add("mbarrier-phase", site, message, hint, count, about="parity")
 
     def groups_done(self, warps: Array, clocks: Array, sources: bool) -> None:
         """Warps know their bulk groups up to clocks to be read (`sources`) or written."""
