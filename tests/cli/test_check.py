@@ -63,3 +63,16 @@ def test_new_says_what_next(tmp_path):
     assert result.exit_code == 0
     assert (tmp_path / "mine.py").is_file()
     assert "next: kernbench run" in result.output
+
+
+def test_known_findings(tmp_path):
+    file = write_new("mesh", "mine", tmp_path)
+    file.write_text(file.read_text().replace("    tl.store(o_ptr", '    tl.send(dir="E", src=k)\n    tl.store(o_ptr'))
+    first = RUNNER.invoke(app, ["run", str(file), "--write-baseline", str(tmp_path / "k.toml"), "--reason", "a test"])
+    assert first.exit_code == 1
+    assert "kernbench: allow message-unreceived" in first.output
+    second = RUNNER.invoke(app, ["run", str(file), "--baseline", str(tmp_path / "k.toml")])
+    assert second.exit_code == 0, second.output
+    assert "is acknowledged (baseline): a test" in second.output
+    refused = RUNNER.invoke(app, ["run", str(file), "--write-baseline", str(tmp_path / "k.toml")])
+    assert "needs a reason" in str(refused.exception)

@@ -13,6 +13,7 @@ from kernbench.bench.definition import Bench, Expected
 from kernbench.bench.inputs import ShapesOnly
 from kernbench.bench.machines import load_machine, machine_changes, split_settings
 from kernbench.common.errors import BenchError, KernbenchError, unknown
+from kernbench.result.acknowledged import Entry, acknowledge
 from kernbench.result.comparison import Comparison
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
@@ -28,6 +29,7 @@ def run_bench(
     timed: bool = False,
     shapes_only: bool = False,
     size: str | None = None,
+    baseline: list[Entry] | None = None,
 ) -> Run:
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine,
     `chip.KEY` settings the chip.
@@ -35,6 +37,7 @@ def run_bench(
     `schedule` and `budget` replace those of the bench's host; a budget that is a mapping changes what it names. With
     `timed`, a run that is right and safe gets its time on the machine. With `shapes_only` nothing is computed and no
     golden asked; inputs are drawn from `ShapesOnly`. `size` names one of the bench's sizes, over the panel's values.
+    Findings that the source or `baseline` acknowledges do not count.
     """
     chosen, changes = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
     shapes_only = shapes_only or (size is not None and bench.sizes[size].shapes_only)
@@ -61,6 +64,7 @@ def run_bench(
     if not isinstance(run, Run):
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
     _take_earlier(run, host)
+    acknowledge(run, baseline)
     if run.status is Status.FINISHED and run.outputs:
         run.comparison = _call(bench, "golden", _judge, bench, run, p, inputs)
     run.origin.update(

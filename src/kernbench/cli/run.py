@@ -6,6 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from kernbench.bench import Bench, default_cases, describe, find, folder_bench, platform_chip, run_bench
+from kernbench.cli.acknowledge import (
+    BASELINE,
+    REASON,
+    WRITE_BASELINE,
+    known_findings,
+    tell_acknowledged,
+)
 from kernbench.cli.algorithms import rank
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
 from kernbench.cli.report import write_page
@@ -76,6 +83,9 @@ def run(
     json: JSON = None,
     trace: TRACE = None,
     html: HTML = None,
+    baseline: BASELINE = None,
+    write_baseline: WRITE_BASELINE = None,
+    reason: REASON = "",
 ) -> None:
     """Run a bench: is it right, is it safe, how fast is it and why.
 
@@ -83,8 +93,9 @@ def run(
     """
     bench, panels = chosen(name, panel, kernels, golden, case or [])
     values = parse_settings(bench, settings or [], dtype=dtype, device=device)
-    check_targets({"--json": json, "--trace": trace, "--html": html})
-    options: dict[str, Any] = {"shapes_only": shapes_only, "size": size}
+    check_targets({"--json": json, "--trace": trace, "--html": html, "--write-baseline": write_baseline})
+    known = known_findings(baseline, write_baseline, reason)
+    options: dict[str, Any] = {"shapes_only": shapes_only, "size": size, "baseline": known}
     options |= {
         "schedule": int(schedule) if schedule.isdecimal() and schedule.isascii() else schedule,
         "budget": {k: v for k, v in (("steps", max_steps), ("seconds", max_seconds)) if v is not None},
@@ -107,6 +118,7 @@ def run(
             console.print(printed_text(title, result), soft_wrap=True)
         if not result.ok:
             console.print(run_text(title, result), highlight=False, soft_wrap=True)
+    tell_acknowledged(runs, known, write_baseline, reason)
     if trace is not None:
         _write_trace(trace, runs)
     if html is not None:

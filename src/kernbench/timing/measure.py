@@ -48,9 +48,16 @@ def sensitivity(timing: Timing) -> dict[str, float]:
     return gains
 
 
+# findings after which a recording is no complete program
+_UNPAIRED = frozenset(("message-unreceived", "message-mismatch", "missing-wait", "no-neighbour"))
+
+
 def retime(run: Run, machine: Machine) -> Run:
-    """A new Run: the same function, timed on `machine`. An unsafe run, or one known to be wrong, gets no time."""
-    if run.recording is None or not run.ok or run.safe is False:
+    """A new Run: the same function, timed on `machine`. An unsafe run, or one known to be wrong, gets no time; nor does
+    one whose messages do not pair up, even if that is acknowledged.
+    """
+    acknowledged = {row["finding"]["kind"] for row in run.views.get("acknowledged", [])}
+    if run.recording is None or not run.ok or run.safe is False or acknowledged & _UNPAIRED:
         return run
     if hasattr(run.recording, "retime"):
         # other targets record in a form of their own

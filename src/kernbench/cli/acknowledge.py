@@ -1,0 +1,44 @@
+"""Acknowledged findings on the command line: reading and writing baselines, and saying what did not count."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernbench.cli.output import errors, results
+from kernbench.common.errors import BenchError
+from kernbench.report.acknowledged import acknowledged_text, marks_text
+from kernbench.result.acknowledged import Entry, read_baseline, unmet
+from kernbench.result.acknowledged import write_baseline as write_file
+from kernbench.result.run import Run
+
+BASELINE = Annotated[
+    Path | None, typer.Option("--baseline", help="A file of known findings, each with a reason; they do not count.")
+]
+WRITE_BASELINE = Annotated[
+    Path | None, typer.Option("--write-baseline", help="Write the findings of this run to a baseline; needs --reason.")
+]
+REASON = Annotated[str, typer.Option("--reason", help="Why the findings of --write-baseline are acknowledged.")]
+
+
+def known_findings(baseline: Path | None, write: Path | None, reason: str) -> list[Entry]:
+    """The entries of a baseline; refuses to write one without a reason."""
+    if write is not None and not reason.strip():
+        raise BenchError("--write-baseline needs a reason: --reason 'why these findings do no harm'")
+    if reason and write is None:
+        raise BenchError("--reason is for --write-baseline FILE")
+    return read_baseline(baseline) if baseline is not None else []
+
+
+def tell_acknowledged(runs: list[tuple[str, Run]], known: list[Entry], write: Path | None, reason: str) -> None:
+    """What did not count and why, what a baseline names in vain, and how to acknowledge what is left."""
+    console = results()
+    for title, run in runs:
+        for text in (acknowledged_text(title, run), marks_text(run)):
+            if text:
+                console.print(text, soft_wrap=True)
+    for entry in unmet([run for _, run in runs], known):
+        errors().print(f"the baseline's {entry.kind} {entry.fingerprint} ({entry.where}) was not met", soft_wrap=True)
+    if write is not None:
+        findings = [finding for _, run in runs for finding in run.findings]
+        errors().print(f"{write}: {write_file(write, findings, reason, known)} findings acknowledged", soft_wrap=True)

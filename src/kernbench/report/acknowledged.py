@@ -1,0 +1,27 @@
+"""Acknowledged findings as text, and how to acknowledge those that are left."""
+
+from rich.text import Text
+
+from kernbench.result.acknowledged import mark_for
+from kernbench.result.run import Run
+
+
+def acknowledged_text(title: str, run: Run) -> Text:
+    """What was acknowledged in a run, a line each; empty if nothing was."""
+    text = Text()
+    for row in run.views.get("acknowledged", []):
+        place = row["finding"]["where"]
+        where = f" at {place['file']}:{place['line']}" if place else ""
+        text.append(f"{title}: {row['finding']['kind']}{where} is acknowledged ({row['by']}): {row['reason']}\n", "dim")
+    text.rstrip()
+    return text
+
+
+def marks_text(run: Run) -> Text:
+    """The comments that would acknowledge a run's findings."""
+    marks = dict.fromkeys(mark_for(finding) for finding in run.findings if finding.where is not None)
+    text = Text()
+    if marks:
+        text.append("known and harmless? A comment at the line acknowledges it, with a reason:\n", "dim")
+        text.append("\n".join(f"  {mark} REASON" for mark in marks), "dim")
+    return text
