@@ -71,7 +71,7 @@ KINDS: dict[str, Kind] = {
         "output-disagreement": "copies of one output that differ between ranks beyond rounding",
         "scratch-overflow": "a value that does not fit the scratch memory beside those that are live",
         "over-budget": "a program that did not stop within its budget of steps or time",
-        "endless-loop": "a loop that came back to an earlier state and looks at nothing that could change: it never ends",
+        "endless-loop": "a loop that came back to an earlier state and looks at nothing that could change",
         "shape": "operands whose shapes do not fit together",
         "dtype": "operands whose element types do not fit together",
         "value-needed": "control flow that needs a value this run does not carry",
