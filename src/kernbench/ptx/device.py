@@ -221,7 +221,7 @@ class EmulatedDevice:
         recording = None
         if checker is not None and checker.order is not None:
             recording = checker.order.order()
-            views["order"] = {"digest": recording.digest, "accesses": len(recording)}
+            views["order"] = {"digest": recording.digest, "flow": recording.flow, "accesses": len(recording)}
         return Run(outputs, findings, checked, status, recording, None, timeline, metrics, views, origin)
 
     def _pass(self, parameters: bytes) -> None:

@@ -46,6 +46,8 @@ class AccessOrder:
     counts: Array
     fingerprints: Array
     kinds: tuple[str, ...]
+    # digest of what every access met at its words: which write a read found, what a write replaced
+    flow: str = ""
 
     @property
     def digest(self) -> str:

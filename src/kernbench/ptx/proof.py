@@ -2,7 +2,9 @@
 
 A mutant is *found* (the checks speak), *hung* (a deadlock, explained), *wrong* (another result), *refused* (it cannot
 be run at all), or *harmless*: in no run does anything differ, and the happens-before relation of all its accesses is
-the kernel's own, as the checker itself knows it. What is none of these is a *survivor*.
+the kernel's own, as the checker itself knows it. It is *equivalent* if other accesses are ordered, but none of those
+that conflict: the checks find every two of them ordered, and each access meets at every word the very accesses that it
+met before. What is none of these is a *survivor*.
 """
 
 from collections import Counter
@@ -23,7 +25,10 @@ Launcher = Callable[..., Run]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one mutant: "found", "hung", "wrong", "refused", "harmless" or "survivor"; and what tells it."""
+    """What became of one mutant, and what tells it.
+
+    The outcome is "found", "hung", "wrong", "refused", "harmless", "equivalent" or "survivor".
+    """
 
     mutation: Mutation
     outcome: str
@@ -73,6 +78,7 @@ class _Baseline:
     def verdict(self, mutation: Mutation) -> Verdict:
         """Run a mutant under each schedule until something tells it apart."""
         changed: list[str] = []
+        met = True
         for schedule in self.schedules:
             try:
                 run = self._launch(mutation.mutant, schedule=schedule, order=True)
@@ -83,8 +89,9 @@ class _Baseline:
                 return Verdict(mutation, *told, schedule)
             if not self.orders[schedule].same(run.recording):
                 changed += [str(change) for change in self.orders[schedule].changes(run.recording, 2)]
+                met &= self.orders[schedule].flow == run.recording.flow
         if changed:
-            return Verdict(mutation, "survivor", "; ".join(changed[:2]))
+            return Verdict(mutation, "equivalent" if met else "survivor", "; ".join(changed[:2]))
         return Verdict(mutation, "harmless", "the same accesses come before each access")
 
     def _told(self, run: Run, schedule: Any) -> tuple[str, str] | None:

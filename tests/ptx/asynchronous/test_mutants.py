@@ -69,6 +69,24 @@ def test_every_mutant_of_a_store_is_told_apart_or_harmless():
     assert {v.mutation.change for v in proof.verdicts if v.outcome == "harmless"} == {"barrier +1"}
 
 
+def test_a_relaxed_arrival_that_nobody_needs_is_equivalent():
+    whole = kernel(PIPE)
+    among = [m for m in mutations(whole) if "expect_tx" in m.text and m.change == "relaxed"]
+    (verdict,) = prove(whole, pipe, among=among).verdicts
+    assert verdict.outcome == "equivalent"
+    assert "accesses came before its load of shared memory, now" in verdict.detail
+
+
+def test_the_flow_tells_what_a_read_found():
+    def flow(*edits):
+        bench = Bench()
+        bench.pipe(*edits, order=True)
+        return bench.run.recording.flow
+
+    assert flow() == flow(("bar.sync 0;", "bar.sync 1;"))
+    assert flow() != flow(("ld.shared.f32 %f2, [%r12+512];", "ld.shared.f32 %f2, [%r12+516];"))
+
+
 def test_a_kernel_that_is_not_safe_is_no_baseline():
     with pytest.raises(MisuseError, match="'kernel' itself is not safe under schedule 'canonical'"):
         prove(kernel(PIPE.replace("  bar.warp.sync -1;\n", "")), pipe)

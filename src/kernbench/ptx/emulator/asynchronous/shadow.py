@@ -94,7 +94,7 @@ class Shadow:
         report = self._report
         first_lane = self._own_lane(knowledge, lanes, inside)
         if self._checks.log is not None:
-            self._checks.log.operations(space, writes, site, lanes, columns, clocks, homes, knowledge)
+            self._checks.log.operations(space, writes, site, lanes, columns, clocks, homes, knowledge, ranges)
         note_ranges(
             writes, ranges.starts, ranges.lengths, ranges.owners, knowledge, firsts, stamps, ctas, batch.warps_per_cta,
             cells, first_byte, state, self._clocks.known, self._clocks.known_rows, first_lane,

@@ -17,7 +17,7 @@ from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.memory.access import UNINITIALISED
 from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import SITE_LIMIT, WARP_LIMIT
-from kernbench.ptx.emulator.memory.port import UNCHECKED, Space, Spot
+from kernbench.ptx.emulator.memory.port import UNCHECKED, Place, Space, Spot
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.result.finding import Finding
 
@@ -64,7 +64,7 @@ class Checks:
     def begin(self, launch: Any) -> None:
         """A launch is about to run: memory it may write is watched for races."""
         self.launch = launch
-        self.order = OrderLog(launch.actors) if self._ordered else None
+        self.order = OrderLog(launch.actors, self.arena.used // 4 + 1) if self._ordered else None
         self.publications = Publications(min(int(np.prod(launch.grid)) * launch.actors.count, WARP_LIMIT))
         self._tracked = self._written_allocations(launch)
         for allocation in self._tracked:
@@ -213,10 +213,16 @@ class BatchChecks:
         for row in checks.program.undefined_rows:
             batch.banks["bool"][row] = True
 
-    def note(self, space: str, writes: bool, site: Site, lanes: Array, active: Mask | None) -> None:
-        """Lanes are about to access a space."""
+    def note(
+        self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, place: Place, nbytes: int
+    ) -> None:
+        """Lanes are about to access `nbytes` bytes of a space."""
         if self.log is not None:
-            self.log.threads(space, writes, site, lanes, active)
+            addresses, offset, base = place
+            starts = addresses.astype(np.int64) + int(offset) - base
+            if space.origins.size:
+                starts = starts + space.origins[lanes].astype(np.int64)
+            self.log.threads(space.name, writes, site, lanes, active, starts, nbytes)
 
     def arguments(self, space: Space, site: Site, strong: bool) -> tuple[Any, ...]:
         """The space's shadow, the site and the strength, as the compiled kernels take them."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.flow import WORD, Flow, Words, mixed, words_of
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT
 from kernbench.ptx.emulator.program import Site
@@ -18,16 +19,10 @@ from kernbench.ptx.order import AccessOrder, packed
 
 # memory whose accesses can conflict with each other; tensor memory by what is done, and by what is begun
 DOMAINS = ("shared", "global", "tensor", "begun")
+# columns of tensor memory, and groups of sixteen lanes times columns
+COLUMNS = 512
+_TENSOR_CELLS = 8 * COLUMNS
 KINDS = tuple(f"{what} of {domain} memory" for domain in DOMAINS for what in ("load", "store", "read", "write"))
-
-
-def _mixed(values: Any) -> Any:
-    """Numbers that look random, the same for the same values."""
-    with np.errstate(over="ignore"):
-        x = np.asarray(values).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,9 +49,12 @@ class Events:
 class OrderLog:
     """The log of one launch."""
 
-    def __init__(self, actors: Any):
+    def __init__(self, actors: Any, words: int):
         self._actors = actors
         self.events: list[Events] = []
+        self.flow = Flow()
+        # the words of global memory
+        self.words = Words(words)
 
     def batch(self, batch: Any, clocks: Any) -> "BatchLog":
         """The log of one batch."""
@@ -64,7 +62,7 @@ class OrderLog:
 
     def order(self) -> AccessOrder:
         """The relation, when the launch has ended."""
-        return Relation(self._actors, self.events).order()
+        return Relation(self._actors, self.events).order(self.flow.digest)
 
 
 class BatchLog:
@@ -75,12 +73,40 @@ class BatchLog:
         self._batch = batch
         self._clocks = clocks
         self._actors = batch.launch.actors
+        words = (batch.ctas * batch.shared_stride // WORD + 1, 0, batch.ctas * _TENSOR_CELLS)
+        self._words = [Words(count) for count in words]
+        self._words[DOMAINS.index("global")] = log.words
+        # how often each lane came to a site
+        self._times: dict[tuple[int, int], Array] = {}
 
-    def threads(self, space: str, writes: bool, site: Site, lanes: Array, mask: Array | None) -> None:
-        """Active lanes load or store."""
+    def _names(self, kind: int, line: int, lanes: Array) -> Array:
+        """A number for each access, by its thread, its line and how often the thread came there."""
+        times = self._times.setdefault((line, kind), np.zeros(self._batch.lanes, np.int64))
+        turns = times[lanes].copy()
+        times[lanes] += 1
+        warps = lanes // WARP
+        threads = (self._batch.numbers[warps % self._batch.ctas] * 64 + warps // self._batch.ctas) * WARP + lanes % WARP
+        names: Array = mixed(mixed(mixed(threads) ^ np.uint64(line * 64 + kind)) ^ turns.astype(np.uint64))
+        return names
+
+    def threads(
+        self, space: str, writes: bool, site: Site, lanes: Array, mask: Array | None, starts: Array, nbytes: int
+    ) -> None:
+        """Active lanes load or store bytes from `starts` on."""
         chosen = lanes if mask is None else lanes[mask]
         if space == "local" or not len(chosen):
             return
+        domain = DOMAINS.index(space)
+        memory = self._words[domain]
+        starts = (starts if mask is None else starts[mask]).astype(np.int64)
+        inside = (starts >= 0) & (starts + nbytes <= len(memory.writers) * WORD)
+        names = self._names(domain * 2 + writes, site.line, chosen)
+        which = np.flatnonzero(inside)
+        words, owners = words_of(starts[which], np.full(len(which), nbytes), which)
+        self._log.flow.add(names, memory.meet(words, owners, names, writes))
+        self._threads(domain, writes, site, chosen)
+
+    def _threads(self, domain: int, writes: bool, site: Site, chosen: Array) -> None:
         warps, inverse = np.unique(chosen // WARP, return_inverse=True)
         bits = np.zeros(len(warps), np.uint32)
         np.bitwise_or.at(bits, inverse, (np.int64(1) << (chosen % WARP)).astype(np.uint32))
@@ -91,7 +117,7 @@ class BatchLog:
             rows[np.arange(len(warps)), inside] = rows[np.arange(len(warps)), self._actors.lane(0) + inside]
         else:
             rows[np.arange(len(warps)), inside] -= 1
-        self._add(DOMAINS.index(space), writes, False, site, ctas, inside, bits, ctas, inside, own, rows)
+        self._add(domain, writes, False, site, ctas, inside, bits, ctas, inside, own, rows)
 
     def operations(
         self,
@@ -103,18 +129,25 @@ class BatchLog:
         clocks: Array,
         homes: Array | None,
         knowledge: Array,
+        ranges: Any,
     ) -> None:
-        """Operations that lanes began access memory, as the actors of `columns` of blocks `homes`."""
+        """Operations that lanes began access ranges of memory, as the actors of `columns` of blocks `homes`."""
         warps = lanes // WARP
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         bits = (np.int64(1) << (lanes % WARP)).astype(np.uint32)
         owners = ctas if homes is None else homes
         columns, clocks = (np.broadcast_to(one, len(lanes)) for one in (columns, clocks))
         domain = DOMAINS.index(space)
+        names = self._names(16 + domain * 2 + writes, site.line, lanes)
+        words, whose = words_of(ranges.starts, ranges.lengths, ranges.owners)
+        self._log.flow.add(names, self._words[domain].meet(words, whose, names, writes))
         self._add(domain, writes, True, site, ctas, inside, bits, owners, columns, clocks, knowledge.copy())
 
-    def tensor(self, writes: bool, site: Site, who: Any, family: int) -> None:
-        """Warps access tensor memory, by their counter `family`: once by what is done, once by what is begun."""
+    def tensor(
+        self, writes: bool, site: Site, who: Any, family: int, groups: Array, first_last: tuple[int, int]
+    ) -> None:
+        """Warps access columns of groups of lanes, by their counter `family`: by what is done, and what is begun."""
+        self._tensor_flow(writes, site, who, groups, np.arange(*first_last))
         count, warps = len(who.ctas), self._actors.warps
         rows = self._clocks.clocks[who.ctas, who.warps]
         first = self._actors.tensor(0)
@@ -130,6 +163,15 @@ class BatchLog:
             self._add(
                 DOMAINS.index(domain), writes, True, site, who.ctas, who.warps, bits, who.ctas, columns, clocks, rows
             )
+
+    def _tensor_flow(self, writes: bool, site: Site, who: Any, groups: Array, columns: Array) -> None:
+        lanes = (who.warps * self._batch.ctas + who.ctas) * WARP
+        names = self._names(32 + writes, site.line, lanes)
+        cells = (groups[:, None] * COLUMNS + columns[None, :]).reshape(-1)
+        words = (who.ctas[:, None] * _TENSOR_CELLS + cells[None, :]).reshape(-1)
+        owners = np.repeat(np.arange(len(lanes)), len(cells))
+        met = self._words[DOMAINS.index("tensor")].meet(words, owners, names, writes)
+        self._log.flow.add(names, met)
 
     def _add(
         self,
@@ -220,16 +262,16 @@ class Relation:
         width = max((far.shape[1] for _, far in distant), default=0)
         self._far = np.concatenate([np.zeros((0, width), np.int32), *(far for _, far in distant)])
         self.members = (self.lanes[:, None] >> np.arange(WARP)) & 1
-        threads = _mixed((self.cta * WARP + self.warp)[:, None] * WARP + np.arange(WARP))
-        place = _mixed((self.line * 4 + self.domain) * 2 + self.writes)
-        self.weights = _mixed(threads ^ place[:, None]) * self.members.astype(np.uint64)
+        threads = mixed((self.cta * WARP + self.warp)[:, None] * WARP + np.arange(WARP))
+        place = mixed((self.line * 4 + self.domain) * 2 + self.writes)
+        self.weights = mixed(threads ^ place[:, None]) * self.members.astype(np.uint64)
 
-    def order(self) -> AccessOrder:
-        """The relation."""
+    def order(self, flow: str) -> AccessOrder:
+        """The relation; `flow` is the digest of what the accesses met."""
         counts, prints = np.zeros(len(self.cta), np.int64), np.zeros(len(self.cta), np.uint64)
         for domain in range(len(DOMAINS)):
             self._domain(domain, counts, prints)
-        return self._accesses(counts, prints)
+        return self._accesses(counts, prints, flow)
 
     def _domain(self, domain: int, counts: Array, prints: Array) -> None:
         inside = self.domain == domain
@@ -277,14 +319,14 @@ class Relation:
             more, extra = history.until(clocks)
             less, minus = history.until(self.rows[which, column])
             counts[which] += more - less
-            prints[which] += (extra - minus) * (_mixed(cta * self._columns + column) | np.uint64(1))
+            prints[which] += (extra - minus) * (mixed(cta * self._columns + column) | np.uint64(1))
 
     def _enter(self, which: Array, history: History, known: Array, salt: int, counts: Array, prints: Array) -> None:
         more, extra = history.until(known)
         counts[which] += more
-        prints[which] += extra * (_mixed(salt) | np.uint64(1))
+        prints[which] += extra * (mixed(salt) | np.uint64(1))
 
-    def _accesses(self, counts: Array, prints: Array) -> AccessOrder:
+    def _accesses(self, counts: Array, prints: Array, flow: str) -> AccessOrder:
         """One entry a lane and access, in the order of their keys."""
         entry, lane = np.nonzero(self.members)
         kind = self.domain * 4 + self.operation * 2 + self.writes
@@ -293,4 +335,4 @@ class Relation:
         keys, entry = keys[order], entry[order]
         first = np.r_[True, keys[1:] != keys[:-1]] if len(keys) else np.zeros(0, bool)
         starts = np.maximum.accumulate(np.where(first, np.arange(len(keys)), 0))
-        return AccessOrder(keys, np.arange(len(keys)) - starts, counts[entry], prints[entry], KINDS)
+        return AccessOrder(keys, np.arange(len(keys)) - starts, counts[entry], prints[entry], KINDS, flow)

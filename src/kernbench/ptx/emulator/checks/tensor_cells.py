@@ -60,6 +60,10 @@ class Cells:
         self._cells: Array = np.zeros((ctas, _GROUPS, _COLUMNS, 3), np.uint64)
         self._report: Array = np.zeros(4, np.int64)
 
+    def groups(self, region: Region) -> Array:
+        """The groups of sixteen lanes of a region."""
+        return self._lanes(region.part)
+
     def _lanes(self, part: Part) -> Array:
         """The groups of sixteen lanes of a part."""
         inside = range(part.lanes[0] // 16, -(-part.lanes[1] // 16))

@@ -180,7 +180,8 @@ class TensorOrder:
         own = clocks[np.arange(len(warps)), inside]
         who = Who(ctas, inside, number, own, self._knowledge(warps, what == FREE), clocks)
         if self._log is not None:
-            self._log.tensor(writes, site, who, {LOAD: LOADED, STORE: STORED}.get(what, TENSOR))
+            family, groups = {LOAD: LOADED, STORE: STORED}.get(what, TENSOR), self._cells.groups(region)
+            self._log.tensor(writes, site, who, family, groups, (region.first, region.last))
         found = self._cells.enter(region, writes, what, site.number, who)
         if found is not None and not self._clocks.exhausted:
             self._race(found, warps, writes, what, site)

@@ -43,11 +43,17 @@ class Space:
     dirty: Array
 
 
+# each position's address, a constant added to it, and the address at which the space begins
+Place = tuple[Array, Any, int]
+
+
 class Checker(Protocol):
     """What the port asks of the checks."""
 
-    def note(self, space: str, writes: bool, site: Site, lanes: Array, active: Mask | None) -> None:
-        """Lanes are about to access a space."""
+    def note(
+        self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, place: Place, nbytes: int
+    ) -> None:
+        """Lanes are about to access `nbytes` bytes of a space."""
 
     def arguments(self, space: Space, site: Site, strong: bool) -> tuple[Any, ...]:
         """The space's shadow, the site and the strength, as the compiled kernels take them."""
@@ -152,7 +158,7 @@ class Port:
             if self._checker is None:
                 trouble = access.load(memory, *place, *where)
             else:
-                self._checker.note(part.name, False, site, lanes, active)
+                self._checker.note(part, False, site, lanes, active, (at, by, base), registers.itemsize * rows.size)
                 more = self._checker.arguments(part, site, strong)
                 trouble = access.checked_load(memory, part.state[registers.itemsize], *place, *where, *more)
             if trouble:
@@ -182,7 +188,7 @@ class Port:
             if self._checker is None:
                 trouble = access.store(memory, *place, *where)
             else:
-                self._checker.note(part.name, True, site, lanes, active)
+                self._checker.note(part, True, site, lanes, active, (at, by, base), registers.itemsize * rows.size)
                 more = self._checker.arguments(part, site, strong)
                 trouble = access.checked_store(memory, part.state[registers.itemsize], *place, *where, *more)
             if trouble:
@@ -193,7 +199,7 @@ class Port:
         if self._checker is None:
             return
         part, addresses, _ = self._placed(self.space("shared"), addresses, np.uint64(0), lanes, mask)
-        self._checker.note("shared", True, site, lanes, mask)
+        self._checker.note(part, True, site, lanes, mask, (addresses, 0, 0), nbytes)
         more = self._checker.arguments(part, site, False)
         active = _NO_MASK if mask is None else mask
         trouble = access.announce_store(
@@ -231,7 +237,7 @@ class Port:
             where = (lanes, _NO_MASK if active is None else active)
             checked = self._checker is not None
             if self._checker is not None:
-                self._checker.note(part.name, True, site, lanes, active)
+                self._checker.note(part, True, site, lanes, active, (at, by, base), registers.itemsize)
             shadow, number, _ = self._arguments(part, site)
             self.changes += atomic(
                 memory, state, *place, registers, *rows, *where, operation, self._report, checked, shadow, number

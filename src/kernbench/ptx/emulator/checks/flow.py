@@ -1,0 +1,74 @@
+"""Which access meets which at every word of memory: what each read finds there, and what each write replaces.
+
+Where the checks are silent, every two accesses that conflict are ordered, and their order is the one in which they come
+here. Two silent runs with the same flow therefore order all conflicting accesses alike, whatever else they order.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+
+WORD = 4
+
+
+def mixed(values: Any) -> Any:
+    """Numbers that look random, the same for the same values."""
+    with np.errstate(over="ignore"):
+        x = np.asarray(values).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+class Words:
+    """The words of one memory: who wrote each last, and who has read it since."""
+
+    def __init__(self, count: int):
+        self.writers: Array = np.zeros(count, np.uint64)
+        self.readers: Array = np.zeros(count, np.uint64)
+
+    def meet(self, words: Array, owners: Array, names: Array, writes: bool) -> Array:
+        """Accesses with `names` touch words, each of the access of its owner; gives what each access met."""
+        found = mixed(self.writers[words])
+        if writes:
+            found = found + mixed(self.readers[words] ^ np.uint64(1))
+        met = np.zeros(len(names), np.uint64)
+        with np.errstate(over="ignore"):
+            np.add.at(met, owners, mixed(found ^ mixed(words)))
+            if writes:
+                self.writers[words] = 0
+                self.readers[words] = 0
+                np.add.at(self.writers, words, names[owners])
+            else:
+                np.add.at(self.readers, words, names[owners])
+        return met
+
+
+class Flow:
+    """The sum of what all accesses of a launch met."""
+
+    def __init__(self) -> None:
+        self.total = np.zeros(2, np.uint64)
+
+    def add(self, names: Array, met: Array) -> None:
+        """Accesses met what they met."""
+        with np.errstate(over="ignore"):
+            both = mixed(names ^ mixed(met))
+            self.total += np.array([both.sum(dtype=np.uint64), mixed(both).sum(dtype=np.uint64)], np.uint64)
+
+    @property
+    def digest(self) -> str:
+        """One word for the whole flow."""
+        return "".join(f"{int(part):016x}" for part in self.total)
+
+
+def words_of(starts: Array, lengths: Array, owners: Array) -> tuple[Array, Array]:
+    """The words that ranges of bytes touch, and the access each belongs to; a word once for each access."""
+    first = starts // WORD
+    counts = (starts + lengths + WORD - 1) // WORD - first
+    before = np.cumsum(counts) - counts
+    owner = np.repeat(np.arange(len(starts)), counts)
+    words = first[owner] + np.arange(int(counts.sum())) - before[owner]
+    return words, owners[owner]
