@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)
 	mkdir -p out
-	$(BIN)/kernbench run milestone_gqa_llama70b --trace out/milestone.pftrace
+	$(BIN)/kernbench run milestone_gqa_llama70b --trace out/milestone.pftrace --html out/milestone.html
 
 test: $(STAMP)
 	$(BIN)/ruff check

@@ -407,3 +407,23 @@ def test_the_fastest_machine_has_a_sensitivity_too():
 
     timing = time_recording(record(load).recording, REFERENCE.override({"hbm.bandwidth": 1_000_000, "pe.clock": 100}))
     assert "HBM bandwidth" not in sensitivity(timing)
+
+
+def test_a_timed_run_knows_its_messages():
+    def relay(x_ptr, *, tl):
+        block = tl.load(x_ptr, shape=(64, 64), dtype="f32")
+        if tl.program_id(0) > 0:
+            block = tl.recv(dir="W", shape=(64, 64), dtype="f32")
+        if tl.program_id(0) < 2:
+            tl.send(dir="E", src=block)
+
+    run = retime(record(relay, ranks=3), REFERENCE)
+    held, links = run.views["messages"], run.views["mesh"]["links"]
+    taken = [links[number] for number in held["link"]]
+    order = np.argsort(held["start"])
+    assert [(taken[n][1], taken[n][2], taken[n][4]) for n in order] == [(0, "E", 1), (1, "E", 2)]
+    start, sent, received = (held[key][order] for key in ("start", "sent", "received"))
+    # the second leaves when the first has come
+    assert (sent - start == REFERENCE.link.transfer_ps(64 * 64 * 4)).all()
+    assert (received == sent + REFERENCE.link.latency_ps).all()
+    assert start[1] >= received[0]

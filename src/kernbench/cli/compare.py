@@ -84,8 +84,7 @@ def _by_name(a: Path, first: list[tuple[str, Run]], b: Path | None, second: list
     if b is None:
         if len(first) != 2:
             raise MisuseError(
-                f"{a} holds {len(first)} runs: name a second file, or choose two with --run-a and --run-b: "
-                + _list(first)
+                f"{a} holds {_list(first)}: name a second file, or choose two of them with --run-a and --run-b"
             )
         return [(first[0], first[1])]
     if len(first) == len(second) == 1:

@@ -21,12 +21,13 @@ _WORTH_SAYING = 0.01
 
 @dataclass(frozen=True)
 class Number:
-    """A figure of both runs as texts, and its change."""
+    """A figure of both runs as texts, and its change; of a `cost` less is better."""
 
     name: str
     a: str
     b: str
     change: str
+    cost: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def difference(a: Run, b: Run, names: tuple[str, str] = ("A", "B")) -> Differenc
         _summary(a, b, names, times),
         list(_warnings(a, b, names)),
         list(_answers(a, b)),
-        [_number(name, x, y, show) for name, x, y, show in _figures(a, b)],
+        [_number(*figure) for figure in _figures(a, b) if figure[1] is not None or figure[2] is not None],
         _settings(a, b),
         _shares(time_by_cause(a.metrics), time_by_cause(b.metrics)) if timed else [],
         _shares(a.metrics.get("critical_path_ps", {}), b.metrics.get("critical_path_ps", {})) if timed else [],
@@ -144,6 +145,7 @@ def _kinds(run: Run) -> str:
     return ", ".join(sorted({f.kind for f in run.findings})) or "none"
 
 
+_COSTS = ("time", "x physical limit", "x floor of its work", "largest error")
 # numbers of metrics worth comparing: key, name, how it is shown
 _METRICS = (
     ("limit_ratio", "x physical limit", lambda v: f"{v:.3g}"),
@@ -176,7 +178,7 @@ def _number(name: str, a: Any, b: Any, show: Any) -> Number:
     texts = ["" if value is None else show(value) for value in known]
     x, y = known
     change = "" if x is None or y is None else _change(x, y)
-    return Number(name, texts[0], texts[1], change)
+    return Number(name, texts[0], texts[1], change, name in _COSTS)
 
 
 def _change(a: float, b: float) -> str:
@@ -215,7 +217,7 @@ _Line = tuple[str, str, str]
 
 
 def _line_shares(a: Run, b: Run) -> list[Share]:
-    """The critical path by kernel line. A line is known by its text, so that it may have moved; equal lines are one."""
+    """The critical path by kernel line: known by its text, since it may move; equal lines of a function are one."""
     x, y = _by_line(a), _by_line(b)
     rows = []
     for key in dict.fromkeys([*x, *y]):
@@ -230,7 +232,8 @@ def _by_line(run: Run) -> dict[_Line, tuple[int, set[int]]]:
     spent: dict[_Line, tuple[int, set[int]]] = {}
     for step in run.timeline.critical_path if run.timeline is not None else []:
         if step.where is not None:
-            key = (PurePath(step.where.file).name, step.where.function, step.where.text)
+            text = step.where.text
+            key = (PurePath(step.where.file).name, step.where.function, text or f"line {step.where.line}")
             time, numbers = spent.get(key, (0, set()))
             spent[key] = (time + step.lag + step.finish - step.start, numbers | {step.where.line})
     return spent
@@ -245,8 +248,7 @@ def difference_text(held: Difference) -> RenderableType:
     for name, x, y in held.answers:
         table.add_row(name, x, y, "")
     for number in held.numbers:
-        if number.a or number.b:
-            table.add_row(number.name, number.a, number.b, _styled(number.change))
+        table.add_row(number.name, number.a, number.b, _styled(number.change, number.cost))
     parts.append(table)
     if held.settings:
         settings = Table("", a, b, title="what differs in how they were run", title_justify="left")
@@ -260,15 +262,22 @@ def difference_text(held: Difference) -> RenderableType:
     return Group(*parts)
 
 
-def _share_table(title: str, a: str, b: str, rows: list[Share]) -> Table:
-    table = Table(title=title, title_justify="left")
+def _share_table(title: str, a: str, b: str, rows: list[Share]) -> RenderableType:
+    """The parts that changed; how many did not."""
+    equal = sum(row.a_ps == row.b_ps for row in rows)
+    if equal == len(rows):
+        return Text(f"{title}: the same in both", style="dim")
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    table.caption = f"{equal} more are equal" if equal else None
     for name in ("", a, b, "change"):
         table.add_column(name, justify="right" if name else "left", overflow="fold")
-    for row in rows:
+    for row in rows[: len(rows) - equal]:
         told = f"{row.name}  {row.text}" if row.text else row.name
-        table.add_row(told, duration(row.a_ps), duration(row.b_ps), _styled(row.change))
+        table.add_row(told, duration(row.a_ps), duration(row.b_ps), _styled(row.change, True))
     return table
 
 
-def _styled(change: str) -> Text:
-    return Text(change, style={"+": "red", "-": "green"}.get(change[:1], "dim"))
+def _styled(change: str, cost: bool) -> Text:
+    """More of a cost is bad; of other things, who knows."""
+    colours = {"+": "red", "-": "green"} if cost else {"+": "", "-": ""}
+    return Text(change, style=colours.get(change[:1], "dim"))

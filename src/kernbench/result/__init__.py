@@ -2,6 +2,7 @@
 
 from kernbench.result.comparison import Comparison, RankError
 from kernbench.result.finding import KINDS, Finding, FindingLog, Kind, Other, Place
+from kernbench.result.load import Loaded, load_runs
 from kernbench.result.recording import Recording, Stream
 from kernbench.result.run import Run, Status
 
@@ -11,6 +12,7 @@ __all__ = [
     "Finding",
     "FindingLog",
     "Kind",
+    "Loaded",
     "Other",
     "Place",
     "RankError",
@@ -18,4 +20,5 @@ __all__ = [
     "Run",
     "Status",
     "Stream",
+    "load_runs",
 ]

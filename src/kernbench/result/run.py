@@ -93,21 +93,24 @@ class Run:
         """Plain data for JSON: all but the arrays and the recording, with the source text that it is about."""
         outputs = {n: {"shape": list(a.shape), "dtype": a.dtype.name} for n, a in self.outputs.items()}
         views = {name: view for name, view in self.views.items() if name not in KEPT}
-        return {
-            "schema": SCHEMA,
-            "right": self.right,
-            "safe": self.safe,
-            "status": str(self.status),
-            "checked": list(self.checked),
-            "findings": [f.to_dict() for f in self.findings],
-            "comparison": None if self.comparison is None else [c.to_dict() for c in self.comparison],
-            "metrics": _plain(self.metrics),
-            "outputs": outputs or self.views.get("outputs", {}),
-            "origin": _plain(self.origin),
-            "views": _plain(views),
-            "timeline": None if self.timeline is None else timeline_dict(self.timeline),
-            "sources": self.views.get("sources") or sources_of(self._places()),
-        }
+        plain: dict[str, Any] = _plain(
+            {
+                "schema": SCHEMA,
+                "right": self.right,
+                "safe": self.safe,
+                "status": str(self.status),
+                "checked": list(self.checked),
+                "findings": [f.to_dict() for f in self.findings],
+                "comparison": None if self.comparison is None else [c.to_dict() for c in self.comparison],
+                "metrics": self.metrics,
+                "outputs": outputs or self.views.get("outputs", {}),
+                "origin": self.origin,
+                "views": views,
+                "timeline": None if self.timeline is None else timeline_dict(self.timeline),
+                "sources": self.views.get("sources") or sources_of(self._places()),
+            }
+        )
+        return plain
 
     def _places(self) -> list[Place | None]:
         """Every place that the run speaks of."""

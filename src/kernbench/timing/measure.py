@@ -65,7 +65,22 @@ def retime(run: Run, machine: Machine) -> Run:
         return own
     timing = time_recording(run.recording, machine)
     path = critical_path(timing)
-    return replace(run, timeline=timeline(timing, path), metrics={**run.metrics, **measure(timing, path)})
+    views = {**run.views, "messages": messages(timing)}
+    return replace(run, timeline=timeline(timing, path), metrics={**run.metrics, **measure(timing, path)}, views=views)
+
+
+def messages(timing: Timing) -> dict[str, Ints]:
+    """For each message the link it took, when its first byte left and its last, and when its receiver had it."""
+    pieces, times = timing.lowered.pieces, timing.times
+    order = np.argsort(pieces.send, kind="stable")
+    first = np.flatnonzero(np.diff(pieces.send[order], prepend=-1))
+    last = np.append(first[1:], len(order))[: len(first)] - 1
+    return {
+        "link": pieces.link[order][first].astype(np.int64),
+        "start": times.start[pieces.push[order][first]],
+        "sent": times.finish[pieces.push[order][last]],
+        "received": times.finish[pieces.recv[order][last]],
+    }
 
 
 def timeline(timing: Timing, path: CriticalPath | None = None) -> Timeline:

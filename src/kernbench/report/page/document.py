@@ -14,11 +14,13 @@ from kernbench.report.time import duration
 from kernbench.result.finding import KINDS
 from kernbench.result.run import Run
 
+MOST_MESSAGES = 200_000
 # in the order in which they need each other
 SCRIPTS = (
     "dom",
     "format",
     "data",
+    "painting",
     "timeline",
     "verdict",
     "charts",
@@ -111,9 +113,17 @@ def _run_data(name: str, run: Run) -> dict[str, Any]:
     if run.timeline is None:
         return {**run.to_dict(), "title": name}
     timeline, told = folded(run.timeline)
-    data = replace(run, timeline=timeline).to_dict()
+    views = {key: view for key, view in run.views.items() if key != "messages" or _fits(view)}
+    data = replace(run, timeline=timeline, views=views).to_dict()
     data["timeline"]["folded"] = told
     return {**data, "title": name}
+
+
+def _fits(messages: Any) -> bool:
+    """Whether a browser gets through so many messages at once; without them a page shows no waves."""
+    held = messages.get("link") if isinstance(messages, Mapping) else None
+    count = held.get("count", 0) if isinstance(held, Mapping) else len(held) if held is not None else 0
+    return isinstance(count, int) and count <= MOST_MESSAGES
 
 
 def _text(value: object) -> str:

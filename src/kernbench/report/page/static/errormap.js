@@ -1,5 +1,9 @@
 // Where an output is off: the largest error of each block of it, in units of what is allowed there.
 
+// Wrong elements, from just beyond the tolerance to the worst (or no number at all).
+const WRONG = [[255, 205, 160], [140, 30, 0]];
+const beyond = (share) => WRONG[0].map((low, k) => Math.round(low + (Number.isFinite(share) ? Math.min(1, share) : 1) * (WRONG[1][k] - low)));
+
 async function errorMap(host, one) {
   const map = one.error_map;
   const values = await column(map.values);
@@ -7,10 +11,11 @@ async function errorMap(host, one) {
   const largest = values.reduce((most, value) => (Number.isFinite(value) ? Math.max(most, value) : most), 0);
   const top = Math.min(1, largest) || 1;
   const canvas = el("canvas", { width: columns_, height: rows, role: "img", "aria-label": `errors of ${one.name} by block; the largest is ${measure(largest)} of the tolerance` });
-  canvas.style.aspectRatio = `${Math.max(2, columns_)} / ${Math.max(2, Math.min(rows, columns_))}`;
+  canvas.style.aspectRatio = `2 / ${Math.max(0.1, Math.min(1, (2 * rows) / columns_))}`;
   const sheet = new OffscreenCanvas(columns_, rows);
   const image = new ImageData(columns_, rows);
-  values.forEach((value, i) => image.data.set([...(value > 1 || Number.isNaN(value) ? [213, 94, 0] : ramp(value / top)), 255], 4 * i));
+  const worst = Math.log10(Math.max(10, largest));
+  values.forEach((value, i) => image.data.set([...(value <= 1 ? ramp(value / top) : beyond(Math.log10(value) / worst)), 255], 4 * i));
   sheet.getContext("2d").putImageData(image, 0, 0);
   canvas.getContext("2d").drawImage(sheet, 0, 0);
   const told = el("p", { class: "status", role: "status" }, `${whole(map.shape[0])} rows x ${whole(map.shape[1])} columns, in blocks of ${map.block.join(" x ")}`);
@@ -21,7 +26,7 @@ async function errorMap(host, one) {
   });
   const scale = el("span", { class: "ramp", style: { background: `linear-gradient(90deg, ${RAMP.map(rgb).join(",")})` } });
   host.append(el("h3", null, `${one.name} (${one.dtype})`), canvas, told,
-    el("p", { class: "note" }, "0", scale, `${measure(top)} of the tolerance`, largest > 1 || values.some((v) => !Number.isFinite(v)) ? [el("i", { class: "swatch", style: { background: "#d55e00", marginLeft: "12px" } }), "beyond it: wrong"] : null));
+    el("p", { class: "note" }, "0", scale, `${measure(top)} of the tolerance`, largest > 1 || values.some((v) => !Number.isFinite(v)) ? [" ; wrong: 1", el("span", { class: "ramp", style: { background: `linear-gradient(90deg, ${WRONG.map(rgb).join(",")})` } }), `${measure(10 ** worst)} times it or more`] : null));
   if (one.ranks.length > 1) host.append(ranksTable(one));
 }
 

@@ -3,6 +3,7 @@
 const held = JSON.parse(document.getElementById("data").textContent);
 const page = {
   runs: held.runs, kinds: held.kinds, problems: [], charts: [], views: [], timelines: [], pending: [], serial: 0,
+  busyBetween,
   later: (action) => page.pending.push(new Promise((done) => requestAnimationFrame(() => done(action())))),
 };
 window.kernbench = page;
@@ -12,13 +13,14 @@ window.addEventListener("unhandledrejection", (event) => page.problems.push(Stri
 async function showRun(run, panel) {
   const line = run.timeline ? await decodeTimeline(run.timeline) : null;
   if (line) for (const site of line.sites) site.short = (run.sources[site.file] || {}).name;
+  const messages = run.views.messages ? await columns(run.views.messages, ["link", "start", "sent", "received"]) : null;
   panel.append(section("Verdict", null, () => verdictPart(run)));
   if (run.findings.length) panel.append(section("Findings", null, () => findingsPart(run)));
   if (isNumber(run.metrics.time_ps) && run.metrics.time_ps > 0 && run.metrics.floors_ps) panel.append(section("Limits: where the time goes", null, () => limitsPart(run)));
   const view = line && line.start.length ? timelineSections(run, line, panel) : null;
   if (view && line.path.start.length) panel.append(section("Critical path", null, () => sourcePart(run, line, view)));
   const { views } = run;
-  if (view && views.mesh && views.mesh.pes.length) panel.append(section("Mesh", null, () => meshPart(run, line, (from, to) => view.setView(from, to))));
+  if (view && views.mesh && views.mesh.pes.length) panel.append(section("Mesh", null, () => meshPart(run, line, messages, (from, to) => view.setView(from, to))));
   if (Array.isArray(views.tasks) && views.tasks.length) panel.append(section("Task graph", null, () => tasksPart(run, line)));
   if (views.pipeline) panel.append(section("Barrier pipeline", null, () => pipelinePart(views.pipeline)));
   if ((run.comparison || []).some((one) => one.error_map)) panel.append(section("Error against the golden", null, () => errorsPart(run)));
@@ -36,7 +38,8 @@ function timelineSections(run, line, panel) {
     part.append(host, ...parts.flat(Infinity).filter(Boolean));
     page.later(() => { chartMade = utilisationChart(host, line, (from, to) => view.setView(from, to)); view.paint(); });
   }));
-  panel.append(section("Engines", null, () => el("div", { class: "columns" }, el("div", { class: "scroll" }, enginesTable(run, line)), el("div", { class: "scroll" }, ratesTable(run.metrics)))));
+  // how much of an order somebody fills says nothing of how busy he was
+  if (line.unit === "ps") panel.append(section("Engines", null, () => el("div", { class: "columns" }, el("div", { class: "scroll" }, enginesTable(run, line)), el("div", { class: "scroll" }, ratesTable(run.metrics)))));
   if (line.counters.length) panel.append(section("Queues over time", null, (part) => countersPart(line, part)));
   return view;
 }

@@ -1,16 +1,11 @@
 // The mesh as a picture: PEs and links coloured by use, over the whole run or wave by wave.
 
 // A message's wave is one more than the latest wave its sender had received when it sent: what must come after what.
-function wavesOf(line, links) {
-  const { flows, lanes, start, finish } = line;
-  const laneAt = new Int32Array(start.length);
-  lanes.forEach((lane, number) => laneAt.fill(number, lane.first, lane.first + lane.count));
+function wavesOf(messages, links) {
   const events = [];
-  for (let k = 0; k < flows.source.length; k++) {
-    const link = links.get(lanes[laneAt[flows.source[k]]].name);
-    if (!link) continue;
-    const message = { link, start: start[flows.source[k]], finish: Math.max(finish[flows.source[k]], finish[flows.target[k]]), wave: 0 };
-    events.push([message.start, 1, message], [message.finish, 0, message]);
+  for (let k = 0; messages && k < messages.link.length; k++) {
+    const message = { link: links[messages.link[k]], start: messages.start[k], finish: Math.max(messages.sent[k], messages.received[k]), wave: 0 };
+    if (message.link) events.push([message.start, 1, message], [message.finish, 0, message]);
   }
   events.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   const clock = new Map();
@@ -29,7 +24,7 @@ function wavesOf(line, links) {
 const CELL = 44, SPACE = 22;
 
 class MeshView {
-  constructor(run, line, seen) {
+  constructor(run, line, messages, seen) {
     const mesh = run.views.mesh;
     this.line = line;
     this.seen = seen;
@@ -39,15 +34,14 @@ class MeshView {
     const at = new Map(this.pes.map((pe) => [pe.key, pe]));
     this.links = mesh.links.map(([c, p, direction, d, q, hops]) => ({
       name: `cube ${c} PE ${p} ${direction} to cube ${d} PE ${q}`, from: `cube ${c} PE ${p}`, to: `cube ${d} PE ${q}`, hops,
-    })).filter((link) => at.has(link.from) && at.has(link.to));
+    }));
     this.at = at;
-    const byName = new Map(this.links.map((link) => [link.name, link]));
     this.lanesOf = new Map();
     for (const lane of line.lanes) {
       const key = lane.group === "links" ? lane.name : lane.group;
       this.lanesOf.set(key, [...(this.lanesOf.get(key) || []), lane]);
     }
-    this.waves = wavesOf(line, byName);
+    this.waves = wavesOf(messages, this.links);
     this.ranks = new Map(Object.entries(run.views.placement || {}).map(([rank, [cube, pe]]) => [`cube ${cube} PE ${pe}`, rank]));
     this.kinds = [...new Set(this.pes.flatMap((pe) => (this.lanesOf.get(pe.key) || []).filter((lane) => lane.count).map((lane) => lane.kind)))];
     this.kind = this.kinds.includes("gemm") ? "gemm" : this.kinds[0];
@@ -67,13 +61,13 @@ class MeshView {
     const cubes = [...new Map(this.pes.map((pe) => [pe.cube, pe])).values()].map((pe) => [
       draw("rect", { x: pe.cubeColumn * wide + 4, y: pe.cubeRow * tall + 4, width: wide - 8, height: tall - 8, rx: 4, fill: "none", stroke: "var(--line)" }),
       draw("text", { x: pe.cubeColumn * wide + 9, y: pe.cubeRow * tall + 16 }, `cube ${pe.cube}`)]);
-    this.linkMarks = this.links.map((link) => {
+    this.linkMarks = this.links.filter((link) => this.at.has(link.from) && this.at.has(link.to)).map((link) => {
       const title = draw("title");
       return { link, title, mark: draw("path", { d: this.way(link), fill: "none", "stroke-linecap": "round" }, title) };
     });
     this.peMarks = this.pes.map((pe) => {
       const title = draw("title"), label = draw("text", { x: pe.x, y: pe.y + 3.5, "text-anchor": "middle" });
-      const mark = draw("rect", { x: pe.x - 13, y: pe.y - 11, width: 26, height: 22, rx: 3, stroke: "var(--quiet)" }, title);
+      const mark = draw("rect", { x: pe.x - 13, y: pe.y - 11, width: 26, height: 22, rx: 3 }, title);
       return { pe, title, label, mark };
     });
     const box = `0 0 ${right} ${bottom}`;
@@ -106,12 +100,14 @@ class MeshView {
     const carried = new Map();
     for (const message of wave ? wave.messages : []) carried.set(message.link.name, (carried.get(message.link.name) || 0) + 1);
     for (const { pe, title, label, mark } of this.peMarks) {
+      const works = this.lanesOf.has(pe.key);
       const share = this.use(pe.key, this.kind, from, to);
       const colour = ramp(share);
-      mark.setAttribute("fill", rgb(colour));
+      mark.setAttribute("fill", works ? rgb(colour) : "none");
+      mark.setAttribute("stroke", works ? "var(--quiet)" : "var(--line)");
       label.textContent = this.ranks.get(pe.key) ?? "";
       label.style.fill = colour[1] > 120 ? "#10151a" : "#ffffff";
-      title.textContent = `${pe.key}${this.ranks.has(pe.key) ? `, rank ${this.ranks.get(pe.key)}` : ""}: ${this.kind} busy ${percent(share)}`;
+      title.textContent = `${pe.key}${this.ranks.has(pe.key) ? `, rank ${this.ranks.get(pe.key)}` : ""}: ${works ? `${this.kind} busy ${percent(share)}` : "did nothing"}`;
     }
     for (const { link, title, mark } of this.linkMarks) {
       const share = this.use(link.name, null, from, to);
@@ -133,8 +129,8 @@ class MeshView {
   }
 }
 
-function meshPart(run, line, seen) {
-  const view = new MeshView(run, line, seen);
+function meshPart(run, line, messages, seen) {
+  const view = new MeshView(run, line, messages, seen);
   view.slider = el("input", { type: "range", min: 0, max: view.waves.length, value: 0, step: 1, "aria-label": "wave; 0 is the whole run", oninput: () => view.step(Number(view.slider.value)) });
   let playing = 0;
   const play = button("play", () => {

@@ -12,7 +12,7 @@ function verdictPart(run) {
   const right = compared.length
     ? compared.map((one) => el("div", { class: one.passed ? "" : "bad" }, one.passed
       ? `${one.name}: largest error ${measure(one.max_abs)}, relative L2 ${measure(one.relative_l2)}` : `${one.name}: ${one.reason}`))
-    : "no golden was asked";
+    : run.status === "finished" ? "no golden was asked" : `the run did not finish: ${run.status}`;
   const kinds = [...new Set(run.findings.map((one) => one.kind))];
   const safe = run.findings.length ? `${run.findings.length} ${run.findings.length === 1 ? "finding" : "findings"}: ${kinds.join(", ")}`
     : run.checked.length ? `nothing found; ${run.status}` : "no check ran";

@@ -1,0 +1,275 @@
+"""The page in a real browser: its parts are there, it zooms by keys and hands, and it complains of nothing.
+
+Pictures for a human look are left in out/page.
+"""
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+from tests.report.browser import Browser, find_browser
+from tests.report.samples import HOSTILE, sample, timeline, unsafe
+
+from kernbench.bench import find, run_bench
+from kernbench.report import difference, page_html
+
+PROGRAM = find_browser()
+PICTURES = Path(__file__).parents[2] / "out" / "page"
+SMALL = {"context": 48, "d_head": 16, "h_q": 4, "h_kv": 2, "lengths": (), "n_ranks": 4}
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here: apt install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    held = Browser(PROGRAM, tmp_path_factory.mktemp("profile"))
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    yield held
+    held.close()
+
+
+@pytest.fixture
+def quiet(browser):
+    """The browser, of whose pages nobody may have complained when the test ends."""
+    yield browser
+    assert browser.complaints == []
+    assert browser.ask("kernbench.problems") == []
+
+
+@pytest.fixture(scope="module")
+def milestone(tmp_path_factory):
+    """All four panels as one page."""
+    bench = find("milestone_gqa_llama70b")
+    runs = [(panel, run_bench(bench, panel, SMALL, timed=True)) for panel in bench.panels]
+    return written(tmp_path_factory.mktemp("page"), page_html(bench.name, runs))
+
+
+def written(folder, text, name="page.html"):
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+def sections(browser):
+    return browser.ask("[...document.querySelectorAll('[role=tabpanel]:not([hidden]) h2')].map(h => h.textContent)")
+
+
+def view(browser):
+    return browser.ask("(t => [t.from, t.to, t.line.total])(kernbench.timelines.at(-1))")
+
+
+def colours(browser):
+    """How many colours the timeline's picture has, right of its labels."""
+    return browser.ask("""(() => {
+      const { canvas, gutter } = kernbench.timelines.at(-1);
+      const held = canvas.getContext("2d").getImageData(gutter, 24, canvas.width - gutter, canvas.height - 24).data;
+      return new Set(new Uint32Array(held.buffer)).size;
+    })()""")
+
+
+def test_a_mesh_run_has_its_parts(quiet, milestone):
+    quiet.show(milestone)
+    parts = ["Verdict", "Limits: where the time goes", "Timeline", "Engines", "Queues over time", "Critical path"]
+    assert sections(quiet) == [*parts, "Mesh", "Error against the golden", "How it was run"]
+    assert quiet.ask("[...document.querySelectorAll('.verdict .answer')].map(a => a.textContent)")[:2] == ["yes", "yes"]
+    assert colours(quiet) > 4
+    assert quiet.ask("document.querySelectorAll('.source .row.hot').length") > 3
+    quiet.picture(PICTURES / "mesh.png")
+
+
+def test_every_panel_has_its_tab(quiet, milestone):
+    quiet.show(milestone)
+    assert quiet.ask("[...document.querySelectorAll('[role=tab]')].map(t => t.textContent)") == [
+        "single_user_prefill",
+        "single_user_decode",
+        "multi_user_prefill",
+        "multi_user_decode",
+    ]
+    quiet.ask("document.querySelector('[role=tab]').focus()")
+    quiet.press("ArrowRight")
+    quiet.ask("kernbench.select(1)")
+    assert quiet.ask("document.activeElement.textContent") == "single_user_decode"
+    assert quiet.ask("document.querySelector('[aria-current=true] a').textContent") == "single_user_decode"
+    assert "Mesh" in sections(quiet)
+
+
+def test_keys_zoom_and_pan(quiet, milestone):
+    quiet.show(milestone)
+    start, end, total = view(quiet)
+    assert (start, end) == (0, total)
+    quiet.ask("kernbench.timelines[0].box.focus()")
+    quiet.press("+")
+    quiet.press("+")
+    start, end, _ = view(quiet)
+    assert end - start == pytest.approx(total / 4)
+    quiet.press("ArrowRight")
+    assert view(quiet)[0] == pytest.approx(start + 0.2 * total / 4)
+    quiet.press("ArrowLeft")
+    quiet.press("-")
+    assert view(quiet)[1] - view(quiet)[0] == pytest.approx(total / 2)
+    quiet.press("0")
+    assert view(quiet)[:2] == [0, total]
+    quiet.press("n")
+    assert "of the critical path" in quiet.ask("kernbench.timelines[0].status.textContent")
+    assert view(quiet)[1] - view(quiet)[0] < total
+
+
+def test_the_keyboard_reaches_everything_that_can_be_used(quiet, milestone):
+    quiet.show(milestone)
+    seen = []
+    for _ in range(30):
+        quiet.press("Tab")
+        name = "(a => a.getAttribute('aria-label') || a.textContent || a.tagName)(document.activeElement)"
+        seen.append(quiet.ask(name))
+    for wanted in ("use dark colours", "single_user_prefill", "zoom in", "whole run", "timeline"):
+        assert wanted in seen, seen
+    assert quiet.ask(
+        "[...document.querySelectorAll('button')].every(b => b.textContent || b.getAttribute('aria-label'))"
+    )
+    ids = "[...document.querySelectorAll('[id]')].map(e => e.id)"
+    assert quiet.ask(f"new Set({ids}).size === {ids}.length")
+
+
+def test_the_mouse_zooms_pans_and_chooses(quiet, milestone):
+    quiet.show(milestone)
+    box = quiet.ask("""(() => {
+      const { canvas, box, gutter } = kernbench.timelines[0];
+      box.scrollIntoView();
+      const at = canvas.getBoundingClientRect();
+      return [at.left + gutter, at.top, at.width - gutter];
+    })()""")
+    x, y = box[0] + box[2] / 2, box[1] + 22 + 2.5 * 17
+    total = view(quiet)[2]
+    wheel = {"type": "mouseWheel", "x": x, "y": y, "deltaX": 0, "deltaY": -400, "modifiers": 2}
+    quiet("Input.dispatchMouseEvent", **wheel)
+    start, end, _ = view(quiet)
+    assert end - start < 0.5 * total
+    assert start < total / 2 < end
+    for kind, at in (("mousePressed", x), ("mouseMoved", x - 100), ("mouseReleased", x - 100)):
+        quiet("Input.dispatchMouseEvent", type=kind, x=at, y=y, button="left", buttons=1, clickCount=1)
+    assert view(quiet)[0] > start
+    quiet.ask("kernbench.timelines[0].setView(0, kernbench.timelines[0].line.total)")
+    quiet.frame()
+    chosen = quiet.ask("""(() => {
+      const t = kernbench.timelines[0], lane = t.rows.find((row) => row.lane).lane;
+      return [t.x((t.line.start[lane.first] + t.line.finish[lane.first]) / 2), t.line.names[t.line.name[lane.first]]];
+    })()""")
+    x, y = box[0] - quiet.ask("kernbench.timelines[0].gutter") + chosen[0], box[1] + 22 + 1.5 * 17
+    for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+        quiet("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+    assert " on cube 0 PE 0, " in quiet.ask("kernbench.timelines[0].status.textContent")
+
+
+def test_a_line_shows_its_spans(quiet, milestone):
+    quiet.show(milestone)
+    quiet.ask("document.querySelector('.source .row.hot button').click()")
+    quiet.frame()
+    assert quiet.ask("kernbench.timelines[0].site") >= 0
+    assert quiet.ask("document.querySelectorAll('.source [aria-current=true]').length") == 1
+
+
+def test_waves_step_through_the_mesh(quiet, milestone):
+    quiet.show(milestone)
+    waves = quiet.ask("kernbench.views[0].waves.map(w => [w.from, w.to, w.messages.length])")
+    # four ranks in a line: a block travels three hops at least
+    assert len(waves) >= 3
+    assert all(0 <= start < end for start, end, _ in waves)
+    sends = "kernbench.runs[0].metrics.commands_by_engine.ipcq / 2"
+    assert sum(n for *_, n in waves) == quiet.ask(sends)
+    quiet.ask("document.querySelector('[aria-label=\"next wave\"]').click()")
+    assert quiet.ask("document.querySelector('.mesh .note').textContent").startswith("wave 1 of")
+
+
+def test_two_hundred_thousand_spans_stay_smooth(quiet, tmp_path):
+    median = """(() => {
+      const t = kernbench.timelines[0], times = [];
+      for (let k = 0; k < 15; k++) {
+        const width = t.line.total / [1, 3, 30][k % 3];
+        t.setView(k * 0.01 * t.line.total, k * 0.01 * t.line.total + width);
+        t.paint();
+        times.push(t.drawn);
+      }
+      return times.sort((a, b) => a - b)[7];
+    })()"""
+    took = []
+    for spans in (8_000, 200_000):
+        quiet.show(written(tmp_path, page_html("t", [("r", sample(spans))]), f"{spans}.html"))
+        assert quiet.ask("kernbench.timelines[0].line.start.length") == spans
+        took.append(quiet.ask(median))
+    # 25 times the spans: a picture costs what its pixels cost
+    assert took[1] < 5 * took[0] + 10, took
+    # busy shares are exact whatever the zoom
+    exact = quiet.ask(
+        """(() => {
+      const { line } = kernbench.timelines[0], lane = line.lanes[1];
+      let sum = 0;
+      for (let k = 0; k < 100; k++) sum += busyOf(line, lane, (k * line.total) / 100, ((k + 1) * line.total) / 100);
+      return [sum, busyOf(line, lane, 0, line.total)];
+    })()""".replace("busyOf", "kernbench.busyBetween")
+    )
+    assert exact[0] == pytest.approx(exact[1])
+    line = timeline(200_000)
+    assert exact[1] == (line.finish - line.start)[line.lane == 1].sum()
+
+
+def test_every_view_and_every_finding(quiet, tmp_path):
+    quiet.show(written(tmp_path, page_html(HOSTILE, [(HOSTILE, sample(name=HOSTILE)), ("bad", unsafe())])))
+    assert {"Mesh", "Task graph", "Barrier pipeline", "Printed by the kernel"} <= set(sections(quiet))
+    assert quiet.ask("document.querySelectorAll('.stage.stuck').length") == 1
+    assert quiet.ask("document.querySelectorAll('.tasks svg g').length") == 2
+    quiet.ask("kernbench.select(1)")
+    assert sections(quiet)[:2] == ["Verdict", "Findings"]
+    shown = quiet.ask("document.querySelector('#panel-1').innerText")
+    for words in ("race", "ranks 0-2, 3 times", "the other write: ", "next: wait first", "a wrong result gets no time"):
+        assert words in shown
+    assert quiet.ask("document.querySelectorAll('#panel-1 .snippet .here').length") == 2
+    assert HOSTILE in quiet.ask("document.body.textContent")
+    assert quiet.ask("window.hacked") is None
+    quiet.picture(PICTURES / "findings.png", whole=False)
+
+
+def test_an_order_is_never_a_time(quiet, tmp_path):
+    run = sample(timeline=timeline(unit="order", path=False), metrics={"warp_instructions": 5}, views={})
+    quiet.show(written(tmp_path, page_html("t", [("r", run)])))
+    assert "Timeline (order, no time)" in sections(quiet)
+    assert "Engines" not in sections(quiet)
+    shown = quiet.ask("document.querySelector('#panel-0').innerText")
+    assert "no time" in shown
+    assert re.findall(r"\d (?:ps|ns|us|ms|s)\b", shown) == []
+
+
+def test_views_that_make_no_sense_spoil_only_their_part(browser, tmp_path):
+    views = {"mesh": {"pes": [7]}, "tasks": [{"task": 0, "start_ps": 1, "finish_ps": 2}], "pipeline": {"rings": 3}}
+    browser.show(written(tmp_path, page_html("t", [("r", sample(views=views))])))
+    assert browser.complaints == []
+    assert sections(browser)[-1] == "How it was run"
+    assert len(browser.ask("kernbench.problems")) == 2
+    assert "This part cannot be drawn" in browser.ask("document.body.innerText")
+
+
+def test_a_comparison_beside_its_runs(quiet, tmp_path):
+    a, b = sample(), sample(400, timeline=timeline(800), metrics=sample(800).metrics)
+    held = difference(a, b, ("before", "after"))
+    quiet.show(written(tmp_path, page_html("comparison", [("before", a), ("after", b)], [held.to_dict()])))
+    shown = quiet.ask("document.querySelector('#panel-0').innerText")
+    assert held.summary in shown
+    assert "critical path by kernel line" in shown
+    quiet.picture(PICTURES / "compare.png", whole=False)
+    quiet.ask("kernbench.select(2)")
+    assert "Timeline" in sections(quiet)
+
+
+def test_phone_dark_and_paper(quiet, milestone):
+    quiet.show(milestone, width=390, height=844, mobile=True)
+    assert quiet.ask("document.documentElement.scrollWidth") == 390
+    quiet.picture(PICTURES / "phone.png")
+    quiet.show(milestone, dark=True)
+    assert quiet.ask("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+    quiet.picture(PICTURES / "dark.png", whole=False)
+    quiet.ask("document.getElementById('theme').click()")
+    assert quiet.ask("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    quiet.print(PICTURES / "paper.pdf")
+    assert (PICTURES / "paper.pdf").read_bytes().startswith(b"%PDF")
+    width, height = struct.unpack(">II", (PICTURES / "phone.png").read_bytes()[16:24])
+    assert width == 390
+    assert height > 2000

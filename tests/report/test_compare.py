@@ -1,0 +1,99 @@
+"""Two runs beside each other: what changed, in words and tables, and when no speed is compared."""
+
+import json
+from dataclasses import replace
+
+from rich.console import Console
+from tests.report.samples import HERE, SITES, metrics, sample, timeline, unsafe
+
+from kernbench.report import difference, difference_text
+from kernbench.result import Place
+
+
+def text(renderable, width=160):
+    console = Console(width=width, markup=False, highlight=False, force_terminal=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    return captured.get()
+
+
+def faster():
+    """As the sample, in half the time: no dispatch, and one line of the path gone."""
+    line = timeline()
+    path = [step for step in line.critical_path if step.where != SITES[0]]
+    held = metrics(line.total // 2) | {"gap_ps": {"dispatch": 0, "imbalance": line.total // 4}}
+    return sample(timeline=replace(line, critical_path=path), metrics=held)
+
+
+def test_the_faster_is_named_with_the_reasons():
+    held = difference(sample(), faster(), ("before", "after"))
+    assert held.summary.startswith("after is 2.00 times as fast as before: ")
+    assert "dispatch -" in held.summary
+    (time,) = [n for n in held.numbers if n.name == "time"]
+    assert time.change == "-50.0 %"
+    assert time.cost
+    shown = text(difference_text(held))
+    assert "after is 2.00 times as fast as before" in " ".join(shown.split())
+    assert "critical path by kernel line" in shown
+    json.dumps(held.to_dict())
+
+
+def test_the_slower_is_told_as_well():
+    assert difference(faster(), sample(), ("a", "b")).summary.startswith("a is 2.00 times as fast as b")
+
+
+def test_lines_of_the_path_that_came_and_went():
+    held = difference(sample(), faster())
+    first = held.lines[0]
+    assert first.name == "samples.py:1"
+    assert first.b_ps == 0
+    assert first.change.startswith("-")
+    assert first.text == SITES[0].text
+    assert sum(row.a_ps == row.b_ps for row in held.lines) == 4
+
+
+def test_a_line_that_moved_is_the_same_line():
+    line = timeline()
+    said = {site: site.text or "blank" for site in SITES}
+    paths = [
+        [replace(s, where=Place(HERE, s.where.line + by, "kernel", f"{said[s.where]} {s.where.line}")) for s in steps]
+        for by, steps in ((0, line.critical_path), (7, line.critical_path))
+    ]
+    held = difference(*(sample(timeline=replace(line, critical_path=path)) for path in paths))
+    assert {row.change for row in held.lines} == {"="}
+    assert held.lines[0].name == "samples.py:1,8"
+    assert "critical path by kernel line: the same in both" in text(difference_text(held))
+
+
+def test_equal_runs():
+    held = difference(sample(), sample())
+    assert held.summary.startswith("both take ")
+    assert held.settings == []
+    assert {n.change for n in held.numbers} == {"="}
+
+
+def test_no_speed_is_compared_where_one_is_wrong_or_unsafe():
+    held = difference(sample(), unsafe(), ("good", "bad"))
+    assert held.summary == "bad is not right and safe: no speed is compared"
+    assert "only bad has findings of kind deadlock, race" in held.warnings
+    assert held.causes == held.kinds == held.lines == []
+    assert ("right", "yes", "NO") in held.answers
+    assert "2.00 times" not in text(difference_text(held))
+
+
+def test_runs_without_time_and_runs_of_a_gpu():
+    untimed = sample(metrics={"commands": 3}, timeline=None)
+    assert difference(sample(), untimed).summary == "B has no time: only answers are compared"
+    gpu = sample(metrics={"gpu_time_ns": 10}, timeline=None)
+    held = difference(sample(), gpu, ("model", "card"))
+    assert "the time of card was measured on a GPU, that of model is a model's" in held.warnings
+    assert "times as fast" in held.summary
+
+
+def test_what_differs_in_how_they_were_run():
+    other = sample(origin={**sample().origin, "machine_hash": "def", "parameters": {"n_ranks": 4, "lengths": (1, 2)}})
+    held = difference(sample(), other)
+    assert ("parameters.n_ranks", "2", "4") in held.settings
+    assert ("machine_hash", "abc", "def") in held.settings
+    assert len(held.settings) == 2
+    assert "machine differs: abc in A, def in B" in held.warnings

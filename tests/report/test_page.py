@@ -1,0 +1,111 @@
+"""The page as text: it holds everything, lets nothing in, and escapes what kernels are called."""
+
+import base64
+import hashlib
+import json
+import re
+
+import numpy as np
+import pytest
+from tests.report.samples import HOSTILE, sample, timeline, unsafe
+
+from kernbench.report import page_html, titles
+from kernbench.report.page.folding import folded
+
+
+def data_of(page):
+    (held,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(held)
+
+
+def test_the_page_is_one_document_with_its_data():
+    page = page_html("two runs", [("first", sample()), ("second", unsafe())])
+    held = data_of(page)
+    assert [run["title"] for run in held["runs"]] == ["first", "second"]
+    assert held["runs"][0]["metrics"]["bound"] == "hbm"
+    assert held["kinds"]["race"].startswith("two accesses")
+    assert "samples.py" in json.dumps(held["runs"][1]["sources"])
+
+
+def test_nothing_is_fetched_and_only_its_own_scripts_may_run():
+    page = page_html("t", [("r", sample())])
+    assert not re.findall(r'(?:src|href)\s*=\s*["\'](?!#)', page)
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy.startswith("default-src 'none'")
+    blocks = re.findall(r"<script>(.*?)</script>", page, re.DOTALL) + re.findall(
+        r"<style>(.*?)</style>", page, re.DOTALL
+    )
+    assert len(blocks) == 3
+    for block in blocks:
+        assert base64.b64encode(hashlib.sha256(block.encode()).digest()).decode() in policy
+    assert "Leon Sorokin" in page or "leeoniya/uPlot" in page
+
+
+def test_hostile_names_stay_text():
+    page = page_html(HOSTILE, [(HOSTILE, sample(name=HOSTILE)), ("b", unsafe())])
+    assert "<script>window.hacked" not in page
+    assert "<img" not in page
+    assert data_of(page)["runs"][0]["title"] == HOSTILE
+    assert data_of(page)["runs"][0]["origin"]["kernel"] == HOSTILE
+
+
+def test_text_that_is_no_unicode_is_written_all_the_same():
+    page = page_html("a\udc80b", [("r\udc80", sample(name="k\udc80"))])
+    page.encode("utf-8")
+
+
+def test_the_table_of_runs_is_there_without_a_script():
+    page = page_html("t", [("first", sample()), ("second", unsafe())])
+    assert '<a href="#panel-0">first</a>' in page
+    assert '<td class="bad">NO</td>' in page
+    assert "deadlock, race" in page
+    assert '<table class="index">' not in page_html("t", [("first", sample())])
+
+
+def test_a_typical_page_is_small():
+    assert len(page_html("t", [("r", sample(20_000))])) < 600_000
+    assert len(page_html("t", [("r", sample(200_000))])) < 2_500_000
+
+
+def busy(line):
+    return np.bincount(line.lane, line.finish - line.start)
+
+
+def test_few_spans_are_not_folded():
+    line = timeline()
+    assert folded(line) == (line, "")
+
+
+@pytest.mark.parametrize("unit", ["ps", "order"])
+def test_folding_keeps_how_busy_lanes_are(unit):
+    line = timeline(40_000, unit=unit)
+    thin, told = folded(line, most=5_000)
+    assert len(thin.start) <= 5_000
+    np.testing.assert_array_equal(busy(thin), busy(line))
+    assert told.startswith(f"40,000 spans are drawn as {len(thin.start):,}")
+    assert (unit == "ps") == (" ps " in told)
+    assert (thin.finish > thin.start).all()
+    same_lane = np.diff(thin.lane) == 0
+    assert (thin.start[1:] >= thin.finish[:-1])[same_lane].all()
+    assert thin.flows.max() < len(thin.start)
+    assert thin.lane[thin.flows].tolist() == line.lane[line.flows].tolist()
+
+
+def test_folding_moves_nothing_far():
+    line = timeline(40_000)
+    thin, told = folded(line, most=5_000)
+    cell = int(re.findall(r"shorter than ([\d,]+) ps", told)[0].replace(",", ""))
+    bins = np.arange(0, line.total + 1, 20 * cell)
+    for lane in range(3):
+        whole, less = (np.histogram(x.start[x.lane == lane], bins, weights=busy_of(x, lane))[0] for x in (line, thin))
+        assert np.abs(np.cumsum(whole) - np.cumsum(less)).max() <= 2 * cell
+
+
+def busy_of(line, lane):
+    return (line.finish - line.start)[line.lane == lane]
+
+
+def test_titles_tell_runs_apart():
+    runs = [sample(origin={"panel": "p", "parameters": {"algorithm": a, "n": 2}}) for a in ("ring", "tree", "tree")]
+    assert titles(runs) == ["p algorithm=ring", "p algorithm=tree", "p algorithm=tree (2)"]
+    assert titles([sample(), sample(origin={})]) == ["attention", "run"]
