@@ -178,3 +178,20 @@ def test_tcgen05_of_tiles_that_tensor_copies_bring(swizzle, majors, in_memory):
         run = device.launch(kernel, 1, 128, [*given, out, device.array(a.astype(np.float16))], schedule=schedule)
         assert run.safe, "\n".join(map(str, run.findings))
         assert (out.numpy() == a @ b.T).all()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_store_beside_a_copy_races_even_with_the_same_value(schedule):
+    def program(ctx):
+        tile, ready = ctx.shared("f32", 32, align=128, name="tile"), ctx.mbarriers(1, name="ready")
+        ctx.mbarrier_init(ready, 1)
+        ctx.fence_mbarrier_init()
+        ctx.mbarrier_arrive_expect_tx(ready, 128)
+        ctx.cp_async_bulk(tile, ctx.pointer("zeros", "f32"), 128, ready)
+        ctx.store(tile, 0.0, 3)
+        ctx.mbarrier_wait(ready, 0)
+
+    device = ptx.EmulatedDevice("sm_90a")
+    kernel = PtxKernel("k").param("u64", "zeros").build(program)
+    run = device.launch(kernel, 1, 1, [device.array(np.zeros(32, np.float32))], schedule=schedule)
+    assert [finding.kind for finding in run.findings] == ["race"]

@@ -96,6 +96,13 @@ def _settled(cell: Any, mine: Any, floor: Any, first: Any, warps: Any) -> Any:
 
 
 @inlined
+def _by_thread(cell: Any, identity: Any) -> Any:
+    """Whether a thread made the access of `cell`, and not an operation beside the threads."""
+    last_row = identity.shape[0] - 1
+    return (((cell >> _WARP_NUMBER) & 0xFFFFF) - 1) % identity[last_row, 2] < identity[last_row, 0]
+
+
+@inlined
 def note_read(
     start: Any,
     length: Any,
@@ -150,7 +157,10 @@ def note_write(
     strong: Any,
     report: Any,
 ) -> None:
-    """Enter a write and count a race with earlier accesses; writing what is there already races with no write."""
+    """Enter a write and count a race with earlier accesses.
+
+    Writing what is there already races with no write of a thread; what a copy has brought by now is luck.
+    """
     cells, stamps, floors, clocks, known, known_rows, identity = shadow
     last_row = identity.shape[0] - 1
     place, span = np.int64(start) - identity[last_row, 1], np.int64(length)
@@ -168,7 +178,7 @@ def note_write(
                 other & touched
                 and not _settled(other, mine, floor, first, warps)
                 and not (strong and other & STRONG)
-                and not (column == 0 and same)
+                and not (column == 0 and same and _by_thread(other, identity))
                 and not _ordered(other, lane, warp, clocks, known, known_rows, identity)
             ):
                 _race(report, position, other)
