@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from kernbench.ptx.emulator.dominance import blocks_behind
 from kernbench.safety.budget import Budget
 
 
@@ -81,6 +82,50 @@ PAST:
     (found,) = lab.findings(body, zeros(32), schedule=schedule)
     assert found.kind == "divergent-barrier"
     assert "such as thread (16, 0, 0) of block (0, 0, 0), which went past it and ended at line" in found.message
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_lanes_that_left_the_loop_of_a_barrier(lab, rotated):
+    head = "L:\n  setp.ge.u32 %p1, %r5, %r4;\n  @%p1 bra OUT;\n  add.u32 %r5, %r5, 1;\n  bar.sync 0;\n  bra L;\nOUT:\n"
+    tail = "L:\n  bar.sync 0;\n  add.u32 %r5, %r5, 1;\n  setp.lt.u32 %p1, %r5, %r4;\n  @%p1 bra L;\n"
+    body = "  and.b32 %r4, %r0, 3;\n  add.u32 %r4, %r4, 1;\n  mov.u32 %r5, 0;\n" + (tail if rotated else head)
+    store = "  mul.wide.u32 %rd1, %r0, 4;\n  add.u64 %rd1, %rd1, %rd20;\n  st.global.u32 [%rd1], %r5;"
+    (found,) = lab.findings(body + store, zeros(32))
+    assert found.kind == "divergent-barrier"
+    assert lab.kinds((body + store).replace("and.b32 %r4, %r0, 3;", "and.b32 %r4, %r0, 0;"), zeros(32)) == []
+
+
+@pytest.mark.parametrize("block", ["STORE", "DONE"])
+def test_lanes_that_return_out_of_the_loop_of_a_barrier(lab, block):
+    body = f"""
+  mov.u32 %r5, 0;
+L:
+  setp.gt.u32 %p1, %r5, %r0;
+  @%p1 bra {block};
+  bar.sync 0;
+  add.u32 %r5, %r5, 1;
+  setp.lt.u32 %p1, %r5, 10;
+  @%p1 bra L;
+  ret;
+STORE:
+  mul.wide.u32 %rd1, %r0, 4;
+  add.u64 %rd1, %rd1, %rd20;
+  st.global.u32 [%rd1], %r5;
+DONE:
+"""
+    assert lab.kinds(body, zeros(64)) == []
+
+
+def test_what_lies_behind_a_block():
+    # 0 -> 1 (barrier) or 2; 1 -> 2; 2 -> 3 or 4; both end
+    edges = {0: (1, 2), 1: (2,), 2: (3, 4), 3: (), 4: ()}
+    assert blocks_behind(edges, frozenset(), 0, 1) == {2, 3, 4}
+    assert blocks_behind(edges, frozenset({2}), 0, 1) == set()
+    # a loop 1 -> 2 (barrier) -> 1 with a way out of its head and a return out of its body
+    edges = {0: (1,), 1: (2, 4), 2: (3, 5), 3: (1,), 4: (), 5: ()}
+    assert blocks_behind(edges, frozenset(), 0, 3) == set()
+    edges = {0: (1,), 1: (2, 4), 2: (1,), 4: ()}
+    assert blocks_behind(edges, frozenset(), 0, 2) == {4}
 
 
 def test_lanes_of_a_warp_at_two_barriers_of_two_numbers(lab):
@@ -177,6 +222,19 @@ def test_a_loop_that_counts_or_looks_at_the_clock_is_not_endless(lab):
     assert (lab.compute(count) == 3000).all()
     clock = "  mov.u64 %rd1, %clock64;\nL:\n  mov.u64 %rd2, %clock64;\n  sub.u64 %rd3, %rd2, %rd1;\n"
     assert lab.kinds(clock + "  setp.lt.u64 %p1, %rd3, 5000;\n  @%p1 bra L;") == []
+
+
+def test_a_loop_that_polls_for_a_while_and_gives_up(lab):
+    body = """
+  mov.u32 %r63, 0;
+L:
+  ld.volatile.global.u32 %r5, [%rd20];
+  add.u32 %r63, %r63, 1;
+  setp.lt.u32 %p1, %r63, 500;
+  setp.eq.and.u32 %p1, %r5, 0, %p1;
+  @%p1 bra L;
+"""
+    assert (lab.compute(body, zeros(1)) == 500).all()
 
 
 def test_a_circle_that_reads_memory_waits_for_it(lab):

@@ -14,6 +14,8 @@ from kernbench.ptx.emulator.in_flight import watch_in_flight
 from kernbench.ptx.emulator.loops import find_wait_loops
 from kernbench.ptx.emulator.program import Program
 
+_IDLE = frozenset(("bra", "ret", "exit", "nop"))
+
 
 def analyse(program: Program, bodies: list[Body]) -> None:
     """Add to the program what its functions tell."""
@@ -37,6 +39,8 @@ def _find_ends(program: Program, body: Body) -> None:
         program.edges[first + number] = tuple(first + following for following in edges)
         ends = all(d.resolved.meaning in ("ret", "exit") and d.instruction.guard is None for d in decodings)
         program.blocks[first + number].ends = ends and not edges
+    idle = (n for n, decodings in enumerate(body.decodings) if all(d.resolved.meaning in _IDLE for d in decodings))
+    program.idle = frozenset(first + number for number in idle)
 
 
 def _find_retries(body: Body) -> None:

@@ -149,8 +149,10 @@ class Program:
     written_params: frozenset[str] | None = None
     # whether anything in it works beside the threads
     asynchronous: bool = False
-    # blocks that may follow each block of the kernel itself, and for some of them which blocks lie behind
+    # blocks that may follow each block of the kernel itself, those of them that only jump or end, and for some which
+    # blocks lie behind
     edges: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    idle: frozenset[int] = frozenset()
     behind: dict[int, Any] = field(default_factory=dict)
 
     @property

@@ -46,6 +46,8 @@ class _Round:
     seen: int = 0
     changes: int = -1
     values: tuple[Array, ...] | None = None
+    # it let others go first, and is looked at in this round already
+    yielded: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,12 +75,16 @@ class Spinning:
         last = self._rounds.get(fragment.place)
         if last is None or fragment.behind not in loop.blocks or not _same_lanes(last.lanes, fragment.lanes):
             last = self._rounds[fragment.place] = _Round(fragment.lanes)
+        if last.yielded:
+            last.yielded = False
+            return False
         last.count += 1
         if self._looks(loop, last.count) and self._closed(fragment, loop) and self._repeats(fragment, loop, last):
             self._park(fragment, loop, last.changes)
             return True
         if not loop.reads_memory or last.count % (_PATIENCE if loop.waits else _LONG_PATIENCE):
             return False
+        last.yielded = True
         self._park(fragment, loop, None)
         return True
 

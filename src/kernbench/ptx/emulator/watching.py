@@ -23,7 +23,7 @@ _WINDOW = np.uint64(44)
 _LOCAL = np.uint64(LOCAL_BASE >> 44)
 _ADDRESS = (1 << 64) - 1
 # operations that put a value together from parts: one part that is defined makes it so
-_JOINING = frozenset(("and", "or", "bfi", "lop3", "prmt"))
+_JOINING = frozenset(("or", "bfi", "lop3", "prmt"))
 
 
 class UndefinedLoadError(Exception):

@@ -11,8 +11,12 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.reporter import Reporter, some_threads, thread_name
+from kernbench.ptx.emulator.dominance import blocks_behind
 from kernbench.ptx.emulator.lanes import WARP, Mask
-from kernbench.ptx.emulator.program import Program, Site
+from kernbench.ptx.emulator.program import Site
+
+# entries at the end, for the numbers below zero of lanes that did not end in a block
+_MARKS = 4
 
 
 class Endings:
@@ -86,28 +90,12 @@ class Endings:
 
     def _past_bits(self, warps: Array, block: int) -> Array:
         """Lanes of each warp that ended in a block that lies behind `block`."""
-        behind = blocks_behind(self._batch.program, block)
-        return _bits(behind[self._batch.ended_in.reshape(-1, WARP)[warps]])
-
-
-def blocks_behind(program: Program, block: int) -> Array:
-    """For each block of the program, whether control comes to it from `block` without going round a loop.
-
-    Blocks that only end a thread count for none. Entries at the end stand for lanes that live or were stopped.
-    """
-    known = program.behind.get(block)
-    if known is None:
-        known = np.zeros(len(program.blocks) + 4, bool)
-        pending = [block]
-        while pending:
-            rank, one = program.blocks[pending[-1]].rank, pending.pop()
-            for following in program.edges.get(one, ()):
-                if program.blocks[following].rank > rank and not known[following]:
-                    known[following] = True
-                    pending.append(following)
-        known[[number for number, one in enumerate(program.blocks) if one.ends]] = False
-        program.behind[block] = known
-    return known
+        program = self._batch.program
+        if block not in program.behind:
+            behind = np.zeros(len(program.blocks) + _MARKS, bool)
+            behind[list(blocks_behind(program.edges, program.idle, program.entry.entry, block))] = True
+            program.behind[block] = behind
+        return _bits(program.behind[block][self._batch.ended_in.reshape(-1, WARP)[warps]])
 
 
 def _ranges(numbers: list[int]) -> str:

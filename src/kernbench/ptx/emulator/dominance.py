@@ -1,0 +1,65 @@
+"""Which blocks lie behind another one: a lane that ended in one of them went past it, whatever way it took.
+
+All ways on from a block lead through those that post-dominate it. One from which there is no way back to the block is
+passed only behind it; a lane that came there, without having been at the block, has left it out. Blocks that do nothing
+but jump or end tell nothing, as every way out leads through them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+Edges = Mapping[int, Sequence[int]]
+
+
+def blocks_behind(edges: Edges, idle: frozenset[int], entry: int, block: int) -> set[int]:
+    """The blocks that a lane can only be in when it is past `block`."""
+    reachable = _reachable(edges, entry)
+    dominators = _dominators(edges, reachable, [entry])
+    after = _dominators(_turned(edges), reachable, [b for b in reachable if not edges.get(b)])
+    found: set[int] = set()
+    for gate in _members(after.get(block, 0)):
+        if gate in idle or gate == block or block in _reachable(edges, gate):
+            continue
+        found |= {b for b in reachable if dominators[b] >> gate & 1}
+    return found
+
+
+def _turned(edges: Edges) -> dict[int, list[int]]:
+    turned: dict[int, list[int]] = {}
+    for block, following in edges.items():
+        for one in following:
+            turned.setdefault(one, []).append(block)
+    return turned
+
+
+def _reachable(edges: Edges, start: int) -> set[int]:
+    found, pending = {start}, [start]
+    while pending:
+        for following in edges.get(pending.pop(), ()):
+            if following not in found:
+                found.add(following)
+                pending.append(following)
+    return found
+
+
+def _dominators(edges: Edges, members: set[int], roots: Sequence[int]) -> dict[int, int]:
+    """For each block, the blocks that every way from the roots to it leads through, one bit each; itself included."""
+    before = {block: [p for p in sources if p in members] for block, sources in _turned(edges).items()}
+    everything = (1 << max(members) + 1) - 1
+    found = {block: 1 << block if block in roots else everything for block in members}
+    changed = True
+    while changed:
+        changed = False
+        for block in sorted(members):
+            if block in roots:
+                continue
+            common = everything
+            for source in before.get(block, ()):
+                common &= found[source]
+            now = common | 1 << block
+            if now != found[block]:
+                found[block], changed = now, True
+    return found
+
+
+def _members(bits: int) -> list[int]:
+    return [n for n in range(bits.bit_length()) if bits >> n & 1]
