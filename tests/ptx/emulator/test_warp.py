@@ -203,3 +203,15 @@ WAIT:
     for how in ("volatile.global", "relaxed.gpu.global", "global"):
         run = lab.launch(body.replace("{how}", how), np.zeros(1, "u4"), grid=700, block=1, checks=False)
         assert run.status == "finished"
+
+
+def test_warps_that_ended_between_others_are_no_source(lab):
+    body = """
+  shr.u32 %r4, %r3, 5;
+  setp.eq.u32 %p1, %r4, {};
+  @%p1 exit;
+  mov.u32 %r5, -1;
+  shfl.sync.bfly.b32 %r6, %r0, 3, 31, %r5;
+"""
+    for warp in range(4):
+        assert lab.kinds(body.format(warp), grid=2, block=64) == []

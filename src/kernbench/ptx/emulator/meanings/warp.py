@@ -46,7 +46,9 @@ def shuffle(d: Decoding) -> ControlStep:
         rows = window.rows
         out = window.scratch("uint32", 5)
         inside = _NO_PREDICATE if predicate is None else window.scratch("bool", 5)
-        bad, first = kernels.shuffle(mode, rows[a], rows[b], rows[c], rows[mask], _inside(lanes), out, inside)
+        # idle warps among them may hold any mask, which is no fault
+        here = _NO_MASK if lanes.mask is None else lanes.mask
+        bad, first = kernels.shuffle(mode, rows[a], rows[b], rows[c], rows[mask], here, out, inside)
         window.put(target, out, lanes.mask)
         if predicate is not None:
             window.put(predicate, inside, lanes.mask)
