@@ -1,7 +1,7 @@
 """CTA barriers: sixteen a CTA, each with the lanes that have arrived and the fragments that wait.
 
 A barrier without a count waits for every lane of the CTA that has not ended; one with a count for that many threads, a
-warp whose living lanes all arrived counting as 32, as hardware counts.
+warp whose living lanes all arrived counting as 32, as hardware counts. More than that many begin its next round.
 """
 
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.named_barriers import NamedBarriers
 from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.gathering import active_bits
 from kernbench.ptx.emulator.lanes import WARP, Lanes
@@ -30,10 +31,11 @@ class Arrival:
 class Barrier:
     """One barrier number of all CTAs of a batch."""
 
+    number: int
     lanes: Array
     units: Array
     expected: Array
-    # warps of each CTA that take part
+    # warps of each CTA that wait
     present: Array
     votes: Array
     operation: str = ""
@@ -47,6 +49,7 @@ class Barriers:
         self._scheduler = scheduler
         self._batch = scheduler.batch
         self._barriers: dict[int, Barrier] = {}
+        self._checks = None if self._batch.checks is None else NamedBarriers(self._batch)
 
     def _barrier(self, number: int) -> Barrier:
         found = self._barriers.get(number)
@@ -55,7 +58,7 @@ class Barriers:
             zeros = [np.zeros(ctas, np.int64) for _ in range(4)]
             zeros[2] -= 1
             present = np.zeros((ctas, warps), bool)
-            found = self._barriers[number] = Barrier(zeros[0], zeros[1], zeros[2], present, zeros[3])
+            found = self._barriers[number] = Barrier(number, zeros[0], zeros[1], zeros[2], present, zeros[3])
         return found
 
     def arrive(
@@ -75,9 +78,12 @@ class Barriers:
         barrier = self._barrier(number)
         whole = lanes.count == batch.alive_count and not barrier.lanes.any() and predicate is None
         if whole and waits and (count is None or count == batch.warps_per_cta * WARP):
-            batch.barrier_clocks(None, None)
+            batch.barrier_clocks()
             return fragment.at(following)
-        self._enter(barrier, lanes, predicate, operation)
+        self._enter(barrier, lanes, predicate, operation, waits)
+        if self._checks is not None:
+            warps = lanes.warp_numbers()
+            self._checks.arrives(number, warps % batch.ctas, warps // batch.ctas, waits, count is not None, site)
         if count is not None:
             barrier.expected[np.unique(batch.cta_of(lanes))] = count
         if waits:
@@ -87,18 +93,45 @@ class Barriers:
             return None
         return fragment.at(following)
 
-    def _enter(self, barrier: Barrier, lanes: Lanes, predicate: Array | None, operation: str) -> None:
+    def rounds(self, fragment: Fragment, number: int, count: int | None) -> list[Fragment]:
+        """The lanes by the round of the barrier in which they are counted; nearly always all in one."""
+        if count is None or count <= 0:
+            return [fragment]
+        ctas, _, _, units = self._counted(fragment.lanes)
+        order = np.argsort(ctas, kind="stable")
+        total, sorted_ctas = np.cumsum(units[order]), ctas[order]
+        first = np.searchsorted(sorted_ctas, sorted_ctas)
+        until = total - (total - units[order])[first] + self._barrier(number).units[sorted_ctas]
+        place = np.empty(len(ctas), np.int64)
+        place[order] = (until - 1) // count
+        if (place <= 0).all():
+            return [fragment]
+        return self._by_round(fragment, np.repeat(place, WARP))
+
+    def _by_round(self, fragment: Fragment, place: Array) -> list[Fragment]:
+        parts = []
+        for number in np.unique(place).tolist():
+            lanes = fragment.lanes.select(place == number)
+            if lanes is not None:
+                parts.append(self._scheduler.fragment(fragment, lanes, fragment.block))
+        return parts
+
+    def _counted(self, lanes: Lanes) -> tuple[Array, Array, Array, Array]:
+        """For each warp its CTA, its active lanes, how many they are and as how many threads they count."""
         batch = self._batch
         warps = lanes.warp_numbers()
-        ctas, inside = warps % batch.ctas, warps // batch.ctas
         active = lanes.active().reshape(-1, WARP)
         counts = active.sum(axis=1)
         alive = batch.alive.reshape(-1, WARP)[warps]
         complete = (alive & ~active).sum(axis=1) == 0
-        units = np.where(complete, WARP - alive.sum(axis=1) + counts, counts)
+        return warps % batch.ctas, active, counts, np.where(complete, WARP - alive.sum(axis=1) + counts, counts)
+
+    def _enter(self, barrier: Barrier, lanes: Lanes, predicate: Array | None, operation: str, waits: bool) -> None:
+        ctas, active, counts, units = self._counted(lanes)
         np.add.at(barrier.lanes, ctas, counts)
         np.add.at(barrier.units, ctas, units)
-        barrier.present[ctas, inside] = True
+        if waits:
+            barrier.present[ctas, lanes.warp_numbers() // self._batch.ctas] = True
         if predicate is not None:
             barrier.operation = operation
             np.add.at(barrier.votes, ctas, (predicate.reshape(-1, WARP) & active).sum(axis=1))
@@ -116,7 +149,8 @@ class Barriers:
         done = (barrier.lanes > 0) & (everybody | counted)
         if not done.any():
             return
-        batch.barrier_clocks(done, barrier.present)
+        if self._checks is not None:
+            self._checks.completes(barrier.number, done, barrier.present)
         waiting, barrier.waiting = barrier.waiting, []
         for arrival in waiting:
             self._release(barrier, arrival, done)

@@ -163,6 +163,14 @@ class Batch:
         alive[warps] &= ~active
         self.alive_bits[warps] = _bits(np.ascontiguousarray(alive[warps]).reshape(-1))
         self.alive_count -= lanes.count
+        if self.checks is not None and self.launch.actors.asynchronous:
+            self._blocks_ended(np.unique(warps % self.ctas))
+
+    def _blocks_ended(self, ctas: Array) -> None:
+        """Tell the checks of those of some CTAs that have no living thread left."""
+        ended = ctas[self.alive_by_cta[ctas] == 0]
+        if len(ended) and self.checks is not None:
+            self.checks.asynchronous.ends.ended(ended)
 
     @property
     def tensor(self) -> TensorUnit:
@@ -191,10 +199,10 @@ class Batch:
         """Logical time: instructions run so far."""
         return int(self.launch.meter.steps)
 
-    def barrier_clocks(self, done: Array | None, present: Array | None) -> None:
-        """A barrier completed, for all CTAs or those of `done`, for all warps or those of `present`."""
+    def barrier_clocks(self) -> None:
+        """A barrier of all warps of all CTAs completed."""
         if self.checks is not None:
-            self.checks.barrier(done, present)
+            self.checks.barrier(None, None)
 
     def warp_clocks(self, window: Any) -> None:
         """The lanes of warps met at bar.warp.sync."""

@@ -83,8 +83,11 @@ class Clocks:
         table[-1, 3] = self._lane
         return table
 
-    def barrier(self, done: Array | None, present: Array | None) -> None:
-        """Warps met at a CTA barrier: all of them, or those of `present` in the CTAs of `done`."""
+    def barrier(self, done: Array | None, present: Array | None, given: Array | None = None) -> None:
+        """Warps met at a CTA barrier: all of them, or those of `present` in the CTAs of `done`.
+
+        `given` has for each CTA what others contribute who do not wait.
+        """
         clocks, own = self.clocks, self._own
         if done is None or present is None:
             joined = clocks.max(axis=1)
@@ -92,15 +95,26 @@ class Clocks:
             if self._lane >= 0:
                 clocks[:, own, self._met] = clocks[:, own, own]
             clocks[:, own, own] += 1
-        else:
-            for cta in np.flatnonzero(done):
-                members = np.flatnonzero(present[cta])
-                joined = clocks[cta, members].max(axis=0)
-                clocks[cta, members] = joined
-                if self._lane >= 0:
-                    clocks[cta, members, members + self._lane] = joined[members]
-                clocks[cta, members, members] = joined[members] + 1
+            self._changed()
+            return
+        ctas = np.flatnonzero(done)
+        alike = present[ctas]
+        for group in [ctas] if (alike == alike[0]).all() else ctas[:, None]:
+            self._join(group, np.flatnonzero(present[group[0]]), given)
         self._changed()
+
+    def _join(self, ctas: Array, members: Array, given: Array | None) -> None:
+        """The same warps of some CTAs meet."""
+        if not len(members):
+            return
+        clocks, rows = self.clocks, ctas[:, None]
+        joined = clocks[rows, members].max(axis=1)
+        if given is not None:
+            np.maximum(joined, given[ctas], out=joined)
+        clocks[rows, members] = joined[:, None, :]
+        if self._lane >= 0:
+            clocks[rows, members, members + self._lane] = joined[:, members]
+        clocks[rows, members, members] = joined[:, members] + 1
 
     def meet(self, warps: Array) -> None:
         """The lanes of warps meet: each knows what the others did before."""
@@ -154,6 +168,13 @@ class Clocks:
                 self._acquire(int(warp), key)
             if writes:
                 self._release(int(warp), key, ordered)
+
+    def of_others(self, ctas: Array, homes: Array, columns: Array) -> Array:
+        """What CTAs know of the clocks of actors of other CTAs, 0 where nothing."""
+        rows = self.known_rows[ctas]
+        numbers = self.first_numbers[homes] + np.maximum(columns, 0)
+        known: Array = self.known[np.maximum(rows, 0), np.minimum(numbers, self.known.shape[1] - 1)]
+        return np.where(rows >= 0, known, 0)
 
     def changed(self) -> None:
         """Knowledge was added from outside."""

@@ -28,10 +28,11 @@ def barrier(d: Decoding) -> ControlStep:
     def run(scheduler: Any, fragment: Any) -> Any:
         results = []
         for group, (one, many) in _groups(scheduler, fragment, id_slot, count_slot):
-            votes = None if predicate_slot is None else np.array(group.window.rows[predicate_slot])
-            results.append(
-                scheduler.barriers.arrive(group, one, many, following, site, waits, votes, operation, target)
-            )
+            for part in scheduler.barriers.rounds(group, one, many):
+                votes = None if predicate_slot is None else np.array(part.window.rows[predicate_slot])
+                results.append(
+                    scheduler.barriers.arrive(part, one, many, following, site, waits, votes, operation, target)
+                )
         if len(results) == 1:
             return results[0]
         for going in filter(None, results):

@@ -1,0 +1,80 @@
+"""What barriers with a number of threads order: who waits learns of all who came, who only arrives learns nothing.
+
+Hardware counts threads, whoever they are. A warp that comes while an earlier round of the same barrier may still be
+open can be counted in that round instead: it must know that the round is over, because it waited there itself or
+because somebody who did has told it since.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.reporter import thread_name
+from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.program import Site
+
+
+class NamedBarriers:
+    """The barriers of one batch's CTAs, by number."""
+
+    def __init__(self, batch: Any):
+        self._batch = batch
+        # what those who only arrive knew then: [CTAs, actors]
+        self._given: dict[int, Array] = {}
+        # for each warp that waited in the last round its clock at the end of it, -1 for the others: [CTAs, warps]
+        self._last: dict[int, Array] = {}
+
+    def arrives(self, number: int, ctas: Array, inside: Array, waits: bool, counted: bool, site: Site) -> None:
+        """Warps come to a barrier, and go on at once unless they wait."""
+        if counted:
+            self._in_turn(number, ctas, inside, site)
+        if waits:
+            return
+        clocks = self._batch.checks.clocks
+        given = self._given.get(number)
+        if given is None:
+            given = self._given[number] = np.zeros((self._batch.ctas, clocks.columns), np.int32)
+        np.maximum.at(given, ctas, clocks.clocks[ctas, inside])
+        clocks.advance(inside * self._batch.ctas + ctas)
+
+    def completes(self, number: int, done: Array, waiting: Array) -> None:
+        """A round is over in the CTAs of `done`: the warps that waited go on."""
+        clocks = self._batch.checks.clocks
+        given = self._given.get(number)
+        clocks.barrier(done, waiting, given)
+        if given is not None:
+            given[done] = 0
+        last = self._last.get(number)
+        if last is None:
+            last = self._last[number] = np.full(waiting.shape, -1, np.int64)
+        own = np.arange(waiting.shape[1])
+        last[done] = np.where(waiting, clocks.clocks[:, own, own] - 1, -1)[done]
+
+    def _in_turn(self, number: int, ctas: Array, inside: Array, site: Site) -> None:
+        """Warps know that the last round is over."""
+        last, batch = self._last.get(number), self._batch
+        clocks = batch.checks.clocks
+        if last is None or clocks.exhausted:
+            return
+        ends = last[ctas]
+        waited = ends >= 0
+        rows = clocks.clocks[ctas, inside]
+        told = rows[:, : ends.shape[1]] > ends
+        if batch.launch.actors.asynchronous:
+            first = batch.launch.actors.lane(0)
+            told |= rows[:, first : first + ends.shape[1]] >> 5 > ends
+        sure = waited[np.arange(len(ctas)), inside] | (waited & told).any(axis=1) | ~waited.any(axis=1)
+        if not sure.all():
+            self._mixed(number, int(np.argmin(sure)), ctas, inside, ends, site)
+
+    def _mixed(self, number: int, which: int, ctas: Array, inside: Array, ends: Array, site: Site) -> None:
+        batch = self._batch
+        who = thread_name(batch, int(inside[which] * batch.ctas + ctas[which]) * WARP)
+        before = ", ".join(map(str, np.flatnonzero(ends[which] >= 0).tolist()))
+        message = (
+            f"the warp of {who} comes to barrier {number}, and nothing says that the last round there, of warps "
+            f"{before}, is over: it may be counted in that round"
+        )
+        hint = "give each group of warps a barrier of its own, count every warp that comes, or let them meet in between"
+        batch.launch.checks.reporter.add("race", site, message, hint, about="barrier")

@@ -1,0 +1,166 @@
+"""Barriers for a number of threads: who waits learns, who arrives does not, and rounds do not mix."""
+
+import numpy as np
+import pytest
+
+from kernbench import ptx
+
+HEAD = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry kernel(.param .u64 out)
+{
+  .reg .pred %p<8>; .reg .b32 %r<16>; .reg .b64 %rd<4>;
+  .shared .align 16 .b32 x[256];
+  .shared .align 8 .b64 done;
+  mov.u32 %r0, %tid.x;
+  shr.u32 %r1, %r0, 5;
+  and.b32 %r2, %r0, 31;
+  mov.u32 %r3, x;
+  mad.lo.u32 %r4, %r2, 4, %r3;
+  ld.param.u64 %rd0, [out];
+  mul.wide.u32 %rd1, %r0, 4;
+  add.u64 %rd0, %rd0, %rd1;
+  mov.u32 %r5, 0;
+  mov.u32 %r6, 0;
+  setp.ne.u32 %p0, %r1, 0;
+  setp.ge.u32 %p1, %r1, 2;
+  setp.eq.u32 %p2, %r0, 0;
+  @%p2 mbarrier.init.shared.b64 [done], 1;
+  bar.sync 0;
+"""
+TAIL = """
+END:
+  st.global.b32 [%rd0], %r5;
+  ret;
+}
+"""
+EVERY = ["canonical", "reversed", 1]
+
+
+def launch(body, threads=64, schedule="canonical"):
+    device = ptx.EmulatedDevice("sm_90a")
+    out = device.array(np.zeros(threads, np.uint32))
+    run = device.launch(ptx.parse(HEAD + body + TAIL).kernels["kernel"], 1, threads, [out], schedule=schedule)
+    return run, out.numpy()
+
+
+def told(run):
+    return [finding.message for finding in run.findings if finding.kind == "race"]
+
+
+# warp 0 fills, warp 1 empties, four times
+PING_PONG = """
+  @%p0 bra EMPTY;
+FILL:
+  st.shared.b32 [%r4], %r6;
+  bar.arrive 1, 64;
+  bar.sync 2, 64;
+  add.u32 %r6, %r6, 1;
+  setp.lt.u32 %p3, %r6, 4;
+  @%p3 bra FILL;
+  bra END;
+EMPTY:
+  bar.sync 1, 64;
+  ld.shared.b32 %r7, [%r4];
+  add.u32 %r5, %r5, %r7;
+  bar.arrive 2, 64;
+  add.u32 %r6, %r6, 1;
+  setp.lt.u32 %p3, %r6, 4;
+  @%p3 bra EMPTY;
+"""
+
+
+@pytest.mark.parametrize("schedule", EVERY)
+def test_producer_and_consumer(schedule):
+    run, out = launch(PING_PONG, schedule=schedule)
+    assert not run.findings, run.findings
+    assert (out[32:] == 6).all()
+
+
+@pytest.mark.parametrize("schedule", EVERY)
+def test_a_store_after_the_arrival_is_not_covered(schedule):
+    store, arrive = "  st.shared.b32 [%r4], %r6;\n", "  bar.arrive 1, 64;\n"
+    assert store + arrive in PING_PONG
+    run, _ = launch(PING_PONG.replace(store + arrive, arrive + store), schedule=schedule)
+    assert told(run)
+
+
+HAND_OVER = """
+  @%p0 bra OTHER;
+  bar.{how} 1, 64;
+  ld.shared.b32 %r5, [%r4];
+  bra END;
+OTHER:
+  st.shared.b32 [%r4], %r2;
+  bar.sync 1, 64;
+"""
+
+
+@pytest.mark.parametrize("schedule", EVERY)
+def test_who_only_arrives_learns_nothing(schedule):
+    assert not launch(HAND_OVER.format(how="sync"), schedule=schedule)[0].findings
+    assert told(launch(HAND_OVER.format(how="arrive"), schedule=schedule)[0])
+
+
+TEAMS = """
+  @%p1 bra OTHERS;
+  bar.sync 1, 64;
+  bra BOTH;
+OTHERS:
+  bar.sync 2, 64;
+BOTH:
+"""
+
+
+@pytest.mark.parametrize("schedule", EVERY)
+def test_two_teams(schedule):
+    assert not launch(TEAMS, 128, schedule)[0].findings
+    (message,) = told(launch(TEAMS.replace("bar.sync 2", "bar.sync 1"), 128, schedule)[0])
+    assert "comes to barrier 1, and nothing says that the last round there, of warps" in message
+    assert "is over: it may be counted in that round" in message
+
+
+ONE_AFTER_THE_OTHER = """
+  @%p1 bra OTHERS;
+  bar.sync 1, 64;
+{told}  bra END;
+OTHERS:
+{waits}  bar.sync 1, 64;
+"""
+WAIT = "AGAIN:\n  mbarrier.try_wait.parity.shared.b64 %p3, [done], 0;\n  @!%p3 bra AGAIN;\n"
+
+
+def test_teams_one_after_the_other():
+    meet = "  bar.arrive 3, 128;\n", "  bar.sync 3, 128;\n"
+    tell = "  @%p2 mbarrier.arrive.shared.b64 _, [done];\n", WAIT
+    for first, second in (meet, tell):
+        assert not launch(ONE_AFTER_THE_OTHER.format(told=first, waits=second), 128)[0].findings
+    assert told(launch(ONE_AFTER_THE_OTHER.format(told="", waits=""), 128)[0])
+
+
+THREE = """
+  bar.sync 1, {count};
+  bar.sync 1, {count};
+  bar.sync 1, {count};
+"""
+
+
+def test_more_warps_than_are_counted():
+    assert not launch(THREE.format(count=128), 128)[0].findings
+    run, _ = launch(THREE.format(count=96), 128)
+    assert "the warp of thread (96, 0, 0) of block (0, 0, 0) comes to barrier 1" in told(run)[0]
+    # twelve arrivals are three rounds of four, or of ninety-six threads four; of 160 two, and two warps wait for ever
+    assert run.status.value == "finished"
+    run, _ = launch(THREE.format(count=160), 128)
+    assert run.status.value == "deadlocked"
+
+
+def test_votes_of_each_round():
+    body = """
+  setp.eq.u32 %p3, %r0, %r0;
+  bar.red.popc.u32 %r5, 1, 64, %p3;
+"""
+    run, out = launch(body, 128)
+    assert told(run)
+    assert (out == 64).all()
