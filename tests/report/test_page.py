@@ -4,13 +4,17 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.report.samples import HOSTILE, sample, timeline, unsafe
 
 from kernbench.report import page_html, titles
-from kernbench.report.page.folding import folded
+from kernbench.report.page import folding
+from kernbench.report.page.folding import folded, small_enough
+from kernbench.result.reading import Reader
+from kernbench.result.spans import read_timeline
 
 
 def data_of(page):
@@ -73,7 +77,8 @@ def busy(line):
 
 def test_few_spans_are_not_folded():
     line = timeline()
-    assert folded(line) == (line, "")
+    assert folded(line, most=400) == (line, "")
+    assert small_enough(line)["folded"] == ""
 
 
 @pytest.mark.parametrize("unit", ["ps", "order"])
@@ -83,7 +88,7 @@ def test_folding_keeps_how_busy_lanes_are(unit):
     assert len(thin.start) <= 5_000
     np.testing.assert_array_equal(busy(thin), busy(line))
     assert told.startswith(f"40,000 spans are drawn as {len(thin.start):,}")
-    assert (unit == "ps") == (" ps " in told)
+    assert (unit == "order") == (" steps " in told)
     assert (thin.finish > thin.start).all()
     same_lane = np.diff(thin.lane) == 0
     assert (thin.start[1:] >= thin.finish[:-1])[same_lane].all()
@@ -93,12 +98,25 @@ def test_folding_keeps_how_busy_lanes_are(unit):
 
 def test_folding_moves_nothing_far():
     line = timeline(40_000)
-    thin, told = folded(line, most=5_000)
-    cell = int(re.findall(r"shorter than ([\d,]+) ps", told)[0].replace(",", ""))
+    thin, told = folded(replace(line, unit="order"), most=5_000)
+    cell = int(re.findall(r"shorter than ([\d,]+) steps", told)[0].replace(",", ""))
     bins = np.arange(0, line.total + 1, 20 * cell)
     for lane in range(3):
         whole, less = (np.histogram(x.start[x.lane == lane], bins, weights=busy_of(x, lane))[0] for x in (line, thin))
         assert np.abs(np.cumsum(whole) - np.cumsum(less)).max() <= 2 * cell
+
+
+def test_what_is_too_much_for_a_page_is_folded_until_it_fits(monkeypatch):
+    monkeypatch.setattr(folding, "MOST_BYTES", 60_000)
+    monkeypatch.setattr(folding, "FEWEST", 1_000)
+    monkeypatch.setattr(folding, "MOST_SPANS", 30_000)
+    line = timeline(40_000)
+    held = small_enough(line)
+    back = read_timeline(Reader(held, "t"))
+    assert 1_000 < len(back.start) < 15_000
+    assert sum(len(held[key]["data"]) for key in ("name", "site", "start", "length")) <= 60_000
+    np.testing.assert_array_equal(busy(back), busy(line))
+    assert held["folded"].startswith("40,000 spans are drawn as ")
 
 
 def busy_of(line, lane):

@@ -107,17 +107,22 @@ class Run:
                 "origin": self.origin,
                 "views": views,
                 "timeline": None if self.timeline is None else timeline_dict(self.timeline),
-                "sources": self.views.get("sources") or sources_of(self._places()),
+                "sources": self.sources(),
             }
         )
         return plain
 
-    def _places(self) -> list[Place | None]:
-        """Every place that the run speaks of."""
-        places = [f.where for f in self.findings] + [o.where for f in self.findings for o in f.others]
+    def sources(self) -> dict[str, Any]:
+        """The source text around every place that the run speaks of, as it was when the run was saved or is now."""
+        if "sources" in self.views:
+            kept: dict[str, Any] = self.views["sources"]
+            return kept
+        places: list[Place | None] = [f.where for f in self.findings] + [
+            o.where for f in self.findings for o in f.others
+        ]
         if self.timeline is not None:
             places += [*self.timeline.sites, *(step.where for step in self.timeline.critical_path)]
-        return places
+        return sources_of(places)
 
     def save(self, path: str | Path) -> None:
         """Write `to_dict()` as JSON, whole or not at all."""

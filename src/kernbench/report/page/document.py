@@ -9,7 +9,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from kernbench.report.page.folding import folded
+from kernbench.report.page.folding import small_enough
 from kernbench.report.time import duration
 from kernbench.result.finding import KINDS
 from kernbench.result.run import Run
@@ -110,13 +110,11 @@ def _digest(text: str) -> str:
 
 
 def _run_data(name: str, run: Run) -> dict[str, Any]:
-    if run.timeline is None:
-        return {**run.to_dict(), "title": name}
-    timeline, told = folded(run.timeline)
     views = {key: view for key, view in run.views.items() if key != "messages" or _fits(view)}
-    data = replace(run, timeline=timeline, views=views).to_dict()
-    data["timeline"]["folded"] = told
-    return {**data, "title": name}
+    data = {**replace(run, views=views, timeline=None).to_dict(), "title": name}
+    if run.timeline is None:
+        return data
+    return {**data, "sources": run.sources(), "timeline": small_enough(run.timeline)}
 
 
 def _fits(messages: Any) -> bool:

@@ -1,17 +1,35 @@
 """A timeline small enough for a page: of very many spans, the shortest neighbours on a lane are drawn as one."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.report.time import duration
+from kernbench.result.spans import timeline_dict
 from kernbench.result.timeline import Timeline
 
 Ints = NDArray[np.int64]
-MOST_SPANS = 600_000
+# what a browser gets through, and what may travel of one run
+MOST_SPANS, MOST_BYTES = 3_000_000, 3_500_000
+# no page is made smaller than this many spans
+FEWEST = 100_000
 
 
-def folded(timeline: Timeline, most: int = MOST_SPANS) -> tuple[Timeline, str]:
+def small_enough(timeline: Timeline) -> dict[str, Any]:
+    """The timeline as data for a page; `folded` in it says what was left out, if anything."""
+    most = MOST_SPANS
+    while True:
+        thin, told = folded(timeline, most)
+        data = timeline_dict(thin)
+        packed = sum(len(data[key]["data"]) for key in ("name", "site", "start", "length"))
+        if packed <= MOST_BYTES or most < FEWEST:
+            return {**data, "folded": told}
+        most //= 2
+
+
+def folded(timeline: Timeline, most: int) -> tuple[Timeline, str]:
     """The timeline with about `most` spans at most, and a sentence that says what was done; empty if nothing was.
 
     Spans of a lane that are shorter than a cell and begin in the same cell become one, as long as they are together,
@@ -27,7 +45,7 @@ def folded(timeline: Timeline, most: int = MOST_SPANS) -> tuple[Timeline, str]:
         cell *= 2
         group = _groups(timeline, order, cell)
     thin = _merge(timeline, order, group)
-    width = f"{cell:,} ps" if timeline.unit == "ps" else f"{cell:,} steps"
+    width = duration(cell) if timeline.unit == "ps" else f"{cell:,} steps"
     return thin, (
         f"{spans:,} spans are drawn as {len(thin.start):,}: those of a lane that are shorter than {width} and begin "
         f"within the same {width} are one, as long as they are together and named after the longest."
