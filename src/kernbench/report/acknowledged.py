@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from kernbench.result.acknowledged import mark_for
-from kernbench.result.run import Run
+from kernbench.result.run import Run, Status
 
 
 def acknowledged_text(title: str, run: Run) -> Text:
@@ -18,7 +18,9 @@ def acknowledged_text(title: str, run: Run) -> Text:
 
 
 def marks_text(run: Run) -> Text:
-    """The comments that would acknowledge a run's findings."""
+    """The comments that would acknowledge the findings of a run that finished."""
+    if run.status is not Status.FINISHED:
+        return Text()
     marks = dict.fromkeys(mark_for(finding) for finding in run.findings if finding.where is not None)
     text = Text()
     if marks:

@@ -32,8 +32,9 @@ class Entry:
 
 
 def fingerprint(finding: Finding) -> str:
-    """Eight digits of what a finding is about."""
+    """Eight digits of what a finding is about; generated text (<...>) counts only where there is no source."""
     places = [place for place in (finding.where, *(other.where for other in finding.others)) if place is not None]
+    places = [place for place in places if not place.file.startswith("<")] or places
     lines = sorted({f"{place.function}: {_COMMENT.sub('', place.text).strip()}" for place in places})
     return hashlib.sha256("\n".join([finding.kind, *lines]).encode()).hexdigest()[:8]
 
