@@ -1,6 +1,6 @@
 """Which loops may wait for other threads, and what their state is: a loop that repeats its state unchanged waits."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kernbench.ptx.emulator.dataflow import bits, live_at_blocks
 from kernbench.ptx.emulator.decode import Body
@@ -25,8 +25,8 @@ _OWN = frozenset(("param", "local", "const"))
 _CLOCKS = ("%clock", "%globaltimer")
 
 
-def find_wait_loops(program: Program, body: Body) -> None:
-    """Give the head of each loop of a function what the scheduler needs to know of it."""
+def find_wait_loops(program: Program, body: Body, bodies: Mapping[str, Body]) -> None:
+    """Give the head of each loop of a function what the scheduler needs to know of it; `bodies` are all functions."""
     live = live_at_blocks(body)
     for loop in body.order.loops:
         inside = [d for block in sorted(loop.blocks) for d in body.decodings[block]]
@@ -39,15 +39,16 @@ def find_wait_loops(program: Program, body: Body) -> None:
             head.number,
             frozenset(first + block for block in loop.blocks),
             tuple(program.table.number(RegisterSlot(r.bank, r.row)) for r in carried),
-            _reads(inside),
+            _reads(inside, bodies),
             _may_wait(inside, strong) and len(carried) <= _MOST_CARRIED and (strong or not carried),
             strong or _reads_memory(inside),
             _closed(inside),
         )
 
 
-def _reads(inside: list[Decoding]) -> tuple[LoopRead, ...]:
-    """What a loop reads from memory, mbarriers and strong loads first."""
+def _reads(inside: list[Decoding], bodies: Mapping[str, Body]) -> tuple[LoopRead, ...]:
+    """What a loop reads from memory, also in functions that it calls; mbarriers and strong loads first."""
+    inside = [*inside, *_called(inside, bodies)]
     found = [
         (d, LoopRead(d.address_slot, d.address_offset, _read_space(d), _width(d), d.site))
         for d in inside
@@ -55,6 +56,18 @@ def _reads(inside: list[Decoding]) -> tuple[LoopRead, ...]:
     ]
     found.sort(key=lambda item: not _is_strong(item[0]))
     return tuple(read for _, read in found)
+
+
+def _called(inside: list[Decoding], bodies: Mapping[str, Body]) -> list[Decoding]:
+    """The instructions of all functions that some instructions call by name."""
+    names: dict[str, None] = {}
+    pending = inside
+    while pending:
+        called = {o.text for d in pending if d.resolved.meaning == "call" for o in d.operands if isinstance(o, Name)}
+        fresh = [name for name in sorted(called) if name in bodies and name not in names]
+        names.update(dict.fromkeys(fresh))
+        pending = [d for name in fresh for decodings in bodies[name].decodings for d in decodings]
+    return [d for name in names for decodings in bodies[name].decodings for d in decodings]
 
 
 def _read_space(d: Decoding) -> str:
