@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,6 +89,10 @@ class Run:
             f"<Run {self.status}: right {self.right}, safe {self.safe}; findings: {kinds}; outputs: {outputs}; "
             f"{commands:,} commands>"
         )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows; the report draws it, and is looked for only then."""
+        return str(import_module("kernbench.report.notebook").notebook_html(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: all but the arrays and the recording, with the source text that it is about."""

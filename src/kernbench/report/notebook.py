@@ -1,0 +1,44 @@
+"""A run as a notebook shows it: the verdict as a table, findings as text, and the page with its timeline in a frame."""
+
+from html import escape
+
+from kernbench.report.page import page_html
+from kernbench.report.plain import plain_text
+from kernbench.report.time import duration
+from kernbench.report.verdict import run_text
+from kernbench.result.run import Run
+
+# characters of a page that a notebook still carries
+_MOST = 3_000_000
+_WORDS = {True: "yes", False: "NO", None: "not asked"}
+_CELL = 'style="text-align:left;padding:2px 12px 2px 0"'
+
+
+def notebook_html(run: Run) -> str:
+    """What Jupyter shows for a run."""
+    title = str(run.origin.get("bench") or run.origin.get("kernel") or "run")
+    parts = [_table(title, run)]
+    if not run.ok:
+        parts.append(f"<pre>{escape(plain_text(run_text(title, run)))}</pre>")
+    if run.timeline is not None:
+        parts.append(_frame(page_html(title, [(title, run)])))
+    return "".join(parts)
+
+
+def _table(title: str, run: Run) -> str:
+    rows = {"right": _WORDS[run.right], "safe": _WORDS[run.safe], "status": str(run.status)}
+    if "time_ps" in run.metrics:
+        rows["time"] = duration(run.metrics["time_ps"])
+        rows["bound"] = str(run.metrics.get("bound", ""))
+    rows["findings"] = ", ".join(dict.fromkeys(f.kind for f in run.findings)) or "none"
+    rows["outputs"] = ", ".join(f"{name} {list(a.shape)} {a.dtype}" for name, a in run.outputs.items()) or "none"
+    head = "".join(f"<th {_CELL}>{escape(name)}</th>" for name in rows)
+    body = "".join(f"<td {_CELL}>{escape(value)}</td>" for value in rows.values())
+    return f"<table><caption>{escape(title)}</caption><tr>{head}</tr><tr>{body}</tr></table>"
+
+
+def _frame(page: str) -> str:
+    if len(page) > _MOST:
+        return "<p>The timeline is too large for a notebook: run.save(FILE), then kernbench report FILE.</p>"
+    style = "width:100%;height:640px;border:1px solid #8884"
+    return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(page, quote=True)}"></iframe>'
