@@ -102,8 +102,8 @@ def multiply_keys(
 ) -> None:
     """S = Q K^T of one step, into its FIFO; the first step of an item also moves Q."""
     core, D = at.core, at.shape.D
-    k_l1, k_l0 = part(at.k[buffer], D, step.count), part(at.k_l0, D, step.count)
-    q_l1, q_l0, s = part(at.q, item.rows, D), part(at.q_l0, item.rows, D), part(at.s, item.rows, step.count)
+    k_l1, k_l0 = part(at.k[buffer], D, step.keys), part(at.k_l0, D, step.keys)
+    q_l1, q_l0, s = part(at.q, item.rows, D), part(at.q_l0, item.rows, D), part(at.s, item.rows, step.keys)
     core.wait_flag(MTE1, MTE2, K + buffer)
     core.tload(k_l1, keys.T)
     core.set_flag(MTE2, MTE1, K + buffer)
@@ -128,8 +128,8 @@ def multiply_keys(
 
 def _pv(at: Cube, item: Item, step: Step, values: Tensor, buffer: int, p_fifo: FifoState, o_fifo: FifoState) -> None:
     core, D = at.core, at.shape.D
-    v_l1, v_l0 = part(at.v[buffer], step.count, D), part(at.v_l0, step.count, D)
-    p_l1, p_l0 = (part(t, item.rows, step.count) for t in (at.p[buffer], at.p_l0))
+    v_l1, v_l0 = part(at.v[buffer], step.keys, D), part(at.v_l0, step.keys, D)
+    p_l1, p_l0 = (part(t, item.rows, step.keys) for t in (at.p[buffer], at.p_l0))
     o = part(at.o, item.rows, D)
     core.wait_flag(MTE1, MTE2, VALUE + buffer)
     core.tload(v_l1, values)
@@ -214,7 +214,7 @@ def vector(
 def _softmax(at: Vector, rows: int, step: Step, buffer: int, s_fifo: FifoState, p_fifo: FifoState) -> None:
     """m = row maximum, P = exp(S - m) rounded to bf16, l = row sum of the rounded P."""
     core = at.core
-    s, p = (part(t, rows, step.count) for t in (at.s, at.p))
+    s, p = (part(t, rows, step.keys) for t in (at.s, at.p))
     m, l = (part(t[buffer], rows, 1) for t in (at.m, at.l))
     core.wait_flag(V, MTE2, SCORES)
     core.tpop(s_fifo, s)

@@ -79,8 +79,8 @@ def _add_values(
 ) -> None:
     """O = P V for the first step of a group, O += P V for the others; after the last O leaves."""
     core, D, item, step = at.core, at.shape.D, group.item, group.steps[i]
-    v_l1, v_l0 = part(at.v[buffer], step.count, D), part(at.v_l0, step.count, D)
-    p_l1, p_l0 = (part(t, item.rows, step.count) for t in (at.p[buffer], at.p_l0))
+    v_l1, v_l0 = part(at.v[buffer], step.keys, D), part(at.v_l0, step.keys, D)
+    p_l1, p_l0 = (part(t, item.rows, step.keys) for t in (at.p[buffer], at.p_l0))
     o = part(at.o, item.rows, D)
     core.wait_flag(MTE1, MTE2, VALUE + buffer)
     core.tload(v_l1, values)
@@ -191,7 +191,7 @@ def _rows(at: Vector, item: Item) -> int:
 def _take(at: Vector, group: Group, i: int, buffer: int, s_fifo: FifoState) -> None:
     """Scores of one step, scaled, in the place of those that were just given as P; the group's maximum so far."""
     core, rows = at.core, _rows(at, group.item)
-    s = part(at.s[i], rows, group.steps[i].count)
+    s = part(at.s[i], rows, group.steps[i].keys)
     m, highest = part(at.m[buffer], rows, 1), part(at.part, rows, 1)
     core.set_flag(V, MTE2, SCORES)
     core.wait_flag(V, MTE2, SCORES)
@@ -211,7 +211,7 @@ def _take(at: Vector, group: Group, i: int, buffer: int, s_fifo: FifoState) -> N
 
 def _give(at: Vector, group: Group, i: int, buffer: int, p_fifo: FifoState) -> None:
     """P of one step against the group's maximum, rounded to bf16, and the group's sum so far."""
-    core, rows, count = at.core, _rows(at, group.item), group.steps[i].count
+    core, rows, count = at.core, _rows(at, group.item), group.steps[i].keys
     s, p = part(at.s[i], rows, count), part(at.p, rows, count)
     m, l, total = (part(t, rows, 1) for t in (at.m[buffer], at.l[buffer], at.part))
     if i == 0:

@@ -1,6 +1,8 @@
 """The shape of a paged attention problem on the npu: which block does what, in which steps, and where tiles lie."""
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from kernbench.common.errors import BenchError
 from kernbench.npu import KernelCore, Tensor
@@ -38,37 +40,37 @@ class Shape:
         if not 1 <= self.tile <= MOST_TILE:
             raise BenchError(f"tile = {self.tile}: query tiles have 1 to {MOST_TILE} rows")
 
-    @property
+    @cached_property
     def group(self) -> int:
         """Query heads of one KV head."""
         return self.H // self.kv_heads
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Query tiles of one KV head."""
         return -(-self.group // self.tile)
 
-    @property
+    @cached_property
     def items(self) -> int:
         """Query tiles of all sequences and KV heads."""
         return self.B * self.kv_heads * self.tiles
 
-    @property
+    @cached_property
     def step(self) -> int:
         """Keys of a full step."""
         return min(self.page, _STEP_BYTES // (2 * self.D))
 
-    @property
+    @cached_property
     def steps_per_page(self) -> int:
         """Steps of a page."""
         return -(-self.page // self.step)
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Rows of a full query tile."""
         return min(self.tile, self.group)
 
-    @property
+    @cached_property
     def lane_rows(self) -> int:
         """Rows of a full query tile that one of two vector lanes has."""
         return -(-self.rows // 2)
@@ -82,8 +84,7 @@ class Shape:
         return Item(number, batch, head, head * self.group + first, rows)
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """One query tile: its sequence, KV head, first query head and rows."""
 
     number: int
@@ -98,17 +99,16 @@ class Item:
         return first, min(lane_rows, self.rows - first)
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """Keys of one step: their page in the sequence, where they begin in it, and how many are inside the context."""
 
     page: int
     start: int
-    count: int
+    keys: int
 
 
 def step_of(shape: Shape, number: int, context: int) -> Step:
-    """Step `number` of a sequence with `context` keys; past the context its count is 0."""
+    """Step `number` of a sequence with `context` keys; past the context it has none."""
     page, part = divmod(number, shape.steps_per_page)
     start = part * shape.step
     here = min(shape.step, shape.page - start, context - page * shape.page - start)
@@ -118,10 +118,10 @@ def step_of(shape: Shape, number: int, context: int) -> Step:
 def steps_of(shape: Shape, context: int) -> list[Step]:
     """All steps inside the context."""
     count = -(-context // shape.page) * shape.steps_per_page
-    return [step for step in (step_of(shape, n, context) for n in range(count)) if step.count]
+    return [step for step in (step_of(shape, n, context) for n in range(count)) if step.keys]
 
 
 def keys_of(core: KernelCore, cache: Tensor, table: Tensor, item: Item, step: Step) -> Tensor:
-    """The keys or values of one step, [count, D]."""
+    """The keys or values of one step, [keys, D]."""
     page = core.read(table, item.batch, step.page)
-    return cache[page, step.start : step.start + step.count, item.head]
+    return cache[page, step.start : step.start + step.keys, item.head]

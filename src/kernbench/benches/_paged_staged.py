@@ -39,14 +39,14 @@ def qk(
 ) -> None:
     """S = Q K^T in f32."""
     item, step = _here(core, shape, lens, number)
-    if not step.count:
+    if not step.keys:
         return
     rows, D, columns = padded(shape.rows, 16), shape.D, padded(shape.step, 16)
     q_l1 = core.tile(L1, (rows, D), "bf16", 0, (item.rows, D), name="q")
-    k_l1 = core.tile(L1, (D, columns), "bf16", rows * D * 2, (D, step.count), name="k")
+    k_l1 = core.tile(L1, (D, columns), "bf16", rows * D * 2, (D, step.keys), name="k")
     q_l0 = core.tile(L0A, (rows, D), "bf16", 0, (item.rows, D), name="q")
-    k_l0 = core.tile(L0B, (D, columns), "bf16", 0, (D, step.count), name="k")
-    s_l0 = core.tile(L0C, (rows, columns), "f32", 0, (item.rows, step.count), name="s")
+    k_l0 = core.tile(L0B, (D, columns), "bf16", 0, (D, step.keys), name="k")
+    s_l0 = core.tile(L0C, (rows, columns), "f32", 0, (item.rows, step.keys), name="s")
     core.tload(q_l1, query[item.batch, item.first : item.first + item.rows])
     core.tload(k_l1, keys_of(core, keys, table, item, step).T)
     core.set_flag(MTE2, MTE1, 0)
@@ -58,7 +58,7 @@ def qk(
     core.tmatmul(s_l0, q_l0, k_l0)
     core.set_flag(M, FIX, 0)
     core.wait_flag(M, FIX, 0)
-    core.tstore(s[item.number, : item.rows, : step.count], s_l0)
+    core.tstore(s[item.number, : item.rows, : step.keys], s_l0)
 
 
 def softmax(
@@ -67,16 +67,16 @@ def softmax(
     """m = row maximum of scale S, P = exp(scale S - m) rounded to bf16, l = row sum of the rounded P."""
     item, step = _here(core, shape, lens, number)
     first, count = item.lane(core.sub_block_id, shape.lane_rows)
-    if not step.count or not count:
+    if not step.keys or not count:
         return
-    rows, columns, valid = shape.lane_rows, padded(shape.step, 16), (count, step.count)
+    rows, columns, valid = shape.lane_rows, padded(shape.step, 16), (count, step.keys)
     vector = padded(rows, 8)
     s_ub = core.alloc(UB, (rows, columns), "f32", valid, name="s")
     p_ub = core.alloc(UB, (rows, columns), "bf16", valid, name="p")
     m_ub = core.alloc(UB, (vector, 1), "f32", (count, 1), "col", name="m")
     l_ub = core.alloc(UB, (vector, 1), "f32", (count, 1), "col", name="l")
     mine = slice(first, first + count)
-    core.tload(s_ub, s[item.number, mine, : step.count])
+    core.tload(s_ub, s[item.number, mine, : step.keys])
     core.set_flag(MTE2, V, 0)
     core.wait_flag(MTE2, V, 0)
     core.tmuls(s_ub, s_ub, shape.scale)
@@ -94,7 +94,7 @@ def softmax(
     core.trowsum(l_ub, s_ub)
     core.set_flag(V, MTE3, 0)
     core.wait_flag(V, MTE3, 0)
-    core.tstore(p[item.number, mine, : step.count], p_ub)
+    core.tstore(p[item.number, mine, : step.keys], p_ub)
     core.tstore(m[item.number, mine], m_ub)
     core.tstore(l[item.number, mine], l_ub)
 
@@ -104,15 +104,15 @@ def pv(
 ) -> None:
     """O = P V in f32."""
     item, step = _here(core, shape, lens, number)
-    if not step.count:
+    if not step.keys:
         return
     rows, D, columns = padded(shape.rows, 16), shape.D, padded(shape.step, 16)
-    p_l1 = core.tile(L1, (rows, columns), "bf16", 0, (item.rows, step.count), name="p")
-    v_l1 = core.tile(L1, (columns, D), "bf16", rows * columns * 2, (step.count, D), name="v")
-    p_l0 = core.tile(L0A, (rows, columns), "bf16", 0, (item.rows, step.count), name="p")
-    v_l0 = core.tile(L0B, (columns, D), "bf16", 0, (step.count, D), name="v")
+    p_l1 = core.tile(L1, (rows, columns), "bf16", 0, (item.rows, step.keys), name="p")
+    v_l1 = core.tile(L1, (columns, D), "bf16", rows * columns * 2, (step.keys, D), name="v")
+    p_l0 = core.tile(L0A, (rows, columns), "bf16", 0, (item.rows, step.keys), name="p")
+    v_l0 = core.tile(L0B, (columns, D), "bf16", 0, (step.keys, D), name="v")
     o_l0 = core.tile(L0C, (rows, D), "f32", 0, (item.rows, D), name="o")
-    core.tload(p_l1, p[item.number, : item.rows, : step.count])
+    core.tload(p_l1, p[item.number, : item.rows, : step.keys])
     core.tload(v_l1, keys_of(core, values, table, item, step))
     core.set_flag(MTE2, MTE1, 0)
     core.wait_flag(MTE2, MTE1, 0)
@@ -161,7 +161,7 @@ def update(
     """m' = max(m', m); l' and o' rescaled and added to."""
     item, step = _here(core, shape, lens, number)
     first, count = item.lane(core.sub_block_id, shape.lane_rows)
-    if not step.count or not count:
+    if not step.keys or not count:
         return
     vector, mine, D = padded(shape.lane_rows, 8), slice(first, first + count), shape.D
     m_ub, l_ub, ma_ub, la_ub, mn_ub, a_ub, b_ub = (

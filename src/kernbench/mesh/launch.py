@@ -1,9 +1,7 @@
 """One launch: sets up a program for each PE, runs them all, and turns how it ended into findings and a Run."""
 
-import gc
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,13 +24,11 @@ from kernbench.result.finding import Finding, FindingLog, Place
 from kernbench.result.recording import QueueLink, Recording, Stream, Tables
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
+from kernbench.safety.collector import rare_collections
 from kernbench.safety.memory import AddressSpace, Region
 from kernbench.safety.places import SiteTable
 from kernbench.safety.waits import Waiter, deadlock
 from kernbench.triton_emu.tl_context import TLContext, run_kernel
-
-# new objects between two searches for cycles
-RARELY = 100_000
 
 
 @dataclass(frozen=True)
@@ -48,17 +44,6 @@ class Setting:
     carries_data: bool
     schedule: str | int
     budget: Budget
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Handles die by their counts; looking for cycles after every few hundred of them would cost a fifteenth."""
-    usual = gc.get_threshold()
-    gc.set_threshold(max(usual[0], RARELY), *usual[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
 
 
 class Launch:
@@ -87,7 +72,7 @@ class Launch:
             self._add_program(placement)
         self._connect()
         # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
-        with threadpool_limits(limits=1, user_api="blas"), _rare_collections():
+        with threadpool_limits(limits=1, user_api="blas"), rare_collections():
             self._scheduler.run(self._programs, self._setting.budget.seconds, self._steps)
         self._conclude()
         streams = [c.stream for c in self._contexts if len(c.stream)]

@@ -10,7 +10,7 @@ import heapq
 from dataclasses import dataclass, field
 
 from kernbench.npu.model import ChipModel
-from kernbench.npu.places import AIC, AIV0, AIV1
+from kernbench.npu.places import AIC, AIV0, AIV1, LANES
 from kernbench.npu.reclaim import Waits
 from kernbench.npu.record import NpuRecording, TaskRecord
 
@@ -32,9 +32,9 @@ class Assignment:
 
 @dataclass
 class _State:
-    """Free cores and threads, queues, and what is done."""
+    """Free cores and threads, queues, and what is done. `free` has for each lane a bit for each cluster."""
 
-    free: list[set[int]]
+    free: list[int]
     threads: list[tuple[int, int]]
     queues: list[list[tuple[int, int, int, int]]] = field(default_factory=lambda: [[], [], []])
     on_core: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -52,9 +52,8 @@ class _Scheduler:
         count = len(recording.block_task)
         self.result = Assignment([-1] * count, [AIV0] * count, [()] * count, [-1] * count, [-1] * count)
         clusters = chip.clusters.count
-        self.state = _State(
-            [{AIC, AIV0, AIV1} for _ in range(clusters)], [(0, i) for i in range(chip.tasks.schedulers)]
-        )
+        self.state = _State([(1 << clusters) - 1] * len(LANES), [(0, i) for i in range(chip.tasks.schedulers)])
+        self.submit_ps, self.dispatch_ps = chip.tasks.submit_ps, chip.tasks.dispatch_ps
         self.blocks_of: dict[int, list[int]] = {}
         for block, task in enumerate(recording.block_task):
             self.blocks_of.setdefault(task, []).append(block)
@@ -95,7 +94,7 @@ class _Scheduler:
         if wanted:
             self.blocked = wanted
             return
-        cost = self.chip.tasks.submit_ps if commands[self.at].verb in ("submit", "tensor") else 0
+        cost = self.submit_ps if commands[self.at].verb in ("submit", "tensor") else 0
         heapq.heappush(self.events, (now + cost, _COMMAND, self.at))
         self.at += 1
 
@@ -129,7 +128,8 @@ class _Scheduler:
 
     def _end_block(self, block: int, now: int) -> None:
         task = self.recording.block_task[block]
-        self.state.free[self.result.cluster[block]].update(self._lanes(block))
+        for lane in self._lanes(block):
+            self.state.free[lane] |= 1 << self.result.cluster[block]
         self.left[task] -= 1
         if not self.left[task]:
             self._complete(task, now)
@@ -152,32 +152,37 @@ class _Scheduler:
                 self._start(heapq.heappop(queue)[3], place, now)
 
     def _clusters_for(self, task: TaskRecord) -> int:
-        return sum(set(task.lanes) <= free for free in self.state.free)
+        return self._free_for(task).bit_count()
+
+    def _free_for(self, task: TaskRecord) -> int:
+        """A bit for each cluster in which all cores of a task are free."""
+        found = -1
+        for lane in task.lanes:
+            found &= self.state.free[lane]
+        return found
 
     def _place(self, task: TaskRecord) -> tuple[int, int] | None:
         """The first cluster with the cores a task needs, and the AIV for a task of one vector lane."""
         single = len(task.lanes) == 1 and task.lanes[0] != AIC
-        for cluster, free in enumerate(self.state.free):
-            if single:
-                lane = AIV0 if AIV0 in free else AIV1
-                if lane in free:
-                    return cluster, lane
-            elif free.issuperset(task.lanes):
-                return cluster, AIV0
-        return None
+        free = self.state.free[AIV0] | self.state.free[AIV1] if single else self._free_for(task)
+        if not free:
+            return None
+        first = free & -free
+        return first.bit_length() - 1, AIV1 if single and not self.state.free[AIV0] & first else AIV0
 
     def _start(self, block: int, place: tuple[int, int], now: int) -> None:
         cluster, first_lane = place
         result, state = self.result, self.state
         result.cluster[block], result.first_lane[block] = cluster, first_lane
         lanes = self._lanes(block)
-        state.free[cluster].difference_update(lanes)
+        for lane in lanes:
+            state.free[lane] &= ~(1 << cluster)
         before = {state.on_core[cluster, lane] for lane in lanes if (cluster, lane) in state.on_core}
         result.before[block] = tuple(sorted(before))
         for lane in lanes:
             state.on_core[cluster, lane] = block
         since, thread = heapq.heappop(state.threads)
-        ready = max(now, since) + self.chip.tasks.dispatch_ps
+        ready = max(now, since) + self.dispatch_ps
         heapq.heappush(state.threads, (ready, thread))
         result.thread[block], result.previous[block] = thread, state.on_thread.get(thread, -1)
         state.on_thread[thread] = block

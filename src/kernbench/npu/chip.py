@@ -24,6 +24,7 @@ from kernbench.npu.tensors import Tensor
 from kernbench.result.finding import Finding, Place
 from kernbench.result.run import Launched, Run, Status
 from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
+from kernbench.safety.collector import rare_collections
 from kernbench.safety.places import SiteTable
 
 __kernbench_internal__ = True
@@ -148,6 +149,7 @@ class _Launch:
         # a launch that is over its budget of steps makes no more progress; one that will not stop is left where it is
         # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
         with (
+            rare_collections(),
             threadpool_limits(limits=1, user_api="blas"),
             Watchdog(budget.seconds, lambda: min(len(rows), budget.steps), lambda: self._abandon(hub, where)),
         ):
@@ -179,10 +181,12 @@ class _Launch:
         self, orchestrate: Callable[..., Any], given: list[Any], more: dict[str, Any], where: Place
     ) -> None:
         try:
-            self.runtime.open(False, where)
-            orchestrate(self.runtime, *given, **more)
-            self.runtime.close()
-            self.runtime.finish()
+            # NaN and infinity are values in kernels, not accidents
+            with np.errstate(all="ignore"):
+                self.runtime.open(False, where)
+                orchestrate(self.runtime, *given, **more)
+                self.runtime.close()
+                self.runtime.finish()
         except OverBudgetError:
             self._over_budget(where)
         except KernelError as error:

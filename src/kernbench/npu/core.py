@@ -59,6 +59,7 @@ class Core:
             self._arenas = {s: np.full(n, POISON, np.uint8) for s, n in self._sizes.items()}
         self._used = dict.fromkeys(self._sizes, 0)
         self._free = dict.fromkeys(self._sizes, 0)
+        self._allocated: dict[Any, tuple[Tile, int]] = {}
 
     def __repr__(self) -> str:
         return f"<{LANES[self.lane]} of block {self.block_idx} of {self.block_num}>"
@@ -117,11 +118,15 @@ class Core:
         name: str = "",
     ) -> Tile:
         """Place a tile behind those this block has allocated so far."""
-        self._known_space(space)
-        offset = self._free[space]
-        tile = self.tile(space, shape, dtype, offset, valid, layout, name)
-        self._free[space] = -(-(offset + tile.nbytes) // ALIGNMENT) * ALIGNMENT
-        return tile
+        offset = self._free.get(space, 0)
+        key = (space, offset, shape, dtype, valid, layout, name)
+        found = self._allocated.get(key)
+        if found is None:
+            self._known_space(space)
+            tile = self.tile(space, shape, dtype, offset, valid, layout, name)
+            found = self._allocated[key] = (tile, -(-(offset + tile.nbytes) // ALIGNMENT) * ALIGNMENT)
+        self._free[space] = found[1]
+        return found[0]
 
     def _known_space(self, space: str) -> None:
         if space not in self._sizes:

@@ -120,7 +120,7 @@ class Executor:
             self._random.shuffle(lanes)
         elif self._schedule == "reversed":
             lanes.reverse()
-        arguments = self._arguments(task, fifos)
+        arguments = self._arguments(task, fifos) if fifos else task.arguments
         for lane in lanes:
             self._cores[lane].begin(block, index, task.record.blocks)
         if fifos:
@@ -134,13 +134,16 @@ class Executor:
         by_fifo = {id(f): state for f, state in zip(task.fifos, fifos, strict=True)}
         return [by_fifo.get(id(a), a) for a in task.arguments]
 
+    def _run_alone(self, task: Task, lane: int, arguments: list[Any]) -> None:
+        """A lane in a coroutine of its own, for each of which NumPy keeps an error state."""
+        with np.errstate(all="ignore"):
+            self._run_lane(task, lane, arguments)
+
     def _run_lane(self, task: Task, lane: int, arguments: list[Any]) -> None:
         context = self._context
         kernel = task.kernels[lane]
         try:
-            # NumPy keeps its error state per coroutine; NaN and infinity are values here, not accidents
-            with np.errstate(all="ignore"):
-                kernel(self._cores[lane], *arguments)
+            kernel(self._cores[lane], *arguments)
             return
         except KernelError as error:
             where = error.where or kernel_place(error) or task.where
@@ -162,7 +165,7 @@ class Executor:
         """Lanes as coroutines, each run until it waits or ends, until all have ended or none can go on."""
         self._hub = getcurrent()
         self._waits.clear()
-        running = {lane: greenlet(lambda lane=lane: self._run_lane(block.task, lane, arguments)) for lane in lanes}
+        running = {lane: greenlet(lambda lane=lane: self._run_alone(block.task, lane, arguments)) for lane in lanes}
         for lane in lanes:
             self._cores[lane].wait = self._waiter(lane)
         while running and not self.failed:

@@ -114,6 +114,7 @@ def _outer(recording: NpuRecording, nodes: Nodes, waits: Waits) -> Edges:
             found.append((command + number, nodes.ready + one.target, e.SUBMITTED))
         if waits.slot_of[number] >= 0:
             found.append((nodes.reclaimed + waits.slot_of[number], command + number, e.RING))
+    owner = np.array(recording.block_task, np.int64)
     blocks = set(recording.block_task)
     for task in recording.tasks:
         found.extend((nodes.done + d, nodes.ready + task.number, e.DEPENDENCE) for d in task.dependences)
@@ -124,11 +125,13 @@ def _outer(recording: NpuRecording, nodes: Nodes, waits: Waits) -> Edges:
             found.append((nodes.reclaimed + waits.ring_before[task.number], nodes.reclaimed + task.number, e.RING))
         if waits.closed_by[task.number] >= 0:
             found.append((command + waits.closed_by[task.number], nodes.reclaimed + task.number, e.ORDER))
-    for block, owner in enumerate(recording.block_task):
-        found.append((nodes.ready + owner, nodes.dispatch + block, e.DEPENDENCE))
-        found.append((nodes.end + block, nodes.done + owner, e.DONE))
     columns = np.array(found, np.int64).reshape(-1, 3)
-    return columns[:, 0], columns[:, 1], columns[:, 2]
+    block = np.arange(len(owner), dtype=np.int64)
+    return (
+        np.concatenate([columns[:, 0], nodes.ready + owner, nodes.end + block]),
+        np.concatenate([columns[:, 1], nodes.dispatch + block, nodes.done + owner]),
+        np.concatenate([columns[:, 2], np.full(len(owner), e.DEPENDENCE), np.full(len(owner), e.DONE)]),
+    )
 
 
 def core_edges(lowered: Lowered, assignment: Assignment) -> Edges:

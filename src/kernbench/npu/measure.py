@@ -15,6 +15,7 @@ from kernbench.npu.path import causes, critical_path
 from kernbench.npu.places import AIC, PIPES, M, V
 from kernbench.npu.swimlane import swimlane
 from kernbench.result.run import Run
+from kernbench.safety.collector import rare_collections
 
 _PS = 10**12
 
@@ -23,7 +24,11 @@ def retime(run: Run, chip: ChipModel) -> Run:
     """A new Run: the same function, timed on `chip`. An unsafe run, or one known to be wrong, gets no time."""
     if run.recording is None or run.safe is not True or run.right is False or not run.recording.rows:
         return run
-    timing = time_recording(run.recording, chip)
+    with rare_collections():
+        return _retimed(run, time_recording(run.recording, chip))
+
+
+def _retimed(run: Run, timing: Timing) -> Run:
     lanes = swimlane(timing)
     path = critical_path(timing, lanes)
     metrics = {**run.metrics, **measure(timing), "critical_path_ps": path.shares, "sensitivity": {}}

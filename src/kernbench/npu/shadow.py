@@ -7,6 +7,7 @@ has written yet only lists its reads. From the first write on it is cut into pie
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -36,6 +37,8 @@ class Shadow:
         self._read_sites: dict[int, int] = {}
         self._sets: list[frozenset[int]] = [frozenset()]
         self._set_numbers: dict[frozenset[int], int] = {frozenset(): NOBODY}
+        # the set that one more reader makes of another
+        self._with: dict[tuple[int, int], int] = {}
 
     def read(self, tensor: Tensor, block: Block, site: int) -> None:
         """`block` reads these elements."""
@@ -44,15 +47,15 @@ class Shadow:
                 self._uninitialised(tensor, prod(tensor.shape))
             self._reads.append((block, site, tensor))
             return
-        missing = 0
+        missing, number = 0, block.number
         for first, last in self._spans(tensor):
             for k in range(first, last):
-                writer = self._pieces[k][0]
-                if writer == NOBODY:
+                writer = abs(self._pieces[k][0]) - 1
+                if writer < 0:
                     missing += self._length(k)
-                elif abs(writer) - 1 != block.number:
-                    self._check(block, abs(writer) - 1, "reads", "wrote", self._write_sites, "missing-dependence")
-                self._add_reader(k, block.number)
+                elif writer != number:
+                    self._check(block, writer, "reads", "wrote", self._write_sites, "missing-dependence")
+                self._add_reader(k, number)
         if missing and not self._buffer.external:
             self._uninitialised(tensor, missing)
         self._read_sites[block.number] = site
@@ -65,8 +68,11 @@ class Shadow:
         for first, last in self._spans(tensor):
             for k in range(first, last):
                 missing += self._look_before_write(k, block, adds)
-            self._pieces[first:last] = [piece]
-            del self._starts[first + 1 : last]
+            if last == first + 1:
+                self._pieces[first] = piece
+            else:
+                self._pieces[first:last] = [piece]
+                del self._starts[first + 1 : last]
         if missing and not self._buffer.external:
             self._uninitialised(tensor, missing)
         self._write_sites[block.number] = site
@@ -100,12 +106,21 @@ class Shadow:
         following = self._starts[k + 1] if k + 1 < len(self._starts) else self._size
         return following - self._starts[k]
 
-    def _spans(self, tensor: Tensor) -> Any:
+    def _spans(self, tensor: Tensor) -> Iterable[tuple[int, int]]:
         """The pieces of each run of a view: first, one past the last. Pieces are cut where a run begins or ends."""
         offsets, length = _runs(tensor.shape, tensor.strides)
+        if len(offsets) == 1:
+            start = tensor.offset + offsets[0]
+            first = self._cut(start)
+            # most are read as they were written: one piece
+            is_piece = first + 1 < len(self._starts) and self._starts[first + 1] == start + length
+            return ((first, first + 1 if is_piece else self._cut(start + length)),)
+        return self._many_spans(tensor.offset, offsets, length)
+
+    def _many_spans(self, start: int, offsets: tuple[int, ...], length: int) -> Iterator[tuple[int, int]]:
         for offset in offsets:
-            first = self._cut(tensor.offset + offset)
-            yield first, self._cut(tensor.offset + offset + length)
+            first = self._cut(start + offset)
+            yield first, self._cut(start + offset + length)
 
     def _cut(self, at: int) -> int:
         """The piece that begins at an element."""
@@ -118,14 +133,14 @@ class Shadow:
 
     def _add_reader(self, k: int, block: int) -> None:
         writer, readers = self._pieces[k]
-        wanted = self._sets[readers]
-        if block not in wanted:
-            wanted |= {block}
-            found = self._set_numbers.get(wanted)
-            if found is None:
-                found = self._set_numbers[wanted] = len(self._sets)
+        found = self._with.get((readers, block))
+        if found is None:
+            wanted = self._sets[readers] | {block}
+            found = self._set_numbers.setdefault(wanted, len(self._sets))
+            if found == len(self._sets):
                 self._sets.append(wanted)
-            self._pieces[k] = (writer, found)
+            self._with[readers, block] = found
+        self._pieces[k] = (writer, found)
 
     def _begin(self) -> None:
         """The first write: what was read so far becomes pieces."""
@@ -150,9 +165,11 @@ class Shadow:
 
     def _check(self, block: Block, other: int, verb: str, past: str, sites: dict[int, int], kind: str) -> None:
         """Report if nothing orders what `block` does now after what block `other` did."""
-        task, earlier = block.task, self._context.task_of(other)
-        if task is not earlier and task.after(earlier.number):
+        context, task = self._context, block.task
+        number = context.recording.block_task[other]
+        if task.after(number):
             return
+        earlier = context.tasks[number]
         self._report(task, earlier, block, other, verb, past, sites, kind)
 
     def _report(

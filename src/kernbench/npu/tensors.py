@@ -50,7 +50,12 @@ class Buffer:
 class ReadValue(int):
     """A whole number read from a tensor; knows where it came from, for messages."""
 
-    origin: str = ""
+    source: "tuple[str, Shape] | None" = None
+
+    @property
+    def origin(self) -> str:
+        """The element it was read from."""
+        return "" if self.source is None else f"{self.source[0]}[{', '.join(map(str, self.source[1]))}]"
 
 
 class Tensor:
@@ -116,37 +121,35 @@ class Tensor:
 
     def __getitem__(self, key: Any) -> "Tensor":
         parts = key if type(key) is tuple else (key,)
-        if len(parts) > len(self.shape):
-            raise KernelError("shape", f"{len(parts)} indices for {self!r}")
-        offset, shape, strides = self.offset, [], []
-        broken = self.broken
-        axis = 0
-        for part, size, stride in zip(parts, self.shape, self.strides, strict=False):
-            if isinstance(part, slice):
-                start = 0 if part.start is None else index(part.start)
-                stop = size if part.stop is None else index(part.stop)
-                if part.step not in (None, 1):
-                    raise KernelError("misuse", f"a slice of a tensor has no step; got {part.step}")
-                if not 0 <= start <= stop <= size:
-                    broken = self._outside(axis, part.start or part.stop, f"{start}:{stop}")
-                    stop = max(start, stop)
+        count = len(parts)
+        if count > len(self.shape):
+            raise KernelError("shape", f"{count} indices for {self!r}")
+        offset, broken = self.offset, self.broken
+        shape, strides = self.shape[count:], self.strides[count:]
+        for axis in range(count - 1, -1, -1):
+            part, size, stride = parts[axis], self.shape[axis], self.strides[axis]
+            if type(part) is int and 0 <= part < size:
+                offset += part * stride
+            elif type(part) is slice:
+                start, stop, broken = self._bounds(axis, part, size, broken)
                 offset += start * stride
-                shape.append(stop - start)
-                strides.append(stride)
+                shape, strides = (stop - start, *shape), (stride, *strides)
             else:
                 at = index(part)
                 if not 0 <= at < size:
                     broken = self._outside(axis, part, str(at))
                 offset += at * stride
-            axis += 1
-        return Tensor(
-            self.buffer,
-            offset,
-            (*shape, *self.shape[axis:]),
-            (*strides, *self.strides[axis:]),
-            self.binding,
-            broken,
-        )
+        return Tensor(self.buffer, offset, shape, strides, self.binding, broken)
+
+    def _bounds(self, axis: int, part: slice, size: int, broken: bool) -> tuple[int, int, bool]:
+        """First and one past the last of a slice; and whether it, or what it is a part of, lies outside."""
+        start = 0 if part.start is None else index(part.start)
+        stop = size if part.stop is None else index(part.stop)
+        if part.step is not None and part.step != 1:
+            raise KernelError("misuse", f"a slice of a tensor has no step; got {part.step}")
+        if 0 <= start <= stop <= size:
+            return start, stop, broken
+        return start, max(start, stop), self._outside(axis, part.start or part.stop, f"{start}:{stop}")
 
     def _outside(self, axis: int, value: Any, told: str) -> bool:
         """An index outside the tensor: an error in the orchestrator, a finding in a kernel."""

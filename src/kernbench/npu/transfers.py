@@ -25,6 +25,7 @@ __kernbench_internal__ = True
 _LOAD, _STORE, _STORE_ADD, _PUSH, _POP, _READ, _GET = (
     OPERATIONS[name] for name in ("tload", "tstore", "tstore_add", "tpush", "tpop", "read", "get")
 )
+_OUT_PIPES = {source: PIPE_NUMBER[pipe] for (source, target), (pipe, _) in MOVES.items() if target == GM}
 _MTE2, _S, _V = (PIPE_NUMBER[pipe] for pipe in (MTE2, S, V))
 
 
@@ -78,7 +79,7 @@ class KernelCore(Core):
         key = (op.code, src.number, dst.shape, dst.strides, dst.buffer.number, True)
         tile, pattern, _ = self._transfers.get(key) or self._new_transfer(op, key, src, dst, None)
         site = self.sites.here(3)
-        pipe = PIPE_NUMBER[MOVES[src.space, GM][0]]
+        pipe = _OUT_PIPES[src.space]
         number, place = dst.buffer.number, dst.offset * ITEMSIZE[dst.dtype]
         self._append(ROW.pack(op.code, self.lane, pipe, site, NONE, tile.number, NONE, number, place, pattern))
         adds = op is _STORE_ADD
@@ -190,7 +191,7 @@ class KernelCore(Core):
         value = array[element.offset].item()
         if isinstance(value, int):
             value = ReadValue(value)
-            value.origin = f"{tensor.name}[{', '.join(map(str, index))}]"
+            value.source = (tensor.buffer.name, index)
         return value
 
     def get(self, tile: Tile, row: int, column: int) -> Any:
@@ -215,7 +216,7 @@ class KernelCore(Core):
         if not fifo.has_room(self.lane):
             self.wait(fifo, "push", lambda: fifo.has_room(self.lane), where)
         number = fifo.pushed[self.lane]
-        pipe = PIPE_NUMBER[MOVES[src.space, GM][0]]
+        pipe = _OUT_PIPES[src.space]
         self._append(
             ROW.pack(_PUSH.code, self.lane, pipe, site, NONE, src.number, NONE, fifo.number, number, fifo.itemsize)
         )
