@@ -10,6 +10,9 @@ from kernbench.benches._chunk_output_sm90 import HopperChunkOutput
 from kernbench.benches._chunk_output_sm90_group import Group
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.assembler import find_ptxas
+from kernbench.ptx.mutation import mutations
+from kernbench.ptx.proof import prove
+from kernbench.safety.budget import Budget
 
 RAGGED = (200, 0, 64, 1, 130)
 SMALL = Layout(1, 2, 64, 64)
@@ -91,6 +94,20 @@ def test_a_tail_stored_as_a_whole_is_a_race(monkeypatch):
     assert any(other.where.file.endswith("_chunk_output_sm90_group.py") for other in race.others)
 
 
+def test_mutants_are_told_apart():
+    """One in sixteen; benchmarks/chunk_output_mutants.py runs them all."""
+    # nine chunks in two stages: each is used again three times and more
+    problem, way = Problem(RAGGED, Layout(1, 1, 64, 64)), HopperChunkOutput(Layout(1, 1, 64, 64))
+    kernel = way.build()
+
+    def launch(mutant, **options):
+        return problem.launch(way, kernel=mutant, budget=Budget(steps=200_000, seconds=60.0), **options)[0]
+
+    proof = prove(kernel, launch, among=mutations(kernel)[5::16])
+    assert len(proof.verdicts) >= 5
+    assert proof.survivors == []
+
+
 def test_only_the_chunks_that_count():
     problem = Problem((130,), Layout(1, 1, 64, 64))
     problem.given["total_chunks"] = np.array([2], np.int32)
@@ -122,6 +139,13 @@ def test_refusals():
         Layout(2, 3, 64, 64)
     with pytest.raises(MisuseError, match="unknown place of the values 'loose'; known: packed, padded"):
         Layout(1, 1, 64, 64, "loose")
+
+
+def test_groups_that_share_stages_are_found():
+    way = HopperChunkOutput(SMALL, 3, 1)
+    way.groups = 2
+    run, _ = Problem((500,), SMALL).launch(way)
+    assert "mbarrier-phase" in {finding.kind for finding in run.findings}
 
 
 @pytest.mark.parametrize("layout", [Layout(2, 4, 128, 128), Layout(1, 1, 64, 64, "padded")])

@@ -1,0 +1,61 @@
+"""Every mutant of the chunk-output kernels: one synchronisation instruction dropped, weakened or wrong by a little.
+
+One block computes nine chunks of one head, tails among them, so that each of the two stages is used again three times
+and more. Prints what becomes of each mutant, and the count: none may survive.
+"""
+
+import argparse
+import sys
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernbench import ptx
+from kernbench.bench import find, parameters_of
+from kernbench.ptx.module import Kernel
+from kernbench.ptx.mutation import mutations
+from kernbench.ptx.proof import Proof, Verdict, prove
+from kernbench.result.run import Run
+from kernbench.safety.budget import Budget
+
+BENCH = find("gated_delta_rule_chunk_output")
+ONE_HEAD = {"heads": 1, "value_heads": 1, "key_size": 64, "value_size": 64, "sms": 1, "lengths": (200, 0, 64, 1, 130)}
+BUDGET = Budget(steps=400_000, seconds=120.0)
+
+
+def launch(p: Any, given: dict[str, Any], kernel: Kernel, **options: Any) -> Run:
+    """A kernel in the place of the bench's own, on arrays made for it."""
+    host, way = ptx.Host("emulator", p.kernel), p.way
+    out = host.empty((len(given["q"]), p.value_heads, p.value_size), "bf16", "o")
+    args = p.layout.arguments(host, given, out, p.scale)
+    return host.launch(kernel, p.grid, way.threads, args, way.shared_bytes, outputs=[out], budget=BUDGET, **options)
+
+
+def proof_of(name: str, every: int = 1) -> Proof:
+    """The verdicts on each (or every n-th) mutant of a kernel."""
+    p = parameters_of(BENCH, None, {**ONE_HEAD, "kernel": name})
+    given = dict(BENCH.inputs(p, np.random.default_rng(0)))
+    kernel = p.way.build()
+    some = mutations(kernel)[::every]
+    return prove(kernel, partial(launch, p, given), among=some, told=_tell)
+
+
+def _tell(verdict: Verdict) -> None:
+    print(verdict, flush=True)
+
+
+def main() -> None:
+    """Run the proofs; the exit status says whether a mutant survived."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kernel", action="append", help="sm_90a, sm_100a; both by default")
+    parser.add_argument("--every", type=int, default=1, help="every n-th mutant only")
+    given = parser.parse_args()
+    proofs = [proof_of(name, given.every) for name in given.kernel or ("sm_90a", "sm_100a")]
+    for proof in proofs:
+        print(proof)
+    sys.exit(any(proof.survivors for proof in proofs))
+
+
+if __name__ == "__main__":
+    main()
