@@ -214,6 +214,8 @@ class EmulatedDevice:
         checked = CHECKED if checks else ()
         origin = self._origin(kernel, grid, block, shared_bytes, schedule)
         views: dict[str, Any] = {"printf": launch.printed} if launch.printed else {}
+        if arena.heap is not None and arena.heap.live():
+            views["heap"] = arena.heap.live_names()
         timeline = None
         if launch.journal is not None and launch.journal.barriers and checker is not None:
             pipeline = pipeline_of(launch.journal, checker, grid)

@@ -49,7 +49,11 @@ def test_each_thread_has_memory_of_its_own(lab):
 
 
 MISUSES = {
-    "past its end": (allocate(8) + "  st.u32 [%rd1+8], %r0;\n" + FREE, "out-of-bounds", "memory of malloc(8) by thread (0, 0, 0)"),
+    "past its end": (
+        allocate(8) + "  st.u32 [%rd1+8], %r0;\n" + FREE,
+        "out-of-bounds",
+        "memory of malloc(8) by thread (0, 0, 0)",
+    ),
     "after free": (allocate(8) + FREE + "  st.u32 [%rd1], %r0;\n", "use-after-free", "which was freed"),
     "never written": (
         allocate(8) + "  ld.u32 %r5, [%rd1];\n" + FREE,
@@ -76,6 +80,16 @@ def test_misuse_of_the_heap(lab, name):
     (found,) = lab.findings(body, zeros(1), outside=MALLOC)
     assert found.kind == kind
     assert words in found.message
+
+
+def test_what_is_left_in_the_heap_is_listed(lab):
+    lab.launch(allocate(8) + FREE, outside=MALLOC)
+    run = lab.launch(allocate(24), outside=MALLOC, block=2)
+    assert run.findings == []
+    assert [text.partition(" in line")[0] for text in run.views["heap"]] == [
+        "memory of malloc(24) by thread (0, 0, 0) of block (0, 0, 0)",
+        "memory of malloc(24) by thread (1, 0, 0) of block (0, 0, 0)",
+    ]
 
 
 def test_a_full_heap_gives_null(lab):

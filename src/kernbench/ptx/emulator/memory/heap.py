@@ -24,6 +24,7 @@ LIMIT = 8 << 20
 _REGION = 2 * LIMIT
 _ALIGNMENT = 16
 _GAP = 64
+_MOST_NAMES = 100
 
 
 class Heap:
@@ -91,6 +92,12 @@ class Heap:
     def live(self) -> list[Allocation]:
         """What has not been freed, by address."""
         return [made for made in self._made if made.live]
+
+    def live_names(self) -> list[str]:
+        """What has not been freed, in words: the first of it, and how much more there is."""
+        live = self.live()
+        more = [f"and {len(live) - _MOST_NAMES} more"] if len(live) > _MOST_NAMES else []
+        return [*(made.name for made in live[:_MOST_NAMES]), *more]
 
 
 def is_freed(arena: Arena, offset: int) -> bool:
