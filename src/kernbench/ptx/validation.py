@@ -7,6 +7,7 @@ from kernbench.ptx.agreement import literal_agrees, registers_agree
 from kernbench.ptx.directives import function_problems, head_problems, name_problems
 from kernbench.ptx.errors import PtxError
 from kernbench.ptx.isa.form import OperandRule, Resolved
+from kernbench.ptx.isa.parts import is_part, split_part
 from kernbench.ptx.isa.resolve import resolve
 from kernbench.ptx.isa.since import has_target, since, targets
 from kernbench.ptx.isa.special import SpecialRegister, special_register
@@ -160,10 +161,20 @@ class _OperandChecker:
         elif rule.shape == "sym" and isinstance(found := self.scope.find(name), (Variable, Function)):
             if isinstance(found, Variable) and self.instruction.opcode == "cvta":
                 self._refuse(variable_problem(self.resolved, rule, found, self.instruction.name))
+        elif rule.parts and "." in name and self.scope.find(name) is None:
+            self._part(name, rule)
         elif rule.shape.startswith("vec"):
             self._vector_register(name, rule)
         else:
             self.register(name, rule.type, rule.wider)
+
+    def _part(self, name: str, rule: OperandRule) -> None:
+        base, part = split_part(name)
+        if not is_part(self.instruction.opcode, rule.role == "d", part):
+            raise self._problem(f".{part} is no part of {base!r} that {self.instruction.opcode} can name there")
+        if rule.role == "d" and not self.instruction.opcode[-1].isdigit() and len(self.instruction.operands) < 4:
+            raise self._problem(f"{name} leaves the rest of {base!r} open: give a fourth operand that holds it")
+        self.register(base, rule.type, rule.wider)
 
     def _special(self, name: str, register: SpecialRegister, rule: OperandRule) -> None:
         kind = register.type

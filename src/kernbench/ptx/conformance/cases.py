@@ -105,6 +105,19 @@ _INTEGER = (
     "dp2a.<lo|hi>.<u32|s32>.<u32|s32> : u32 u32 u32 -> u32",
 )
 
+_MIXED = "<u32.u32.u32|s32.s32.s32|u32.s32.u32|s32.u32.s32>"
+_VIDEO = (
+    f"<vadd|vsub|vabsdiff|vmin|vmax>.{_MIXED}<|.sat> : u32 u32 -> u32",
+    f"vsub.{_MIXED}<|.sat>.<add|min|max> : u32 u32 u32 -> u32",
+    f"vadd.{_MIXED}<|.sat> $d.<b2|h1>, $a.h1, $b.b3, $c : u32 u32 u32 -> u32",
+    "<vshl|vshr>.<u32|s32>.<u32|s32>.u32<|.sat>.<clamp|wrap> $d, $a.h0, $b.b0 : u32 u32 -> u32",
+    "vset.<u32|s32>.<u32|s32>.<eq|lt|ge> $d.h0, $a.b1, $b, $c : u32 u32 u32 -> u32",
+    f"vmad.{_MIXED}<.po|.sat|.sat.shr7|.shr15> : u32 u32 u32 -> u32",
+    f"<vadd|vsub|vavrg|vabsdiff|vmin|vmax>4.{_MIXED}<|.sat|.add> : u32 u32 u32 -> u32",
+    f"<vadd|vavrg|vabsdiff>2.{_MIXED}<|.sat|.add> $d.h0, $a.h30, $b.h12, $c : u32 u32 u32 -> u32",
+    "vset<2|4>.<u32|s32>.<u32|s32>.<ne|lt><|.add> : u32 u32 u32 -> u32",
+)
+
 _BITS = (
     "<and|or|xor>.b32 : b32 b32 -> b32",
     "<not|cnot>.b32 : b32 -> b32",
@@ -261,6 +274,6 @@ _EXACT_MATRIX = (
 )
 
 CASES: tuple[Case, ...] = (
-    *expand((*_INTEGER, *_BITS, *_FLOAT, *_COMPARE, *_CONVERT, *_EXACT_MATRIX)),
+    *expand((*_INTEGER, *_VIDEO, *_BITS, *_FLOAT, *_COMPARE, *_CONVERT, *_EXACT_MATRIX)),
     *expand((*_APPROXIMATE, *_MATRIX), exact=False),
 )

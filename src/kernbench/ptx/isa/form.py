@@ -23,7 +23,7 @@ class OperandRule:
     "sym" (also a variable, function or special register), "pred" (a predicate, perhaps negated), "vec1" to "vec128",
     "vec{slot}", "vec{any}", "addr", "tensor" (an address with coordinates), "pair", "label", "callee", "args". `second`
     is the rule of a pair's second half. `wider` allows registers wider than the type; `when` names the slot that
-    brings the operand.
+    brings the operand; `parts` tells that a register may be followed by a part of it (`%r1.b0`).
     """
 
     name: str
@@ -34,6 +34,7 @@ class OperandRule:
     wider: bool = False
     when: str = ""
     second: "OperandRule | None" = None
+    parts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

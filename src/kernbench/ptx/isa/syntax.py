@@ -5,11 +5,11 @@ may, `ftz?` a slot whose only modifier is its name.
 
 Operands, separated by commas: `=d` is written, `+d` read and written, `a` read; `[a]` an address, `<a>` an address
 with coordinates. After the name, in this order: `!` registers only, `#` immediates only, `&` also symbols and special
-registers, `~` registers may be wider than the type; `*4` a vector of four, `*vec` one as long as slot `vec` says
-(`v4`, `x4`), `*num*2` twice as long, `*n/2` half of the n in slot `shape` (`m64n128k16`), `*any` of any length; `:u32`
-the type: a scalar type or a slot, without it slot `type`, and `:type*2` and `:type/4` widen and narrow it; `@slot`
-there when that slot is filled; `?` optional. `=d|p:pred` is a pair, `=d|p:pred?` one whose second half may be missing.
-`->l` is a label, `->f()` a callee, `(args)` a list.
+registers, `~` registers may be wider than the type, `^` a part of a register will do; `*4` a vector of four, `*vec` one
+as long as slot `vec` says (`v4`, `x4`), `*num*2` twice as long, `*n/2` half of the n in slot `shape` (`m64n128k16`),
+`*any` of any length; `:u32` the type: a scalar type or a slot, without it slot `type`, and `:type*2` and `:type/4`
+widen and narrow it; `@slot` there when that slot is filled; `?` optional. `=d|p:pred` is a pair, `=d|p:pred?` one whose
+second half may be missing. `->l` is a label, `->f()` a callee, `(args)` a list.
 """
 
 import re
@@ -18,7 +18,7 @@ from kernbench.ptx.isa.form import Form, OperandRule, Slot
 from kernbench.ptx.types import TYPES
 
 _OPERAND = re.compile(
-    r"(?P<role>=|\+|->)?(?P<open>[\[<(]?)(?P<name>\w+)(?P<close>[\])>]?)(?P<flags>[!#&~]*)(?P<call>\(\))?"
+    r"(?P<role>=|\+|->)?(?P<open>[\[<(]?)(?P<name>\w+)(?P<close>[\])>]?)(?P<flags>[!#&~^]*)(?P<call>\(\))?"
     r"(?:\*(?P<count>\w+(?:[*/]\d+)?))?(?::(?P<type>[\w]+(?:[*/]\d+)?))?(?:@(?P<when>\w+))?(?P<optional>\?)?"
 )
 _ROLES = {"=": "d", "+": "da", None: "a"}
@@ -102,7 +102,9 @@ def _single(text: str, slots: set[str]) -> OperandRule:
         return OperandRule(name, "addr", "addr", shape, optional, False, when)
     type_text = _type(match["type"], slots)
     wider = "~" in match["flags"]
-    return OperandRule(name, _ROLES[match["role"]], type_text, _shape(match, type_text), optional, wider, when)
+    parts = "^" in match["flags"]
+    role, shape = _ROLES[match["role"]], _shape(match, type_text)
+    return OperandRule(name, role, type_text, shape, optional, wider, when, None, parts)
 
 
 def _type(text: str | None, slots: set[str]) -> str:

@@ -17,6 +17,7 @@ from kernbench.ptx.emulator.meanings import (
     moves,
     multiply,
     tcgen05,
+    video,
     warp,
     wgmma,
 )
@@ -27,6 +28,7 @@ Maker = Callable[[Decoding], "Step | ControlStep"]
 
 MEANINGS: Mapping[str, Maker] = {
     **lanewise.MEANINGS,
+    **video.MEANINGS,
     **moves.MEANINGS,
     **memory.MEANINGS,
     **atomics.MEANINGS,

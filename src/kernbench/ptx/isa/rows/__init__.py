@@ -14,12 +14,14 @@ from kernbench.ptx.isa.rows import (
     mbarrier,
     memory,
     tcgen05,
+    video,
     warp,
     wgmma,
 )
 
 GROUPS = (
     integer.group,
+    video.group,
     floating.group,
     logic.group,
     compare.group,

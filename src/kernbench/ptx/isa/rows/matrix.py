@@ -75,16 +75,9 @@ for shape, types, a, b, c, since, sm in _INTEGER:
         shape, "s32", types, "s32", _fragments("s32", c, "b32", a, "b32", b, "s32", c), since, sm, saturate="satfinite?"
     )
 for shape, a, b, c, sm in _BIT:
-    _mma(
-        shape,
-        "s32",
-        "b1",
-        "s32",
-        _fragments("s32", c, "b32", a, "b32", b, "s32", c),
-        "7.1",
-        max(sm, 80),
-        op="op:xor|and popc",
-    )
+    for op, since, least in (("xor", "7.0", sm), ("and", "7.1", 80)):
+        bits = _fragments("s32", c, "b32", a, "b32", b, "s32", c)
+        _mma(shape, "s32", "b1", "s32", bits, since, least, op=f"op:{op} popc")
 for shape, a, b, c, sm in _DOUBLE:
     _mma(
         shape, "f64", "f64", "f64", _fragments("f64", c, "f64", a, "f64", b, "f64", c), "7.0" if sm == 80 else "7.8", sm
@@ -208,14 +201,9 @@ for kind in _INT4.split("|"):
         since="6.3",
         sm=75,
     )
-row(
-    "wmma",
-    "mma op:xor|and popc sync aligned alayout:row blayout:col shape:m8n8k128 dtype:s32 atype:b1 btype:b1 ctype:s32",
-    _SUBBYTE,
-    "wmma.mma",
-    since="7.1",
-    sm=80,
-)
+_BITS = "popc sync aligned alayout:row blayout:col shape:m8n8k128 dtype:s32 atype:b1 btype:b1 ctype:s32"
+row("wmma", f"mma op:xor {_BITS}", _SUBBYTE, "wmma.mma", since="6.3", sm=75)
+row("wmma", f"mma op:and {_BITS}", _SUBBYTE, "wmma.mma", since="7.1", sm=80)
 
 _SHARED = "space?:shared|shared::cta"
 _NUMBER = "num:x1|x2|x4"

@@ -1,0 +1,152 @@
+"""Video instructions over rows of 32-bit registers: parts are taken out, computed in 64 bits, and put back.
+
+A part is "" (the whole register), "b0" to "b3" or "h0", "h1"; of packed instructions the parts of both sources
+together, the highest lane first ("b7531"), and the lanes of the result that are written ("b20").
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Rows = Any
+_WIDTHS = {"": 32, "b": 8, "h": 16}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Which parts of the result and the sources an instruction names."""
+
+    d: str = ""
+    a: str = ""
+    b: str = ""
+
+
+def _average(a: Rows, b: Rows) -> Rows:
+    total = a + b
+    return (total + (total >= 0)) >> 1
+
+
+_VALUES: dict[str, Callable[[Rows, Rows], Rows]] = {
+    "vadd": lambda a, b: a + b,
+    "vsub": lambda a, b: a - b,
+    "vabsdiff": lambda a, b: np.abs(a - b),
+    "vmin": np.minimum,
+    "vmax": np.maximum,
+    "vavrg": _average,
+    "vshl": lambda a, b: a << b,
+    "vshr": lambda a, b: a >> b,
+}
+_COMPARED = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+_SECOND: dict[str, Callable[[Rows, Rows], Rows]] = {"add": np.add, "min": np.minimum, "max": np.maximum}
+
+
+def _extended(bits: Rows, width: int, signed: bool) -> Rows:
+    """The lowest bits as int64."""
+    kept = bits.astype(np.int64) & ((1 << width) - 1)
+    return (kept ^ (1 << width - 1)) - (1 << width - 1) if signed else kept
+
+
+def _taken(row: Rows, part: str, signed: bool) -> Rows:
+    width = _WIDTHS[part[:1]]
+    shift = width * int(part[1:] or 0)
+    return _extended(row.astype(np.int64) >> shift, width, signed)
+
+
+def _saturated(value: Rows, width: int, signed: bool) -> Rows:
+    low, high = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
+    return np.clip(value, low, high)
+
+
+def _signed(mods: Any, name: str) -> bool:
+    return bool(mods.get(name, "u32") == "s32")
+
+
+def _value(opcode: str, mods: Any) -> Callable[[Rows, Rows], Rows]:
+    if "cmp" in mods:
+        compare = _COMPARED[mods["cmp"]]
+        return lambda a, b: compare(a, b).astype(np.int64)
+    if "mode" in mods:
+        shift = _VALUES[opcode]
+        if mods["mode"] == "clamp":
+            return lambda a, b: shift(a, np.minimum(b, 32))
+        return lambda a, b: shift(a, b & 31)
+    return _VALUES[opcode.rstrip("24")]
+
+
+def scalar(opcode: str, mods: Any, parts: Parts) -> Callable[..., None]:
+    """vadd, vsub, vabsdiff, vmin, vmax, vshl, vshr, vset: `function(a, b[, c], out)`."""
+    compute, second = _value(opcode, mods), _SECOND.get(mods.get("second", ""))
+    signs = {name: _signed(mods, name) for name in ("dtype", "atype", "btype")}
+    width = _WIDTHS[parts.d[:1]]
+    place = width * int(parts.d[1:] or 0)
+
+    def function(a: Rows, b: Rows, *more: Rows) -> None:
+        value = compute(_taken(a, parts.a, signs["atype"]), _taken(b, parts.b, signs["btype"]))
+        if "sat" in mods:
+            value = _saturated(value, width, signs["dtype"])
+        *rest, out = more
+        if second is not None:
+            value = second(_extended(value, 32, signs["dtype"]), _extended(rest[0], 32, signs["dtype"]))
+        elif rest:
+            kept = ((1 << width) - 1) << place
+            value = (rest[0].astype(np.int64) & ~kept) | ((value << place) & kept)
+        out[...] = value.astype(np.uint32)
+
+    return function
+
+
+def multiply_add(mods: Any, parts: Parts) -> Callable[..., None]:
+    """vmad: a product of up to 64 bits, an addend, perhaps one more, scaled and saturated."""
+    signs = {name: _signed(mods, name) for name in ("dtype", "atype", "btype")}
+    final = signs["atype"] or signs["btype"]
+    shift = int(mods.get("scale", "shr0")[3:])
+    low, high = (-(1 << 31), (1 << 31) - 1) if final else (0, (1 << 32) - 1)
+
+    def one(a: int, b: int, c: int) -> int:
+        value = (a * b + c + ("po" in mods)) >> shift
+        return min(max(value, low), high) if "sat" in mods else value
+
+    exact = np.frompyfunc(one, 3, 1)
+
+    def function(a: Rows, b: Rows, c: Rows, out: Rows) -> None:
+        left, right = _taken(a, parts.a, signs["atype"]), _taken(b, parts.b, signs["btype"])
+        total = exact(left.astype(object), right.astype(object), _extended(c, 32, final).astype(object))
+        out[...] = np.bitwise_and(total, 0xFFFF_FFFF).astype(np.uint32)
+
+    return function
+
+
+def packed(opcode: str, mods: Any, parts: Parts) -> Callable[..., None]:
+    """The instructions of two or four lanes: `function(a, b, c, out)`."""
+    lanes = int(opcode[-1])
+    width, letter = 32 // lanes, "b" if lanes == 4 else "h"
+    compute, order = _value(opcode, mods), "".join(map(str, reversed(range(lanes))))
+    first = (parts.a or letter + order)[:0:-1]
+    other = (parts.b or letter + "".join(str(int(n) + lanes) for n in order))[:0:-1]
+    written = [int(n) for n in (parts.d or letter + order)[1:]]
+    signs = {name: _signed(mods, name) for name in ("dtype", "atype", "btype")}
+
+    def function(a: Rows, b: Rows, c: Rows, out: Rows) -> None:
+        both = a.astype(np.int64) | (b.astype(np.int64) << 32)
+        result, total = c.astype(np.int64), c.astype(np.int64)
+        for lane in written:
+            left = _extended(both >> (width * int(first[lane])), width, signs["atype"])
+            right = _extended(both >> (width * int(other[lane])), width, signs["btype"])
+            value = compute(left, right)
+            if "sat" in mods:
+                value = _saturated(value, width, signs["dtype"])
+            kept = ((1 << width) - 1) << width * lane
+            result = (result & ~kept) | ((value << (width * lane)) & kept)
+            total = total + value
+        out[...] = (total if "second" in mods else result).astype(np.uint32)
+
+    return function
