@@ -5,6 +5,7 @@ import pytest
 from tests.ptx.asynchronous.cluster_kernels import (
     ARRIVE_AND_WAIT,
     CASES,
+    COPIES,
     EXCHANGE,
     FRAME,
     MULTICAST,
@@ -56,6 +57,62 @@ def test_a_multicast_that_a_peer_does_not_wait_for():
 
 def test_a_relaxed_remote_arrival_orders_nothing():
     assert "race" in kinds(launch(REMOTE.replace("arrive.release.cluster", "arrive.relaxed.cluster")))
+
+
+def without_the_last_barrier(body):
+    before, _, after = body.rpartition(ARRIVE_AND_WAIT)
+    return before + after
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "eager"])
+def test_a_block_that_ends_while_its_peer_is_sent_a_copy_of_its_memory(schedule):
+    run = launch(without_the_last_barrier(COPIES), schedule=schedule)
+    assert kinds(run) == ["use-after-free"]
+    message = (
+        "block (0, 0, 0) ends, and nothing says that an asynchronous copy of block (1, 0, 0) is done with its shared"
+    )
+    assert message in run.findings[0].message
+
+
+def test_a_block_that_ends_before_its_peer_has_read_its_memory():
+    body = """  add.u32 %r9, %r4, %r8;
+  st.shared.b32 [%r9], %r6;
+  ARRIVE_AND_WAIT
+  mapa.shared::cluster.u32 %r10, %r9, %r7;
+  ld.shared::cluster.b32 %r40, [%r10];
+""".replace("  ARRIVE_AND_WAIT\n", ARRIVE_AND_WAIT)
+    assert "use-after-free" in kinds(launch(body))
+    assert kinds(launch(body + ARRIVE_AND_WAIT)) == []
+
+
+def test_memory_of_a_block_that_has_ended():
+    body = """  setp.eq.u32 %p2, %r1, 0;
+  mov.u32 %r40, 0;
+  @%p2 st.global.b32 [%rd2], %r40;
+  @%p2 exit;
+  mapa.shared::cluster.u32 %r10, %r4, %r7;
+  add.u32 %r10, %r10, %r8;
+  st.shared::cluster.b32 [%r10], %r0;
+"""
+    run = launch(body)
+    assert kinds(run) == ["use-after-free"]
+    assert "accesses the shared memory of block (0, 0, 0), which has ended" in run.findings[0].message
+
+
+def test_a_peers_barrier_must_be_shown_to_copies():
+    run = launch(COPIES.replace("  @!%p0 fence.mbarrier_init.release.cluster;\n", ""))
+    assert kinds(run) == ["missing-fence"]
+
+
+def test_an_arrival_without_the_wait_between():
+    run = launch(MULTICAST.replace("  barrier.cluster.wait.acquire.aligned;\n", "", 1))
+    assert kinds(run) == ["missing-fence", "misuse"]
+    assert any("twice without a wait between" in finding.message for finding in run.findings)
+
+
+@pytest.mark.parametrize("what", ["mbarrier.arrive.release", "mbarrier.try_wait.parity.acquire"])
+def test_the_scope_of_a_block_orders_nothing_between_blocks(what):
+    assert kinds(launch(REMOTE.replace(f"{what}.cluster", f"{what}.cta"))) == ["race"]
 
 
 def test_a_deadlock_at_the_cluster_barrier():

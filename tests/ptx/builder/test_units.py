@@ -195,3 +195,20 @@ def test_a_store_beside_a_copy_races_even_with_the_same_value(schedule):
     kernel = PtxKernel("k").param("u64", "zeros").build(program)
     run = device.launch(kernel, 1, 1, [device.array(np.zeros(32, np.float32))], schedule=schedule)
     assert [finding.kind for finding in run.findings] == ["race"]
+
+
+def test_a_block_that_ends_while_a_copy_fills_its_memory():
+    def program(ctx, waits):
+        tile, ready = ctx.shared("f32", 32, align=128, name="tile"), ctx.mbarriers(1, name="ready")
+        ctx.mbarrier_init(ready, 1)
+        ctx.fence_mbarrier_init()
+        ctx.mbarrier_arrive_expect_tx(ready, 128)
+        ctx.cp_async_bulk(tile, ctx.pointer("x", "f32"), 128, ready)
+        if waits:
+            ctx.mbarrier_wait(ready, 0)
+
+    for waits, wanted in ((True, []), (False, ["in-flight"])):
+        device = ptx.EmulatedDevice("sm_90a")
+        kernel = PtxKernel("k").param("u64", "x").build(lambda ctx, waits=waits: program(ctx, waits))
+        run = device.launch(kernel, 1, 1, [device.array(np.ones(32, np.float32))])
+        assert [finding.kind for finding in run.findings] == wanted

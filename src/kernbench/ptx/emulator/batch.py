@@ -163,6 +163,14 @@ class Batch:
         alive[warps] &= ~active
         self.alive_bits[warps] = _bits(np.ascontiguousarray(alive[warps]).reshape(-1))
         self.alive_count -= lanes.count
+        if self.checks is not None and (self.launch.actors.asynchronous or self.places.size > 1):
+            self._blocks_ended(np.unique(warps % self.ctas))
+
+    def _blocks_ended(self, ctas: Array) -> None:
+        """Tell the checks of those of some CTAs that have no living thread left."""
+        ended = ctas[self.alive_by_cta[ctas] == 0]
+        if len(ended) and self.checks is not None:
+            self.checks.asynchronous.ends.ended(ended)
 
     @property
     def tensor(self) -> TensorUnit:

@@ -32,6 +32,8 @@ class ClusterBarrier:
         self.arrived: Array = np.zeros(clusters, np.int64)
         # the phase in which each lane arrived last, -1 before
         self._lane_phase: Array = np.full(self._batch.lanes, -1, np.int64)
+        # lanes that have arrived and not waited since
+        self._unwaited: Mask = np.zeros(self._batch.lanes, bool)
         # for each warp the phase in which lanes of it arrived last, and its clock when the first of them did
         self._arrivals: dict[int, tuple[int, int]] = {}
         self.waiting: list[Waiter] = []
@@ -43,9 +45,11 @@ class ClusterBarrier:
         checks = self._batch.checks
         again = self._lane_phase[lanes] == self.phase[clusters]
         if checks is not None:
-            if again.any():
-                checks.asynchronous.arrived_twice(lanes[again], site)
+            twice = again | self._unwaited[lanes]
+            if twice.any():
+                checks.asynchronous.arrived_twice(lanes[twice], site)
             self._release(checks, lanes, releases)
+        self._unwaited[lanes] = True
         first = ~again
         self._lane_phase[lanes[first]] = self.phase[clusters[first]]
         np.add.at(self.arrived, clusters[first], 1)
@@ -100,9 +104,10 @@ class ClusterBarrier:
 
     def _acquire(self, fragment: Fragment, waiter: Waiter) -> None:
         checks = self._batch.checks
+        lanes = _lanes(fragment)
+        self._unwaited[lanes] = False
         if checks is None:
             return
-        lanes = _lanes(fragment)
         never = lanes[self._lane_phase[lanes] < 0]
         if len(never):
             checks.asynchronous.never_arrived(never, waiter.site)

@@ -38,6 +38,8 @@ class Arrival:
     drop: bool = False
     no_complete: bool = False
     release: bool = True
+    # for other blocks, too
+    wide: bool = True
 
 
 class Mbarriers:
@@ -158,6 +160,8 @@ class Mbarriers:
             self._complain(what, lanes[~usable], site, slot, addresses[bad])
         slots = np.where(usable, slots, -1)
         checks = self._batch.checks
+        if checks is not None and self._batch.places.size > 1:
+            checks.asynchronous.ends.accessed(np.where(slots >= 0, self.homes[slots], -1), lanes, site)
         if checks is not None and len(slots):
             checks.asynchronous.used(slots, lanes, site)
         return slots
@@ -185,7 +189,7 @@ class Mbarriers:
         )  # fmt: skip
         batch.port.changes += int(completed)
         if checks is not None:
-            checks.asynchronous.arrived(slots, lanes, how.release)
+            checks.asynchronous.arrived(slots, lanes, how.release, how.wide)
         self._tell(lanes, site)
 
     def signal(self, slots: Array, lanes: Array, site: Site) -> None:
@@ -259,14 +263,14 @@ class Mbarriers:
         self._report[...] = 0
         return slots, passed
 
-    def acquire(self, slots: Array, lanes: Array, passed: Array) -> None:
-        """Lanes whose wait is over learn what the arrivals knew."""
+    def acquire(self, slots: Array, lanes: Array, passed: Array, wide: bool = True) -> None:
+        """Lanes whose wait is over learn what the arrivals knew, those of other blocks only if it is `wide`."""
         checks = self._batch.checks
         if checks is not None:
             kernels.acquire(
                 slots, lanes, passed, self._first_lane, self._batch.ctas, self.homes, self.done, checks.clocks.clocks
             )
-            checks.asynchronous.waited(slots, lanes, passed)
+            checks.asynchronous.waited(slots, lanes, passed, wide)
 
     def phases(self, slots: Array) -> Array:
         """The current phases of barriers."""

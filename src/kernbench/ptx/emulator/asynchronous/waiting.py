@@ -25,6 +25,8 @@ class Wait:
     target: int
     blocks: bool
     acquires: bool
+    # of other blocks, too
+    wide: bool
     following: int
     site: Site
 
@@ -77,7 +79,7 @@ class Waiting:
         if wait.acquires and passed.any():
             if wait.parity and batch.checks is not None:
                 batch.checks.asynchronous.passed_by_parity(slots, lanes, passed, wait.site)
-            batch.mbarriers.acquire(slots, lanes, passed)
+            batch.mbarriers.acquire(slots, lanes, passed, wait.wide)
         if mask is None:
             return np.asarray(passed)
         spread = np.zeros(window.size, bool)

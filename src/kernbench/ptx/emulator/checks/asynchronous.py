@@ -17,6 +17,7 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
     unordered,
 )
 from kernbench.ptx.emulator.asynchronous.shadow import Shadow, Trouble
+from kernbench.ptx.emulator.checks.block_ends import BlockEnds
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, some_threads, thread_name
 from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
@@ -35,6 +36,7 @@ class AsynchronousChecks:
         self._clocks = checks.clocks
         self._actors = batch.launch.actors
         self.shadow = Shadow(batch, checks)
+        self.ends = BlockEnds(batch, checks, reporter)
         # tensor maps written here, with the warp that acquired them for the copy engine and its clock then
         self._maps: dict[int, tuple[int, int] | None] = {}
 
@@ -92,9 +94,12 @@ class AsynchronousChecks:
         warps = lanes // WARP
         inside = warps // ctas
         guard, clock = barriers.opened[slots, 2], barriers.opened[slots, 3]
-        local = (slots >= 0) & (warps % ctas == barriers.homes[slots])
+        local = warps % ctas == barriers.homes[slots]
         known = self._clocks.clocks[warps % ctas, inside, np.maximum(guard, 0)]
-        bad = np.flatnonzero(local & ((guard < 0) | ((guard != inside) & (known < clock))))
+        if not local.all():
+            known = np.where(local, known, self._clocks.of_others(warps % ctas, barriers.homes[slots], guard))
+        ordered = (known >= clock) | (local & (guard == inside))
+        bad = np.flatnonzero((slots >= 0) & ((guard < 0) | ~ordered))
         if len(bad):
             slot = int(slots[bad[0]])
             message = (
@@ -136,23 +141,23 @@ class AsynchronousChecks:
             self._reporter.add("missing-fence", site, message, hint, about="map")
             return
 
-    def arrived(self, slots: Array, lanes: Array, release: bool) -> None:
-        """Lanes have arrived: what they do from now on is later."""
+    def arrived(self, slots: Array, lanes: Array, release: bool, wide: bool = True) -> None:
+        """Lanes have arrived: what they do from now on is later; for other blocks only if their scope is `wide`."""
         if not release:
             return
         warps = np.flatnonzero(np.bincount(lanes // WARP, minlength=1))
         self._clocks.advance(warps)
-        if self._batch.places.size == 1:
+        if self._batch.places.size == 1 or not wide:
             return
         homes = self._batch.mbarriers.homes[slots]
         remote = (slots >= 0) & (homes != (lanes // WARP) % self._batch.ctas)
         for slot, warp in {(int(s), int(lane) // WARP) for s, lane in zip(slots[remote], lanes[remote], strict=True)}:
             self._clocks.publish(warp, ("mbarrier", self._batch.numbers[0], slot))
 
-    def waited(self, slots: Array, lanes: Array, passed: Array) -> None:
-        """Waits of lanes are over."""
+    def waited(self, slots: Array, lanes: Array, passed: Array, wide: bool = True) -> None:
+        """Waits of lanes are over; they learn of other blocks only if their scope is `wide`."""
         self._clocks.changed()
-        if self._batch.places.size > 1:
+        if self._batch.places.size > 1 and wide:
             for slot, warp in {(int(s), int(w)) for s, w in zip(slots[passed], lanes[passed] // WARP, strict=True)}:
                 self._clocks.take(warp, ("mbarrier", self._batch.numbers[0], slot))
 

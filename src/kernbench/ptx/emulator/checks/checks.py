@@ -241,6 +241,11 @@ class BatchChecks:
         )
         return shadow, number, int(strong)
 
+    def reached(self, ctas: Array, lanes: Array, active: Mask | None, site: Site) -> None:
+        """Lanes are about to access shared memory of CTAs of their cluster."""
+        which = slice(None) if active is None else active
+        self.asynchronous.ends.accessed(ctas[which], lanes[which], site)
+
     def agent_memory(self, space: str) -> tuple[Array, int, Array]:
         """Cells, the byte at which they begin, and the state of each byte, of a space that agents access."""
         state = self._batch.port.space(space).state[1]

@@ -71,7 +71,8 @@ def arrive(d: Decoding) -> Step:
     bytes_slot = None if nbytes is None else d.source(nbytes)
     discards = d.operands[0] == Name("_")
     target = None if discards else d.target(0)
-    how = Arrival(d.mod("op") == "arrive_drop", d.has("noComplete"), d.mod("sem") != "relaxed")
+    wide = d.mod("scope") != "cta"
+    how = Arrival(d.mod("op") == "arrive_drop", d.has("noComplete"), d.mod("sem") != "relaxed", wide)
 
     def general(window: Window, mask: Mask | None) -> None:
         lanes = active_lanes(window, mask)
@@ -109,6 +110,7 @@ def wait(d: Decoding) -> ControlStep:
         d.target(0),
         False,
         d.mod("sem") != "relaxed",
+        d.mod("scope") != "cta",
         d.following,
         d.site,
     )

@@ -55,6 +55,9 @@ class Checker(Protocol):
     ) -> None:
         """Lanes are about to access `nbytes` bytes of a space."""
 
+    def reached(self, ctas: Array, lanes: Array, active: Mask | None, site: Site) -> None:
+        """Lanes are about to access shared memory of CTAs of their cluster."""
+
     def arguments(self, space: Space, site: Site, strong: bool) -> tuple[Any, ...]:
         """The space's shadow, the site and the strength, as the compiled kernels take them."""
 
@@ -111,7 +114,7 @@ class Port:
         return [(self.space(order[n][0]), order[n][1], codes == n) for n in touched]
 
     def _placed(
-        self, part: Space, addresses: Array, offset: Any, lanes: Array, active: Mask | None
+        self, part: Space, addresses: Array, offset: Any, lanes: Array, active: Mask | None, site: Site
     ) -> tuple[Space, Array, Any]:
         """Shared memory of a cluster: each lane's address may lie in a peer, whose rank it carries."""
         places = self._batch.places
@@ -119,6 +122,8 @@ class Port:
             return part, addresses, offset
         full = addresses + offset
         ctas, _ = places.find(full, lanes)
+        if self._checker is not None:
+            self._checker.reached(ctas, lanes, active, site)
         origins = part.origins.copy()
         chosen = lanes if active is None else lanes[active]
         origins[chosen] = (
@@ -151,7 +156,7 @@ class Port:
         """Read one element a row from each active position's address into the registers of its lane."""
         registers = self._batch.banks[bank]
         for part, base, active in self.parts(space, addresses, offset, mask):
-            part, at, by = self._placed(part, addresses, offset, lanes, active)
+            part, at, by = self._placed(part, addresses, offset, lanes, active, site)
             memory = part.words[registers.itemsize]
             place = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
             where = (registers, rows, lanes, _NO_MASK if active is None else active, self._report)
@@ -181,7 +186,7 @@ class Port:
         for part, base, active in self.parts(space, addresses, offset, mask):
             # what a thread writes to its own memory changes nothing for others
             self.changes += part.name != "local"
-            part, at, by = self._placed(part, addresses, offset, lanes, active)
+            part, at, by = self._placed(part, addresses, offset, lanes, active, site)
             memory = part.words[registers.itemsize]
             place = (part.dirty, at, by, np.uint64(base), np.uint64(part.size), part.origins)
             where = (registers, rows, lanes, _NO_MASK if active is None else active, self._report)
@@ -198,7 +203,7 @@ class Port:
         """An asynchronous write to shared memory may happen from now on: check what it may run into."""
         if self._checker is None:
             return
-        part, addresses, _ = self._placed(self.space("shared"), addresses, np.uint64(0), lanes, mask)
+        part, addresses, _ = self._placed(self.space("shared"), addresses, np.uint64(0), lanes, mask, site)
         self._checker.note(part, True, site, lanes, mask, (addresses, 0, 0), nbytes)
         more = self._checker.arguments(part, site, False)
         active = _NO_MASK if mask is None else mask
@@ -231,7 +236,7 @@ class Port:
         """Read, change and write each active lane's word; rows are the old value's (or -1), b's and c's."""
         registers = self._batch.banks[bank]
         for part, base, active in self.parts(space, addresses, offset, mask):
-            part, at, by = self._placed(part, addresses, offset, lanes, active)
+            part, at, by = self._placed(part, addresses, offset, lanes, active, site)
             memory, state = part.words[registers.itemsize], part.state[registers.itemsize]
             place = (part.dirty, at, by, np.uint64(base), np.uint64(part.size), part.origins)
             where = (lanes, _NO_MASK if active is None else active)

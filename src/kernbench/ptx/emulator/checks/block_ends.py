@@ -1,0 +1,98 @@
+"""Blocks that end: their shared memory is gone, and nothing may access it any more.
+
+What copies and tensor cores do there must be known to be done to one of the block's own warps, and what other blocks of
+the cluster do there must be ordered before its end.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
+from kernbench.ptx.emulator.compiled import kernel
+from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.memory.cells import decode
+from kernbench.ptx.emulator.program import Site
+from kernbench.result.finding import Other
+
+_NUMBER, _CLOCK, _CLOCKS = 32, 12, (1 << 20) - 1
+_CLUSTER_HINT = (
+    "keep every block of the cluster alive until its peers are done with its shared memory: end with "
+    "barrier.cluster.arrive.release and barrier.cluster.wait.acquire"
+)
+_OWN_HINT = "wait for every copy that was begun (its mbarrier, its bulk group) before the block ends"
+
+
+class BlockEnds:
+    """The ends of one batch's blocks."""
+
+    def __init__(self, batch: Any, checks: Any, reporter: Reporter):
+        self._batch = batch
+        self._checks = checks
+        self._reporter = reporter
+
+    def ended(self, ctas: Array) -> None:
+        """All threads of blocks have ended."""
+        clocks, words = self._checks.clocks, self._batch.shared_stride // 4
+        cells, _, _ = self._checks.agent_memory("shared")
+        if clocks.exhausted:
+            return
+        for cta in ctas.tolist():
+            row = int(clocks.known_rows[cta])
+            known = clocks.known[row] if row >= 0 else np.zeros(1, np.int32)
+            place, cell = unfinished(
+                cells[cta * words : (cta + 1) * words], clocks.clocks[cta].max(axis=0), int(clocks.first_numbers[cta]),
+                self._batch.warps_per_cta, known,
+            )  # fmt: skip
+            if place >= 0:
+                self._tell(cta, place * 4, int(cell))
+
+    def _tell(self, cta: int, place: int, cell: int) -> None:
+        site_number, number, lane = decode(cell & ((1 << 64) - 1))
+        sites = self._reporter.program.sites
+        site = sites[min(site_number, len(sites) - 1)]
+        who = actor_name(self._batch.launch, number, lane)
+        block = self._checks.block_name(cta)
+        own = number // self._batch.launch.actors.count == int(self._batch.numbers[cta])
+        where = self._checks.shared_name(place)
+        message = f"{block} ends, and nothing says that {who} is done with its shared memory {where}"
+        others = (Other(f"the access, by {who}", self._reporter.place(site)),)
+        kind, hint = ("in-flight", _OWN_HINT) if own else ("use-after-free", _CLUSTER_HINT)
+        self._reporter.add(kind, site, message, hint, 1, others, about="end")
+
+    def accessed(self, ctas: Array, lanes: Array, site: Site) -> None:
+        """Lanes access the shared memory of blocks of their cluster: these must not have ended."""
+        gone = (ctas >= 0) & (self._batch.alive_by_cta[np.maximum(ctas, 0)] == 0)
+        gone &= ctas != (lanes // WARP) % self._batch.ctas
+        if gone.any():
+            first = int(np.argmax(gone))
+            block = self._checks.block_name(int(ctas[first]))
+            message = (
+                f"{thread_name(self._batch, int(lanes[first]))} accesses the shared memory of {block}, which has ended"
+            )
+            self._reporter.add(
+                "use-after-free", site, message, _CLUSTER_HINT, int(np.count_nonzero(gone)), about="gone"
+            )
+
+
+@kernel
+def unfinished(cells: Any, row: Any, first: Any, warps: Any, known: Any) -> Any:
+    """The first word with an access by somebody else that is not known to be done, and its cell; -1 if there is none.
+
+    `row` is what the block's warps know together, `known` what they know of other blocks.
+    """
+    for word in range(cells.shape[0]):
+        for k in range(cells.shape[1]):
+            cell = np.int64(cells[word, k])
+            if cell == 0:
+                continue
+            number = ((cell >> _NUMBER) & 0xFFFFF) - 1
+            clock = (cell >> _CLOCK) & _CLOCKS
+            column = number - first
+            if 0 <= column < row.size:
+                if column >= warps and clock > row[column]:
+                    return word, cell
+            elif number >= known.size or clock > known[number]:
+                return word, cell
+    return -1, np.int64(0)
