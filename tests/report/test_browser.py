@@ -239,12 +239,17 @@ def test_an_order_is_never_a_time(quiet, tmp_path):
 
 
 def test_views_that_make_no_sense_spoil_only_their_part(browser, tmp_path):
-    views = {"mesh": {"pes": [7]}, "tasks": [{"task": 0, "start_ps": 1, "finish_ps": 2}], "pipeline": {"rings": 3}}
-    browser.show(written(tmp_path, page_html("t", [("r", sample(views=views))])))
-    assert browser.complaints == []
-    assert sections(browser)[-1] == "How it was run"
-    assert len(browser.ask("kernbench.problems")) == 2
-    assert "This part cannot be drawn" in browser.ask("document.body.innerText")
+    mesh = {"package": [1, 1], "cube": [1, "x"], "pes": [[0, 0, 0, 1e308, 0, 0]], "links": []}
+    tasks = [{"task": 0, "start_ps": 1, "finish_ps": 1e308, "after": 3}]
+    for views in (
+        {"mesh": {"pes": [7]}, "tasks": tasks, "pipeline": {"rings": 3}},
+        {"mesh": mesh, "tasks": [None], "pipeline": []},
+    ):
+        browser.show(written(tmp_path, page_html("t", [("r", sample(views=views))])))
+        assert browser.complaints == []
+        assert sections(browser)[-1] == "How it was run"
+        assert browser.ask("document.body.innerText").count("This part cannot be drawn") == 3
+        assert len(browser.ask("kernbench.problems")) == 3
 
 
 def test_a_comparison_beside_its_runs(quiet, tmp_path):

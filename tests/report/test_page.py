@@ -1,18 +1,25 @@
 """The page as text: it holds everything, lets nothing in, and escapes what kernels are called."""
 
 import base64
+import copy
 import hashlib
+import io
 import json
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
 from tests.report.samples import HOSTILE, sample, timeline, unsafe
 
-from kernbench.report import page_html, titles
+from kernbench.common.errors import MisuseError
+from kernbench.report import difference, page_html, run_text, runs_table, time_text, titles
 from kernbench.report.page import folding
 from kernbench.report.page.folding import folded, small_enough
+from kernbench.result.load import read_run
 from kernbench.result.reading import Reader
 from kernbench.result.spans import read_timeline
 
@@ -42,7 +49,7 @@ def test_nothing_is_fetched_and_only_its_own_scripts_may_run():
     assert len(blocks) == 3
     for block in blocks:
         assert base64.b64encode(hashlib.sha256(block.encode()).digest()).decode() in policy
-    assert "Leon Sorokin" in page or "leeoniya/uPlot" in page
+    assert "Copyright (c) 2022 Leon Sorokin" in page
 
 
 def test_hostile_names_stay_text():
@@ -127,3 +134,37 @@ def test_titles_tell_runs_apart():
     runs = [sample(origin={"panel": "p", "parameters": {"algorithm": a, "n": 2}}) for a in ("ring", "tree", "tree")]
     assert titles(runs) == ["p algorithm=ring", "p algorithm=tree", "p algorithm=tree (2)"]
     assert titles([sample(), sample(origin={})]) == ["attention", "run"]
+
+
+def places(data, path=()):
+    """The way to every value of a JSON document."""
+    inside = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in inside:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+WHOLE = [json.loads(json.dumps(run.to_dict())) for run in (sample(), unsafe())]
+ODD = [None, -1, "x", [], {}, 1e308, True, 2**70, "inf", "nan", 0, [1, 2], {"a": 1}, 0.5]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.data())
+def test_whatever_can_be_read_can_be_shown(data):
+    held = copy.deepcopy(data.draw(st.sampled_from(WHOLE)))
+    *way, last = data.draw(st.sampled_from([p for p in places(held) if p[0] != "timeline"]))
+    change(held, way, last, data.draw(st.sampled_from(ODD)))
+    try:
+        run = read_run(Reader(held, "run"))
+    except MisuseError:
+        return
+    page_html("t", [(titles([run])[0], run)], [difference(run, run).to_dict()])
+    console = Console(file=io.StringIO())
+    for shown in (runs_table("t", [("r", run)]), time_text(run), run_text("r", run)):
+        console.print(shown)
+
+
+def change(held, way, last, value):
+    for key in way:
+        held = held[key]
+    held[last] = value

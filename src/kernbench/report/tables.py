@@ -21,9 +21,11 @@ _COLUMNS = (
     ("time", True),
     ("bound", True),
     ("x limit", True),
-    ("gemm/math/dma", False),
+    ("busy", False),
 )
 NARROW = 110
+# engines whose use is shown where a run does not name those of its target
+_ENGINES = ("gemm", "math", "dma")
 
 
 def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = NARROW) -> Table:
@@ -32,10 +34,12 @@ def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = NARROW)
     table.add_column("panel", no_wrap=True)
     rows = [(name, run, _cells(run)) for name, run in runs]
     shown = [name for name, always in _COLUMNS if always or width >= NARROW]
-    # engines are the mesh's: a column that nothing is known for is left out
-    shown = [name for name in shown if name != "gemm/math/dma" or any(cells[name] for *_, cells in rows)]
+    # a column that nothing is known for is left out
+    shown = [name for name in shown if name != "busy" or any(cells[name] for *_, cells in rows)]
+    engines = next((run.metrics["engines"] for _, run, _ in rows if "engines" in run.metrics), _ENGINES)
     for name in shown:
-        table.add_column(name, justify="left" if name in ("right", "safe") else "right", no_wrap=True)
+        heading = "/".join(engines) if name == "busy" else name
+        table.add_column(heading, justify="left" if name in ("right", "safe") else "right", no_wrap=True)
     table.add_column("findings", overflow="fold")
     for name, run, cells in rows:
         kinds = sorted({f.kind for f in run.findings})
@@ -55,7 +59,7 @@ def _cells(run: Run) -> dict[str, str | Text]:
         "time": time,
         "bound": bound,
         "x limit": ratio,
-        "gemm/math/dma": busy,
+        "busy": busy,
     }
 
 
@@ -68,7 +72,7 @@ def _time(metrics: Mapping[str, Any]) -> tuple[str, str, str, str]:
     # the algorithm's physical limit where the bench states one, else the floor of the work it did
     bound = metrics.get("limit", metrics["bound"])
     used, ratio = metrics["utilisation"], metrics.get("limit_ratio", metrics["floor_ratio"])
-    busy = "/".join(f"{100 * used[engine]:.0f}" for engine in ("gemm", "math", "dma")) + " %"
+    busy = "/".join(f"{100 * used.get(engine, 0):.0f}" for engine in metrics.get("engines", _ENGINES)) + " %"
     return duration(metrics["time_ps"]), bound, "" if ratio is None else f"{ratio:.2f}", busy
 
 

@@ -47,7 +47,8 @@ def time_text(run: Run) -> Text:
         )
     if "limits_ps" in metrics:
         told = ", ".join(f"{name} {duration(t)}" for name, t in metrics["limits_ps"].items())
-        text.append(f"  physical limits: {told}; {metrics['limit_ratio']:.2f} x the largest\n")
+        ratio = metrics["limit_ratio"]
+        text.append(f"  physical limits: {told}" + ("\n" if ratio is None else f"; {ratio:.2f} x the largest\n"))
     floors = ", ".join(f"{name} {duration(t)}" for name, t in metrics["floors_ps"].items())
     text.append(f"  work floors: {floors}; bound by {metrics['bound']}\n")
     _gap(text, metrics, total)

@@ -92,6 +92,7 @@ def _read_sources(data: Reader) -> dict[str, Any]:
 
 # those that reports reckon with; others may hold what they like
 _NUMBERS = ("time_ps", "gpu_time_ns", "limit_ratio", "floor_ratio")
+_COUNTS = ("commands", "warp_instructions", "tasks", "flops", "load_bytes", "store_bytes", "send_bytes")
 _TABLES = ("floors_ps", "limits_ps", "gap_ps", "critical_path_ps", "utilisation", "busy_ps", "sensitivity")
 _TEXTS = ("bound", "limit")
 
@@ -101,18 +102,25 @@ def _read_metrics(data: Reader) -> dict[str, Any]:
     for key in metrics:
         held = data[key]
         if key in _NUMBERS:
-            held.maybe(Reader.number)
+            held.maybe(Reader.finite)
+        elif key in _COUNTS:
+            held.finite()
         elif key in _TEXTS:
             held.of(str)
         elif key in _TABLES:
             for _, value in held.items():
-                value.number()
+                value.finite()
         elif key == "rates":
             for _, rate in held.items():
-                _ = [rate[part].number() for part in ("amount", "achieved", "peak")]
+                _ = [rate[part].finite() for part in ("amount", "achieved", "peak")]
     if "time_ps" in metrics:
         bound = data["bound"].of(str)
-        data["floors_ps"][bound].number()
+        data["time_ps"].finite()
+        data["floors_ps"][bound].finite()
+        data["floor_ratio"].maybe(Reader.finite)
         data["utilisation"].of(dict)
         data["critical_path_ps"].of(dict)
+    if "limits_ps" in metrics:
+        data["limits_ps"][data["limit"].of(str)].finite()
+        data["limit_ratio"].maybe(Reader.finite)
     return metrics

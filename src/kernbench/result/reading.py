@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 from kernbench.common.errors import MisuseError
 
 Anything = TypeVar("Anything")
+# whatever is counted, it is less: a number of JSON may be as long as the file
+LARGEST = 1e30
 _WORDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number", bool: "true or false"}
 
 
@@ -58,6 +60,13 @@ class Reader:
         if isinstance(self.value, bool) or not isinstance(self.value, (int, float)) or not math.isfinite(self.value):
             raise self.refuse("a number is wanted")
         return self.value
+
+    def finite(self) -> float:
+        """A number that can be reckoned with."""
+        number = self.number()
+        if not math.isfinite(number) or abs(number) > LARGEST:
+            raise self.refuse(f"a number up to {LARGEST:.0e} is wanted")
+        return number
 
     def naturals(self) -> tuple[int, ...]:
         """A list of whole numbers from 0 on."""

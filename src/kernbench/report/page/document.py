@@ -9,6 +9,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
 from kernbench.report.page.folding import small_enough
 from kernbench.report.time import duration
 from kernbench.result.finding import KINDS
@@ -46,7 +48,8 @@ _WORDS = {True: ("yes", "good"), False: ("NO", "bad"), None: ("not asked", "quie
 
 def page_html(title: str, runs: Sequence[tuple[str, Run]], compare: Sequence[Mapping[str, Any]] = ()) -> str:
     """The document: `runs` with their names as tabs, after what `report.compare` says of them."""
-    library, own = _asset("uplot/uPlot.iife.min.js"), _script()
+    # its licence goes wherever it goes
+    library, own = f"/*\n{_asset('uplot/LICENSE')}*/\n{_asset('uplot/uPlot.iife.min.js')}", _script()
     style = _asset("uplot/uPlot.min.css") + _asset("page.css")
     data = {
         "runs": [_run_data(name, run) for name, run in runs],
@@ -119,9 +122,11 @@ def _run_data(name: str, run: Run) -> dict[str, Any]:
 
 def _fits(messages: Any) -> bool:
     """Whether a browser gets through so many messages at once; without them a page shows no waves."""
-    held = messages.get("link") if isinstance(messages, Mapping) else None
-    count = held.get("count", 0) if isinstance(held, Mapping) else len(held) if held is not None else 0
-    return isinstance(count, int) and count <= MOST_MESSAGES
+    links = messages.get("link") if isinstance(messages, Mapping) else None
+    if isinstance(links, Mapping):
+        count = links.get("count")
+        return isinstance(count, int) and count <= MOST_MESSAGES
+    return isinstance(links, np.ndarray) and links.size <= MOST_MESSAGES
 
 
 def _text(value: object) -> str:
@@ -137,8 +142,9 @@ def _subtitle(runs: Sequence[tuple[str, Run]]) -> str:
         values = {str(origin[key]) for origin in origins if key in origin}
         if len(values) == 1 and all(key in origin for origin in origins):
             told.append(f"{key} {values.pop()}")
-    versions = {str(dict(o.get("versions") or {}).get("kernbench", "")) for o in origins if isinstance(o, dict)}
-    return ", ".join([*told, *(f"kernbench {v}" for v in versions if v)])
+    versions = [origin.get("versions") for origin in origins]
+    own = {str(held["kernbench"]) for held in versions if isinstance(held, Mapping) and "kernbench" in held}
+    return ", ".join([*told, *(f"kernbench {version}" for version in sorted(own))])
 
 
 def _index(runs: Sequence[tuple[str, Run]], first: int) -> str:

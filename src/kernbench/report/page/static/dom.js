@@ -16,7 +16,12 @@ function dress(node, attributes, children) {
 }
 
 const el = (tag, attributes, ...children) => dress(document.createElement(tag), attributes, children);
-const draw = (tag, attributes, ...children) => dress(document.createElementNS(SVG, tag), attributes, children);
+
+function draw(tag, attributes, ...children) {
+  const wrong = Object.entries(attributes || {}).find(([, value]) => /NaN|Infinity|undefined/.test(String(value)) && typeof value !== "function");
+  if (wrong) throw new Error(`the ${wrong[0]} of a ${tag} would be ${wrong[1]}`);
+  return dress(document.createElementNS(SVG, tag), attributes, children);
+}
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 

@@ -13,7 +13,7 @@ window.addEventListener("unhandledrejection", (event) => page.problems.push(Stri
 async function showRun(run, panel) {
   const line = run.timeline ? await decodeTimeline(run.timeline) : null;
   if (line) for (const site of line.sites) site.short = (run.sources[site.file] || {}).name;
-  const messages = run.views.messages ? await columns(run.views.messages, ["link", "start", "sent", "received"]) : null;
+  const messages = run.views.messages ? await columns(run.views.messages, ["link", "start", "sent", "received"]).catch((error) => { page.problems.push(`messages: ${error}`); return null; }) : null;
   panel.append(section("Verdict", null, () => verdictPart(run)));
   if (run.findings.length) panel.append(section("Findings", null, () => findingsPart(run)));
   if (isNumber(run.metrics.time_ps) && run.metrics.time_ps > 0 && run.metrics.floors_ps) panel.append(section("Limits: where the time goes", null, () => limitsPart(run)));
