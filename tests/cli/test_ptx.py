@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.ptx.asynchronous.kernels import STORE
 from typer.testing import CliRunner
 
 from kernbench.bench.ptx_file import read_launch_file
@@ -83,6 +84,20 @@ def test_info_shows_parameters_and_instructions(folder):
     assert "version 7.0, target sm_80" in told
     assert "kernel saxpy" in told
     assert "18 instructions: ld 6, " in told
+
+
+def test_mutants_are_told_apart_or_harmless(folder):
+    (folder / "store.ptx").write_text(STORE)
+    (folder / "store.toml").write_text(
+        'grid = [1]\nblock = [128]\n[arrays.out]\ndtype = "u32"\nshape = [32, 32]\nfill = "empty"\n'
+        '[args.map]\ntensor_map = { array = "out", dims = [32, 32], strides = [128], box = [32, 8] }\n'
+    )
+    told = kernbench("mutate", folder / "store.ptx", "-l", folder / "store.toml", "--json", folder / "out.json")
+    assert told.splitlines()[-1] == "9 mutants of 'kernel': 7 found, 2 harmless"
+    assert "dropped" not in told
+    saved = json.loads((folder / "out.json").read_text())
+    assert saved["counts"] == {"found": 7, "harmless": 2}
+    assert saved["verdicts"][0]["text"] == "fence.proxy.async.shared::cta;"
 
 
 def test_emit_is_stable(folder):

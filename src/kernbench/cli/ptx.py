@@ -15,13 +15,14 @@ from kernbench.bench.ptx_file import ELEMENTS, Arguments, LaunchFile, choose_ker
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.ptx.module import Block, Instruction, Kernel, Module
+from kernbench.ptx.proof import Verdict, prove
 from kernbench.ptx.validation import validate
 from kernbench.report import pipeline_text, run_text, trace_bytes
 from kernbench.report.printed import printed_text
 from kernbench.result.run import Run, write_bytes, write_json
 from kernbench.safety.budget import Budget
 
-app = typer.Typer(help="PTX from any compiler: info, check, run, emit.", no_args_is_help=True)
+app = typer.Typer(help="PTX from any compiler: info, check, run, mutate, emit.", no_args_is_help=True)
 FILE = Annotated[Path, typer.Argument(help="A PTX file.")]
 LAUNCH = Annotated[
     Path | None, typer.Option("--launch", "-l", help="A TOML file that describes grid, block and arguments.")
@@ -203,6 +204,47 @@ def run(
     _finish(result, out, json, trace)
 
 
+@app.command("mutate")
+def mutate(
+    file: FILE,
+    launch: LAUNCH = None,
+    kernel: KERNEL = "",
+    grid: GRID = "",
+    block: BLOCK = "",
+    cluster: CLUSTER = "",
+    shared: SHARED = 0,
+    elements: ELEMENTS_OPTION = ELEMENTS,
+    seed: SEED = None,
+    arch: ARCH = "",
+    max_seconds: SECONDS = 60.0,
+    budget: BUDGET = STEPS,
+    every: Annotated[bool, typer.Option("--every", help="Show the mutants that were told apart, too.")] = False,
+    json: JSON = None,
+) -> None:
+    """Drop or alter each synchronisation instruction, one at a time: do the checks tell it, or is it harmless?
+
+    Let loops turn often enough to use every stage of a pipeline three times. Exit code 1 if a mutant survives: nothing
+    tells it from the kernel, and yet its accesses are ordered otherwise.
+    """
+    _check_folder("--json", json)
+    module = read_module(file)
+    described = _described(launch, kernel, grid, block, shared, seed, cluster)
+
+    def launched(mutant: Kernel, **options: Any) -> Run:
+        options["budget"] = Budget(budget, max_seconds)
+        return _launch(mutant.module, described, "emulator", arch, elements, options, quiet=True)
+
+    def told(verdict: Verdict) -> None:
+        if every or verdict.outcome in ("harmless", "equivalent", "survivor"):
+            results().print(str(verdict), highlight=False, markup=False, soft_wrap=True)
+
+    proof = prove(choose_kernel(module, described.kernel), launched, told=told)
+    results().print(str(proof), highlight=False, soft_wrap=True)
+    if json is not None:
+        write_json(json, proof.to_dict())
+    raise typer.Exit(FOUND if proof.survivors else RIGHT_AND_SAFE)
+
+
 def _check_folder(option: str, path: Path | None) -> None:
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise BenchError(f"{option} {path}: there is no folder {path.parent} to write it to, or it is one itself")
@@ -293,12 +335,18 @@ def _extent(option: str, text: str) -> tuple[int, ...]:
 
 
 def _launch(
-    module: Module, described: LaunchFile, device: str, arch: str, elements: int, options: dict[str, Any]
+    module: Module,
+    described: LaunchFile,
+    device: str,
+    arch: str,
+    elements: int,
+    options: dict[str, Any],
+    quiet: bool = False,
 ) -> Run:
     chosen = choose_kernel(module, described.kernel)
     on = _device(device, arch or module.arch)
     arguments = Arguments(on, chosen, described, elements)
-    for note in arguments.notes:
+    for note in () if quiet else arguments.notes:
         errors().print(f"not described, so made up: {note}", soft_wrap=True)
     block = described.block or chosen.reqntid or (32,)
     if described.cluster:

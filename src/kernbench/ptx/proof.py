@@ -56,6 +56,15 @@ class Proof:
         """How many there are of each outcome."""
         return dict(Counter(verdict.outcome for verdict in self.verdicts))
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        rows = [
+            {"line": v.mutation.line, "text": v.mutation.text, "change": v.mutation.change, "outcome": v.outcome}
+            | {"detail": v.detail, "schedule": v.schedule}
+            for v in self.verdicts
+        ]
+        return {"kernel": self.kernel, "counts": self.counts, "verdicts": rows}
+
     def __str__(self) -> str:
         told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items()))
         return f"{len(self.verdicts)} mutants of '{self.kernel}': {told or 'none'}"
