@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.cli.test_ptx import SAXPY
 from tests.report.samples import sample, unsafe
 from typer.testing import CliRunner
 
@@ -104,6 +105,16 @@ def test_the_commands_of_the_guide_run(tmp_path, monkeypatch):
         assert done.exit_code == 0, f"{line}: {done.output} {done.exception}"
     pages = ("milestone.html", "decode.html", "page.html", "compare.html")
     assert all((tmp_path / "out" / name).stat().st_size > 100_000 for name in pages)
+
+
+def test_a_ptx_file_gives_a_page_as_well(tmp_path):
+    (tmp_path / "saxpy.ptx").write_text(SAXPY)
+    done = kernbench("ptx", "run", tmp_path / "saxpy.ptx", "--html", tmp_path / "a.html", "--json", tmp_path / "r.json")
+    assert done.exit_code == 0, done.output
+    assert kernbench("ptx", "check", tmp_path / "saxpy.ptx", "--html", tmp_path / "b.html").exit_code == 0
+    assert kernbench("report", tmp_path / "r.json").exit_code == 0
+    for name in ("a", "b", "r"):
+        assert "<title>saxpy</title>" in (tmp_path / f"{name}.html").read_text()
 
 
 def test_files_with_several_runs_are_compared_by_name(tmp_path):

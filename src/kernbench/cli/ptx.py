@@ -13,6 +13,7 @@ from kernbench import ptx
 from kernbench.bench.artefact import read_artefact
 from kernbench.bench.ptx_file import ELEMENTS, Arguments, LaunchFile, choose_kernel, read_launch_file
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, results
+from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.ptx.module import Block, Instruction, Kernel, Module
 from kernbench.ptx.proof import Verdict, prove
@@ -46,6 +47,7 @@ BUDGET = Annotated[
 # about a minute of a loop that never ends, and far more than kernels of the usual size need
 STEPS = 10_000_000
 JSON = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
+HTML = Annotated[Path | None, typer.Option("--html", help="Write the result to this file, as a page to open.")]
 TRACE = Annotated[
     Path | None, typer.Option("--trace", help="Write the warps' swimlane to this file, for ui.perfetto.dev.")
 ]
@@ -150,13 +152,15 @@ def check(
     max_seconds: SECONDS = 600.0,
     budget: BUDGET = STEPS,
     trace: TRACE = None,
+    html: HTML = None,
 ) -> None:
     """Is it PTX, does the target have every instruction, and is a launch safe? Says yes, or every problem.
 
     Without --launch arguments are made at random, which shows less: describe them for a kernel that reads indices.
     Where warps work in a pipeline of mbarriers, shows its roles and stages: who completes and who awaits which phase.
     """
-    _check_folder("--trace", trace)
+    for option, path in (("--trace", trace), ("--html", html)):
+        _check_folder(option, path)
     module = read_module(file)
     validate(module)
     results().print(f"{file}: good PTX for {module.arch}: {', '.join(module.kernels) or 'no kernels'}")
@@ -166,6 +170,8 @@ def check(
     if "pipeline" in result.views:
         results().print(pipeline_text(result.views["pipeline"]), highlight=False, soft_wrap=True)
     _write_trace(trace, result)
+    if html is not None:
+        write_page(html, str(result.origin["kernel"]), [(str(result.origin["kernel"]), result)])
     _tell(result)
 
 
@@ -189,19 +195,20 @@ def run(
     out: OUT = None,
     json: JSON = None,
     trace: TRACE = None,
+    html: HTML = None,
 ) -> None:
     """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do.
 
     Exit code 0 if it is, 1 on findings or a wrong result, 2 on misuse.
     """
-    for option, path in (("--out", out), ("--json", json), ("--trace", trace)):
+    for option, path in (("--out", out), ("--json", json), ("--trace", trace), ("--html", html)):
         _check_folder(option, path)
     described = _described(launch, kernel, grid, block, shared, seed, cluster)
     options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
     if device == "emulator":
         options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
     result = _launch(read_module(file), described, device, arch, elements, options)
-    _finish(result, out, json, trace)
+    _finish(result, out, json, trace, html)
 
 
 @app.command("mutate")
@@ -276,12 +283,13 @@ def launch_artefact(
     out: OUT = None,
     json: JSON = None,
     trace: TRACE = None,
+    html: HTML = None,
 ) -> None:
     """Launch what a compiler left in its cache: block, cluster, shared memory and types come from its metadata.
 
     Only the grid, sizes and values are yours: --grid, and a launch file whose [args.NAME] are the names of the source.
     """
-    for option, file in (("--out", out), ("--json", json), ("--trace", trace)):
+    for option, file in (("--out", out), ("--json", json), ("--trace", trace), ("--html", html)):
         _check_folder(option, file)
     found = read_artefact(path)
     module = read_module(found.ptx)
@@ -289,15 +297,17 @@ def launch_artefact(
     described = found.described(base, choose_kernel(module, base.kernel or found.kernel), elements)
     options = {"budget": Budget(budget, max_seconds)}
     result = _launch(module, described, device, "", elements, options)
-    _finish(result, out, json, trace)
+    _finish(result, out, json, trace, html)
 
 
-def _finish(result: Run, out: Path | None, json: Path | None, trace: Path | None) -> None:
+def _finish(result: Run, out: Path | None, json: Path | None, trace: Path | None, html: Path | None) -> None:
     if json is not None:
         write_json(json, result.to_dict())
     if out is not None:
         _write_arrays(out, result)
     _write_trace(trace, result)
+    if html is not None:
+        write_page(html, str(result.origin["kernel"]), [(str(result.origin["kernel"]), result)])
     _tell(result)
 
 

@@ -24,9 +24,17 @@ async function showRun(run, panel) {
   if (Array.isArray(views.tasks) && views.tasks.length) panel.append(section("Task graph", null, () => tasksPart(run, line)));
   if (views.pipeline) panel.append(section("Barrier pipeline", null, () => pipelinePart(views.pipeline)));
   if ((run.comparison || []).some((one) => one.error_map)) panel.append(section("Error against the golden", null, () => errorsPart(run)));
-  if (views.printf) panel.append(section("Printed by the kernel", null, () => el("pre", { class: "scroll" }, [views.printf].flat().map(String).join(""))));
+  if (views.printf) panel.append(section("Printed by the kernel", null, () => printedPart([views.printf].flat())));
   panel.append(section("How it was run", null, () => originPart(run)));
   await Promise.all(page.pending.splice(0));
+}
+
+const MOST_PRINTED = 1000;
+
+function printedPart(lines) {
+  const more = lines.length - MOST_PRINTED;
+  return [el("pre", { class: "scroll" }, lines.slice(0, MOST_PRINTED).map((line) => String(line).replace(/\n?$/, "\n")).join("")),
+    more > 0 ? el("p", { class: "note" }, `and ${whole(more)} lines more`) : null];
 }
 
 function timelineSections(run, line, panel) {

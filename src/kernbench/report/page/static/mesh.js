@@ -71,7 +71,8 @@ class MeshView {
       return { pe, title, label, mark };
     });
     const box = `0 0 ${right} ${bottom}`;
-    this.svg = draw("svg", { viewBox: box, width: Math.min(760, Math.max(right, Math.min(2.2 * right, 620))), role: "img", "aria-label": "the mesh: PEs and links coloured by use" },
+    // on a phone it scrolls, rather than shrink until nobody can read it
+    this.svg = draw("svg", { viewBox: box, width: Math.min(760, Math.max(right, Math.min(2.2 * right, 620))), role: "img", "aria-label": "the mesh: PEs and links coloured by use", style: { minWidth: `${Math.min(right, 560)}px` } },
       cubes, this.linkMarks.map((one) => one.mark), this.peMarks.map((one) => [one.mark, one.label]));
     this.told = el("p", { class: "note", role: "status", "aria-live": "polite" });
     this.update();

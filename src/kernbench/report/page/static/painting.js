@@ -147,7 +147,7 @@ class TimelinePainting {
       context.fillStyle = this.colours.ground;
       if (b - a > 3) context.fillRect(b - 1, y + 2, 1, ROW - 4);
       if (b - a < 26) continue;
-      context.fillStyle = this.site >= 0 && line.site[i] !== this.site ? this.colours.quiet : "#10151a";
+      context.fillStyle = this.site < 0 ? "#10151a" : line.site[i] === this.site ? this.colours.ground : this.colours.quiet;
       context.fillText(fitted(context, line.names[line.name[i]], b - a - 6), a + 3, y + ROW / 2 + 0.5);
     }
   }

@@ -43,8 +43,9 @@ class TimelineView extends TimelinePainting {
     this.keys = keys;
     this.table = Uint8Array.from(labels, (label) => places.get(label) ?? CLASSES - 1);
     this.sums = new Map();
-    const entries = order.slice(0, CLASSES - 1).map((label, place) => [PALETTE[place], label]);
+    let entries = order.slice(0, CLASSES - 1).map((label, place) => [PALETTE[place], label]);
     if (order.length >= CLASSES) entries.push(["var(--other)", `${order.length - CLASSES + 1} others`]);
+    if (this.site >= 0) entries = [["var(--accent)", `${placeName(line.sites[this.site])} ${line.sites[this.site].text}`], ["var(--line)", "all else (Escape shows its colours)"]];
     this.legend.replaceChildren(...entries.map(([colour, name]) =>
       el("span", null, el("i", { class: "swatch", style: { background: colour } }), name)));
   }
@@ -106,7 +107,7 @@ class TimelineView extends TimelinePainting {
 
   showLine(site) {
     this.site = site;
-    this.sums = new Map();
+    this.classify();
     this.redraw();
   }
 
