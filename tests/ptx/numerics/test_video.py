@@ -5,9 +5,23 @@ import pytest
 
 from kernbench import ptx
 from kernbench.ptx.conformance import expand, inputs_for, run_case, source
-from kernbench.ptx.conformance.cases import _VIDEO
 
-CASES = list(expand(_VIDEO))
+MIXED = "<u32.u32.u32|s32.s32.s32|u32.s32.u32|s32.u32.s32>"
+CASES = list(
+    expand(
+        (
+            f"<vadd|vsub|vabsdiff|vmin|vmax>.{MIXED}<|.sat> : u32 u32 -> u32",
+            f"vsub.{MIXED}<|.sat>.<add|min|max> : u32 u32 u32 -> u32",
+            f"vadd.{MIXED}<|.sat> $d.<b2|h1>, $a.h1, $b.b3, $c : u32 u32 u32 -> u32",
+            "<vshl|vshr>.<u32|s32>.<u32|s32>.u32<|.sat>.<clamp|wrap> $d, $a.h0, $b.b0 : u32 u32 -> u32",
+            "vset.<u32|s32>.<u32|s32>.<eq|lt|ge> $d.h0, $a.b1, $b, $c : u32 u32 u32 -> u32",
+            f"vmad.{MIXED}<.po|.sat|.sat.shr7|.shr15> : u32 u32 u32 -> u32",
+            f"<vadd|vsub|vavrg|vabsdiff|vmin|vmax>4.{MIXED}<|.sat|.add> : u32 u32 u32 -> u32",
+            f"<vadd|vavrg|vabsdiff>2.{MIXED}<|.sat|.add> $d.h0, $a.h30, $b.h12, $c : u32 u32 u32 -> u32",
+            "vset<2|4>.<u32|s32>.<u32|s32>.<ne|lt><|.add> : u32 u32 u32 -> u32",
+        )
+    )
+)
 
 
 def part(value: int, selector: str, signed: bool) -> int:

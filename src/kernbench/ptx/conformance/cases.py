@@ -106,13 +106,16 @@ _INTEGER = (
 )
 
 _MIXED = "<u32.u32.u32|s32.s32.s32|u32.s32.u32|s32.u32.s32>"
+# forms that an H200's driver computes otherwise than the ISA says are not here: most of .sat, .min and .max of single
+# values, and results put into the upper half
 _VIDEO = (
-    f"<vadd|vsub|vabsdiff|vmin|vmax>.{_MIXED}<|.sat> : u32 u32 -> u32",
-    f"vsub.{_MIXED}<|.sat>.<add|min|max> : u32 u32 u32 -> u32",
-    f"vadd.{_MIXED}<|.sat> $d.<b2|h1>, $a.h1, $b.b3, $c : u32 u32 u32 -> u32",
-    "<vshl|vshr>.<u32|s32>.<u32|s32>.u32<|.sat>.<clamp|wrap> $d, $a.h0, $b.b0 : u32 u32 -> u32",
+    f"<vadd|vsub|vabsdiff|vmin|vmax>.{_MIXED} : u32 u32 -> u32",
+    f"vsub.{_MIXED}.add : u32 u32 u32 -> u32",
+    f"vadd.{_MIXED} $d.b2, $a.h1, $b.b3, $c : u32 u32 u32 -> u32",
+    "vshl.<u32|s32>.<u32|s32>.u32.<clamp|wrap> $d, $a.h0, $b.b0 : u32 u32 -> u32",
+    "vshr.<u32|s32>.<u32|s32>.u32<|.sat>.<clamp|wrap> $d, $a.h0, $b.b0 : u32 u32 -> u32",
     "vset.<u32|s32>.<u32|s32>.<eq|lt|ge> $d.h0, $a.b1, $b, $c : u32 u32 u32 -> u32",
-    f"vmad.{_MIXED}<.po|.sat|.sat.shr7|.shr15> : u32 u32 u32 -> u32",
+    f"vmad.{_MIXED}.po : u32 u32 u32 -> u32",
     f"<vadd|vsub|vavrg|vabsdiff|vmin|vmax>4.{_MIXED}<|.sat|.add> : u32 u32 u32 -> u32",
     f"<vadd|vavrg|vabsdiff>2.{_MIXED}<|.sat|.add> $d.h0, $a.h30, $b.h12, $c : u32 u32 u32 -> u32",
     "vset<2|4>.<u32|s32>.<u32|s32>.<ne|lt><|.add> : u32 u32 u32 -> u32",
@@ -266,11 +269,19 @@ _MATRIX = (
     "mma.sync.aligned.m16n8k32.row.col.f32.<e4m3|e5m2>.<e4m3|e5m2>.f32 : e4m3x4*4 e4m3x4*2 f32*4 -> f32*4",
 )
 
+# any bits become metadata of two elements out of four
+_METADATA = "and.b32 t, $e, 0x88888888; or.b32 t, t, 0x44444444; mma.sp::ordered_metadata.sync.aligned"
 _EXACT_MATRIX = (
     "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 $d, {$a}, {$b}, $c : f64 f64 f64*2 -> f64*2",
     "mma.sync.aligned.m16n8k32.row.col<|.satfinite>.s32.<u8|s8>.<u8|s8>.s32 : b32*4 b32*2 b32*4 -> b32*4",
     "mma.sync.aligned.m16n8k64.row.col.s32.s4.u4.s32 : b32*4 b32*2 b32*4 -> b32*4",
     "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc : b32*4 b32*2 b32*4 -> b32*4",
+    "mma.sync.aligned.m8n8k32.row.col<|.satfinite>.s32.<u4|s4>.u4.s32 $d, {$a}, {$b}, $c : b32 b32 b32*2 -> b32*2",
+    "mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.<xor|and>.popc $d, {$a}, {$b}, $c : b32 b32 b32*2 -> b32*2",
+    f"{_METADATA}.m16n8k32.row.col.s32.s8.u8.s32 $d, $a, $b, $c, t, <0|1> : b32*2 b32*2 b32*4 b32 -> b32*4",
+    f"{_METADATA}.m16n8k64.row.col<|.satfinite>.s32.u8.s8.s32 $d, $a, $b, $c, t, 0 : b32*4 b32*4 b32*4 b32 -> b32*4",
+    f"{_METADATA}.m16n8k64.row.col.s32.s4.s4.s32 $d, $a, $b, $c, t, <0|1> : b32*2 b32*2 b32*4 b32 -> b32*4",
+    f"{_METADATA}.m16n8k128.row.col.s32.u4.u4.s32 $d, $a, $b, $c, t, 0 : b32*4 b32*4 b32*4 b32 -> b32*4",
 )
 
 CASES: tuple[Case, ...] = (

@@ -1,6 +1,7 @@
 """Matrix multiply-accumulate of a warp: mma.sync, and wmma with its own loads and stores."""
 
 from collections.abc import Callable, Mapping
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.steps import Step, action, compute
 from kernbench.ptx.emulator.window import Window
-from kernbench.ptx.numerics.matrix import Layout, mma, mma_quads, wmma, wmma_mma
+from kernbench.ptx.numerics.matrix import Layout, mma, mma_quads, mma_sparse, wmma, wmma_mma
 from kernbench.ptx.numerics.matrix.layout import ELEMENT_BITS, dimensions
 
-Function = Callable[[Any, Any, Any, Any], None]
+Function = Callable[..., None]
 
 
 def multiply(d: Decoding) -> Step:
@@ -31,6 +32,18 @@ def multiply(d: Decoding) -> Step:
     return _product(d, lambda a, b, c, out: mma(shape, kinds, a, b, c, out, **flags))
 
 
+def multiply_sparse(d: Decoding) -> Step:
+    """mma.sp."""
+    shape, selector = d.mod("shape"), d.constant_of(5) or 0
+    kinds = (d.mod("dtype"), d.mod("atype"), d.mod("btype"), d.mod("ctype"))
+    saturates = d.has("satfinite")
+
+    def function(a: Any, b: Any, c: Any, e: Any, out: Any) -> None:
+        mma_sparse(shape, kinds, a, b, c, e[0], selector, out, saturates)
+
+    return _product(d, function, (1, 2, 3, 4))
+
+
 def wmma_multiply(d: Decoding) -> Step:
     """wmma.mma."""
     shape = d.mod("shape")
@@ -39,17 +52,16 @@ def wmma_multiply(d: Decoding) -> Step:
     return _product(d, lambda a, b, c, out: wmma_mma(shape, kinds, a, b, c, out, **flags))
 
 
-def _product(d: Decoding, function: Function) -> Step:
-    """A step of `function(a, b, c, out)`, each a list of rows."""
-    parts = [[d.row_slot(slot) for slot in d.sources(index)] for index in (1, 2, 3)]
+def _product(d: Decoding, function: Function, operands: tuple[int, ...] = (1, 2, 3)) -> Step:
+    """A step of `function(a, b, c, ..., out)`, each a list of rows."""
+    parts = [[d.row_slot(slot) for slot in d.sources(index)] for index in operands]
     targets = d.targets(0)
     m, n, k = dimensions(d.mod("shape"))
     d.flops = 2 * m * n * k // WARP
-    first, second = len(parts[0]), len(parts[0]) + len(parts[1])
-    third = second + len(parts[2])
+    ends = [0, *accumulate(len(part) for part in parts)]
 
     def over_rows(*rows: Any) -> None:
-        function(rows[:first], rows[first:second], rows[second:third], rows[third:])
+        function(*(rows[start:end] for start, end in pairwise(ends)), rows[ends[-1] :])
 
     step, site = compute(over_rows, [slot for part in parts for slot in part], targets), d.site
 
@@ -75,10 +87,10 @@ class _Fragment:
 
     def __init__(self, d: Decoding, targets: list[int], address: int):
         kind, which = d.mod("type"), d.mod("matrix").replace("d", "c")
-        self._bits = ELEMENT_BITS[kind]
-        if self._bits < 8:
-            raise d.error(f"{d.instruction.name} is not emulated: elements of less than a byte are not")
         self._layout: Layout = wmma(d.mod("shape"), which, kind)
+        # elements of less than a byte are moved a word at a time; strides still count elements
+        self._word = max(1, 32 // ELEMENT_BITS[kind]) if ELEMENT_BITS[kind] < 8 else 1
+        self._bits = ELEMENT_BITS[kind] * self._word
         self._registers = targets
         self._address = d.address(address)
         self._space = space_of(self._address.space or d.mod("space"))
@@ -89,7 +101,7 @@ class _Fragment:
         bank, rows = d.bank_rows([self._scratch])
         self._bank, self._row = bank, np.array(rows, np.int64)
         self._site = d.site
-        nbytes = self._layout.elements * self._bits // 8
+        nbytes = self._layout.elements // self._word * self._bits // 8
         d.traffic = ("generic" if self._space == "generic" else self._space, "moved", nbytes)
 
     def step(self, what: str) -> Step:
@@ -106,16 +118,17 @@ class _Fragment:
     def _places(self, window: Window, element: int) -> Array:
         """Where each position finds its element of this number."""
         base = window.batch.port.addresses(window, self._address.slot) + np.uint64(self._address.offset)
-        rows, columns = self._layout.rows[:, element], self._layout.columns[:, element]
+        place = element * self._word
+        rows, columns = self._layout.rows[:, place], self._layout.columns[:, place]
         slow, fast = (rows, columns) if self._row_major else (columns, rows)
         dense = self._layout.shape[1] if self._row_major else self._layout.shape[0]
         stride = dense if self._stride is None else window.rows[self._stride].astype(np.int64)
         index = np.tile(slow, window.size // WARP) * stride + np.tile(fast, window.size // WARP)
-        places: Array = base + (index * (self._bits // 8)).astype(np.uint64)
+        places: Array = base + (index // self._word * (self._bits // 8)).astype(np.uint64)
         return places
 
     def _load(self, window: Window, mask: Mask | None) -> None:
-        port, per = window.batch.port, self._layout.elements // len(self._registers)
+        port, per = window.batch.port, self._layout.elements // self._word // len(self._registers)
         for number, register in enumerate(self._registers):
             dtype = window.blank(register).dtype
             value = np.zeros(window.size, dtype)
@@ -142,6 +155,7 @@ class _Fragment:
 
 MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
     "mma": multiply,
+    "mma.sp": multiply_sparse,
     "wmma.load": wmma_load,
     "wmma.store": wmma_store,
     "wmma.mma": wmma_multiply,

@@ -4,7 +4,7 @@ from kernbench.ptx.numerics.matrix.fragments import from_fragments, to_fragments
 from kernbench.ptx.numerics.matrix.layout import Layout, accumulator, operand_a, operand_b, wgmma_accumulator, wmma
 from kernbench.ptx.numerics.matrix.move import load_matrices, store_matrices, transpose_matrix
 from kernbench.ptx.numerics.matrix.products import multiply
-from kernbench.ptx.numerics.matrix.sync import mma, mma_quads, wmma_mma
+from kernbench.ptx.numerics.matrix.sync import mma, mma_quads, mma_sparse, wmma_mma
 
 __all__ = [
     "Layout",
@@ -13,6 +13,7 @@ __all__ = [
     "load_matrices",
     "mma",
     "mma_quads",
+    "mma_sparse",
     "multiply",
     "operand_a",
     "operand_b",

@@ -156,11 +156,14 @@ _WMMA_COPIES = {"f16": 2}
 def wmma(shape: str, which: str, kind: str) -> Layout:
     """A fragment of wmma ("a", "b", "c"): our own order, elements of the matrix in row order lane after lane.
 
-    The order is private, as the ISA leaves it; operands of f16 are held twice, as their register count says.
+    The order is private, as the ISA leaves it; operands of f16 are held twice, as their register count says. B of
+    elements smaller than a byte goes down its columns, so that a word of memory is a word of a register.
     """
     m, n, k = dimensions(shape)
     rows, columns = {"a": (m, k), "b": (k, n), "c": (m, n)}[which]
     copies = _WMMA_COPIES.get(kind, 1) if which != "c" else 1
     elements = rows * columns * copies // LANES
     linear = (np.arange(LANES)[:, None] * elements + np.arange(elements)[None, :]) % (rows * columns)
+    if which == "b" and ELEMENT_BITS[kind] < 8:
+        return Layout(linear % rows, linear // rows, (rows, columns))
     return Layout(linear // columns, linear % columns, (rows, columns))

@@ -9,6 +9,7 @@ from kernbench.ptx.numerics.matrix.fragments import from_fragments, to_fragments
 from kernbench.ptx.numerics.matrix.layout import (
     LANES,
     accumulator,
+    dimensions,
     operand_a,
     operand_b,
     quad_accumulator,
@@ -16,6 +17,7 @@ from kernbench.ptx.numerics.matrix.layout import (
     wmma,
 )
 from kernbench.ptx.numerics.matrix.products import multiply
+from kernbench.ptx.numerics.matrix.sparse import expanded, places
 
 Rows = Sequence[Any]
 Kinds = tuple[str, str, str, str]
@@ -29,6 +31,18 @@ def mma(
     right = from_fragments(b, operand_b(shape, kinds[2]), kinds[2])
     addend = from_fragments(c, accumulator(shape), kinds[3])
     to_fragments(multiply(left, right, addend, kinds, satfinite, xor), accumulator(shape), out)
+
+
+def mma_sparse(
+    shape: str, kinds: Kinds, a: Rows, b: Rows, c: Rows, e: Any, selector: int, out: Rows, satfinite: bool = False
+) -> None:
+    """mma.sp: A holds half of its elements, and `e` the metadata that say which."""
+    m, n, k = dimensions(shape)
+    held = from_fragments(a, operand_a(f"m{m}n{n}k{k // 2}", kinds[1]), kinds[1])
+    left = expanded(held, places(e, shape, kinds[1], selector), k)
+    right = from_fragments(b, operand_b(shape, kinds[2]), kinds[2])
+    addend = from_fragments(c, accumulator(shape), kinds[3])
+    to_fragments(multiply(left, right, addend, kinds, satfinite), accumulator(shape), out)
 
 
 def mma_quads(majors: tuple[str, str], kinds: Kinds, a: Rows, b: Rows, c: Rows, out: Rows) -> None:
