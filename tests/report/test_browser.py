@@ -228,6 +228,17 @@ def test_every_view_and_every_finding(quiet, tmp_path):
     quiet.picture(PICTURES / "findings.png", whole=False)
 
 
+def test_acknowledged_findings_are_shown_and_do_not_count(quiet, tmp_path):
+    row = {"by": "source", "reason": "the flag is checked again", "fingerprint": "1f0c22d4"}
+    row["finding"] = unsafe().findings[0].to_dict()
+    quiet.show(written(tmp_path, page_html("t", [("r", sample(views={"acknowledged": [row]}))])))
+    assert sections(quiet)[:2] == ["Verdict", "Acknowledged findings"]
+    shown = quiet.ask("document.querySelector('#panel-0').innerText")
+    assert "acknowledged: the flag is checked again (source)" in shown
+    assert "1 acknowledged finding not counted" in shown
+    assert quiet.ask("document.querySelectorAll('.verdict .answer')[1].textContent") == "yes"
+
+
 def test_an_order_is_never_a_time(quiet, tmp_path):
     run = sample(timeline=timeline(unit="order", path=False), metrics={"warp_instructions": 5}, views={})
     quiet.show(written(tmp_path, page_html("t", [("r", run)])))

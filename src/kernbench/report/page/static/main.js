@@ -16,6 +16,7 @@ async function showRun(run, panel) {
   const messages = run.views.messages ? await columns(run.views.messages, ["link", "start", "sent", "received"]).catch((error) => { page.problems.push(`messages: ${error}`); return null; }) : null;
   panel.append(section("Verdict", null, () => verdictPart(run)));
   if (run.findings.length) panel.append(section("Findings", null, () => findingsPart(run)));
+  if (Array.isArray(run.views.acknowledged) && run.views.acknowledged.length) panel.append(section("Acknowledged findings", null, () => acknowledgedPart(run)));
   if (isNumber(run.metrics.time_ps) && run.metrics.time_ps > 0 && run.metrics.floors_ps) panel.append(section("Limits: where the time goes", null, () => limitsPart(run)));
   const view = line && line.start.length ? timelineSections(run, line, panel) : null;
   if (view && line.path.start.length) panel.append(section("Critical path", null, () => sourcePart(run, line, view)));

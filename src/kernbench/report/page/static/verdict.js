@@ -16,9 +16,10 @@ function verdictPart(run) {
   const kinds = [...new Set(run.findings.map((one) => one.kind))];
   const safe = run.findings.length ? `${run.findings.length} ${run.findings.length === 1 ? "finding" : "findings"}: ${kinds.join(", ")}`
     : run.checked.length ? `nothing found; ${run.status}` : "no check ran";
+  const known = Array.isArray(run.views.acknowledged) ? run.views.acknowledged.length : 0;
   return el("div", { class: "verdict" },
     answerCard("right?", run.right, right),
-    answerCard("safe?", run.safe, [safe, run.checked.length ? el("div", { class: "quiet" }, `checked: ${run.checked.join(", ")}`) : null]),
+    answerCard("safe?", run.safe, [safe, known ? el("div", null, `${known} acknowledged ${known === 1 ? "finding" : "findings"} not counted`) : null, run.checked.length ? el("div", { class: "quiet" }, `checked: ${run.checked.join(", ")}`) : null]),
     fastCard(run));
 }
 
@@ -66,18 +67,22 @@ function placeBlock(run, role, place, around) {
 
 const shortPlace = (run, place) => `${(run.sources[place.file] || {}).name || place.file}:${place.line}`;
 
-function findingsPart(run) {
-  return run.findings.map((one) => {
-    const who = [one.ranks.length ? rankRanges(one.ranks) : "", one.count > 1 ? `${whole(one.count)} times` : ""].filter(Boolean).join(", ");
-    const places = [one.where ? placeBlock(run, "here", one.where, 3) : null, ...one.others.map((other) => placeBlock(run, other.role, other.where, 1))];
-    return el("div", { class: "finding" },
-      el("div", null, el("span", { class: "kind" }, one.kind), who ? el("span", { class: "quiet" }, `  ${who}`) : null),
-      el("div", { class: "quiet" }, page.kinds[one.kind] || ""),
-      el("pre", { class: "message" }, one.message),
-      el("div", { class: "places" }, places),
-      one.hint ? el("p", null, el("b", null, "next: "), one.hint) : null);
-  });
+function findingCard(run, one, note) {
+  const who = [one.ranks.length ? rankRanges(one.ranks) : "", one.count > 1 ? `${whole(one.count)} times` : ""].filter(Boolean).join(", ");
+  const places = [one.where ? placeBlock(run, "here", one.where, 3) : null, ...one.others.map((other) => placeBlock(run, other.role, other.where, 1))];
+  return el("div", { class: note ? "finding known" : "finding" },
+    el("div", null, el("span", { class: "kind" }, one.kind), who ? el("span", { class: "quiet" }, `  ${who}`) : null),
+    el("div", { class: "quiet" }, page.kinds[one.kind] || ""),
+    note ? el("p", null, el("b", null, "acknowledged: "), note) : null,
+    el("pre", { class: "message" }, one.message),
+    el("div", { class: "places" }, places),
+    one.hint && !note ? el("p", null, el("b", null, "next: "), one.hint) : null);
 }
+
+const findingsPart = (run) => run.findings.map((one) => findingCard(run, one, ""));
+
+// Findings that somebody answers for, in the source or in a baseline file; they do not count.
+const acknowledgedPart = (run) => run.views.acknowledged.map((row) => findingCard(run, row.finding, `${row.reason} (${row.by})`));
 
 // Limits
 
