@@ -250,3 +250,51 @@ def test_sync_start_waits_for_all_cores():
         assert (starts[together][1] >= finish) is together
     assert starts[True][0] == "sync_start"
     assert starts[False][0] == "submit"
+
+
+def test_issue_and_latency_take_the_time_the_chip_file_says():
+    def three(core, a, out):
+        x = core.alloc("UB", (8, 8))
+        core.tload(x, a)
+        core.pipe_barrier("ALL")
+        core.tstore(out, x)
+
+    small = np.ones((8, 8), np.float32)
+    run = run_kernel(three, small, out=np.zeros_like(small))
+    load, store = path_ps(256, 100.9 * GIB), path_ps(256, 188.5 * GIB)
+    issue, latency = cycles_ps(37), 700_000
+    begin = SUBMIT + DISPATCH
+    assert timed(run).metrics["time_ps"] == begin + load + store
+    slow = timed(run, **{"clusters.issue": 37})
+    # the barrier is issued while the load goes on; the store is issued when the barrier is through
+    assert load < issue
+    assert slow.metrics["time_ps"] == begin + 3 * issue + store
+    assert slow.metrics["critical_path_ps"]["issue"] == 3 * issue
+    far = timed(run, **{"memory.latency": latency / 1000})
+    assert far.metrics["time_ps"] == begin + load + store + 2 * latency
+
+
+def test_a_value_read_from_device_memory_waits_for_its_latency():
+    def kernel(core, table, a, out):
+        x = core.alloc("UB", (8, 8))
+        core.tload(x, a[core.read(table, 0) : 8])
+        flag(core, "MTE2", "MTE3")
+        core.tstore(out, x)
+
+    small = np.ones((8, 8), np.float32)
+    run = run_kernel(kernel, np.zeros(1, np.int32), small, out=np.zeros_like(small))
+    plain, far = timed(run).metrics["time_ps"], timed(run, **{"memory.latency": 700}).metrics["time_ps"]
+    assert far == plain + 3 * 700_000
+
+
+def test_a_ring_of_just_the_size_that_works_has_a_time():
+    """A slot may be wanted by its own consumer, which cannot hold it before it is submitted."""
+    arguments = problem([33, 17])
+    sizes = {}
+    for window in (3, 4, 5, 8, 16384):
+        chip = npu.Chip("a2a3", {"tasks.window": window, "memory.latency": 5000})
+        run = chip.launch(FORMS["staged"].orchestrate, *arguments)
+        sizes[window] = chip.retime(run).metrics.get("time_ps")
+        assert (window > 3) == run.safe
+    assert sizes[3] is None
+    assert sizes[4] > sizes[8] >= sizes[16384]

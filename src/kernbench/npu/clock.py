@@ -35,13 +35,22 @@ class Timing:
         """From the first submit to the end of the last block."""
         return self.times.total
 
+    def again(self, chip: ChipModel) -> "Timing":
+        """The same recording on a chip that differs in rates only."""
+        if bool(chip.clusters.issue) != bool(self.chip.clusters.issue):
+            return time_recording(self.lowered.recording, chip)
+        return _placed(self.lowered, chip)
+
 
 def time_recording(recording: NpuRecording, chip: ChipModel) -> Timing:
     """Time the recording of a finished, safe run."""
-    lowered = lower(recording, ring_waits(recording, chip))
+    return _placed(lower(recording, ring_waits(recording, chip), chip.clusters.issue > 0), chip)
+
+
+def _placed(lowered: Lowered, chip: ChipModel) -> Timing:
     given = rates(lowered, chip)
     timing = _timed(lowered, chip, given, _alone(lowered, given))
-    if len(recording.block_task) > chip.clusters.count:
+    if len(lowered.recording.block_task) > chip.clusters.count:
         timing = _timed(lowered, chip, given, _spent(timing))
     return timing
 
@@ -58,6 +67,7 @@ def rates(lowered: Lowered, chip: ChipModel) -> Rates:
     duration[nodes.begin : nodes.begin + count] = chip.memory.latency_ps
     duration[nodes.path : nodes.path + count] = by_row[lowered.transfers]
     duration[nodes.dispatch : nodes.end] = chip.tasks.dispatch_ps
+    duration[nodes.issue :] = chip.cycles_ps(chip.clusters.issue)
     for number, command in enumerate(recording.commands):
         if command.verb in ("submit", "tensor"):
             duration[nodes.command + number] = chip.tasks.submit_ps

@@ -6,7 +6,9 @@
 - Moves: bytes over the path between the two memories. Transfers to or from device memory also share its bandwidth with
   all others: they take the longer of both.
 
-Durations are exact fractions of a picosecond, rounded up once. Flags, barriers and single values take no time.
+Transfers, and single values read from device memory, begin after its latency. A core hands instructions to its pipes
+one after the other, each in its issue time. Durations are exact fractions of a picosecond, rounded up once. Flags,
+barriers and single values of tiles take no time of their own.
 """
 
 from fractions import Fraction
@@ -54,6 +56,8 @@ def _duration(chip: ChipModel, tiles: list[TileShape], row: Any) -> int:
     if kind in (STORE, PUSH):
         tile = tiles[row["a"]]
         return chip.paths.transfer_ps(MOVES[tile.space, GM][1], _tile_bytes(tile))
+    if op.form == "read":
+        return chip.memory.latency_ps
     if kind or row["w"] < 0:
         return 0
     used = [tiles[n] for n in (row["w"], row["a"], row["b"]) if n >= 0]

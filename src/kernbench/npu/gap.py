@@ -4,6 +4,7 @@ idle, by the critical path, which covers the whole time.
 
 import numpy as np
 
+from kernbench.npu.causes import BEYOND, waiting
 from kernbench.npu.clock import Timing
 from kernbench.npu.costs import Ints
 from kernbench.npu.path import Path
@@ -17,13 +18,13 @@ def split_gap(timing: Timing, bound: str, floor: int, path: Path) -> dict[str, i
     """The time above the floor by cause; floor and causes add up to the time exactly."""
     start, finish = _merged(*_watched(timing, bound))
     busy = int((finish - start).sum())
-    gap = {"rounding" if bound == "memory" else "imbalance": busy - floor}
+    gap = {BEYOND[bound != "memory"]: busy - floor}
     begin = np.array([step.start for step in path.steps], np.int64)
     end = np.array([step.finish for step in path.steps], np.int64)
     idle = (end - begin) - _covered(start, finish, begin, end)
     for work, time in zip(path.works, idle.tolist(), strict=True):
         if time:
-            gap[f"{bound} waits for {work}"] = gap.get(f"{bound} waits for {work}", 0) + time
+            gap[waiting(work)] = gap.get(waiting(work), 0) + time
     return gap
 
 
@@ -34,7 +35,12 @@ def _watched(timing: Timing, bound: str) -> Spans:
         here = slice(nodes.memory, nodes.memory + len(timing.lowered.transfers))
         return times.start[here], times.finish[here]
     if bound == "submit":
-        return times.start[nodes.command :], times.finish[nodes.command :]
+        return times.start[nodes.command : nodes.issue], times.finish[nodes.command : nodes.issue]
+    if bound == "issue":
+        rows = timing.lowered.recording.array()
+        cores = lane_numbers(timing) - rows["pipe"]
+        here_nodes = nodes.issue + np.flatnonzero(cores == np.bincount(cores).argmax())
+        return times.start[here_nodes], times.finish[here_nodes]
     if bound == "dispatch":
         threads = np.array(timing.assignment.thread, np.int64)
         here_nodes = nodes.dispatch + np.flatnonzero(threads == np.bincount(threads).argmax())

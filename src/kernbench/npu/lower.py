@@ -1,9 +1,9 @@
 """From an npu recording to a graph of the shared timing engine.
 
 Nodes: every row; for a transfer to or from device memory also where it begins, its path, and its part of the shared
-bandwidth; for every block its dispatch and its end; for every task when it is ready, done and reclaimed; and every
-command of the orchestrator. What depends on cores (which block runs where, after which) is decided by `assign` and
-added last.
+bandwidth; where issue takes time, its issue; for every block its dispatch and its end; for every task when it is ready,
+done and reclaimed; and every command of the orchestrator. What depends on cores (which block runs where, after which)
+is decided by `assign` and added last.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ from kernbench.npu import edges as e
 from kernbench.npu.assign import Assignment
 from kernbench.npu.checks import fifo_table
 from kernbench.npu.costs import Ints, memory_bytes
-from kernbench.npu.operations import CLASSES, LOAD, POP, PUSH, STORE
+from kernbench.npu.operations import BARRIER, CLASSES, LOAD, POP, PUSH, SCALAR, STORE, WAIT
+from kernbench.npu.places import PIPE_NUMBER, S
 from kernbench.npu.reclaim import Waits
 from kernbench.npu.record import NpuRecording
 from kernbench.timing.graph import Graph, make_graph
@@ -38,6 +39,7 @@ class Nodes:
     done: int
     reclaimed: int
     command: int
+    issue: int
     total: int
 
 
@@ -54,28 +56,30 @@ class Lowered:
     waits: Waits
 
 
-def lower(recording: NpuRecording, waits: Waits) -> Lowered:
-    """All nodes and fixed edges."""
+def lower(recording: NpuRecording, waits: Waits, is_issue_timed: bool = False) -> Lowered:
+    """All nodes and fixed edges; with `is_issue_timed` each row also has a node for its issue."""
     rows = recording.array()
     kinds = CLASSES[rows["op"]]
     moved = memory_bytes(recording, rows)
     transfers = np.flatnonzero(np.isin(kinds, (LOAD, STORE, PUSH, POP)) & (moved > 0))
-    nodes = _number(recording, len(rows), len(transfers))
+    nodes = _number(recording, len(rows), len(transfers), len(rows) if is_issue_timed else 0)
     inner = _inner(recording, rows, nodes, transfers)
-    return Lowered(recording, nodes, transfers, moved[transfers], inner, _outer(recording, nodes, waits), waits)
+    outer = _outer(recording, nodes, waits)
+    if is_issue_timed:
+        outer = _joined(outer, _issue(recording, rows, kinds, nodes, transfers))
+    return Lowered(recording, nodes, transfers, moved[transfers], inner, outer, waits)
 
 
-def _number(recording: NpuRecording, rows: int, transfers: int) -> Nodes:
-    blocks, tasks = len(recording.block_task), len(recording.tasks)
-    sizes = (rows, transfers, transfers, transfers, blocks, blocks, tasks, tasks, tasks, len(recording.commands))
+def _number(recording: NpuRecording, rows: int, transfers: int, issues: int) -> Nodes:
+    blocks, tasks, commands = len(recording.block_task), len(recording.tasks), len(recording.commands)
+    sizes = (rows, transfers, transfers, transfers, blocks, blocks, tasks, tasks, tasks, commands, issues)
     starts = np.concatenate([[0], np.cumsum(sizes)]).tolist()
     return Nodes(rows, *starts[1:])
 
 
 def _inner(recording: NpuRecording, rows: Any, nodes: Nodes, transfers: Ints) -> Edges:
     """Edges inside blocks, in the order of their targets."""
-    entry = np.arange(len(rows), dtype=np.int64)
-    entry[transfers] = nodes.begin + np.arange(len(transfers))
+    entry = _entries(len(rows), nodes, transfers)
     blocks = np.arange(len(recording.block_task), dtype=np.int64)
     arguments = (
         recording.firsts(),
@@ -91,6 +95,39 @@ def _inner(recording: NpuRecording, rows: Any, nodes: Nodes, transfers: Ints) ->
     out = tuple(np.empty(count, np.int64) for _ in range(3))
     e.row_edges(*arguments, out)
     return out[0], out[1], out[2]
+
+
+def _entries(rows: int, nodes: Nodes, transfers: Ints) -> Ints:
+    """The node where each row begins: itself, or the begin of its transfer."""
+    entry = np.arange(rows, dtype=np.int64)
+    entry[transfers] = nodes.begin + np.arange(len(transfers))
+    return entry
+
+
+def _issue(recording: NpuRecording, rows: Any, kinds: Any, nodes: Nodes, transfers: Ints) -> Edges:
+    """A core issues its rows one after the other, from its block's start on; after a value that its program waits for
+    it goes on only when that is there.
+    """
+    block = np.repeat(np.arange(len(recording.block_task)), np.diff(recording.firsts()))
+    order = np.lexsort((rows["lane"], block))
+    follows = (np.diff(block[order]) == 0) & (np.diff(rows["lane"][order]) == 0)
+    before, after = order[:-1][follows], order[1:][follows]
+    first = order[np.concatenate([[True], ~follows])]
+    scalar = (rows["pipe"] == PIPE_NUMBER[S]) & np.isin(kinds, (SCALAR, WAIT))
+    holds = (scalar | ((kinds == BARRIER) & (rows["a"] < 0)))[before]
+    parts = (
+        (nodes.issue + before, nodes.issue + after),
+        (nodes.dispatch + block[first], nodes.issue + first),
+        (before[holds], nodes.issue + after[holds]),
+        (nodes.issue + np.arange(len(rows)), _entries(len(rows), nodes, transfers)),
+    )
+    source, target = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return source, target, np.full(len(source), e.ISSUED, np.int64)
+
+
+def _joined(one: Edges, two: Edges) -> Edges:
+    source, target, kind = (np.concatenate(pair) for pair in zip(one, two, strict=True))
+    return source, target, kind
 
 
 def transfer_edges(lowered: Lowered) -> Edges:

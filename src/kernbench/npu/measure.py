@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from kernbench.npu import edges as e
+from kernbench.npu.causes import BEYOND, ENGINES, pipe_name
 from kernbench.npu.clock import Timing, time_recording
 from kernbench.npu.costs import cases, product_macs
 from kernbench.npu.gap import split_gap
 from kernbench.npu.model import ChipModel
 from kernbench.npu.operations import CLASSES, LOAD, POP
 from kernbench.npu.path import causes, critical_path
-from kernbench.npu.places import AIC, PIPES, M, V
+from kernbench.npu.places import AIC, AIV0, PIPES, S
 from kernbench.npu.swimlane import swimlane
 from kernbench.result.run import Run
 from kernbench.safety.collector import rare_collections
@@ -32,9 +33,22 @@ def _retimed(run: Run, timing: Timing) -> Run:
     lanes = swimlane(timing)
     path = critical_path(timing, lanes)
     metrics = {**run.metrics, **measure(timing), "critical_path_ps": path.shares, "sensitivity": {}}
-    metrics["gap_ps"] = split_gap(timing, metrics["bound"], metrics["floors_ps"][metrics["bound"]], path)
+    gap = split_gap(timing, metrics["bound"], metrics["floors_ps"][metrics["bound"]], path)
+    metrics["gap_ps"] = {_cause(metrics["bound"], cause): time for cause, time in gap.items()}
     views = {**run.views, "tasks": task_starts(timing)}
     return replace(run, timeline=lanes.timeline(path.steps), metrics=metrics, views=views)
+
+
+def _cause(bound: str, cause: str) -> str:
+    """A cause of the gap as people read it: which resource waits."""
+    return cause if cause in BEYOND else f"{bound} {cause}"
+
+
+def summary(timing: Timing) -> dict[str, Any]:
+    """What every point of a sweep is told: time, utilisation, work floors and the gap to the binding one by cause."""
+    found = measure(timing)
+    path = critical_path(timing, swimlane(timing))
+    return {**found, "gap_ps": split_gap(timing, found["bound"], found["floors_ps"][found["bound"]], path)}
 
 
 def task_starts(timing: Timing) -> list[dict[str, Any]]:
@@ -104,7 +118,8 @@ def measure(timing: Timing) -> dict[str, Any]:
         sum(c.verb in ("submit", "tensor") for c in timing.lowered.recording.commands) * chip.tasks.submit_ps
     )
     floors["dispatch"] = len(timing.lowered.recording.block_task) * chip.tasks.dispatch_ps // chip.tasks.schedulers
-    floors = {name: time for name, time in floors.items() if time}
+    floors["issue"] = _issue_floor(timing)
+    floors = {name: time for name, time in floors.items() if time} or {"submit": 0}
     bound = max(floors, key=lambda name: floors[name])
     used = {name: time / (cores[name] * total) if total else 0.0 for name, time in busy.items()}
     kinds = CLASSES[timing.lowered.recording.array()["op"][timing.lowered.transfers]]
@@ -112,12 +127,8 @@ def measure(timing: Timing) -> dict[str, Any]:
     return {
         "time_ps": total,
         "busy_ps": {name: int(time) for name, time in busy.items()},
-        "utilisation": {
-            **used,
-            "gemm": used.get("cube", 0.0),
-            "math": used.get("vector", 0.0),
-            "dma": floors.get("memory", 0) / total if total else 0.0,
-        },
+        "utilisation": used | _shares(used, floors.get("memory", 0) / total if total else 0.0),
+        "engines": ENGINES,
         "floors_ps": floors,
         "bound": bound,
         "floor_ratio": total / floors[bound] if floors[bound] else None,
@@ -125,6 +136,21 @@ def measure(timing: Timing) -> dict[str, Any]:
         "load_bytes": loaded,
         "store_bytes": moved - loaded,
     }
+
+
+def _shares(used: dict[str, float], memory: float) -> dict[str, float]:
+    """How busy each of the engines was; of the pipes that move, the busiest."""
+    moving = [share for name, share in used.items() if name not in ENGINES and not name.endswith(S)]
+    return {"cube": used.get("cube", 0.0), "vector": used.get("vector", 0.0), "mte": max(moving, default=0.0),
+            "memory": memory}  # fmt: skip
+
+
+def _issue_floor(timing: Timing) -> int:
+    """What handing out instructions takes, spread over all cube cores or all vector cores."""
+    cube = int((timing.lowered.recording.array()["lane"] == AIC).sum())
+    vector = timing.lowered.nodes.rows - cube
+    cycles = max(cube, -(-vector // 2)) * timing.chip.clusters.issue
+    return timing.chip.cycles_ps(cycles) // timing.chip.clusters.count
 
 
 def pipe_times(timing: Timing) -> tuple[dict[str, int], dict[str, int]]:
@@ -139,7 +165,7 @@ def pipe_times(timing: Timing) -> tuple[dict[str, int], dict[str, int]]:
     busy, cores = {}, {}
     for number, time in enumerate(sums.tolist()):
         vector, pipe = divmod(number, len(PIPES))
-        name = {M: "cube", V: "vector"}.get(PIPES[pipe], f"{'aiv' if vector else 'aic'} {PIPES[pipe]}")
+        name = pipe_name(AIV0 if vector else AIC, PIPES[pipe])
         if time:
             busy[name], cores[name] = int(time), clusters * (2 if vector else 1)
     return busy, cores

@@ -46,6 +46,7 @@ class Clusters(Table):
 
     count: Annotated[int, Count("clusters", SHAPE, "clusters on the chip", 1, 4096)]
     clock: Annotated[float, Quantity("GHz", RATE, "clock of all cores", 0.001, 100, parts=_GIGA)]
+    issue: Annotated[int, Count("cycles", RATE, "a core's time to hand one instruction to a pipe", 0, 100_000)]
 
     @property
     def cycle_ps(self) -> Fraction:
@@ -114,7 +115,7 @@ class Memory(Table):
     """Device memory (GM), shared by all cores."""
 
     bandwidth: Annotated[float, _bandwidth("bandwidth of all cores together")]
-    latency: Annotated[float, _time("time from a request to its first byte")]
+    latency: Annotated[float, _time("time from a request to its first byte, beyond what the paths' rates hold")]
 
     @property
     def bytes_per_ps(self) -> float:

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernbench.npu import edges as e
+from kernbench.npu.causes import WORKS
 from kernbench.npu.clock import Timing
 from kernbench.npu.places import PIPES, M, V
 from kernbench.npu.swimlane import Swimlane
 from kernbench.result.timeline import Step
-
-WORKS = ("cube", "vector", "moves", "memory", "scalar", "dispatch", "submit")
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,8 @@ def critical_path(timing: Timing, lanes: Swimlane) -> Path:
 
 def _work(timing: Timing, node: int) -> str:
     nodes = timing.lowered.nodes
+    if node >= nodes.issue:
+        return "issue"
     if node >= nodes.command:
         return "submit"
     if nodes.dispatch <= node < nodes.end:

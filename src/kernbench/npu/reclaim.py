@@ -13,7 +13,7 @@ from kernbench.npu.record import NpuRecording
 class Waits:
     """`slot_of[command]` is the task whose slot (and all older ones of its ring) must be reclaimed first, -1 for none.
 
-    `holders[task]` are the tasks that must be done before its slot is reclaimed, itself and its consumers;
+    `holders[task]` are the tasks that must be done before its slot is reclaimed, itself and its consumers so far;
     `ring_before` the task before it in its ring; `closed_by` the command that closes its scope.
     """
 
@@ -42,12 +42,13 @@ def ring_waits(recording: NpuRecording, chip: ChipModel) -> Waits:
     for task in tasks:
         for earlier in task.dependences:
             consumers[earlier].append(task.number)
-    waits.holders = [(t.number, *consumers[t.number]) for t in tasks]
     closes = {c.target: i for i, c in enumerate(recording.commands) if c.verb == "close"}
     waits.closed_by = [closes.get(t.scope, -1) for t in tasks]
     limits = (chip.tasks.window, chip.tasks.heap, chip.tasks.dependences)
     rings: dict[int, _Ring] = {}
     waits.ring_before = [-1] * len(tasks)
+    # by whom each slot was wanted; who is submitted later cannot hold it
+    wanted_by = [len(tasks)] * len(tasks)
     for command in recording.commands:
         slot = -1
         if command.verb in ("submit", "tensor"):
@@ -55,8 +56,11 @@ def ring_waits(recording: NpuRecording, chip: ChipModel) -> Waits:
             ring = rings.setdefault(task.ring, _Ring(limits))
             amounts = (1, task.created_bytes, len(task.dependences))
             waits.ring_before[task.number] = ring.members[-1] if ring.members else -1
-            slot = ring.take(task.number, amounts)
+            for earlier in ring.take(task.number, amounts):
+                wanted_by[earlier] = task.number
+                slot = earlier
         waits.slot_of.append(slot)
+    waits.holders = [(t.number, *(c for c in consumers[t.number] if c < wanted_by[t.number])) for t in tasks]
     return waits
 
 
@@ -68,15 +72,15 @@ class _Ring:
     used: list[int] = field(default_factory=lambda: [0, 0, 0])
     oldest: int = 0
 
-    def take(self, task: int, amounts: tuple[int, int, int]) -> int:
-        """Add a task; gives the newest one that must be reclaimed for it, -1 for none."""
-        needed = -1
+    def take(self, task: int, amounts: tuple[int, int, int]) -> list[int]:
+        """Add a task; gives those that must be reclaimed for it, oldest first."""
+        needed = []
         while any(u + a > limit for u, a, limit in zip(self.used, amounts, self.limits, strict=True)):
             if self.oldest == len(self.members):
                 break
             for i, amount in enumerate(self.amounts[self.oldest]):
                 self.used[i] -= amount
-            needed = self.members[self.oldest]
+            needed.append(self.members[self.oldest])
             self.oldest += 1
         self.members.append(task)
         self.amounts.append(amounts)

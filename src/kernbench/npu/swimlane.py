@@ -7,7 +7,7 @@ import numpy as np
 from kernbench.npu.clock import Timing
 from kernbench.npu.costs import Ints
 from kernbench.npu.operations import CLASSES, NAMES, POP, PUSH
-from kernbench.npu.places import AIC, LANES, PIPES
+from kernbench.npu.places import AIC, LANES, PIPE_NUMBER, PIPES, S
 from kernbench.result.finding import Place
 from kernbench.result.timeline import Lane, Step, Timeline
 
@@ -77,6 +77,10 @@ class Swimlane:
         """Lane, name and kernel line of a node."""
         nodes, recording = self.timing.lowered.nodes, self.timing.lowered.recording
         sites = recording.tables.sites
+        if node >= nodes.issue:
+            row = node - nodes.issue
+            pipe = int(recording.array()["pipe"][row]) - PIPE_NUMBER[S]
+            return self.lanes[self.row_lanes[row] - pipe], "issue", sites[recording.array()["site"][row]]
         if node >= nodes.command:
             command = recording.commands[node - nodes.command]
             return self.lanes[0], command.verb, sites[command.site]

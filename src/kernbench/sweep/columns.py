@@ -4,12 +4,19 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-from kernbench.sweep.points import gap_column
+from kernbench.npu.causes import FLOORS, GAPS, PIPE_FLOORS
+from kernbench.sweep.points import floor_column, gap_column, utilisation_column
 from kernbench.timing import CAUSES
 
 _WHOLE = re.compile(r"[0-9]{1,30}", re.ASCII)
 _SIGNED = re.compile(r"-?[0-9]{1,30}", re.ASCII)
-_FLOORS = ("compute", "exp", "hbm", "link")
+MESH, NPU = "mesh", "npu"
+# by target: floors, engines, and causes of the gap
+_MEASURED = {
+    MESH: (("compute", "exp", "hbm", "link"), ("gemm", "math", "dma", "link"), CAUSES),
+    NPU: (FLOORS, (*PIPE_FLOORS, "mte", "memory"), GAPS),
+}
+_BOUNDS = [name for floors, _, _ in _MEASURED.values() for name in floors]
 
 
 def _is_number(text: str) -> bool:
@@ -30,24 +37,30 @@ def _is_signed(text: str) -> bool:
 _Kind = tuple[Callable[[str], bool], str]
 _VERDICT: _Kind = (lambda text: text in ("True", "False"), "True or False")
 _TEXT: _Kind = (lambda text: True, "text")
-_BOUND: _Kind = (lambda text: text in _FLOORS, " or ".join(_FLOORS))
+_BOUND: _Kind = (lambda text: text in _BOUNDS, " or ".join(_BOUNDS))
 _COUNT: _Kind = (_is_whole, "a whole number")
 _DIFFERENCE: _Kind = (_is_signed, "a whole number")
 _RATIO: _Kind = (_is_number, "a number")
 
-_KINDS: Mapping[str, _Kind] = {
-    "right": _VERDICT,
-    "safe": _VERDICT,
-    "refused": _TEXT,
-    "commands": _COUNT,
-    "time_ps": _COUNT,
-    "bound": _BOUND,
-    "floor_ratio": _RATIO,
-    **{f"utilisation_{engine}": _RATIO for engine in ("gemm", "math", "dma", "link")},
-    **{f"floor_{name}_ps": _COUNT for name in _FLOORS},
-    **{gap_column(cause): _DIFFERENCE for cause in CAUSES},
-}
-COLUMNS = tuple(_KINDS)
+
+def _kinds(target: str) -> dict[str, _Kind]:
+    floors, engines, causes = _MEASURED[target]
+    return {
+        "right": _VERDICT,
+        "safe": _VERDICT,
+        "refused": _TEXT,
+        "commands": _COUNT,
+        "time_ps": _COUNT,
+        "bound": _BOUND,
+        "floor_ratio": _RATIO,
+        **{utilisation_column(engine): _RATIO for engine in engines},
+        **{floor_column(name): _COUNT for name in floors},
+        **{gap_column(cause): _DIFFERENCE for cause in causes},
+    }
+
+
+_KINDS: Mapping[str, _Kind] = {name: kind for target in _MEASURED for name, kind in _kinds(target).items()}
+COLUMNS, NPU_COLUMNS = (tuple(_kinds(target)) for target in (MESH, NPU))
 METRICS = tuple(name for name, kind in _KINDS.items() if kind in (_COUNT, _DIFFERENCE, _RATIO))
 
 
@@ -59,7 +72,7 @@ def as_text(value: object) -> str:
 def problem(row: Mapping[str, str]) -> str:
     """What is wrong with the results in a row, in words; empty if nothing is."""
     for name, (fits, wanted) in _KINDS.items():
-        if row[name] != "" and not fits(row[name]):
+        if row.get(name, "") != "" and not fits(row[name]):
             return f"{name} = {row[name]!r}: {wanted} is wanted"
     if row["refused"] and row["time_ps"]:
         return "a point that was refused has no time_ps"

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import pairwise
 
+from kernbench.bench.machines import machine_key
 from kernbench.machine.units import parse
 from kernbench.sweep.executors import Executor
-from kernbench.sweep.plan import PREFIX, Group, Plan
+from kernbench.sweep.plan import Group, Plan
 from kernbench.sweep.points import Row, refused_rows
 
 # points that one of several workers times before it hands on their rows: what is lost when a sweep is stopped
@@ -56,7 +57,7 @@ def _open_work(plan: Plan, done: set[tuple[str, ...]], workers: int) -> Iterator
 def anomalies(plan: Plan, rows: list[Row]) -> list[str]:
     """Points where more bandwidth made a run slower: possible where resources are shared, and worth knowing."""
     timed = [row for row in rows if row.get("time_ps") not in ("", None)]
-    keys = [key for key in plan.keys if key.startswith(PREFIX) and key.endswith(BANDWIDTH)]
+    keys = [key for key in plan.keys if machine_key(key) is not None and key.endswith(BANDWIDTH)]
     return [text for key in keys for line in _lines(plan, key, timed) for text in _slower(key, line)]
 
 

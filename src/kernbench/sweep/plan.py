@@ -2,19 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from math import prod
 from typing import Any
 
-from kernbench import machine
 from kernbench.bench import Bench
+from kernbench.bench.machines import CHIP, load_machine, machine_changes, machine_name, split_settings
 from kernbench.bench.parameters import make
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 
 MOST_POINTS = 100_000
-PREFIX = "machine."
 UNREADABLE = "not readable"
 Point = dict[str, str]
 Items = tuple[tuple[str, str], ...]
@@ -42,7 +40,7 @@ class Plan:
     """A bench, a panel and the points in groups. `keys` are what is swept, in order.
 
     `over` holds the values of each key, `fixed` the settings that are the same everywhere, and `machines` the hash of
-    each machine before any of its keys is changed.
+    each machine before any of its keys is changed. `target` is what its benches run on.
     """
 
     bench: str
@@ -54,6 +52,7 @@ class Plan:
     over: tuple[tuple[str, tuple[str, ...]], ...] = ()
     fixed: Items = ()
     machines: Items = ()
+    target: str = "mesh"
 
     @property
     def points(self) -> int:
@@ -122,6 +121,7 @@ def make_plan(
         tuple((key, tuple(map(str, values))) for key, values in over.items()),
         tuple(fixed.items()),
         tuple(known.hashes.items()),
+        "npu" if any(field.name == CHIP for field in fields(bench.parameters)) else "mesh",
     )
 
 
@@ -153,41 +153,41 @@ class _Machines:
     """What is known of the machines of a plan, so that each value is checked once and not at every point."""
 
     def __init__(self) -> None:
-        self._load = cache(machine.load)
+        self._loaded: dict[str, Any] = {}
         self._checked: set[tuple[str, Items]] = set()
         self.hashes: dict[str, str] = {}
 
-    def roles(self, name: str) -> dict[str, str]:
-        """The role of each key: shape or rate."""
-        self.hashes.setdefault(name, UNREADABLE)
-        found = self._load(name)
-        self.hashes[name] = found.hash
+    def _load(self, p: Any) -> Any:
+        name = machine_name(p)
+        if name not in self._loaded:
+            self._loaded[name] = load_machine(p)
+        return self._loaded[name]
+
+    def roles(self, p: Any) -> dict[str, str]:
+        """The role of each key of the machine that parameters ask for: shape or rate."""
+        self.hashes.setdefault(machine_name(p), UNREADABLE)
+        found = self._load(p)
+        self.hashes[machine_name(p)] = found.hash
         return {key: entry.role for key, entry, _ in found.entries()}
 
-    def check(self, name: str, changes: Point) -> None:
+    def check(self, p: Any, changes: Point) -> None:
         """Whether the machine takes these changes; raises what is wrong with them."""
-        mark = (name, tuple(changes.items()))
+        mark = (machine_name(p), tuple(changes.items()))
         if mark not in self._checked:
-            self._load(name).override(changes)
+            self._load(p).override(changes)
             self._checked.add(mark)
 
 
 def _split(bench: Bench, panel: dict[str, Any], point: Point, known: _Machines) -> tuple[Point, Point, Point]:
     """Parameters of the bench, shape keys and rate keys of the machine; all checked."""
-    plain = {k: v for k, v in point.items() if not k.startswith(PREFIX)}
-    changes = {k.removeprefix(PREFIX): v for k, v in point.items() if k.startswith(PREFIX)}
+    plain, settings = split_settings(point)
     p = make(bench.parameters, {**panel, **plain})
-    if changes and not hasattr(p, "machine"):
-        raise BenchError(f"bench {bench.name} has no machine to change: {', '.join(changes)}")
-    name = getattr(p, "machine", "reference")
-    roles = known.roles(name)
+    changes = machine_changes(bench.name, p, settings)
+    names = dict(zip(changes, settings, strict=True))
+    roles = known.roles(p)
     shapes = {k: v for k, v in changes.items() if roles.get(k) != "rate"}
     rates = {k: v for k, v in changes.items() if roles.get(k) == "rate"}
     # shapes may contradict each other, rates cannot
     for change in (shapes, *({k: v} for k, v in rates.items())):
-        known.check(name, change)
-    return plain, _prefixed(shapes), _prefixed(rates)
-
-
-def _prefixed(changes: Point) -> Point:
-    return {PREFIX + k: v for k, v in changes.items()}
+        known.check(p, change)
+    return plain, {names[k]: v for k, v in shapes.items()}, {names[k]: v for k, v in rates.items()}

@@ -1,15 +1,16 @@
 """One group of points: a functional pass, then a row for each of its rates."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import repeat
+from types import SimpleNamespace
 from typing import Any
 
 from kernbench.bench import find, run_bench
+from kernbench.bench.machines import load_machine, machine_key
 from kernbench.common.errors import BenchError, KernbenchError, MachineError
-from kernbench.machine import load
 from kernbench.result.run import Run
-from kernbench.sweep.plan import PREFIX, Group, Plan, Point, told
+from kernbench.sweep.plan import Group, Plan, Point, told
 from kernbench.timing import summary, time_recording
 
 Row = dict[str, Any]
@@ -59,20 +60,29 @@ def time_points(plan: Plan, group: Group, run: Run | Refusal) -> Iterator[Row]:
 
 def _times(group: Group, run: Run) -> Iterator[Row]:
     """The time of each point; a machine on which the run cannot be timed refuses it."""
-    if not hasattr(run.recording, "streams"):
-        raise BenchError(
-            f"bench {run.origin.get('bench')} records no mesh commands, and only those can be swept over time so far"
-        )
-    base = load(run.origin["parameters"].get("machine", "reference"))
+    first, told_of = _timers(run)
+    base = load_machine(SimpleNamespace(**run.origin["parameters"]))
     timing = None
     for rates in group.rates:
-        machine = base.override({k.removeprefix(PREFIX): v for k, v in {**group.shapes, **rates}.items()})
+        machine = base.override({str(machine_key(k)): v for k, v in {**group.shapes, **rates}.items()})
         try:
-            timing = time_recording(run.recording, machine) if timing is None else timing.again(machine)
+            timing = first(run.recording, machine) if timing is None else timing.again(machine)
         except MachineError as error:
             yield {"refused": told(error)}
         else:
-            yield _flat(summary(timing))
+            yield _flat(told_of(timing))
+
+
+def _timers(run: Run) -> tuple[Callable[..., Any], Callable[..., dict[str, Any]]]:
+    """What times a recording of this kind for the first time, and what tells of a timing."""
+    if hasattr(run.recording, "streams"):
+        return time_recording, summary
+    if hasattr(run.recording, "block_task"):
+        # only benches for the npu need its package
+        from kernbench.npu import clock, measure
+
+        return clock.time_recording, measure.summary
+    raise BenchError(f"bench {run.origin.get('bench')} records nothing that can be timed on a machine")
 
 
 def refused_rows(plan: Plan, group: Group, why: str) -> Iterator[Row]:
@@ -86,12 +96,26 @@ def _swept(plan: Plan, point: Point) -> Row:
 
 def gap_column(cause: str) -> str:
     """The column of a cause of the gap."""
-    return f"gap_{cause.lower().replace(' ', '_')}_ps"
+    return f"gap_{_word(cause)}_ps"
+
+
+def floor_column(name: str) -> str:
+    """The column of a floor."""
+    return f"floor_{_word(name)}_ps"
+
+
+def utilisation_column(engine: str) -> str:
+    """The column of how busy an engine was."""
+    return f"utilisation_{_word(engine)}"
+
+
+def _word(name: str) -> str:
+    return name.lower().replace(" ", "_")
 
 
 def _flat(metrics: dict[str, Any]) -> Row:
     row: Row = {"time_ps": metrics["time_ps"], "bound": metrics["bound"], "floor_ratio": metrics["floor_ratio"]}
-    row |= {f"utilisation_{k}": v for k, v in metrics["utilisation"].items()}
-    row |= {f"floor_{k}_ps": v for k, v in metrics["floors_ps"].items()}
+    row |= {utilisation_column(k): v for k, v in metrics["utilisation"].items()}
+    row |= {floor_column(k): v for k, v in metrics["floors_ps"].items()}
     row |= {gap_column(cause): time for cause, time in metrics["gap_ps"].items()}
     return row

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernbench.common.errors import BenchError
 from kernbench.result.run import write_bytes
-from kernbench.sweep.columns import COLUMNS, as_text, problem
+from kernbench.sweep.columns import COLUMNS, NPU, NPU_COLUMNS, as_text, problem
 from kernbench.sweep.execute import point_key
 from kernbench.sweep.plan import Plan
 from kernbench.sweep.points import Row
@@ -82,10 +82,11 @@ class Store:
 
 
 def _columns(plan: Plan) -> tuple[str, ...]:
-    clash = [key for key in plan.keys if key in COLUMNS]
+    results = NPU_COLUMNS if plan.target == NPU else COLUMNS
+    clash = [key for key in plan.keys if key in results]
     if clash:
         raise BenchError(f"{clash[0]} cannot be swept: results have a column of that name; rename the parameter")
-    return (*plan.keys, *COLUMNS)
+    return (*plan.keys, *results)
 
 
 def _rows(file: Path, columns: tuple[str, ...], record: Record) -> Iterator[Row]:
