@@ -140,15 +140,17 @@ class EmulatedDevice:
         checks: bool = True,
         schedule: Any = "canonical",
         budget: Budget | None = None,
-        order: bool = False,
+        order: bool | str = False,
     ) -> Run:
         """Run `kernel` on every block of `grid` and wait for it.
 
         `schedule` is "canonical", "eager" (asynchronous operations complete as soon as they begin, not as late as they
         may), "reversed" or a seed: one legal order of many. `budget.steps` counts instructions as they are run for all
         lanes together. With `order`, `recording` is the happens-before relation of all accesses (`AccessOrder`), to
-        be compared with that of another run.
+        be compared with that of another run; with `order="conflicts"` it also tells what meets at every word of memory.
         """
+        if order not in (False, True, "conflicts"):
+            raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")
         if order and not checks:
             raise MisuseError("order=True asks the checks what they know: leave checks=False out")
         kernel = _kernel_of(kernel)
@@ -182,7 +184,7 @@ class EmulatedDevice:
         checks: bool,
         schedule: Any,
         budget: Budget | None,
-        order: bool,
+        order: bool | str,
     ) -> Run:
         arena, (grid, block, cluster) = self._arena, shape
         self._launches += 1

@@ -6,7 +6,8 @@ accesses of other agents that are ordered before it.
 """
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ class AccessOrder:
     kinds: tuple[str, ...]
     # digest of what every access met at its words: which write a read found, what a write replaced
     flow: str = ""
+    # lines of conflicting accesses that nothing orders, with how many pairs: all of them, where the checks keep a few
+    unordered: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -63,6 +66,10 @@ class AccessOrder:
     def same(self, other: "AccessOrder") -> bool:
         """Whether the same accesses come before every access in both runs."""
         return self.digest == other.digest
+
+    def torn(self, other: "AccessOrder") -> list[tuple[int, int]]:
+        """Lines whose accesses conflict and are ordered here, and are not in the other run."""
+        return sorted(pair for pair, count in other.unordered.items() if count > self.unordered.get(pair, 0))
 
     def changes(self, other: "AccessOrder", most: int = 10) -> list[Change]:
         """Accesses that differ, the first of them."""

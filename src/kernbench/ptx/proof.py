@@ -3,8 +3,8 @@
 A mutant is *found* (the checks speak), *hung* (a deadlock, explained), *wrong* (another result), *refused* (it cannot
 be run at all), or *harmless*: in no run does anything differ, and the happens-before relation of all its accesses is
 the kernel's own, as the checker itself knows it. It is *equivalent* if other accesses are ordered, but none of those
-that conflict: the checks find every two of them ordered, and each access meets at every word the very accesses that it
-met before. What is none of these is a *survivor*.
+that conflict: every two of them are ordered, by the log of all accesses and not only as far as the checks remember
+them, and each access meets at every word the very accesses that it met before. What is none of these is a *survivor*.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from typing import Any
 from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.ptx.module import Kernel
 from kernbench.ptx.mutation import Mutation, mutations
-from kernbench.ptx.order import AccessOrder
+from kernbench.ptx.order import AccessOrder, Change
 from kernbench.result.run import Run, Status
 
 SCHEDULES = ("canonical", "eager")
@@ -74,8 +74,11 @@ class _Baseline:
     """The kernel's own runs."""
 
     def __init__(self, kernel: Kernel, launch: Launcher, schedules: Sequence[Any]):
+        self._kernel = kernel
         self._launch = launch
         self.schedules = schedules
+        # what meets at every word, where somebody asked
+        self._words: dict[Any, AccessOrder] = {}
         runs = {schedule: launch(kernel, schedule=schedule, order=True) for schedule in schedules}
         for schedule, run in runs.items():
             if run.safe is not True:
@@ -86,8 +89,7 @@ class _Baseline:
 
     def verdict(self, mutation: Mutation) -> Verdict:
         """Run a mutant under each schedule until something tells it apart."""
-        changed: list[str] = []
-        met = True
+        changed: list[Change] = []
         for schedule in self.schedules:
             try:
                 run = self._launch(mutation.mutant, schedule=schedule, order=True)
@@ -97,11 +99,24 @@ class _Baseline:
             if told is not None:
                 return Verdict(mutation, *told, schedule)
             if not self.orders[schedule].same(run.recording):
-                changed += [str(change) for change in self.orders[schedule].changes(run.recording, 2)]
-                met &= self.orders[schedule].flow == run.recording.flow
+                changed += self.orders[schedule].changes(run.recording, 2)
         if changed:
-            return Verdict(mutation, "equivalent" if met else "survivor", "; ".join(changed[:2]))
+            return self._conflicts(mutation, "; ".join(map(str, changed[:2])))
         return Verdict(mutation, "harmless", "the same accesses come before each access")
+
+    def _conflicts(self, mutation: Mutation, changed: str) -> Verdict:
+        """Another order: does it touch accesses that conflict?"""
+        for schedule in self.schedules:
+            if schedule not in self._words:
+                self._words[schedule] = self._launch(self._kernel, schedule=schedule, order="conflicts").recording
+            before = self._words[schedule]
+            after = self._launch(mutation.mutant, schedule=schedule, order="conflicts").recording
+            for first, second in before.torn(after)[:1]:
+                what = f"accesses of lines {first} and {second} conflict, and nothing orders them any more"
+                return Verdict(mutation, "survivor", what, schedule)
+            if before.flow != after.flow:
+                return Verdict(mutation, "survivor", changed, schedule)
+        return Verdict(mutation, "equivalent", changed)
 
     def _told(self, run: Run, schedule: Any) -> tuple[str, str] | None:
         kinds = ", ".join(sorted({finding.kind for finding in run.findings}))
@@ -128,7 +143,7 @@ def prove(
 ) -> Proof:
     """Run every mutant of a kernel (or those of `among`) and say what becomes of it.
 
-    `launch(kernel, schedule=..., order=True)` makes a device and arrays anew and launches; `told` is called with each
+    `launch(kernel, schedule=..., order=...)` makes a device and arrays anew and launches; `told` is called with each
     verdict as it comes. Loops must turn often enough to use every stage of a pipeline three times.
     """
     baseline = _Baseline(kernel, launch, schedules)

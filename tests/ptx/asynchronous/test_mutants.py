@@ -80,11 +80,23 @@ def test_a_relaxed_arrival_that_nobody_needs_is_equivalent():
 def test_the_flow_tells_what_a_read_found():
     def flow(*edits):
         bench = Bench()
-        bench.pipe(*edits, order=True)
+        bench.pipe(*edits, order="conflicts")
         return bench.run.recording.flow
 
     assert flow() == flow(("bar.sync 0;", "bar.sync 1;"))
     assert flow() != flow(("ld.shared.f32 %f2, [%r12+512];", "ld.shared.f32 %f2, [%r12+516];"))
+
+
+def test_conflicts_that_nothing_orders_are_all_counted():
+    whole, torn = Bench().pipe(order="conflicts"), Bench().pipe(("  bar.warp.sync -1;\n", ""), order="conflicts")
+    # two blocks write the same sums, which is no race
+    assert dict(whole.recording.unordered) == {(85, 85): 1024}
+    assert whole.recording.torn(torn.recording) == [(78, 51), (79, 51), (80, 52), (81, 52)]
+
+
+def test_an_order_of_another_kind():
+    with pytest.raises(MisuseError, match="order='all': True, or 'conflicts'"):
+        pipe(kernel(PIPE), order="all")
 
 
 def test_a_kernel_that_is_not_safe_is_no_baseline():

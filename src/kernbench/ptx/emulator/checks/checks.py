@@ -50,7 +50,7 @@ CHECKED = (
 class Checks:
     """The checks of one launch."""
 
-    def __init__(self, program: Program, arena: Arena, names: dict[int, str], order: bool = False):
+    def __init__(self, program: Program, arena: Arena, names: dict[int, str], order: bool | str = False):
         self.program = program
         self._ordered = order
         # the log of all accesses, where a launch asks for it
@@ -64,7 +64,9 @@ class Checks:
     def begin(self, launch: Any) -> None:
         """A launch is about to run: memory it may write is watched for races."""
         self.launch = launch
-        self.order = OrderLog(launch.actors, self.arena.used // 4 + 1) if self._ordered else None
+        self.order = None
+        if self._ordered:
+            self.order = OrderLog(launch.actors, self.arena.used // 4 + 1, self._ordered == "conflicts")
         self.publications = Publications(min(int(np.prod(launch.grid)) * launch.actors.count, WARP_LIMIT))
         self._tracked = self._written_allocations(launch)
         for allocation in self._tracked:
@@ -192,6 +194,14 @@ def active_lanes_of(lanes: Lanes) -> Array:
     """Lane numbers of a set."""
     numbers = lanes.lane_numbers()
     return numbers if lanes.mask is None else numbers[lanes.mask]
+
+
+_USES = {
+    "guard": "decides whether this runs",
+    "target": "decides where this goes",
+    "address": "is part of the address",
+    "value": "is stored",
+}
 
 
 class BatchChecks:
@@ -342,14 +352,15 @@ class BatchChecks:
 
     def undefined(self, window: Any, site: Site, register: str, role: str, bad: Mask, flags: int) -> None:
         """An undefined register decides something."""
+        if not self.definedness.first_use(flags, site):
+            return
         lanes = window.lane_numbers[bad]
-        uses = {"guard": "decides whether this runs", "address": "is part of the address", "value": "is stored"}
         origin = self.definedness.origins.get(flags)
         why, hint = "was never set in", "set the register on every path that leads here"
         if origin is not None:
             why = f"comes from local memory (line {origin.line}, `{origin.text}`) never written by"
             hint = "set the variable on every path that leads here"
-        message = f"{register} {uses[role]}, and {why} {some_threads(self._batch, lanes)}"
+        message = f"{register} {_USES[role]}, and {why} {some_threads(self._batch, lanes)}"
         self._reporter.add("uninitialised-read", site, message, hint, len(lanes), about=register)
 
     def inactive_source(self, window: Any, site: Site, count: int, position: int) -> None:

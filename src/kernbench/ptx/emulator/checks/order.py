@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.conflicts import Meetings, unordered
 from kernbench.ptx.emulator.checks.flow import WORD, Flow, Words, mixed, words_of
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT
@@ -49,12 +50,18 @@ class Events:
 class OrderLog:
     """The log of one launch."""
 
-    def __init__(self, actors: Any, words: int):
+    def __init__(self, actors: Any, words: int, conflicts: bool):
         self._actors = actors
+        # whether to look at what meets at each word
+        self.conflicts = conflicts
+        words = words if conflicts else 0
         self.events: list[Events] = []
         self.flow = Flow()
         # the words of global memory
-        self.words = Words(words)
+        self.words, self.meetings = Words(words), Meetings(words)
+        # entries so far, and pairs of accesses that met
+        self.count = 0
+        self.pairs: list[Array] = []
 
     def batch(self, batch: Any, clocks: Any) -> "BatchLog":
         """The log of one batch."""
@@ -62,7 +69,9 @@ class OrderLog:
 
     def order(self) -> AccessOrder:
         """The relation, when the launch has ended."""
-        return Relation(self._actors, self.events).order(self.flow.digest)
+        relation = Relation(self._actors, self.events)
+        pairs = np.concatenate([np.zeros((0, 2), np.int64), *self.pairs])
+        return relation.order(self.flow.digest, unordered(relation, pairs))
 
 
 class BatchLog:
@@ -74,8 +83,10 @@ class BatchLog:
         self._clocks = clocks
         self._actors = batch.launch.actors
         words = (batch.ctas * batch.shared_stride // WORD + 1, 0, batch.ctas * _TENSOR_CELLS)
+        words = words if log.conflicts else (0, 0, 0)
         self._words = [Words(count) for count in words]
         self._words[DOMAINS.index("global")] = log.words
+        self._meetings = [Meetings(words[0]), log.meetings]
         # how often each lane came to a site
         self._times: dict[tuple[int, int], Array] = {}
 
@@ -97,17 +108,30 @@ class BatchLog:
         if space == "local" or not len(chosen):
             return
         domain = DOMAINS.index(space)
+        warps, inverse = np.unique(chosen // WARP, return_inverse=True)
+        if self._log.conflicts:
+            starts = (starts if mask is None else starts[mask]).astype(np.int64)
+            self._touch(domain, writes, site, chosen, inverse, starts, nbytes)
+        self._threads(domain, writes, site, chosen, warps, inverse)
+
+    def _touch(
+        self, domain: int, writes: bool, site: Site, chosen: Array, inverse: Array, starts: Array, nbytes: int
+    ) -> None:
+        """Lanes touch words."""
         memory = self._words[domain]
-        starts = (starts if mask is None else starts[mask]).astype(np.int64)
         inside = (starts >= 0) & (starts + nbytes <= len(memory.writers) * WORD)
         names = self._names(domain * 2 + writes, site.line, chosen)
         which = np.flatnonzero(inside)
         words, owners = words_of(starts[which], np.full(len(which), nbytes), which)
         self._log.flow.add(names, memory.meet(words, owners, names, writes))
-        self._threads(domain, writes, site, chosen)
+        self._meet(domain, words, inverse[owners], chosen[owners] % WARP, writes)
 
-    def _threads(self, domain: int, writes: bool, site: Site, chosen: Array) -> None:
-        warps, inverse = np.unique(chosen // WARP, return_inverse=True)
+    def _meet(self, domain: int, words: Array, entries: Array, lanes: Array, writes: bool) -> None:
+        """Entries that come next in the log, by lanes, touch words."""
+        tags = (self._log.count + entries) * 64 + lanes
+        self._log.pairs.append(self._meetings[domain].meet(words, tags, writes))
+
+    def _threads(self, domain: int, writes: bool, site: Site, chosen: Array, warps: Array, inverse: Array) -> None:
         bits = np.zeros(len(warps), np.uint32)
         np.bitwise_or.at(bits, inverse, (np.int64(1) << (chosen % WARP)).astype(np.uint32))
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
@@ -138,16 +162,19 @@ class BatchLog:
         owners = ctas if homes is None else homes
         columns, clocks = (np.broadcast_to(one, len(lanes)) for one in (columns, clocks))
         domain = DOMAINS.index(space)
-        names = self._names(16 + domain * 2 + writes, site.line, lanes)
-        words, whose = words_of(ranges.starts, ranges.lengths, ranges.owners)
-        self._log.flow.add(names, self._words[domain].meet(words, whose, names, writes))
+        if self._log.conflicts:
+            names = self._names(16 + domain * 2 + writes, site.line, lanes)
+            words, whose = words_of(ranges.starts, ranges.lengths, ranges.owners)
+            self._log.flow.add(names, self._words[domain].meet(words, whose, names, writes))
+            self._meet(domain, words, whose, lanes[whose] % WARP, writes)
         self._add(domain, writes, True, site, ctas, inside, bits, owners, columns, clocks, knowledge.copy())
 
     def tensor(
         self, writes: bool, site: Site, who: Any, family: int, groups: Array, first_last: tuple[int, int]
     ) -> None:
         """Warps access columns of groups of lanes, by their counter `family`: by what is done, and what is begun."""
-        self._tensor_flow(writes, site, who, groups, np.arange(*first_last))
+        if self._log.conflicts:
+            self._tensor_flow(writes, site, who, groups, np.arange(*first_last))
         count, warps = len(who.ctas), self._actors.warps
         rows = self._clocks.clocks[who.ctas, who.warps]
         first = self._actors.tensor(0)
@@ -193,6 +220,7 @@ class BatchLog:
         if (far >= 0).any():
             beyond = np.where(far[:, None] >= 0, self._clocks.known[np.maximum(far, 0)], 0)
         actors = numbers[owners] * self._actors.count + columns
+        self._log.count += len(ctas)
         self._log.events.append(
             Events(
                 domain,
@@ -234,7 +262,7 @@ class Relation:
     """Turns a log into an order."""
 
     def __init__(self, actors: Any, events: list[Events]):
-        self._actors = actors
+        self.actors = self._actors = actors
         self._events = events
         self._columns: int = actors.count
         self._flatten()
@@ -266,12 +294,22 @@ class Relation:
         place = mixed((self.line * 4 + self.domain) * 2 + self.writes)
         self.weights = mixed(threads ^ place[:, None]) * self.members.astype(np.uint64)
 
-    def order(self, flow: str) -> AccessOrder:
-        """The relation; `flow` is the digest of what the accesses met."""
+    def distant(self, entries: Array, actors: Array) -> Array:
+        """What entries know of the clocks of actors of other blocks, 0 where nothing."""
+        place = np.full(len(self.cta), -1)
+        place[self._distant] = np.arange(len(self._distant))
+        found = place[entries]
+        known = (found >= 0) & (actors < self._far.shape[1])
+        result: Array = np.zeros(len(entries), np.int64)
+        result[known] = self._far[found[known], actors[known]]
+        return result
+
+    def order(self, flow: str, apart: dict[tuple[int, int], int]) -> AccessOrder:
+        """The relation; `flow` is the digest of what the accesses met, `apart` what of it nothing orders."""
         counts, prints = np.zeros(len(self.cta), np.int64), np.zeros(len(self.cta), np.uint64)
         for domain in range(len(DOMAINS)):
             self._domain(domain, counts, prints)
-        return self._accesses(counts, prints, flow)
+        return self._accesses(counts, prints, flow, apart)
 
     def _domain(self, domain: int, counts: Array, prints: Array) -> None:
         inside = self.domain == domain
@@ -326,7 +364,7 @@ class Relation:
         counts[which] += more
         prints[which] += extra * (mixed(salt) | np.uint64(1))
 
-    def _accesses(self, counts: Array, prints: Array, flow: str) -> AccessOrder:
+    def _accesses(self, counts: Array, prints: Array, flow: str, apart: dict[tuple[int, int], int]) -> AccessOrder:
         """One entry a lane and access, in the order of their keys."""
         entry, lane = np.nonzero(self.members)
         kind = self.domain * 4 + self.operation * 2 + self.writes
@@ -335,4 +373,4 @@ class Relation:
         keys, entry = keys[order], entry[order]
         first = np.r_[True, keys[1:] != keys[:-1]] if len(keys) else np.zeros(0, bool)
         starts = np.maximum.accumulate(np.where(first, np.arange(len(keys)), 0))
-        return AccessOrder(keys, np.arange(len(keys)) - starts, counts[entry], prints[entry], KINDS, flow)
+        return AccessOrder(keys, np.arange(len(keys)) - starts, counts[entry], prints[entry], KINDS, flow, apart)
