@@ -12,7 +12,7 @@ from kernbench.ptx.emulator.asynchronous.tiles import Operand, Tiles, gather, ga
 from kernbench.ptx.emulator.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import tcgen05_descriptor
 from kernbench.ptx.numerics.matrix.instruction import InstructionDescriptor, Part, instruction_descriptor, parts
-from kernbench.ptx.numerics.matrix.products import values
+from kernbench.ptx.numerics.matrix.scaled import scale_values
 from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
 
 _LANE_SHIFT = 16
@@ -305,13 +305,3 @@ def _chains(one: Products) -> bool:
         and one.described.kinds[0] == "f32"
         and len(one.parts()) == 1
     )
-
-
-def scale_values(bits: Array, kind: str) -> Array:
-    """float32 of scales: powers of two, or unsigned e4m3."""
-    if kind == "ue8m0":
-        exponents = bits.astype(np.int32) - 127
-        found: Array = np.where(bits == 255, np.float32(np.nan), np.ldexp(np.float32(1), exponents))
-        return found.astype(np.float32)
-    result: Array = values(bits & np.uint8(0x7F), "e4m3").astype(np.float32)
-    return result

@@ -15,21 +15,42 @@ from kernbench.ptx.emulator.steps import Step, action, compute
 from kernbench.ptx.emulator.window import Window
 from kernbench.ptx.numerics.matrix import Layout, mma, mma_quads, mma_sparse, wmma, wmma_mma
 from kernbench.ptx.numerics.matrix.layout import ELEMENT_BITS, dimensions
+from kernbench.ptx.numerics.matrix.scaled import mma_narrow, mma_scaled
 
 Function = Callable[..., None]
 
 
 def multiply(d: Decoding) -> Step:
     """mma.sync."""
-    if d.has("kind") or d.has("block_scale"):
-        raise d.error(f"{d.instruction.name} is not emulated: block-scaled and mixed narrow formats are not")
     shape = d.mod("shape")
     kinds = (d.mod("dtype"), d.mod("atype"), d.mod("btype"), d.mod("ctype"))
+    if d.has("block_scale"):
+        return _scaled(d, shape, kinds)
+    if d.has("kind"):
+        return _product(d, lambda a, b, c, out: mma_narrow(shape, kinds, a, b, c, out))
     if shape == "m8n8k4" and kinds[1] == "f16":
         majors = (d.mod("alayout"), d.mod("blayout"))
         return _product(d, lambda a, b, c, out: mma_quads(majors, kinds, a, b, c, out))
     flags = {"satfinite": d.has("satfinite"), "xor": d.mod("op") == "xor"}
     return _product(d, lambda a, b, c, out: mma(shape, kinds, a, b, c, out, **flags))
+
+
+# scales of a row where the instruction does not say it
+_SCALES = {"kind::mxf8f6f4": 1, "kind::mxf4": 2}
+
+
+def _scaled(d: Decoding, shape: str, kinds: tuple[str, str, str, str]) -> Step:
+    """mma.block_scale: the operands are followed by words of scales, and which byte and lanes hold them."""
+    vector = d.mod("vector")
+    count = int(vector[-2]) if vector else _SCALES[d.mod("kind")]
+    scales = d.mod("stype")
+
+    def function(*parts: Any) -> None:
+        a, b, c, (words_a,), places_a, (words_b,), places_b, out = parts
+        of_a, of_b = (words_a, *places_a), (words_b, *places_b)
+        mma_scaled(shape, kinds, count, scales, a, b, c, of_a, of_b, out)
+
+    return _product(d, function, (1, 2, 3, 4, 5, 6, 7))
 
 
 def multiply_sparse(d: Decoding) -> Step:
