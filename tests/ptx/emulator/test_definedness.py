@@ -98,6 +98,43 @@ def test_bits_that_are_set_one_after_the_other(lab):
     assert lab.kinds(body, zeros(32)) == []
 
 
+BEST = """
+  mov.u32 %r9, 0;
+L:
+  setp.eq.u32 %p1, %r9, {first};
+  setp.gt.u32 %p2, %r9, %r5;
+  {either}
+  selp.u32 %r5, %r9, %r5, %p3;
+  add.u32 %r9, %r9, 1;
+  setp.lt.u32 %p4, %r9, 5;
+  @%p4 bra L;
+"""
+
+
+@pytest.mark.parametrize(
+    "either",
+    [
+        "or.pred %p3, %p1, %p2;",
+        "or.pred %p2, %p2, %p1;\n  mov.pred %p3, %p2;",
+        "setp.gt.or.u32 %p3, %r9, %r5, %p1;",
+        "not.pred %p5, %p1;\n  not.pred %p6, %p2;\n  and.pred %p3, %p5, %p6;\n  not.pred %p3, %p3;",
+        "setp.gt.or.u32 %p3, %r9, %r5, %p1;\n  xor.b32 %r8, %r8, %r8;\n  add.u32 %r5, %r5, %r8;",
+    ],
+)
+def test_a_best_value_that_the_first_round_sets(lab, either):
+    store = OUT + "  st.global.u32 [%rd8], %r5;"
+    assert lab.kinds(BEST.format(first=0, either=either) + store, zeros(32)) == []
+    assert (lab.arrays[0].numpy() == 4).all()
+    assert lab.kinds(BEST.format(first=9, either=either) + store, zeros(32)) == ["uninitialised-read"]
+
+
+def test_an_undefined_value_chooses_a_branch_of_many(lab):
+    table = "  brx.idx %r5, WAYS;\nWAYS: .branchtargets A, B;\nA:\n  mov.u32 %r6, 1;\nB:\n"
+    (found, *_) = lab.findings(LOCAL + "  ld.local.u32 %r5, [%rd1+8];\n" + table)
+    assert found.kind == "uninitialised-read"
+    assert "%r5 decides where this goes" in found.message
+
+
 FUNCTION = """
 .func (.param .align 8 .b8 result[16]) passed(.param .align 8 .b8 given[16])
 {

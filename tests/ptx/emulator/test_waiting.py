@@ -182,6 +182,47 @@ SPIN:
     assert (lab.compute(body, np.ones(1, "u4")) == 5).all()
 
 
+def test_threads_that_ended_do_not_count_at_a_barrier_with_a_count(lab):
+    body = "  setp.ge.u32 %p1, %r0, 64;\n  @%p1 exit;\n  bar.sync 1, {};"
+    (found,) = lab.findings(body.format(96), block=96)
+    assert found.kind == "deadlock"
+    assert "64 of 96 threads have arrived; the others have ended" in found.message
+    assert lab.kinds(body.format(64), block=96) == []
+
+
+FUNCTION = """
+.func (.param .b32 result) agreed(.param .b32 value)
+{
+  .reg .b32 %r<4>;
+  .reg .pred %p<3>;
+  ld.param.b32 %r1, [value];
+  setp.ne.u32 %p1, %r1, 0;
+  vote.sync.any.pred %p2, %p1, 0xffffffff;
+  selp.u32 %r2, 1, 0, %p2;
+  st.param.b32 [result], %r2;
+  ret;
+}
+"""
+
+
+def test_an_endless_loop_that_calls(lab):
+    body = """
+L:
+  {
+  .param .b32 in;
+  .param .b32 out;
+  st.param.b32 [in], %r0;
+  call (out), agreed, (in);
+  ld.param.b32 %r5, [out];
+  }
+  setp.ne.u32 %p1, %r5, 0;
+  @%p1 bra L;
+"""
+    (found,) = lab.findings(body, outside=FUNCTION)
+    assert found.kind == "endless-loop"
+    assert lab.kinds(body, outside=FUNCTION, block=1) == []
+
+
 LOOPS = {
     "nothing changes": "L:\n  add.u32 %r5, %r0, 1;\n  bra L;",
     "it goes in a circle": """

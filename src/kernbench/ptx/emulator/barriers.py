@@ -77,7 +77,8 @@ class Barriers:
         batch, lanes = self._batch, fragment.lanes
         barrier = self._barrier(number)
         whole = lanes.count == batch.alive_count and not barrier.lanes.any() and predicate is None
-        if whole and waits and (count is None or count == batch.warps_per_cta * WARP):
+        nobody_ended = batch.alive_count == batch.launch.threads * batch.ctas
+        if whole and waits and (count is None or (count == batch.warps_per_cta * WARP and nobody_ended)):
             batch.barrier_clocks()
             return fragment.at(following)
         self._enter(barrier, lanes, predicate, operation, waits)

@@ -123,7 +123,7 @@ def _steps(decoding: Decoding, suspects: list[Register], followed: dict[int, int
     written = [followed[r.number] for r in decoding.writes if r.number in followed]
     if written:
         sources = [followed[r.number] for r in decoding.reads if r.number in followed] if passes_on(decoding) else []
-        inserted.append((decoding.last_step, mark(decoding, sources, written, followed, joins)))
+        inserted.append((decoding.first_step, mark(decoding, sources, written, followed, joins)))
     return inserted
 
 

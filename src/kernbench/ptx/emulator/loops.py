@@ -29,12 +29,13 @@ def find_wait_loops(program: Program, body: Body, bodies: Mapping[str, Body]) ->
     """Give the head of each loop of a function what the scheduler needs to know of it; `bodies` are all functions."""
     live = live_at_blocks(body)
     for loop in body.order.loops:
-        inside = [d for block in sorted(loop.blocks) for d in body.decodings[block]]
+        own = [d for block in sorted(loop.blocks) for d in body.decodings[block]]
+        inside = [*own, *_called(own, bodies)]
         first = body.code.entry
         head = program.blocks[first + loop.head]
-        written = bits(register for d in inside for register in d.writes)
+        written = bits(register for d in own for register in d.writes)
         carried = _registers(body, live[loop.head] & written)
-        strong = _reads_strongly(inside)
+        strong = any(_is_strong(d, bodies) for d in inside)
         head.wait_loop = WaitLoop(
             head.number,
             frozenset(first + block for block in loop.blocks),
@@ -47,14 +48,13 @@ def find_wait_loops(program: Program, body: Body, bodies: Mapping[str, Body]) ->
 
 
 def _reads(inside: list[Decoding], bodies: Mapping[str, Body]) -> tuple[LoopRead, ...]:
-    """What a loop reads from memory, also in functions that it calls; mbarriers and strong loads first."""
-    inside = [*inside, *_called(inside, bodies)]
+    """What a loop reads from memory, mbarriers and strong loads first."""
     found = [
         (d, LoopRead(d.address_slot, d.address_offset, _read_space(d), _width(d), d.site))
         for d in inside
         if d.address_slot is not None and d.resolved.meaning != "st" and _read_space(d) not in _OWN
     ]
-    found.sort(key=lambda item: not _is_strong(item[0]))
+    found.sort(key=lambda item: not _is_strong(item[0], bodies))
     return tuple(read for _, read in found)
 
 
@@ -63,11 +63,18 @@ def _called(inside: list[Decoding], bodies: Mapping[str, Body]) -> list[Decoding
     names: dict[str, None] = {}
     pending = inside
     while pending:
-        called = {o.text for d in pending if d.resolved.meaning == "call" for o in d.operands if isinstance(o, Name)}
-        fresh = [name for name in sorted(called) if name in bodies and name not in names]
+        called = {name for d in pending for name in _callees(d, bodies)}
+        fresh = [name for name in sorted(called) if name not in names]
         names.update(dict.fromkeys(fresh))
         pending = [d for name in fresh for decodings in bodies[name].decodings for d in decodings]
     return [d for name in names for decodings in bodies[name].decodings for d in decodings]
+
+
+def _callees(d: Decoding, bodies: Mapping[str, Body]) -> list[str]:
+    """The function that an instruction calls by name, if its body is known."""
+    if d.resolved.meaning != "call":
+        return []
+    return [operand.text for operand in d.operands if isinstance(operand, Name) and operand.text in bodies]
 
 
 def _read_space(d: Decoding) -> str:
@@ -89,13 +96,11 @@ def _reads_memory(inside: Iterable[Decoding]) -> bool:
     return any(d.resolved.meaning == "ld" and _read_space(d) not in _OWN for d in inside)
 
 
-def _reads_strongly(inside: Iterable[Decoding]) -> bool:
-    return any(_is_strong(d) for d in inside)
-
-
-def _is_strong(d: Decoding) -> bool:
+def _is_strong(d: Decoding, bodies: Mapping[str, Body]) -> bool:
+    """Whether it reads what others write; a function that is not known may."""
     return (
-        d.resolved.meaning in ("atom", "call")
+        d.resolved.meaning == "atom"
+        or (d.resolved.meaning == "call" and not _callees(d, bodies))
         or (d.wait is not None and not d.wait.blocks)
         or (d.resolved.meaning == "ld" and d.mod("sem") in _STRONG)
     )

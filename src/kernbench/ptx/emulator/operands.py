@@ -342,7 +342,7 @@ class Decoding:
         """Registers whose value decides something that others see: addresses, what is stored, branches."""
         meaning = self.resolved.meaning
         found = list(self.address_reads)
-        if meaning in ("st", "atom", "red"):
+        if meaning in ("st", "atom", "red", "brx"):
             found = list(self.reads)
         guard = self.instruction.guard
         if guard is not None and (found or meaning in ("bra", "brx", "exit", "ret")):
@@ -352,10 +352,12 @@ class Decoding:
         return found
 
     def role_of(self, register: Register) -> str:
-        """What a deciding register is here: "address", "guard" or "value"."""
+        """What a deciding register is here: "address", "guard", "target" or "value"."""
         guard = self.instruction.guard
         if guard is not None and guard.register == register.name:
             return "guard"
+        if self.resolved.meaning == "brx":
+            return "target"
         return "address" if register in self.address_reads else "value"
 
     def constant_of(self, index: int) -> int | None:

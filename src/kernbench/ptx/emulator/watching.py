@@ -17,6 +17,7 @@ from kernbench.ptx.emulator.scopes import Register
 from kernbench.ptx.emulator.slots import RegisterSlot
 from kernbench.ptx.emulator.steps import Step, action, compute, copy, guarded
 from kernbench.ptx.emulator.window import Window
+from kernbench.ptx.module import Integer, Name, Not, Operand
 from kernbench.ptx.types import TYPES
 
 _WINDOW = np.uint64(44)
@@ -81,7 +82,7 @@ def _addresses(decoding: Decoding, window: Window, slot: int | None = None) -> A
 
 
 def mark(decoding: Decoding, sources: list[int], targets: list[int], followed: dict[int, int], joins: bool) -> Step:
-    """Results are undefined where a source is; a selection only where the chosen source is.
+    """Results are undefined where a source is; a selection only where the chosen one is. Runs before the instruction.
 
     With `joins`, values that are put together from parts are undefined only where every part is.
     """
@@ -89,18 +90,53 @@ def mark(decoding: Decoding, sources: list[int], targets: list[int], followed: d
     if joins and decoding.instruction.opcode in _JOINING and len(sources) < len(decoding.operands) - 1:
         sources = []
     parts = joins and decoding.instruction.opcode in _JOINING
+    decided = _deciding_operands(decoding, followed)
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
         if checks is None:
             return
         flags: Any = chosen(window) if chosen is not None else _combined(window, sources, parts)
+        for decides in decided if flags.any() else ():
+            flags &= ~decides(window)
         for target in targets:
             window.put(target, flags, mask)
         if joins and sources and flags.any():
             checks.definedness.pass_on(window, sources, targets)
 
     return _under_guard(decoding, action(general))
+
+
+def _deciding_operands(decoding: Decoding, followed: dict[int, int]) -> list[Callable[[Window], Any]]:
+    """For and, or and the boolean of setp: lanes in which an operand is defined and decides the result by itself."""
+    opcode = decoding.instruction.opcode
+    operation = decoding.mod("bool") if opcode == "setp" else opcode
+    if operation == "xor" and len({str(operand) for operand in decoding.operands[1:3]}) == 1:
+        return [lambda window: np.ones(window.size, bool)]
+    if operation not in ("and", "or"):
+        return []
+    operands = decoding.operands[3:4] if opcode == "setp" else decoding.operands[1:3]
+    return [made for operand in operands if (made := _decides(decoding, operand, operation == "or", followed))]
+
+
+def _decides(
+    decoding: Decoding, operand: Operand, when: bool, followed: dict[int, int]
+) -> Callable[[Window], Any] | None:
+    """Lanes in which an operand is defined, and is anything but zero (`when`) or zero."""
+    if isinstance(operand, Integer):
+        return lambda window: np.full(window.size, bool(operand.value) == when)
+    name = operand.operand if isinstance(operand, Not) else operand
+    register = decoding.scope.register(name.text) if isinstance(name, Name) else None
+    if register is None:
+        return None
+    slot, flags = decoding.table.number(RegisterSlot(register.bank, register.row)), followed.get(register.number)
+    wanted = when != isinstance(operand, Not)
+
+    def decides(window: Window) -> Any:
+        found = (np.broadcast_to(window.rows[slot], window.size) != 0) == wanted
+        return found if flags is None else found & ~window.rows[flags]
+
+    return decides
 
 
 def _combined(window: Window, sources: list[int], parts: bool) -> Any:

@@ -13,10 +13,17 @@ class Definedness:
         self.met = False
         # the load that the value of a register comes from, by the slot of the register's row of marks
         self.origins: dict[int, Site] = {}
+        # the first place at which what a load brought was told, by the load
+        self._told: dict[int, int] = {}
 
     def came_from(self, flags: int, site: Site) -> None:
         """A register was loaded."""
         self.origins[flags] = site
+
+    def first_use(self, flags: int, site: Site) -> bool:
+        """Whether a register's undefined value is told here: once for each load that brought such values."""
+        origin = self.origins.get(flags)
+        return origin is None or self._told.setdefault(origin.number, site.number) == site.number
 
     def pass_on(self, window: Any, sources: list[int], targets: list[int]) -> None:
         """Undefined values were computed from others."""
