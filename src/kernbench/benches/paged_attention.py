@@ -125,7 +125,7 @@ _SERVED = {"B": 64, "H": 64, "kv_heads": 8, "D": 128, "page": 128, "context": 81
 
 bench = Bench(
     name="paged_attention",
-    summary="paged attention of one token for each sequence on the npu, staged or fused",
+    summary=f"paged attention of one token for each sequence on the npu: {', '.join(FORMS)}",
     parameters=Parameters,
     inputs=inputs,
     golden=golden,

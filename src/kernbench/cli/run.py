@@ -17,7 +17,7 @@ from kernbench.cli.algorithms import rank
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
 from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, unknown
-from kernbench.report import printed_text, run_text, runs_table, time_text, trace_bytes
+from kernbench.report import printed_text, run_text, runs_table, tasks_text, time_text, trace_bytes
 from kernbench.result.run import Run, write_bytes, write_json
 
 NAME = Annotated[str, typer.Argument(help="A bench's name, or the path of a .py file that defines one.")]
@@ -113,6 +113,8 @@ def run(
     if len(runs) == 1:
         for _, result in runs:
             console.print(time_text(result), soft_wrap=True)
+            if (tasks := tasks_text(result)) is not None:
+                console.print(tasks)
     for title, result in runs:
         if "printf" in result.views:
             console.print(printed_text(title, result), soft_wrap=True)

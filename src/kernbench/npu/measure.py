@@ -12,7 +12,7 @@ from kernbench.npu.costs import cases, product_macs
 from kernbench.npu.gap import split_gap
 from kernbench.npu.model import ChipModel
 from kernbench.npu.operations import CLASSES, LOAD, POP
-from kernbench.npu.path import causes, critical_path
+from kernbench.npu.path import causes, critical_path, time_of_tasks
 from kernbench.npu.places import AIC, AIV0, PIPES, S
 from kernbench.npu.swimlane import swimlane
 from kernbench.result.run import Run
@@ -35,7 +35,7 @@ def _retimed(run: Run, timing: Timing) -> Run:
     metrics = {**run.metrics, **measure(timing), "critical_path_ps": path.shares, "sensitivity": {}}
     gap = split_gap(timing, metrics["bound"], metrics["floors_ps"][metrics["bound"]], path)
     metrics["gap_ps"] = {_cause(metrics["bound"], cause): time for cause, time in gap.items()}
-    views = {**run.views, "tasks": task_starts(timing)}
+    views = {**run.views, "tasks": task_starts(timing, time_of_tasks(timing, path))}
     return replace(run, timeline=lanes.timeline(path.steps), metrics=metrics, views=views)
 
 
@@ -51,8 +51,10 @@ def summary(timing: Timing) -> dict[str, Any]:
     return {**found, "gap_ps": split_gap(timing, found["bound"], found["floors_ps"][found["bound"]], path)}
 
 
-def task_starts(timing: Timing) -> list[dict[str, Any]]:
-    """For each task: when its first block started, when the last ended, and why it started only then."""
+def task_starts(timing: Timing, on_path: dict[int, int]) -> list[dict[str, Any]]:
+    """For each task: when its first block started, when the last ended, how much of the critical path it is, and why
+    it started only then.
+    """
     recording, nodes, times = timing.lowered.recording, timing.lowered.nodes, timing.times
     first: dict[int, int] = {}
     for block, owner in enumerate(recording.block_task):
@@ -76,6 +78,7 @@ def task_starts(timing: Timing) -> list[dict[str, Any]]:
                     "ready_ps": int(times.finish[nodes.ready + task.number]),
                     "start_ps": int(times.finish[node]),
                     "finish_ps": int(times.finish[nodes.done + task.number]),
+                    "on_path_ps": on_path.get(task.number, 0),
                     "reason": reason,
                     "waited_for": other,
                     "after": sorted(task.dependences),

@@ -14,11 +14,12 @@ from kernbench.result.timeline import Step
 
 @dataclass(frozen=True)
 class Path:
-    """The steps that took time, first to last, and the time on the path by what it was spent on."""
+    """The steps that took time, first to last, with their nodes; the time on the path by what it was spent on."""
 
     steps: list[Step]
     shares: dict[str, int]
     works: list[str]
+    nodes: list[int]
 
 
 def causes(timing: Timing, node: int, most: int = 2**31) -> list[tuple[int, int]]:
@@ -38,16 +39,36 @@ def critical_path(timing: Timing, lanes: Swimlane) -> Path:
     shares = dict.fromkeys(WORKS, 0)
     steps: list[Step] = []
     works: list[str] = []
+    nodes: list[int] = []
     for node, edge in reversed(causes(timing, int(times.finish.argmax()))):
         start, finish = int(times.start[node]), int(times.finish[node])
         if finish == start:
             continue
+        nodes.append(node)
         works.append(_work(timing, node))
         shares[works[-1]] += finish - start
         why = e.KIND_NAMES[kinds[edge]] if edge >= 0 else "nothing"
         lane, name, where = lanes.describe(node)
         steps.append(Step(lane, name, where, why, 0, start, finish))
-    return Path(steps, {work: time for work, time in shares.items() if time}, works)
+    return Path(steps, {work: time for work, time in shares.items() if time}, works, nodes)
+
+
+def time_of_tasks(timing: Timing, path: Path) -> dict[int, int]:
+    """How much of the critical path each task is: its submit, the dispatch of its blocks, and their rows."""
+    nodes, recording, times = timing.lowered.nodes, timing.lowered.recording, timing.times
+    firsts, transfers = recording.firsts(), timing.lowered.transfers
+    spent: dict[int, int] = {}
+    for node in path.nodes:
+        if nodes.command <= node < nodes.issue:
+            task = recording.commands[node - nodes.command].target
+        elif nodes.dispatch <= node < nodes.end:
+            task = recording.block_task[node - nodes.dispatch]
+        else:
+            row = node - nodes.issue if node >= nodes.issue else node
+            row = int(transfers[(row - nodes.begin) % len(transfers)]) if nodes.begin <= row < nodes.dispatch else row
+            task = recording.block_task[int(firsts.searchsorted(row, side="right")) - 1]
+        spent[task] = spent.get(task, 0) + int(times.finish[node] - times.start[node])
+    return spent
 
 
 def _work(timing: Timing, node: int) -> str:

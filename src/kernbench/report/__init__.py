@@ -7,6 +7,7 @@ from kernbench.report.pipeline import pipeline_text
 from kernbench.report.printed import printed_text
 from kernbench.report.ranking import Contender, ranking_table, ranking_text
 from kernbench.report.tables import commands_table, runs_table
+from kernbench.report.tasks import tasks_text
 from kernbench.report.time import time_text
 from kernbench.report.titles import titles
 from kernbench.report.trace import trace_bytes
@@ -28,6 +29,7 @@ __all__ = [
     "ranking_text",
     "run_text",
     "runs_table",
+    "tasks_text",
     "time_text",
     "titles",
     "trace_bytes",
