@@ -103,7 +103,7 @@ def test_the_commands_of_the_guide_run(tmp_path, monkeypatch):
         words = shlex.split(line, comments=True)
         done = kernbench(*words, *(small if words[0] == "run" else []))
         assert done.exit_code == 0, f"{line}: {done.output} {done.exception}"
-    pages = ("milestone.html", "decode.html", "page.html", "compare.html")
+    pages = ("milestone.html", "decode.html", "page.html", "compare.html", "all.html")
     assert all((tmp_path / "out" / name).stat().st_size > 100_000 for name in pages)
 
 

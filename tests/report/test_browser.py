@@ -5,8 +5,10 @@ Pictures for a human look are left in out/page.
 
 import re
 import struct
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.report.browser import Browser, find_browser
 from tests.report.samples import HOSTILE, sample, timeline, unsafe
@@ -160,6 +162,66 @@ def test_the_mouse_zooms_pans_and_chooses(quiet, milestone):
     assert " on cube 0 PE 0, " in quiet.ask("kernbench.timelines[0].status.textContent")
 
 
+def test_fingers_pan_and_pinch(quiet, milestone):
+    quiet.show(milestone, width=390, height=844, mobile=True)
+    quiet("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=2)
+    x, y, total = quiet.ask("""(() => {
+      const { box, canvas, gutter, line } = kernbench.timelines[0];
+      box.scrollIntoView();
+      const at = canvas.getBoundingClientRect();
+      return [at.left + gutter, at.top + 60, line.total];
+    })()""")
+
+    def touch(kind, *places):
+        points = [{"x": x + place, "y": y + 20 * n, "id": n} for n, place in enumerate(places)]
+        quiet("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+
+    touch("touchStart", 100)
+    touch("touchStart", 100, 140)
+    for by in range(10, 60, 10):
+        touch("touchMove", 100 - by, 140 + by)
+    touch("touchEnd")
+    start, end, _ = view(quiet)
+    assert 0 < start < end < total
+    assert end - start < 0.5 * total
+    touch("touchStart", 150)
+    for by in range(10, 80, 10):
+        touch("touchMove", 150 - by)
+    touch("touchEnd")
+    assert view(quiet)[0] > start
+    assert view(quiet)[1] - view(quiet)[0] == pytest.approx(end - start)
+    quiet("Emulation.setTouchEmulationEnabled", enabled=False)
+
+
+def test_spans_within_spans_count_once(quiet, tmp_path):
+    line = timeline(80, lanes=8)
+    # on lane 0: 0-100 with 10-30 and 40-60 inside, then 90-150 and 300-400
+    start, finish = [0, 10, 40, 90, 300], [100, 30, 60, 150, 400]
+    keep = [5, *[0] * 7]
+    line = replace(
+        line,
+        lane=np.repeat(np.arange(8), keep),
+        name=np.zeros(5, int),
+        site=np.zeros(5, int),
+        start=np.array(start),
+        finish=np.array(finish),
+        flows=np.empty((0, 2), int),
+        critical_path=[],
+    )
+    quiet.show(written(tmp_path, page_html("t", [("r", sample(timeline=line))])))
+    for a, b, busy in (
+        (0, 400, 250),
+        (0, 50, 50),
+        (20, 50, 30),
+        (95, 120, 25),
+        (120, 350, 80),
+        (160, 290, 0),
+        (0, 0, 0),
+    ):
+        asked = f"(({{ line }}) => kernbench.busyBetween(line, line.lanes[0], {a}, {b}))(kernbench.timelines[0])"
+        assert quiet.ask(asked) == busy, (a, b)
+
+
 def test_a_line_shows_its_spans(quiet, milestone):
     quiet.show(milestone)
     quiet.ask("document.querySelector('.source .row.hot button').click()")
@@ -289,3 +351,26 @@ def test_phone_dark_and_paper(quiet, milestone):
     width, height = struct.unpack(">II", (PICTURES / "phone.png").read_bytes()[16:24])
     assert width == 390
     assert height > 2000
+
+
+def test_a_column_is_as_high_as_its_lane_was_busy(quiet, tmp_path):
+    quiet.show(written(tmp_path, page_html("t", [("r", sample(80_000))])))
+    shares = """(() => {
+      const t = kernbench.timelines[0], { line, canvas, gutter } = t, lane = t.rows[1].lane;
+      const found = [], copy = new OffscreenCanvas(canvas.width, canvas.height);
+      const copied = copy.getContext("2d", { willReadFrequently: true });
+      for (const [from, to] of [[0, line.total], [line.total / 3, line.total / 2]]) {
+        t.setView(from, to);
+        t.paint();
+        copied.drawImage(canvas, 0, 0);
+        const held = copied.getImageData(gutter, 22 + 17 + 2, canvas.width - gutter, 10);
+        const ground = 0xffffffff, pixels = new Uint32Array(held.data.buffer);
+        const painted = pixels.filter((pixel) => pixel !== ground).length / pixels.length;
+        found.push([painted, kernbench.busyBetween(line, lane, from, to) / (to - from)]);
+      }
+      return found;
+    })()"""
+    quiet.ask("(t => { t.showPath = t.showFlows = false; })(kernbench.timelines[0])")
+    for painted, busy in quiet.ask(shares):
+        # the lane's bar is 13 pixels high, of which the lower 3 are not looked at: they are painted more often
+        assert painted == pytest.approx((busy * 13 - 3) / 10, abs=0.08)

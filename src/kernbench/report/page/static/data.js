@@ -66,16 +66,14 @@ function search(values, limit, low, high, equal) {
   return low;
 }
 
-// How long a lane is busy between two moments.
-function busyBetween(line, lane, from, to) {
-  const end = lane.first + lane.count;
-  const i = search(line.reach, from, lane.first, end);
-  const j = search(line.start, to, i, end, true);
-  if (j <= i) return 0;
-  const before = Math.max(0, from - line.start[i]);
-  const after = Math.max(0, line.reach[j - 1] - to);
-  return Math.max(0, Math.min(to - from, line.busy[j] - line.busy[i] - before - after));
+// How long a lane is busy before a moment. Of the spans that begin before it, the furthest covers all that lies beyond.
+function busyBefore(line, lane, at) {
+  const j = search(line.start, at, lane.first, lane.first + lane.count, true);
+  return j === lane.first ? 0 : line.busy[j] - line.busy[lane.first] - Math.max(0, line.reach[j - 1] - at);
 }
+
+// How long a lane is busy between two moments.
+const busyBetween = (line, lane, from, to) => busyBefore(line, lane, to) - busyBefore(line, lane, from);
 
 // Lanes by kind, those with most to do first.
 function kindsOf(line) {

@@ -62,19 +62,23 @@ class TimelinePainting {
   }
 
   paintLane(lane, pixels, stride, left, top, bottom, palette) {
-    const { start, reach, finish } = this.line;
+    const { start, reach, finish, busy } = this.line;
     const end = lane.first + lane.count;
+    // time busy before `at`, of the spans up to `j`, which begin before it
+    const before = (j, at) => (j === lane.first ? 0 : busy[j] - busy[lane.first] - Math.max(0, reach[j - 1] - at));
     const perPixel = (this.to - this.from) / (stride - left);
     const sums = this.sumsOf(lane);
     const share = new Float64Array(CLASSES);
     const limit = pixels.length / stride;
-    bottom = Math.min(bottom, limit);
-    let i = search(reach, this.from, lane.first, end), j = i;
+    let i = search(reach, this.from, lane.first, end), j = search(start, this.from, lane.first, end, true);
+    let done = before(j, this.from);
     for (let x = left; x < stride && i < end; x++) {
       const t0 = this.from + (x - left) * perPixel, t1 = t0 + perPixel;
       i = gallop(reach, t0, i, end, false);
       if (i >= end) break;
-      j = gallop(start, t1, Math.max(i, j), end, true);
+      j = gallop(start, t1, j, end, true);
+      const now = before(j, t1), filled = (now - done) / perPixel;
+      done = now;
       if (start[i] >= t1) continue;
       const a = (i - lane.first) * CLASSES, b = (j - lane.first) * CLASSES;
       let sum = 0;
@@ -82,17 +86,16 @@ class TimelinePainting {
       if (start[i] < t0) share[this.classOf(i)] -= t0 - start[i];
       if (finish[j - 1] > t1) share[this.classOf(j - 1)] -= finish[j - 1] - t1;
       for (let c = 0; c < CLASSES; c++) sum += share[c] = Math.max(0, share[c]);
-      const tall = bottom - top;
-      // the smallest span leaves a pixel; spans within spans do not overflow the lane
-      const scale = tall / Math.max(sum, perPixel);
+      // colours share what is filled as their times do; the smallest span leaves a pixel
+      const scale = sum > 0 ? ((bottom - top) * Math.min(1, filled)) / sum : 0;
       let y = bottom - 1, reached = 0;
       for (let c = 0; c < CLASSES; c++) {
         if (share[c] <= 0) continue;
         reached += share[c] * scale;
         const stop = bottom - Math.max(1, Math.round(reached));
-        for (; y >= stop && y >= 0; y--) pixels[y * stride + x] = palette[c];
+        for (; y >= stop && y >= 0; y--) if (y < limit) pixels[y * stride + x] = palette[c];
       }
-      if (y === bottom - 1 && y >= 0) pixels[y * stride + x] = palette[this.classOf(i)];
+      if (y === bottom - 1 && y >= 0 && y < limit) pixels[y * stride + x] = palette[this.classOf(i)];
     }
   }
 
