@@ -128,3 +128,53 @@ def put(word, byte, values):
 def spread(codes, kind, k):
     numbers = 2.0 ** (codes - 127) if kind == "ue8m0" else codes.astype(np.uint8).view(TYPES["e4m3"]).astype(float)
     return np.repeat(numbers, k // codes.shape[1], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "matrices", "transposed"),
+    [
+        ("m8n16.x4.shared.b8x16.b4x16_p64", 4, 4, False),
+        ("m8n16.x2.shared.b8x16.b6x16_p32", 6, 2, False),
+        ("m16n16.x2.trans.shared.b8", 8, 2, True),
+        ("m16n16.x1.trans.shared.b8x16.b6x16_p32", 6, 1, True),
+        ("m16n16.x2.trans.shared.b8x16.b4x16_p64", 4, 2, True),
+    ],
+)
+def test_ldmatrix_of_narrow_elements(name, bits, matrices, transposed):
+    rng = np.random.default_rng(bits)
+    rows = 16 if transposed else 8
+    elements = rng.integers(0, 1 << bits, (matrices, rows, 16))
+    memory = np.zeros((matrices * rows, 16), np.uint8)
+    for number, row in enumerate(elements.reshape(-1, 16)):
+        packed = sum(int(v) << bits * i for i, v in enumerate(row))
+        memory[number] = np.frombuffer(packed.to_bytes(16, "little"), np.uint8)
+    registers = matrices * (2 if transposed else 1)
+    stores = "".join(f"st.global.b32 [%rd2+{128 * n}], %d{n}; " for n in range(registers))
+    text = f""".version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 p, .param .u64 q) {{
+.shared .align 16 .b8 s[512]; .reg .b32 %t, %a, %d<4>, %w<4>; .reg .b64 %rd<3>;
+mov.u32 %t, %tid.x; ld.param.u64 %rd1, [p]; mad.wide.u32 %rd1, %t, 16, %rd1; mov.u32 %a, s; mad.lo.u32 %a, %t, 16, %a;
+ld.global.v4.b32 {{%w0, %w1, %w2, %w3}}, [%rd1]; st.shared.v4.b32 [%a], {{%w0, %w1, %w2, %w3}};
+bar.sync 0;
+ldmatrix.sync.aligned.{name} {vector("d", registers)}, [%a];
+ld.param.u64 %rd2, [q]; mad.wide.u32 %rd2, %t, 4, %rd2; {stores}
+ret;
+}}
+"""
+    device = ptx.EmulatedDevice("sm_100a")
+    out = device.empty((registers, 32), np.uint32, "out")
+    given = device.array(np.concatenate([memory, np.zeros((32 - len(memory), 16), np.uint8)]))
+    run = device.launch(ptx.parse(text).kernels["k"], 1, 32, [given, out])
+    assert run.findings == []
+    found = out.numpy().view(np.uint8).reshape(registers, 32, 4)
+    for register in range(registers):
+        for lane in range(32):
+            for part in range(4):
+                down, across = 4 * (lane % 4) + part, lane // 4
+                if transposed:
+                    wanted = elements[register // 2, down, across + 8 * (register % 2)]
+                else:
+                    wanted = elements[register, across, down]
+                assert found[register, lane, part] == wanted

@@ -42,14 +42,65 @@ def _moves(d: Decoding, count: int) -> list[tuple[int, Array, Array]]:
     return moves
 
 
-def _plain_shape(d: Decoding) -> None:
-    if d.mod("shape") != "m8n8" or d.mod("type") != "b16":
-        raise d.error(f"{d.instruction.name} is not emulated: only .m8n8 of .b16 is")
+def _plain_shape(d: Decoding) -> bool:
+    return d.mod("shape") == "m8n8" and d.mod("type") == "b16"
+
+
+# bits of an element in memory, by what the instruction says of it
+_NARROW = {"": 8, "b6x16_p32": 6, "b4x16_p64": 4}
+
+
+def load_narrow(d: Decoding) -> Step:
+    """ldmatrix of 16 elements a row, each a byte of a register: as they stand, or rows across lanes (.trans).
+
+    Lane 8j + i (16j + i of sixteen rows) gives the address of row i of matrix j. Elements of 6 or 4 bits fill the
+    first 12 or 8 of a row's 16 bytes and come in the lower bits of their bytes.
+    """
+    address, targets = d.address(1), d.targets(0)
+    space = space_of(address.space or d.mod("space") or "shared")
+    d.traffic = ("shared", "read", 4 * len(targets))
+    bits, transposed, site = _NARROW[d.mod("stype")], d.has("trans"), d.site
+    scratch = d.temporary("uint8")
+    bank, rows = d.bank_rows([scratch])
+    row = np.array(rows, np.int64)
+
+    def octet(window: Window, mask: Mask | None, places: Array) -> Array:
+        window.batch.port.load(space, places, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+        found: Array = window.rows[scratch].astype(np.uint32)
+        return found
+
+    def element(window: Window, mask: Mask | None, base: Array, lanes: Array, column: Array) -> Array:
+        """The element of a column of the rows whose addresses some lanes give."""
+        first = column * bits
+        places = _from_lanes(base, lanes) + _tile((first // 8).astype(np.uint64), window.size)
+        value = octet(window, mask, places)
+        if 8 % bits:
+            inside = _tile(((first % 8 + bits - 1) // 8).astype(np.uint64), window.size)
+            value = value | octet(window, mask, places + inside) << np.uint32(8)
+        return (value >> _tile((first % 8).astype(np.uint32), window.size)) & np.uint32((1 << bits) - 1)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        whole_warps(window, mask, site)
+        base = window.batch.port.addresses(window, address.slot) + np.uint64(address.offset)
+        results = []
+        for number in range(len(targets)):
+            value = np.zeros(window.size, np.uint32)
+            for part in range(4):
+                down, across = 4 * (_LANE % 4) + part, _LANE // 4
+                lanes = 16 * (number // 2) + down if transposed else 8 * number + across
+                column = across + 8 * (number % 2) if transposed else down
+                value |= element(window, mask, base, lanes, column) << np.uint32(8 * part)
+            results.append(value)
+        for target, value in zip(targets, results, strict=True):
+            window.put(target, value, mask)
+
+    return action(general)
 
 
 def load_matrix(d: Decoding) -> Step:
     """ldmatrix: lane 8j + i gives the address of row i of matrix j; each lane receives two elements of a matrix."""
-    _plain_shape(d)
+    if not _plain_shape(d):
+        return load_narrow(d)
     index = d.position("p")
     assert index is not None
     address, targets = d.address(index), d.targets(0)
@@ -79,7 +130,8 @@ def load_matrix(d: Decoding) -> Step:
 
 def store_matrix(d: Decoding) -> Step:
     """stmatrix: the other way round."""
-    _plain_shape(d)
+    if not _plain_shape(d):
+        raise d.error(f"{d.instruction.name} is not emulated: only .m8n8 of .b16 is stored")
     address, sources = d.address(0), [d.register_slot(slot) for slot in d.sources(1)]
     space = space_of(address.space or d.mod("space") or "shared")
     d.traffic = ("shared", "written", 4 * len(sources))
