@@ -42,6 +42,8 @@ bench-full: $(STAMP)
 	$(BIN)/python benchmarks/mesh_speed.py
 	$(BIN)/python benchmarks/timing_speed.py --full
 	$(BIN)/python benchmarks/ptx_speed.py
+	$(BIN)/python benchmarks/chunk_output_speed.py
+	$(BIN)/python benchmarks/chunk_output_mutants.py
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
