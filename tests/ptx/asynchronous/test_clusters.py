@@ -115,6 +115,16 @@ def test_the_scope_of_a_block_orders_nothing_between_blocks(what):
     assert kinds(launch(REMOTE.replace(f"{what}.cluster", f"{what}.cta"))) == ["race"]
 
 
+def test_a_remote_arrival_of_one_lane_does_not_speak_for_its_warp():
+    assert kinds(launch(REMOTE.replace("  bar.warp.sync -1;\n", ""))) == ["race"]
+
+
+def test_a_remote_arrival_speaks_for_its_own_lane():
+    body = REMOTE.replace("  bar.warp.sync -1;\n", "").replace("  st.shared::cluster", "  @!%p0 st.shared::cluster")
+    body = body.replace("  ld.shared.b32 %r40, [%r9];\n", "  ld.shared.b32 %r40, [%r4];\n")
+    assert kinds(launch(body)) == []
+
+
 def test_a_deadlock_at_the_cluster_barrier():
     body = """  setp.eq.u32 %p2, %r1, 1;
   @!%p2 barrier.cluster.arrive;

@@ -182,7 +182,7 @@ class Mbarriers:
         batch, checks = self._batch, self._batch.checks
         self.events += 1
         completed = kernels.arrive(
-            slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, self._whole(lanes),
+            slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, self.whole(lanes),
             self._first_lane, batch.ctas, self.homes,
             self.columns, self.state, self.held, self.done, _clocks(checks), self.arrivals, site.number, tokens,
             self._report,
@@ -205,7 +205,7 @@ class Mbarriers:
             return
         ctas = lanes // WARP % self._batch.ctas
         local = (slots >= 0) & (self.homes[slots] == ctas)
-        whole = self._whole(lanes)
+        whole = self.whole(lanes)
         for slot, lane in zip(slots[local].tolist(), lanes[local].tolist(), strict=True):
             warp = lane // WARP
             kernels.publish(slot, lane, whole[warp], self._batch.ctas, _clocks(checks), self.held, self._first_lane)
@@ -215,7 +215,7 @@ class Mbarriers:
         """The barriers at addresses, -1 (with a finding) where there is none."""
         return self._known(addresses, lanes, site)
 
-    def _whole(self, lanes: Array) -> Array:
+    def whole(self, lanes: Array) -> Array:
         """For each warp of the batch, whether all its living lanes are among `lanes`."""
         batch = self._batch
         here = np.bincount(lanes // WARP, minlength=batch.warps)

@@ -144,7 +144,10 @@ def _order(
     clock = (cell >> _CLOCK) & CLOCK_LIMIT
     column = number - first
     if column < 0 or column >= row.size:
-        return -1 if known_row >= 0 and clock <= known[known_row, number] else _RACE
+        if known_row < 0:
+            return _RACE
+        thread = number % row.size < warps and knows_lane(cell, known[known_row, number + first_lane])
+        return -1 if clock <= known[known_row, number] or thread else _RACE
     if clock > row[column] and not (column < warps and knows_lane(cell, row[first_lane + column])):
         return _RACE
     if column < warps and not plain and clock > row[column + proxied]:

@@ -151,8 +151,11 @@ class AsynchronousChecks:
             return
         homes = self._batch.mbarriers.homes[slots]
         remote = (slots >= 0) & (homes != (lanes // WARP) % self._batch.ctas)
-        for slot, warp in {(int(s), int(lane) // WARP) for s, lane in zip(slots[remote], lanes[remote], strict=True)}:
-            self._clocks.publish(warp, ("mbarrier", self._batch.numbers[0], slot))
+        whole = self._batch.mbarriers.whole(lanes)
+        alone = np.where(whole[lanes // WARP], -1, lanes % WARP)
+        told = zip(slots[remote].tolist(), (lanes[remote] // WARP).tolist(), alone[remote].tolist(), strict=True)
+        for slot, warp, lane in sorted(set(told)):
+            self._clocks.publish(warp, ("mbarrier", self._batch.numbers[0], slot), lane=lane)
 
     def waited(self, slots: Array, lanes: Array, passed: Array, wide: bool = True) -> None:
         """Waits of lanes are over; they learn of other blocks only if their scope is `wide`."""

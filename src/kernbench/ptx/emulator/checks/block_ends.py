@@ -12,7 +12,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.lanes import WARP
-from kernbench.ptx.emulator.memory.cells import decode
+from kernbench.ptx.emulator.memory.cells import decode, knows_lane
 from kernbench.ptx.emulator.program import Site
 from kernbench.result.finding import Other
 
@@ -31,6 +31,8 @@ class BlockEnds:
         self._batch = batch
         self._checks = checks
         self._reporter = reporter
+        actors = batch.launch.actors
+        self._first_lane: int = actors.lane(0) if actors.asynchronous else -1
 
     def ended(self, ctas: Array) -> None:
         """All threads of blocks have ended."""
@@ -43,7 +45,7 @@ class BlockEnds:
             known = clocks.known[row] if row >= 0 else np.zeros(1, np.int32)
             place, cell = unfinished(
                 cells[cta * words : (cta + 1) * words], clocks.clocks[cta].max(axis=0), int(clocks.first_numbers[cta]),
-                self._batch.warps_per_cta, known,
+                self._batch.warps_per_cta, known, self._first_lane,
             )  # fmt: skip
             if place >= 0:
                 self._tell(cta, place * 4, int(cell))
@@ -77,7 +79,7 @@ class BlockEnds:
 
 
 @kernel
-def unfinished(cells: Any, row: Any, first: Any, warps: Any, known: Any) -> Any:
+def unfinished(cells: Any, row: Any, first: Any, warps: Any, known: Any, first_lane: Any) -> Any:
     """The first word with an access by somebody else that is not known to be done, and its cell; -1 if there is none.
 
     `row` is what the block's warps know together, `known` what they know of other blocks.
@@ -93,6 +95,10 @@ def unfinished(cells: Any, row: Any, first: Any, warps: Any, known: Any) -> Any:
             if 0 <= column < row.size:
                 if column >= warps and clock > row[column]:
                     return word, cell
-            elif number >= known.size or clock > known[number]:
+            elif number + first_lane >= known.size:
                 return word, cell
+            elif clock > known[number]:
+                thread = first_lane >= 0 and number % row.size < warps
+                if not (thread and knows_lane(cell, known[number + first_lane])):
+                    return word, cell
     return -1, np.int64(0)

@@ -180,9 +180,12 @@ class Clocks:
         """Knowledge was added from outside."""
         self._changed()
 
-    def publish(self, warp: int, key: Any, ordered: bool = True) -> None:
-        """A warp releases what it knows to a key, for warps of other CTAs; not `ordered`, what it knew at its fence."""
-        self._release(warp, key, ordered)
+    def publish(self, warp: int, key: Any, ordered: bool = True, lane: int = -1) -> None:
+        """A warp releases what it knows to a key, for warps of other CTAs; not `ordered`, what it knew at its fence.
+
+        A single `lane` speaks for the others of its warp only as far as they have met.
+        """
+        self._release(warp, key, ordered, lane)
 
     def take(self, warp: int, key: Any) -> None:
         """A warp learns what was released to a key."""
@@ -192,12 +195,18 @@ class Clocks:
         cta, size = warp % self._batch.ctas, self._batch.places.size
         return int(self._batch.numbers[cta - cta % size])
 
-    def _release(self, warp: int, key: Any, ordered: bool) -> None:
+    def _release(self, warp: int, key: Any, ordered: bool, lane: int = -1) -> None:
         batch = self._batch
         cta, inside = warp % batch.ctas, warp // batch.ctas
-        held = self.clocks[cta, inside].copy() if ordered else self._fenced.get(warp)
-        if held is None:
+        found = self.clocks[cta, inside] if ordered else self._fenced.get(warp)
+        if found is None:
             return
+        held = found.copy()
+        if self._lane >= 0:
+            met = self._met[inside]
+            alone = held[inside] * WARP + lane if lane >= 0 else 0
+            held[inside] = held[met] if lane >= 0 else held[inside]
+            held[met] = alone
         row = int(self.known_rows[cta])
         first = int(self.first_numbers[cta])
         self._publications.publish(key, first, held, self.known[row] if row >= 0 else None)

@@ -113,4 +113,8 @@ def _covered(relation: Any, x: Array, y: Array, lanes: Array) -> Array:
             fenced |= (relation.domain[x] == domain) & shown
         covered &= fenced | ~(ordinary & relation.operation[x] & relation.writes[y])
     covered |= ~near & (clock <= relation.distant(x, relation.actor[y]))
+    if actors.asynchronous:
+        known = relation.distant(x, relation.actor[y] + actors.lane(0))
+        thread = ~near & ~relation.operation[y]
+        covered |= thread & (known % WARP == lanes) & (clock <= known // WARP)
     return covered

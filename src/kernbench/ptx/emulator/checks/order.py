@@ -344,20 +344,28 @@ class Relation:
     def _single_lanes(self, inside: Array, mine: Array, cta: int, column: int, counts: Array, prints: Array) -> None:
         """What is known of one lane of a warp beyond what is known of all of them."""
         near = np.flatnonzero(inside & (self.cta == cta) & (self.warp != column))
-        if not len(near):
-            return
-        known = self.rows[near, self._actors.lane(column)].astype(np.int64)
-        for lane in np.unique(known & (WARP - 1)).tolist():
-            which = near[(known & (WARP - 1) == lane) & (known >> 5 > self.rows[near, column])]
-            took = mine & (self.members[:, lane] == 1)
-            if not len(which) or not took.any():
-                continue
-            history = _history(self.clock[took], self.members[took, lane], self.weights[took, lane])
-            clocks = self.rows[which, self._actors.lane(column)].astype(np.int64) >> 5
-            more, extra = history.until(clocks)
-            less, minus = history.until(self.rows[which, column])
-            counts[which] += more - less
-            prints[which] += (extra - minus) * (mixed(cta * self._columns + column) | np.uint64(1))
+        actor, place = cta * self._columns + column, self._actors.lane(column)
+        told = [(near, self.rows[near, place], self.rows[near, column])]
+        if actor + self._actors.lane(0) < self._far.shape[1]:
+            which = inside[self._distant] & (self.cta[self._distant] != cta)
+            beyond = self._far[which]
+            told.append((self._distant[which], beyond[:, actor + self._actors.lane(0)], beyond[:, actor]))
+        for entries, known, whole in told:
+            for lane in np.unique(known & (WARP - 1)).tolist():
+                more = (known & (WARP - 1) == lane) & (known >> 5 > whole)
+                took = mine & (self.members[:, lane] == 1)
+                if more.any() and took.any():
+                    history = _history(self.clock[took], self.members[took, lane], self.weights[took, lane])
+                    self._beyond(entries[more], history, known[more] >> 5, whole[more], actor, counts, prints)
+
+    def _beyond(
+        self, which: Array, history: History, known: Array, whole: Array, salt: int, counts: Array, prints: Array
+    ) -> None:
+        """What is known of an actor's history after `whole`."""
+        more, extra = history.until(known)
+        less, minus = history.until(whole)
+        counts[which] += more - less
+        prints[which] += (extra - minus) * (mixed(salt) | np.uint64(1))
 
     def _enter(self, which: Array, history: History, known: Array, salt: int, counts: Array, prints: Array) -> None:
         more, extra = history.until(known)

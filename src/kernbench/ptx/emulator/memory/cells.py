@@ -59,6 +59,13 @@ def knows_lane(cell: Any, known: Any) -> Any:
 
 
 @kernel
+def _by_thread(cell: Any, identity: Any) -> Any:
+    """Whether a thread made the access of `cell`, and not an operation beside the threads."""
+    last_row = identity.shape[0] - 1
+    return (((cell >> _WARP_NUMBER) & 0xFFFFF) - 1) % identity[last_row, 2] < identity[last_row, 0]
+
+
+@kernel
 def _ordered(cell: Any, lane: Any, warp: Any, clocks: Any, known: Any, known_rows: Any, identity: Any) -> Any:
     """Whether the access of `cell` happens before what `lane` of `warp` does now."""
     value = np.int64(cell)
@@ -84,7 +91,10 @@ def _ordered(cell: Any, lane: Any, warp: Any, clocks: Any, known: Any, known_row
             and knows_lane(value, clocks[cta, inside, lanes + column])
         )
     row = known_rows[cta]
-    return row >= 0 and clock <= known[row, number]
+    if row < 0:
+        return False
+    thread = lanes >= 0 and _by_thread(value, identity)
+    return clock <= known[row, number] or (thread and knows_lane(value, known[row, number + lanes]))
 
 
 @inlined
@@ -93,13 +103,6 @@ def _settled(cell: Any, mine: Any, floor: Any, first: Any, warps: Any) -> Any:
     number = ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1
     long_ago = ((cell >> _CLOCK) & CLOCK_LIMIT) <= floor and first <= number < first + warps
     return long_ago or (cell & _WHO) == mine
-
-
-@inlined
-def _by_thread(cell: Any, identity: Any) -> Any:
-    """Whether a thread made the access of `cell`, and not an operation beside the threads."""
-    last_row = identity.shape[0] - 1
-    return (((cell >> _WARP_NUMBER) & 0xFFFFF) - 1) % identity[last_row, 2] < identity[last_row, 0]
 
 
 @inlined
