@@ -23,7 +23,7 @@ _LONG_PATIENCE = 4096
 _FIRST_LOOK = 256
 _LONGEST_CYCLE = 64
 # bytes of local memory that are worth comparing
-_MOST_LOCAL = 1 << 20
+_MOST_LOCAL = 1 << 22
 # the bits above these tell the space of a generic address
 _WINDOW = np.uint64(44)
 _ADDRESS = (1 << 64) - 1
@@ -124,15 +124,12 @@ class Spinning:
         return True
 
     def _values(self, fragment: Fragment, loop: WaitLoop) -> tuple[Array, ...] | None:
-        """What goes round the loop: registers, and the threads' local memory."""
-        window, batch = fragment.window, self._batch
-        values = [np.array(window.rows[slot]) for slot in loop.carried]
-        nbytes = batch.frames.nbytes
-        if nbytes:
-            if nbytes * window.size > _MOST_LOCAL:
-                return None
-            values.extend(batch.frames.bytes_at(window.lane_numbers, 0, nbytes).T)
-        return tuple(values)
+        """What goes round the loop: first the lanes' local memory, then registers."""
+        window, frames = fragment.window, self._batch.frames
+        if frames.nbytes * fragment.lanes.count > _MOST_LOCAL:
+            return None
+        lanes = frames.lanes_of(fragment) if frames.nbytes else np.arange(0)
+        return (frames.bytes_at(lanes, 0, frames.nbytes), *(np.array(window.rows[slot]) for slot in loop.carried))
 
     def _park(self, fragment: Fragment, loop: WaitLoop, changes: int | None) -> None:
         if changes is not None:
@@ -166,7 +163,9 @@ def _same_lanes(one: Lanes, two: Lanes) -> bool:
 
 def _same(fragment: Fragment, before: tuple[Array, ...], now: tuple[Array, ...]) -> bool:
     mask = fragment.lanes.mask
-    for old, new in zip(before, now, strict=True):
+    if not np.array_equal(before[0], now[0]):
+        return False
+    for old, new in zip(before[1:], now[1:], strict=True):
         differs = old != new
         if (differs if mask is None else differs & mask).any():
             return False
