@@ -170,3 +170,30 @@ def test_all_problems_in_order():
 def test_prefixes_that_end_with_digits():
     assert messages(".reg .b32 %a1<12>; mov.u32 %a10, 1; mov.u32 %a111, 1;") == []
     assert messages(".reg .b32 %a1<12>; mov.u32 %a112, 1;") == ["'%a112' is not declared in this block or around it"]
+
+
+TEXTURED = kernel_text(
+    "ret;",
+    before=".entry t(.param .u64 o) { .reg .f32 %f<5>; .reg .b64 %rd<3>; "
+    "tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd1, {%f1, %f2}]; suld.b.1d.b32.trap {%f1}, [%rd1, {%f2}]; ret; }",
+)
+
+
+def test_textures_are_read_and_refused_where_they_run():
+    module = ptx.parse(TEXTURED)
+    assert ptx.parse(module.emit()) == module
+    device = ptx.EmulatedDevice("sm_100a")
+    assert device.launch(module.kernels["k"], 1, 32, [0]).findings == []
+    with pytest.raises(ptx.PtxError, match="tex: textures and surfaces have no rows in the table"):
+        device.launch(module.kernels["t"], 1, 32, [0])
+
+
+def test_every_meaning_runs_or_says_why_not():
+    from kernbench.ptx.emulator.meanings import _REFUSED, MEANINGS
+    from kernbench.ptx.isa import FORMS
+
+    missing = {form.meaning for forms in FORMS.values() for form in forms} - set(MEANINGS)
+    assert missing == set(_REFUSED)
+    text = kernel_text("alloca.u64 %rd1, %rd2, 8;")
+    with pytest.raises(ptx.PtxError, match=r"cannot run alloca\.u64: use a \.local array of the largest size instead"):
+        ptx.EmulatedDevice("sm_100a").launch(ptx.parse(text).kernels["k"], 1, 32, [0])

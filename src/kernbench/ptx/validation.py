@@ -8,7 +8,7 @@ from kernbench.ptx.directives import function_problems, head_problems, name_prob
 from kernbench.ptx.errors import PtxError
 from kernbench.ptx.isa.form import OperandRule, Resolved
 from kernbench.ptx.isa.parts import is_part, split_part
-from kernbench.ptx.isa.resolve import resolve
+from kernbench.ptx.isa.resolve import TEXTURES, resolve
 from kernbench.ptx.isa.since import has_target, since, targets
 from kernbench.ptx.isa.special import SpecialRegister, special_register
 from kernbench.ptx.isa.values import values_of
@@ -110,6 +110,8 @@ class _Checker:
                 yield self._at(label, f"{name!r} is not a label of this function")
 
     def _instruction(self, instruction: Instruction, scope: Scope) -> None:
+        if instruction.opcode in TEXTURES:
+            return
         resolved = resolve(instruction)
         check = _OperandChecker(instruction, resolved, scope, self.module)
         check.availability()

@@ -44,6 +44,10 @@ _ALLOWED: dict[str, frozenset[str]] = {
 }
 
 
+# instructions of textures and surfaces: read and printed, but not looked into
+TEXTURES = frozenset(("tex", "tld4", "txq", "suq", "suld", "sust", "sured", "istypep"))
+
+
 def resolve(instruction: Instruction) -> Resolved:
     """The instruction's form, modifiers by slot, and a rule and type for each operand; raises `PtxError`."""
     shapes = tuple([shape_of(operand) for operand in instruction.operands])
@@ -68,6 +72,8 @@ def shape_of(operand: Operand) -> str:
 def _resolve(opcode: str, modifiers: tuple[str, ...], shapes: tuple[str, ...]) -> Resolved | str:
     """The resolved form, or the message that says why there is none."""
     candidates = forms_of(opcode)
+    if opcode in TEXTURES:
+        return f"{opcode}: textures and surfaces have no rows in the table; read through a pointer with ld.global"
     if not candidates:
         return unknown("instruction", opcode, FORMS)
     fitting = [(form, mods) for form in candidates if (mods := slot_modifiers(form, modifiers)) is not None]

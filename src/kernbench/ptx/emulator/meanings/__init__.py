@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-from kernbench.common.errors import unknown
 from kernbench.ptx.emulator.meanings import (
     atomics,
     barrier,
@@ -58,16 +57,18 @@ CONTROLS: frozenset[str] = frozenset(
 )
 
 
-_REFUSED = {"cp.tensor.im2col": "im2col modes are not emulated, only tile modes are"}
+_REFUSED = {
+    "cp.tensor.im2col": "im2col modes are not emulated, only tile modes are",
+    **dict.fromkeys(("alloca", "stacksave", "stackrestore"), "use a .local array of the largest size instead"),
+    **dict.fromkeys(("multimem.ld_reduce", "multimem.st", "multimem.red"), "it works on the memory of several devices"),
+    **dict.fromkeys(("wgmma.sp", "tcgen05.mma.sp", "tcgen05.mma.ws.sp"), "sparse matrices run with mma.sp only"),
+}
 
 
 def meaning_of(decoding: Decoding) -> Step | ControlStep:
     """The step or control of a decoded instruction."""
     meaning = decoding.resolved.meaning
     maker = MEANINGS.get(meaning)
-    if maker is None and meaning in _REFUSED:
-        raise decoding.error(f"the emulator cannot run {decoding.instruction.name}: {_REFUSED[meaning]}")
     if maker is None:
-        what = unknown("meaning", meaning, sorted(MEANINGS))
-        raise decoding.error(f"the emulator cannot run {decoding.instruction.name} yet: {what}")
+        raise decoding.error(f"the emulator cannot run {decoding.instruction.name}: {_REFUSED[meaning]}")
     return maker(decoding)
