@@ -6,9 +6,26 @@ function enginesTable(run, line) {
   const rows = kindsOf(line).map(({ kind, lanes }) => {
     const shares = lanes.map((lane) => busyBetween(line, lane, 0, line.total) / line.total);
     const mean = shares.reduce((a, b) => a + b, 0) / shares.length;
-    return [kind, whole(lanes.length), meter(mean), percent(mean), percent(Math.min(...shares)), percent(Math.max(...shares))];
+    return [
+      kind,
+      whole(lanes.length),
+      meter(mean),
+      percent(mean),
+      percent(Math.min(...shares)),
+      percent(Math.max(...shares)),
+    ];
   });
-  return table([["engine", 0], ["lanes", 1], ["busy", 0], ["mean", 1], ["least", 1], ["most", 1]], rows);
+  return table(
+    [
+      ["engine", 0],
+      ["lanes", 1],
+      ["busy", 0],
+      ["mean", 1],
+      ["least", 1],
+      ["most", 1],
+    ],
+    rows,
+  );
 }
 
 const RATE_UNITS = { gemm: "FLOP/s", math: "op/s", exp: "exp/s" };
@@ -18,16 +35,51 @@ function ratesTable(metrics) {
   if (!rates.length) return null;
   const rows = rates.map(([name, rate]) => {
     const unit = RATE_UNITS[name] || "B/s";
-    return [name, quantity(rate.achieved, unit), quantity(rate.peak, unit), meter(Math.min(1, rate.achieved / rate.peak)), percent(rate.achieved / rate.peak)];
+    return [
+      name,
+      quantity(rate.achieved, unit),
+      quantity(rate.peak, unit),
+      meter(Math.min(1, rate.achieved / rate.peak)),
+      percent(rate.achieved / rate.peak),
+    ];
   });
-  return [el("h3", null, "achieved against peak"), table([["", 0], ["achieved", 1], ["peak", 1], ["", 0], ["", 1]], rows)];
+  return [
+    el("h3", null, "achieved against peak"),
+    table(
+      [
+        ["", 0],
+        ["achieved", 1],
+        ["peak", 1],
+        ["", 0],
+        ["", 1],
+      ],
+      rows,
+    ),
+  ];
 }
 
 // A chart that is as wide as its place and takes the colours of the page.
 function chart(host, options, data) {
-  const axis = { stroke: () => css("--quiet"), grid: { stroke: () => css("--line"), width: 1 }, ticks: { stroke: () => css("--line") }, font: "11px system-ui" };
-  const made = new uPlot({ width: Math.max(240, host.clientWidth || 600), height: 190, ...options, axes: options.axes.map((one) => ({ ...axis, ...one })) }, data, host);
-  new ResizeObserver(() => { if (host.clientWidth && host.clientWidth !== made.width) made.setSize({ width: host.clientWidth, height: made.height }); }).observe(host);
+  const axis = {
+    stroke: () => css("--quiet"),
+    grid: { stroke: () => css("--line"), width: 1 },
+    ticks: { stroke: () => css("--line") },
+    font: "11px system-ui",
+  };
+  const made = new uPlot(
+    {
+      width: Math.max(240, host.clientWidth || 600),
+      height: 190,
+      ...options,
+      axes: options.axes.map((one) => ({ ...axis, ...one })),
+    },
+    data,
+    host,
+  );
+  new ResizeObserver(() => {
+    if (host.clientWidth && host.clientWidth !== made.width)
+      made.setSize({ width: host.clientWidth, height: made.height });
+  }).observe(host);
   page.charts.push(made);
   return made;
 }
@@ -41,47 +93,115 @@ function utilisationChart(host, line, picked) {
   const bins = Math.min(BINS, Math.max(1, Math.round(line.total)));
   const width = line.total / bins;
   const middles = Float64Array.from({ length: bins }, (_, k) => (k + 0.5) * width);
-  const shares = kinds.map(({ lanes }) => Float64Array.from({ length: bins }, (_, k) => {
-    let sum = 0;
-    for (const lane of lanes) if (lane.count) sum += busyBetween(line, lane, k * width, (k + 1) * width);
-    return (100 * sum) / (width * lanes.length);
+  const shares = kinds.map(({ lanes }) =>
+    Float64Array.from({ length: bins }, (_, k) => {
+      let sum = 0;
+      for (const lane of lanes) if (lane.count) sum += busyBetween(line, lane, k * width, (k + 1) * width);
+      return (100 * sum) / (width * lanes.length);
+    }),
+  );
+  const series = kinds.map(({ kind, lanes }, i) => ({
+    label: `${kind} (${lanes.length})`,
+    stroke: PALETTE[i],
+    width: 1.5,
+    points: { show: false },
+    value: (_, v) => (v === null || v === undefined ? "" : `${v.toFixed(0)} %`),
   }));
-  const series = kinds.map(({ kind, lanes }, i) => ({ label: `${kind} (${lanes.length})`, stroke: PALETTE[i], width: 1.5, points: { show: false }, value: (_, v) => (v === null || v === undefined ? "" : `${v.toFixed(0)} %`) }));
-  return chart(host, {
-    scales: { x: { time: false, range: [0, Math.max(1, line.total)] }, y: { range: [0, 100] } },
-    axes: [timeAxis(line), { values: (_, ticks) => ticks.map((v) => `${v} %`), size: 54 }],
-    cursor: { drag: { x: true, y: false, setScale: false } },
-    series: [{ label: line.unit === "ps" ? "time" : "step", value: (_, v) => (v === null || v === undefined ? "" : moment(line, v)) }, ...series],
-    hooks: { setSelect: [(self) => { if (self.select.width > 3) picked(self.posToVal(self.select.left, "x"), self.posToVal(self.select.left + self.select.width, "x")); }] },
-  }, [middles, ...shares]);
+  return chart(
+    host,
+    {
+      scales: { x: { time: false, range: [0, Math.max(1, line.total)] }, y: { range: [0, 100] } },
+      axes: [timeAxis(line), { values: (_, ticks) => ticks.map((v) => `${v} %`), size: 54 }],
+      cursor: { drag: { x: true, y: false, setScale: false } },
+      series: [
+        {
+          label: line.unit === "ps" ? "time" : "step",
+          value: (_, v) => (v === null || v === undefined ? "" : moment(line, v)),
+        },
+        ...series,
+      ],
+      hooks: {
+        setSelect: [
+          (self) => {
+            if (self.select.width > 3)
+              picked(self.posToVal(self.select.left, "x"), self.posToVal(self.select.left + self.select.width, "x"));
+          },
+        ],
+      },
+    },
+    [middles, ...shares],
+  );
 }
 
 // Mark on the chart what the timeline shows.
 function markView(made, line, from, to) {
-  const whole_ = from <= 0 && to >= line.total;
-  const left = made.valToPos(from, "x"), right = made.valToPos(to, "x");
-  made.setSelect({ left: whole_ ? 0 : left, width: whole_ ? 0 : Math.max(2, right - left), top: 0, height: made.over.clientHeight }, false);
+  const everything = from <= 0 && to >= line.total;
+  const left = made.valToPos(from, "x"),
+    right = made.valToPos(to, "x");
+  made.setSelect(
+    {
+      left: everything ? 0 : left,
+      width: everything ? 0 : Math.max(2, right - left),
+      top: 0,
+      height: made.over.clientHeight,
+    },
+    false,
+  );
 }
 
 async function counterChart(host, line, counter) {
   const { times, values } = await columns(counter, ["times", "values"]);
-  const at = new Float64Array(times.length + 2), held = new Float64Array(times.length + 2);
-  times.forEach((step, k) => { at[k + 1] = at[k] + step; held[k + 1] = values[k]; });
+  const at = new Float64Array(times.length + 2),
+    held = new Float64Array(times.length + 2);
+  times.forEach((step, k) => {
+    at[k + 1] = at[k] + step;
+    held[k + 1] = values[k];
+  });
   at[times.length + 1] = Math.max(line.total, at[times.length]);
   held[times.length + 1] = held[times.length];
   host.replaceChildren();
-  return chart(host, {
-    height: 150,
-    scales: { x: { time: false, range: [0, Math.max(1, line.total)] }, y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high * 1.1)] } },
-    axes: [timeAxis(line), { size: 54 }],
-    series: [{ label: line.unit === "ps" ? "time" : "step", value: (_, v) => (v === null || v === undefined ? "" : moment(line, v)) },
-      { label: counter.name, stroke: () => css("--accent"), width: 1.5, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
-  }, [at, held]);
+  return chart(
+    host,
+    {
+      height: 150,
+      scales: {
+        x: { time: false, range: [0, Math.max(1, line.total)] },
+        y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high * 1.1)] },
+      },
+      axes: [timeAxis(line), { size: 54 }],
+      series: [
+        {
+          label: line.unit === "ps" ? "time" : "step",
+          value: (_, v) => (v === null || v === undefined ? "" : moment(line, v)),
+        },
+        {
+          label: counter.name,
+          stroke: () => css("--accent"),
+          width: 1.5,
+          paths: uPlot.paths.stepped({ align: 1 }),
+          points: { show: false },
+        },
+      ],
+    },
+    [at, held],
+  );
 }
 
 function countersPart(line, part) {
   const host = el("div");
-  const show = (number) => counterChart(host, line, line.counters[number]).catch((error) => page.problems.push(String(error)));
-  part.append(el("div", { class: "tools" }, choice("counter", line.counters.map((one, i) => [i, one.name]), show)), host);
+  const show = (number) =>
+    counterChart(host, line, line.counters[number]).catch((error) => page.problems.push(String(error)));
+  part.append(
+    el(
+      "div",
+      { class: "tools" },
+      choice(
+        "counter",
+        line.counters.map((one, i) => [i, one.name]),
+        show,
+      ),
+    ),
+    host,
+  );
   page.later(() => show(0));
 }

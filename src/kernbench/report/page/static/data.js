@@ -1,7 +1,13 @@
 // Columns back to typed arrays, and a timeline as the views need it.
 
 const ARRAYS = {
-  u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, i4: Int32Array, i8: BigInt64Array, f4: Float32Array, f8: Float64Array,
+  u1: Uint8Array,
+  u2: Uint16Array,
+  u4: Uint32Array,
+  i4: Int32Array,
+  i8: BigInt64Array,
+  f4: Float32Array,
+  f8: Float64Array,
 };
 
 async function column(packed) {
@@ -28,13 +34,17 @@ function kindOf(group, name) {
 async function decodeTimeline(saved) {
   const held = await columns(saved, ["per_lane", "name", "site", "start", "length"]);
   const count = held.name.length;
-  const start = new Float64Array(count), finish = new Float64Array(count), reach = new Float64Array(count);
+  const start = new Float64Array(count),
+    finish = new Float64Array(count),
+    reach = new Float64Array(count);
   const busy = new Float64Array(count + 1);
   const lanes = [];
-  let total = 0, next = 0;
+  let total = 0,
+    next = 0;
   saved.lanes.forEach(([group, name], number) => {
     const first = next;
-    let at = 0, furthest = 0;
+    let at = 0,
+      furthest = 0;
     for (next = first; next < first + held.per_lane[number]; next++) {
       at += held.start[next];
       start[next] = at;
@@ -50,8 +60,20 @@ async function decodeTimeline(saved) {
   const path = await columns(saved.path, ["lane", "name", "site", "waited_for", "lag", "start", "length"]);
   const flows = await columns(saved.flows, ["source", "target"]);
   return {
-    unit: saved.unit, names: saved.names, sites: saved.sites, counters: saved.counters, folded: saved.folded,
-    lanes, name: held.name, site: held.site, start, finish, reach, busy, total, flows,
+    unit: saved.unit,
+    names: saved.names,
+    sites: saved.sites,
+    counters: saved.counters,
+    folded: saved.folded,
+    lanes,
+    name: held.name,
+    site: held.site,
+    start,
+    finish,
+    reach,
+    busy,
+    total,
+    flows,
     path: { ...path, names: saved.path.names, waits: saved.path.waits },
   };
 }
@@ -84,5 +106,7 @@ function kindsOf(line) {
     held.lanes.push(lane);
     held.busy += busyBetween(line, lane, 0, line.total);
   }
-  return [...kinds.values()].filter((held) => held.busy > 0).sort((a, b) => b.busy / b.lanes.length - a.busy / a.lanes.length);
+  return [...kinds.values()]
+    .filter((held) => held.busy > 0)
+    .sort((a, b) => b.busy / b.lanes.length - a.busy / a.lanes.length);
 }

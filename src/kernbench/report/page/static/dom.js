@@ -18,7 +18,9 @@ function dress(node, attributes, children) {
 const el = (tag, attributes, ...children) => dress(document.createElement(tag), attributes, children);
 
 function draw(tag, attributes, ...children) {
-  const wrong = Object.entries(attributes || {}).find(([, value]) => /NaN|Infinity|undefined/.test(String(value)) && typeof value !== "function");
+  const wrong = Object.entries(attributes || {}).find(
+    ([, value]) => /NaN|Infinity|undefined/.test(String(value)) && typeof value !== "function",
+  );
   if (wrong) throw new Error(`the ${wrong[0]} of a ${tag} would be ${wrong[1]}`);
   return dress(document.createElementNS(SVG, tag), attributes, children);
 }
@@ -28,16 +30,27 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 // A table: columns are [heading, whether it holds numbers]; cells are texts or elements.
 function table(columns, rows, attributes) {
   const head = columns.map(([name, number]) => el("th", { scope: "col", class: number ? "n" : null }, name));
-  const body = rows.map((row) => el("tr", null, row.map((cell, i) => el("td", { class: columns[i][1] ? "n" : null }, cell))));
+  const body = rows.map((row) =>
+    el(
+      "tr",
+      null,
+      row.map((cell, i) => el("td", { class: columns[i][1] ? "n" : null }, cell)),
+    ),
+  );
   return el("table", attributes, el("thead", null, el("tr", null, head)), el("tbody", null, body));
 }
 
-const meter = (share) => el("span", { class: "meter" }, el("i", { style: { width: `${100 * Math.max(0, Math.min(1, share))}%` } }));
+const meter = (share) =>
+  el("span", { class: "meter" }, el("i", { style: { width: `${100 * Math.max(0, Math.min(1, share))}%` } }));
 
 const button = (name, action, attributes) => el("button", { type: "button", onclick: action, ...attributes }, name);
 
 function choice(label, options, action) {
-  const select = el("select", { onchange: () => action(select.value) }, options.map(([value, name]) => el("option", { value }, name)));
+  const select = el(
+    "select",
+    { onchange: () => action(select.value) },
+    options.map(([value, name]) => el("option", { value }, name)),
+  );
   return el("label", null, label, select);
 }
 

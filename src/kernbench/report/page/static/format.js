@@ -1,7 +1,20 @@
 // Numbers as people read them.
 
-const TIMES = [["s", 1e12], ["ms", 1e9], ["us", 1e6], ["ns", 1e3], ["ps", 1]];
-const PREFIXES = [["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3], ["", 1]];
+const TIMES = [
+  ["s", 1e12],
+  ["ms", 1e9],
+  ["us", 1e6],
+  ["ns", 1e3],
+  ["ps", 1],
+];
+const PREFIXES = [
+  ["P", 1e15],
+  ["T", 1e12],
+  ["G", 1e9],
+  ["M", 1e6],
+  ["k", 1e3],
+  ["", 1],
+];
 
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 const digits = (value, count) => String(Number(value.toPrecision(count)));
@@ -17,8 +30,10 @@ function duration(ps, step) {
 }
 
 // A position on a timeline: a time, or where only order is known a step.
-const moment = (line, at, step) => (line.unit === "ps" ? duration(at, step) : `step ${Math.round(at).toLocaleString("en")}`);
-const extent = (line, length) => (line.unit === "ps" ? duration(length) : `${Math.round(length).toLocaleString("en")} steps`);
+const moment = (line, at, step) =>
+  line.unit === "ps" ? duration(at, step) : `step ${Math.round(at).toLocaleString("en")}`;
+const extent = (line, length) =>
+  line.unit === "ps" ? duration(length) : `${Math.round(length).toLocaleString("en")} steps`;
 
 const percent = (share, places = 1) => (isNumber(share) ? `${(100 * share).toFixed(places)} %` : "");
 const whole = (value) => (isNumber(value) ? value.toLocaleString("en") : String(value));
@@ -30,6 +45,8 @@ function quantity(value, unit) {
 }
 
 const measure = (value) => (isNumber(value) ? (value === 0 ? "0" : digits(value, 3)) : String(value));
+
+const counted = (count, one, many) => `${whole(count)} ${count === 1 ? one : many}`;
 
 function rankRanges(ranks) {
   const sorted = [...new Set(ranks)].sort((a, b) => a - b);
@@ -50,7 +67,13 @@ function niceStep(least) {
 
 // Colours that people tell apart whatever their eyes (Okabe and Ito), and a scale that grows in lightness (cividis).
 const PALETTE = ["#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#f0e442", "#7aa6ff"];
-const RAMP = [[0, 32, 77], [65, 77, 107], [124, 123, 120], [188, 175, 111], [255, 234, 70]];
+const RAMP = [
+  [0, 32, 77],
+  [65, 77, 107],
+  [124, 123, 120],
+  [188, 175, 111],
+  [255, 234, 70],
+];
 
 function ramp(share) {
   const at = Math.max(0, Math.min(1, share)) * (RAMP.length - 1);

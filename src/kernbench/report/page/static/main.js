@@ -2,7 +2,14 @@
 
 const held = JSON.parse(document.getElementById("data").textContent);
 const page = {
-  runs: held.runs, kinds: held.kinds, problems: [], charts: [], views: [], timelines: [], pending: [], serial: 0,
+  runs: held.runs,
+  kinds: held.kinds,
+  problems: [],
+  charts: [],
+  views: [],
+  timelines: [],
+  pending: [],
+  serial: 0,
   busyBetween,
   later: (action) => page.pending.push(new Promise((done) => requestAnimationFrame(() => done(action())))),
 };
@@ -13,18 +20,28 @@ window.addEventListener("unhandledrejection", (event) => page.problems.push(Stri
 async function showRun(run, panel) {
   const line = run.timeline ? await decodeTimeline(run.timeline) : null;
   if (line) for (const site of line.sites) site.short = (run.sources[site.file] || {}).name;
-  const messages = run.views.messages ? await columns(run.views.messages, ["link", "start", "sent", "received"]).catch((error) => { page.problems.push(`messages: ${error}`); return null; }) : null;
+  const messages = run.views.messages
+    ? await columns(run.views.messages, ["link", "start", "sent", "received"]).catch((error) => {
+        page.problems.push(`messages: ${error}`);
+        return null;
+      })
+    : null;
   panel.append(section("Verdict", null, () => verdictPart(run)));
   if (run.findings.length) panel.append(section("Findings", null, () => findingsPart(run)));
-  if (Array.isArray(run.views.acknowledged) && run.views.acknowledged.length) panel.append(section("Acknowledged findings", null, () => acknowledgedPart(run)));
-  if (isNumber(run.metrics.time_ps) && run.metrics.time_ps > 0 && run.metrics.floors_ps) panel.append(section("Limits: where the time goes", null, () => limitsPart(run)));
+  if (Array.isArray(run.views.acknowledged) && run.views.acknowledged.length)
+    panel.append(section("Acknowledged findings", null, () => acknowledgedPart(run)));
+  if (isNumber(run.metrics.time_ps) && run.metrics.time_ps > 0 && run.metrics.floors_ps)
+    panel.append(section("Limits: where the time goes", null, () => limitsPart(run)));
   const view = line && line.start.length ? timelineSections(run, line, panel) : null;
   if (view && line.path.start.length) panel.append(section("Critical path", null, () => sourcePart(run, line, view)));
   const { views } = run;
-  if (view && views.mesh && views.mesh.pes.length) panel.append(section("Mesh", null, () => meshPart(run, line, messages, (from, to) => view.setView(from, to))));
-  if (Array.isArray(views.tasks) && views.tasks.length) panel.append(section("Task graph", null, () => tasksPart(run, line)));
+  if (view && views.mesh && views.mesh.pes.length)
+    panel.append(section("Mesh", null, () => meshPart(run, line, messages, (from, to) => view.setView(from, to))));
+  if (Array.isArray(views.tasks) && views.tasks.length)
+    panel.append(section("Task graph", null, () => tasksPart(run, line)));
   if (views.pipeline) panel.append(section("Barrier pipeline", null, () => pipelinePart(views.pipeline)));
-  if ((run.comparison || []).some((one) => one.error_map)) panel.append(section("Error against the golden", null, () => errorsPart(run)));
+  if ((run.comparison || []).some((one) => one.error_map))
+    panel.append(section("Error against the golden", null, () => errorsPart(run)));
   if (views.printf) panel.append(section("Printed by the kernel", null, () => printedPart([views.printf].flat())));
   panel.append(section("How it was run", null, () => originPart(run)));
   await Promise.all(page.pending.splice(0));
@@ -34,31 +51,71 @@ const MOST_PRINTED = 1000;
 
 function printedPart(lines) {
   const more = lines.length - MOST_PRINTED;
-  return [el("pre", { class: "scroll" }, lines.slice(0, MOST_PRINTED).map((line) => String(line).replace(/\n?$/, "\n")).join("")),
-    more > 0 ? el("p", { class: "note" }, `and ${whole(more)} lines more`) : null];
+  return [
+    el(
+      "pre",
+      { class: "scroll" },
+      lines
+        .slice(0, MOST_PRINTED)
+        .map((line) => String(line).replace(/\n?$/, "\n"))
+        .join(""),
+    ),
+    more > 0 ? el("p", { class: "note" }, `and ${whole(more)} lines more`) : null,
+  ];
 }
 
 function timelineSections(run, line, panel) {
   let chartMade = null;
-  const { view, parts } = timelinePart(line, (from, to) => { if (chartMade) markView(chartMade, line, from, to); });
+  const { view, parts } = timelinePart(line, (from, to) => {
+    if (chartMade) markView(chartMade, line, from, to);
+  });
   page.timelines.push(view);
-  panel.append(section(line.unit === "ps" ? "Timeline" : "Timeline (order, no time)", null, (part) => {
-    const host = el("div");
-    part.append(host, ...parts.flat(Infinity).filter(Boolean));
-    page.later(() => { chartMade = utilisationChart(host, line, (from, to) => view.setView(from, to)); view.paint(); });
-  }));
+  panel.append(
+    section(line.unit === "ps" ? "Timeline" : "Timeline (order, no time)", null, (part) => {
+      const host = el("div");
+      part.append(host, ...parts.flat(Infinity).filter(Boolean));
+      page.later(() => {
+        chartMade = utilisationChart(host, line, (from, to) => view.setView(from, to));
+        view.paint();
+      });
+    }),
+  );
   // how much of an order somebody fills says nothing of how busy he was
-  if (line.unit === "ps") panel.append(section("Engines", null, () => el("div", { class: "columns" }, el("div", { class: "scroll" }, enginesTable(run, line)), el("div", { class: "scroll" }, ratesTable(run.metrics)))));
+  if (line.unit === "ps")
+    panel.append(
+      section("Engines", null, () =>
+        el(
+          "div",
+          { class: "columns" },
+          el("div", { class: "scroll" }, enginesTable(run, line)),
+          el("div", { class: "scroll" }, ratesTable(run.metrics)),
+        ),
+      ),
+    );
   if (line.counters.length) panel.append(section("Queues over time", null, (part) => countersPart(line, part)));
   return view;
 }
 
 function originPart(run) {
   const shown = (value) => (value !== null && typeof value === "object" ? JSON.stringify(value) : String(value));
-  const rows = (object) => Object.entries(object).flatMap(([key, value]) => [el("dt", null, key), el("dd", null, value !== null && typeof value === "object" && !Array.isArray(value)
-    ? Object.entries(value).map(([name, one]) => `${name} ${shown(one)}`).join(", ") || "none" : shown(value))]);
+  const rows = (object) =>
+    Object.entries(object).flatMap(([key, value]) => [
+      el("dt", null, key),
+      el(
+        "dd",
+        null,
+        value !== null && typeof value === "object" && !Array.isArray(value)
+          ? Object.entries(value)
+              .map(([name, one]) => `${name} ${shown(one)}`)
+              .join(", ") || "none"
+          : shown(value),
+      ),
+    ]);
   const numbers = Object.fromEntries(Object.entries(run.metrics).filter(([, value]) => typeof value !== "object"));
-  return [el("dl", null, rows(run.origin), rows({ outputs: run.outputs })), el("details", null, el("summary", null, "all numbers"), el("dl", null, rows(numbers)))];
+  return [
+    el("dl", null, rows(run.origin), rows({ outputs: run.outputs })),
+    el("details", null, el("summary", null, "all numbers"), el("dl", null, rows(numbers))),
+  ];
 }
 
 // Tabs
@@ -67,8 +124,27 @@ const tabs = [];
 
 function addTab(name, fill) {
   const number = tabs.length;
-  const panel = el("div", { role: "tabpanel", id: `panel-${number}`, "aria-labelledby": `tab-${number}`, tabindex: -1, hidden: true });
-  const tab = el("button", { type: "button", role: "tab", id: `tab-${number}`, "aria-controls": panel.id, "aria-selected": false, tabindex: -1, onclick: () => select(number), onkeydown: (event) => turn(event, number) }, name);
+  const panel = el("div", {
+    role: "tabpanel",
+    id: `panel-${number}`,
+    "aria-labelledby": `tab-${number}`,
+    tabindex: -1,
+    hidden: true,
+  });
+  const tab = el(
+    "button",
+    {
+      type: "button",
+      role: "tab",
+      id: `tab-${number}`,
+      "aria-controls": panel.id,
+      "aria-selected": false,
+      tabindex: -1,
+      onclick: () => select(number),
+      onkeydown: (event) => turn(event, number),
+    },
+    name,
+  );
   tabs.push({ tab, panel, fill, made: null });
 }
 
@@ -87,12 +163,16 @@ function select(number) {
     tab.tabIndex = i === number ? 0 : -1;
     panel.hidden = i !== number;
   });
-  document.querySelectorAll("[data-run]").forEach((row) => row.setAttribute("aria-current", Number(row.dataset.run) === number));
+  document
+    .querySelectorAll("[data-run]")
+    .forEach((row) => row.setAttribute("aria-current", Number(row.dataset.run) === number));
   const chosen = tabs[number];
-  chosen.made = chosen.made || Promise.resolve(chosen.fill(chosen.panel)).catch((error) => {
-    page.problems.push(error.stack || String(error));
-    chosen.panel.append(el("p", { class: "bad" }, `This run cannot be drawn: ${error.message}`));
-  });
+  chosen.made =
+    chosen.made ||
+    Promise.resolve(chosen.fill(chosen.panel)).catch((error) => {
+      page.problems.push(error.stack || String(error));
+      chosen.panel.append(el("p", { class: "bad" }, `This run cannot be drawn: ${error.message}`));
+    });
   return chosen.made;
 }
 
@@ -103,28 +183,42 @@ function setTheme(theme) {
   const toggle = document.getElementById("theme");
   toggle.textContent = theme === "dark" ? "light" : "dark";
   toggle.setAttribute("aria-label", `use ${toggle.textContent} colours`);
-  page.timelines.forEach((view) => { view.classify(); view.paint(); });
+  page.timelines.forEach((view) => {
+    view.classify();
+    view.paint();
+  });
   page.charts.forEach((one) => one.redraw(false, true));
 }
 
 function begin() {
   const prefers = window.matchMedia("(prefers-color-scheme: dark)");
   let theme = prefers.matches ? "dark" : "light";
-  document.getElementById("theme").addEventListener("click", () => setTheme((theme = theme === "dark" ? "light" : "dark")));
+  document
+    .getElementById("theme")
+    .addEventListener("click", () => setTheme((theme = theme === "dark" ? "light" : "dark")));
   prefers.addEventListener("change", () => setTheme((theme = prefers.matches ? "dark" : "light")));
   window.addEventListener("beforeprint", () => setTheme("light"));
   window.addEventListener("afterprint", () => setTheme(theme));
   setTheme(theme);
-  if (held.compare.length) addTab("comparison", (panel) => { panel.append(...held.compare.map((one) => section(one.names.join(" and "), null, () => comparePart(one)))); });
+  if (held.compare.length)
+    addTab("comparison", (panel) => {
+      panel.append(...held.compare.map((one) => section(one.names.join(" and "), null, () => comparePart(one))));
+    });
   held.runs.forEach((run) => addTab(run.title, (panel) => showRun(run, panel)));
-  const list = el("div", { role: "tablist", "aria-label": "runs", hidden: tabs.length < 2 }, tabs.map(({ tab }) => tab));
+  const list = el(
+    "div",
+    { role: "tablist", "aria-label": "runs", hidden: tabs.length < 2 },
+    tabs.map(({ tab }) => tab),
+  );
   document.getElementById("runs").append(list, ...tabs.map(({ panel }) => panel));
-  document.querySelectorAll("[data-run] a").forEach((link) => link.addEventListener("click", (event) => {
-    event.preventDefault();
-    const number = Number(link.closest("[data-run]").dataset.run);
-    select(number);
-    tabs[number].tab.focus();
-  }));
+  document.querySelectorAll("[data-run] a").forEach((link) =>
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      const number = Number(link.closest("[data-run]").dataset.run);
+      select(number);
+      tabs[number].tab.focus();
+    }),
+  );
   page.select = select;
   page.ready = select(0);
 }

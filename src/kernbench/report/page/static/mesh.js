@@ -4,14 +4,22 @@
 function wavesOf(messages, links) {
   const events = [];
   for (let k = 0; messages && k < messages.link.length; k++) {
-    const message = { link: links[messages.link[k]], start: messages.start[k], finish: Math.max(messages.sent[k], messages.received[k]), wave: 0 };
+    const message = {
+      link: links[messages.link[k]],
+      start: messages.start[k],
+      finish: Math.max(messages.sent[k], messages.received[k]),
+      wave: 0,
+    };
     if (message.link) events.push([message.start, 1, message], [message.finish, 0, message]);
   }
   events.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   const clock = new Map();
   const waves = [];
   for (const [, sends, message] of events) {
-    if (!sends) { clock.set(message.link.to, Math.max(clock.get(message.link.to) || 0, message.wave)); continue; }
+    if (!sends) {
+      clock.set(message.link.to, Math.max(clock.get(message.link.to) || 0, message.wave));
+      continue;
+    }
     message.wave = 1 + (clock.get(message.link.from) || 0);
     const wave = waves[message.wave - 1] || (waves[message.wave - 1] = { from: Infinity, to: 0, messages: [] });
     wave.from = Math.min(wave.from, message.start);
@@ -21,7 +29,8 @@ function wavesOf(messages, links) {
   return waves;
 }
 
-const CELL = 44, SPACE = 22;
+const CELL = 44,
+  SPACE = 22;
 
 class MeshView {
   constructor(run, line, messages, seen) {
@@ -30,10 +39,18 @@ class MeshView {
     this.seen = seen;
     this.rows = mesh.cube[0];
     this.columns = mesh.cube[1];
-    this.pes = mesh.pes.map(([cube, pe, ...place]) => ({ cube, pe, key: `cube ${cube} PE ${pe}`, ...this.centre(place) }));
+    this.pes = mesh.pes.map(([cube, pe, ...place]) => ({
+      cube,
+      pe,
+      key: `cube ${cube} PE ${pe}`,
+      ...this.centre(place),
+    }));
     const at = new Map(this.pes.map((pe) => [pe.key, pe]));
     this.links = mesh.links.map(([c, p, direction, d, q, hops]) => ({
-      name: `cube ${c} PE ${p} ${direction} to cube ${d} PE ${q}`, from: `cube ${c} PE ${p}`, to: `cube ${d} PE ${q}`, hops,
+      name: `cube ${c} PE ${p} ${direction} to cube ${d} PE ${q}`,
+      from: `cube ${c} PE ${p}`,
+      to: `cube ${d} PE ${q}`,
+      hops,
     }));
     this.at = at;
     this.lanesOf = new Map();
@@ -42,8 +59,16 @@ class MeshView {
       this.lanesOf.set(key, [...(this.lanesOf.get(key) || []), lane]);
     }
     this.waves = wavesOf(messages, this.links);
-    this.ranks = new Map(Object.entries(run.views.placement || {}).map(([rank, [cube, pe]]) => [`cube ${cube} PE ${pe}`, rank]));
-    this.kinds = [...new Set(this.pes.flatMap((pe) => (this.lanesOf.get(pe.key) || []).filter((lane) => lane.count).map((lane) => lane.kind)))];
+    this.ranks = new Map(
+      Object.entries(run.views.placement || {}).map(([rank, [cube, pe]]) => [`cube ${cube} PE ${pe}`, rank]),
+    );
+    this.kinds = [
+      ...new Set(
+        this.pes.flatMap((pe) =>
+          (this.lanesOf.get(pe.key) || []).filter((lane) => lane.count).map((lane) => lane.kind),
+        ),
+      ),
+    ];
     this.kind = this.kinds.includes("gemm") ? "gemm" : this.kinds[0];
     this.wave = 0;
     this.follow = false;
@@ -51,40 +76,82 @@ class MeshView {
   }
 
   centre([cubeRow, cubeColumn, row, column]) {
-    const wide = this.columns * CELL + 2 * SPACE, tall = this.rows * CELL + 2 * SPACE;
-    return { cubeRow, cubeColumn, x: cubeColumn * wide + SPACE + (column + 0.5) * CELL, y: cubeRow * tall + SPACE + (row + 0.5) * CELL };
+    const wide = this.columns * CELL + 2 * SPACE,
+      tall = this.rows * CELL + 2 * SPACE;
+    return {
+      cubeRow,
+      cubeColumn,
+      x: cubeColumn * wide + SPACE + (column + 0.5) * CELL,
+      y: cubeRow * tall + SPACE + (row + 0.5) * CELL,
+    };
   }
 
   build() {
-    const wide = this.columns * CELL + 2 * SPACE, tall = this.rows * CELL + 2 * SPACE;
-    const right = Math.max(...this.pes.map((pe) => (pe.cubeColumn + 1) * wide)), bottom = Math.max(...this.pes.map((pe) => (pe.cubeRow + 1) * tall));
+    const wide = this.columns * CELL + 2 * SPACE,
+      tall = this.rows * CELL + 2 * SPACE;
+    const right = Math.max(...this.pes.map((pe) => (pe.cubeColumn + 1) * wide)),
+      bottom = Math.max(...this.pes.map((pe) => (pe.cubeRow + 1) * tall));
     const cubes = [...new Map(this.pes.map((pe) => [pe.cube, pe])).values()].map((pe) => [
-      draw("rect", { x: pe.cubeColumn * wide + 4, y: pe.cubeRow * tall + 4, width: wide - 8, height: tall - 8, rx: 4, fill: "none", stroke: "var(--line)" }),
-      draw("text", { x: pe.cubeColumn * wide + 9, y: pe.cubeRow * tall + 16 }, `cube ${pe.cube}`)]);
-    this.linkMarks = this.links.filter((link) => this.at.has(link.from) && this.at.has(link.to)).map((link) => {
-      const title = draw("title");
-      return { link, title, mark: draw("path", { d: this.way(link), fill: "none", "stroke-linecap": "round" }, title) };
-    });
+      draw("rect", {
+        x: pe.cubeColumn * wide + 4,
+        y: pe.cubeRow * tall + 4,
+        width: wide - 8,
+        height: tall - 8,
+        rx: 4,
+        fill: "none",
+        stroke: "var(--line)",
+      }),
+      draw("text", { x: pe.cubeColumn * wide + 9, y: pe.cubeRow * tall + 16 }, `cube ${pe.cube}`),
+    ]);
+    this.linkMarks = this.links
+      .filter((link) => this.at.has(link.from) && this.at.has(link.to))
+      .map((link) => {
+        const title = draw("title");
+        return {
+          link,
+          title,
+          mark: draw("path", { d: this.way(link), fill: "none", "stroke-linecap": "round" }, title),
+        };
+      });
     this.peMarks = this.pes.map((pe) => {
-      const title = draw("title"), label = draw("text", { x: pe.x, y: pe.y + 3.5, "text-anchor": "middle" });
+      const title = draw("title"),
+        label = draw("text", { x: pe.x, y: pe.y + 3.5, "text-anchor": "middle" });
       const mark = draw("rect", { x: pe.x - 13, y: pe.y - 11, width: 26, height: 22, rx: 3 }, title);
       return { pe, title, label, mark };
     });
     const box = `0 0 ${right} ${bottom}`;
     // on a phone it scrolls, rather than shrink until nobody can read it
-    this.svg = draw("svg", { viewBox: box, width: Math.min(760, Math.max(right, Math.min(2.2 * right, 620))), role: "img", "aria-label": "the mesh: PEs and links coloured by use", style: { minWidth: `${Math.min(right, 560)}px` } },
-      cubes, this.linkMarks.map((one) => one.mark), this.peMarks.map((one) => [one.mark, one.label]));
+    this.svg = draw(
+      "svg",
+      {
+        viewBox: box,
+        width: Math.min(760, Math.max(right, Math.min(2.2 * right, 620))),
+        role: "img",
+        "aria-label": "the mesh: PEs and links coloured by use",
+        style: { minWidth: `${Math.min(right, 560)}px` },
+      },
+      cubes,
+      this.linkMarks.map((one) => one.mark),
+      this.peMarks.map((one) => [one.mark, one.label]),
+    );
     this.told = el("p", { class: "note", role: "status", "aria-live": "polite" });
     this.update();
   }
 
   // Both directions of a pair lie side by side; a link over several hops bends around what it passes.
   way(link) {
-    const a = this.at.get(link.from), b = this.at.get(link.to);
+    const a = this.at.get(link.from),
+      b = this.at.get(link.to);
     const length = Math.hypot(b.x - a.x, b.y - a.y) || 1;
-    const ux = (b.x - a.x) / length, uy = (b.y - a.y) / length, side = 4;
-    const x0 = a.x + ux * 13 - uy * side, y0 = a.y + uy * 13 + ux * side, x1 = b.x - ux * 15 - uy * side, y1 = b.y - uy * 15 + ux * side;
-    const head = `M${x1 - ux * 5 - uy * 3},${y1 - uy * 5 + ux * 3}L${x1},${y1}L${x1 - ux * 5 + uy * 3},${y1 - uy * 5 - ux * 3}`;
+    const ux = (b.x - a.x) / length,
+      uy = (b.y - a.y) / length,
+      side = 4;
+    const x0 = a.x + ux * 13 - uy * side,
+      y0 = a.y + uy * 13 + ux * side,
+      x1 = b.x - ux * 15 - uy * side,
+      y1 = b.y - uy * 15 + ux * side;
+    const barb = (to) => `${x1 - ux * 5 - to * uy * 3},${y1 - uy * 5 + to * ux * 3}`;
+    const head = `M${barb(1)}L${x1},${y1}L${barb(-1)}`;
     const bend = link.hops > 1 ? 12 + 0.08 * length : 0;
     return `M${x0},${y0}Q${(x0 + x1) / 2 - uy * bend},${(y0 + y1) / 2 + ux * bend} ${x1},${y1}${head}`;
   }
@@ -97,9 +164,11 @@ class MeshView {
 
   update() {
     const wave = this.wave ? this.waves[this.wave - 1] : null;
-    const from = wave ? wave.from : 0, to = wave ? wave.to : this.line.total;
+    const from = wave ? wave.from : 0,
+      to = wave ? wave.to : this.line.total;
     const carried = new Map();
-    for (const message of wave ? wave.messages : []) carried.set(message.link.name, (carried.get(message.link.name) || 0) + 1);
+    for (const message of wave ? wave.messages : [])
+      carried.set(message.link.name, (carried.get(message.link.name) || 0) + 1);
     for (const { pe, title, label, mark } of this.peMarks) {
       const works = this.lanesOf.has(pe.key);
       const share = this.use(pe.key, this.kind, from, to);
@@ -108,17 +177,20 @@ class MeshView {
       mark.setAttribute("stroke", works ? "var(--quiet)" : "var(--line)");
       label.textContent = this.ranks.get(pe.key) ?? "";
       label.style.fill = colour[1] > 120 ? "#10151a" : "#ffffff";
-      title.textContent = `${pe.key}${this.ranks.has(pe.key) ? `, rank ${this.ranks.get(pe.key)}` : ""}: ${works ? `${this.kind} busy ${percent(share)}` : "did nothing"}`;
+      const rank = this.ranks.has(pe.key) ? `, rank ${this.ranks.get(pe.key)}` : "";
+      title.textContent = `${pe.key}${rank}: ${works ? `${this.kind} busy ${percent(share)}` : "did nothing"}`;
     }
     for (const { link, title, mark } of this.linkMarks) {
       const share = this.use(link.name, null, from, to);
       const on = wave ? carried.has(link.name) : share > 0;
       mark.setAttribute("stroke", on ? "var(--accent)" : "var(--line)");
       mark.setAttribute("stroke-width", on ? 1.2 + 4 * Math.sqrt(share) : 1);
-      title.textContent = `${link.name}: sending ${percent(share)}${wave ? `, ${carried.get(link.name) || 0} messages of this wave` : ""}`;
+      const count = wave ? `, ${carried.get(link.name) || 0} messages of this wave` : "";
+      title.textContent = `${link.name}: sending ${percent(share)}${count}`;
     }
     this.told.textContent = wave
-      ? `wave ${this.wave} of ${this.waves.length}: ${moment(this.line, from)} to ${moment(this.line, to)}, ${wave.messages.length} messages; links that carry it are coloured`
+      ? `wave ${this.wave} of ${this.waves.length}: ${moment(this.line, from)} to ${moment(this.line, to)}, ` +
+        `${wave.messages.length} messages; links that carry it are coloured`
       : `whole run, ${extent(this.line, this.line.total)}; numbers in PEs are ranks; a link is as thick as it is used`;
     if (wave && this.follow) this.seen(from, to);
   }
@@ -132,19 +204,73 @@ class MeshView {
 
 function meshPart(run, line, messages, seen) {
   const view = new MeshView(run, line, messages, seen);
-  view.slider = el("input", { type: "range", min: 0, max: view.waves.length, value: 0, step: 1, "aria-label": "wave; 0 is the whole run", oninput: () => view.step(Number(view.slider.value)) });
+  view.slider = el("input", {
+    type: "range",
+    min: 0,
+    max: view.waves.length,
+    value: 0,
+    step: 1,
+    "aria-label": "wave; 0 is the whole run",
+    oninput: () => view.step(Number(view.slider.value)),
+  });
   let playing = 0;
   const play = button("play", () => {
-    if (playing) { clearInterval(playing); playing = 0; play.textContent = "play"; return; }
+    if (playing) {
+      clearInterval(playing);
+      playing = 0;
+      play.textContent = "play";
+      return;
+    }
     play.textContent = "stop";
-    playing = setInterval(() => { view.step(view.wave >= view.waves.length ? 1 : view.wave + 1); }, 350);
+    playing = setInterval(() => {
+      view.step(view.wave >= view.waves.length ? 1 : view.wave + 1);
+    }, 350);
   });
-  const follow = el("input", { type: "checkbox", onchange: () => { view.follow = follow.checked; view.update(); } });
-  const waves = view.waves.length ? [button("◀", () => view.step(view.wave - 1), { "aria-label": "wave before" }), view.slider, button("▶", () => view.step(view.wave + 1), { "aria-label": "next wave" }), play, el("label", null, follow, "timeline follows")] : null;
-  const scale = el("span", { class: "ramp", style: { background: `linear-gradient(90deg, ${RAMP.map(rgb).join(",")})` } });
+  const follow = el("input", {
+    type: "checkbox",
+    onchange: () => {
+      view.follow = follow.checked;
+      view.update();
+    },
+  });
+  const waves = view.waves.length
+    ? [
+        button("◀", () => view.step(view.wave - 1), { "aria-label": "wave before" }),
+        view.slider,
+        button("▶", () => view.step(view.wave + 1), { "aria-label": "next wave" }),
+        play,
+        el("label", null, follow, "timeline follows"),
+      ]
+    : null;
+  const scale = el("span", {
+    class: "ramp",
+    style: { background: `linear-gradient(90deg, ${RAMP.map(rgb).join(",")})` },
+  });
   page.views.push(view);
-  return el("div", { class: "mesh" },
-    el("div", { class: "tools" }, choice("engine", [view.kind, ...view.kinds.filter((kind) => kind !== view.kind)].map((kind) => [kind, kind]), (kind) => { view.kind = kind; view.update(); }), waves),
-    el("div", { class: "picture scroll" }, view.svg), view.told,
-    el("p", { class: "note" }, "idle", scale, "busy all the time. A message belongs to the wave after the last one its sender had received."));
+  return el(
+    "div",
+    { class: "mesh" },
+    el(
+      "div",
+      { class: "tools" },
+      choice(
+        "engine",
+        [view.kind, ...view.kinds.filter((kind) => kind !== view.kind)].map((kind) => [kind, kind]),
+        (kind) => {
+          view.kind = kind;
+          view.update();
+        },
+      ),
+      waves,
+    ),
+    el("div", { class: "picture scroll" }, view.svg),
+    view.told,
+    el(
+      "p",
+      { class: "note" },
+      "idle",
+      scale,
+      "busy all the time. A message belongs to the wave after the last one its sender had received.",
+    ),
+  );
 }

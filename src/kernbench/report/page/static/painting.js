@@ -1,7 +1,9 @@
 // Painting lanes of spans on a canvas. Every pixel column of a lane shows exactly how long each kind of span ran in it,
 // from running sums and binary search, so the cost of a picture depends on its pixels, not on the spans.
 
-const ROW = 17, AXIS = 22, CLASSES = 8;
+const ROW = 17,
+  AXIS = 22,
+  CLASSES = 8;
 // more arrows than this hide what they point at
 const MOST_FLOWS = 160;
 
@@ -21,7 +23,14 @@ class TimelinePainting {
     this.ratio = ratio;
     this.gutter = Math.min(170, Math.round(width * 0.28));
     this.width = width;
-    this.colours = { ground: css("--ground"), panel: css("--panel"), ink: css("--ink"), quiet: css("--quiet"), line: css("--line"), accent: css("--accent") };
+    this.colours = {
+      ground: css("--ground"),
+      panel: css("--panel"),
+      ink: css("--ink"),
+      quiet: css("--quiet"),
+      line: css("--line"),
+      accent: css("--accent"),
+    };
     const context = canvas.getContext("2d", { alpha: false });
     this.paintSpans(context);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -48,11 +57,22 @@ class TimelinePainting {
     const pixels = new Uint32Array(image.data.buffer);
     pixels.fill(word(this.colours.ground));
     const palette = [...PALETTE, css("--other")].map(word);
-    if (this.site >= 0) { palette[0] = word(this.colours.accent); palette[CLASSES - 1] = word(this.colours.line); }
+    if (this.site >= 0) {
+      palette[0] = word(this.colours.accent);
+      palette[CLASSES - 1] = word(this.colours.line);
+    }
     const left = Math.round(this.gutter * ratio);
     for (const [row, y] of this.visible()) {
       if (!row.lane) continue;
-      this.paintLane(row.lane, pixels, canvas.width, left, Math.round((y + 2) * ratio), Math.round((y + ROW - 2) * ratio), palette);
+      this.paintLane(
+        row.lane,
+        pixels,
+        canvas.width,
+        left,
+        Math.round((y + 2) * ratio),
+        Math.round((y + ROW - 2) * ratio),
+        palette,
+      );
     }
     // drawn, not put: printers replay what was drawn
     const sheet = new OffscreenCanvas(canvas.width, canvas.height);
@@ -70,17 +90,21 @@ class TimelinePainting {
     const sums = this.sumsOf(lane);
     const share = new Float64Array(CLASSES);
     const limit = pixels.length / stride;
-    let i = search(reach, this.from, lane.first, end), j = search(start, this.from, lane.first, end, true);
+    let i = search(reach, this.from, lane.first, end),
+      j = search(start, this.from, lane.first, end, true);
     let done = before(j, this.from);
     for (let x = left; x < stride && i < end; x++) {
-      const t0 = this.from + (x - left) * perPixel, t1 = t0 + perPixel;
+      const t0 = this.from + (x - left) * perPixel,
+        t1 = t0 + perPixel;
       i = gallop(reach, t0, i, end, false);
       if (i >= end) break;
       j = gallop(start, t1, j, end, true);
-      const now = before(j, t1), filled = (now - done) / perPixel;
+      const now = before(j, t1),
+        filled = (now - done) / perPixel;
       done = now;
       if (start[i] >= t1) continue;
-      const a = (i - lane.first) * CLASSES, b = (j - lane.first) * CLASSES;
+      const a = (i - lane.first) * CLASSES,
+        b = (j - lane.first) * CLASSES;
       let sum = 0;
       for (let c = 0; c < CLASSES; c++) share[c] = sums[b + c] - sums[a + c];
       if (start[i] < t0) share[this.classOf(i)] -= t0 - start[i];
@@ -88,7 +112,8 @@ class TimelinePainting {
       for (let c = 0; c < CLASSES; c++) sum += share[c] = Math.max(0, share[c]);
       // colours share what is filled as their times do; the smallest span leaves a pixel
       const scale = sum > 0 ? ((bottom - top) * Math.min(1, filled)) / sum : 0;
-      let y = bottom - 1, reached = 0;
+      let y = bottom - 1,
+        reached = 0;
       for (let c = 0; c < CLASSES; c++) {
         if (share[c] <= 0) continue;
         reached += share[c] * scale;
@@ -146,11 +171,13 @@ class TimelinePainting {
     if ((i1 - i0) * 4 > this.width) return;
     context.font = "10.5px system-ui, sans-serif";
     for (let i = i0; i < i1; i++) {
-      const a = Math.max(this.gutter, this.x(line.start[i])), b = Math.min(this.width, this.x(line.finish[i]));
+      const a = Math.max(this.gutter, this.x(line.start[i])),
+        b = Math.min(this.width, this.x(line.finish[i]));
       context.fillStyle = this.colours.ground;
       if (b - a > 3) context.fillRect(b - 1, y + 2, 1, ROW - 4);
       if (b - a < 26) continue;
-      context.fillStyle = this.site < 0 ? "#10151a" : line.site[i] === this.site ? this.colours.ground : this.colours.quiet;
+      context.fillStyle =
+        this.site < 0 ? "#10151a" : line.site[i] === this.site ? this.colours.ground : this.colours.quiet;
       context.fillText(fitted(context, line.names[line.name[i]], b - a - 6), a + 3, y + ROW / 2 + 0.5);
     }
   }
@@ -167,10 +194,17 @@ class TimelinePainting {
     context.beginPath();
     for (let k = first; k < last; k++) {
       const row = this.rowOf.get(this.line.lanes[path.lane[k]]);
-      if (row === undefined) { before = null; continue; }
+      if (row === undefined) {
+        before = null;
+        continue;
+      }
       const y = AXIS + row * ROW - top + ROW - 3;
-      const a = this.x(path.start[k]), b = Math.max(a + 1, this.x(path.start[k] + path.length[k]));
-      if (before && before.y !== y && last - first < 3000) { context.moveTo(before.x, before.y); context.lineTo(a, y); }
+      const a = this.x(path.start[k]),
+        b = Math.max(a + 1, this.x(path.start[k] + path.length[k]));
+      if (before && before.y !== y && last - first < 3000) {
+        context.moveTo(before.x, before.y);
+        context.lineTo(a, y);
+      }
       before = { x: b, y: y + 1 };
       if (b <= (edge.get(row) ?? -1)) continue;
       edge.set(row, b);
@@ -189,7 +223,8 @@ class TimelinePainting {
     }
     const shown = [];
     for (let k = 0; k < flows.source.length && shown.length <= MOST_FLOWS; k++) {
-      const a = flows.source[k], b = flows.target[k];
+      const a = flows.source[k],
+        b = flows.target[k];
       if (finish[b] >= this.from && start[a] <= this.to) shown.push([a, b]);
     }
     if (shown.length > MOST_FLOWS || !rows.length) return;
@@ -197,10 +232,13 @@ class TimelinePainting {
     context.globalAlpha = 0.6;
     context.beginPath();
     for (const [a, b] of shown) {
-      const from = this.rowOf.get(lanes[this.laneAt[a]]), to = this.rowOf.get(lanes[this.laneAt[b]]);
+      const from = this.rowOf.get(lanes[this.laneAt[a]]),
+        to = this.rowOf.get(lanes[this.laneAt[b]]);
       if (from === undefined || to === undefined) continue;
-      const ya = AXIS + from * ROW - this.box.scrollTop + ROW / 2, yb = AXIS + to * ROW - this.box.scrollTop + ROW / 2;
-      const xa = this.x(finish[a]), xb = this.x(finish[b]);
+      const ya = AXIS + from * ROW - this.box.scrollTop + ROW / 2,
+        yb = AXIS + to * ROW - this.box.scrollTop + ROW / 2;
+      const xa = this.x(finish[a]),
+        xb = this.x(finish[b]);
       context.moveTo(xa, ya);
       context.bezierCurveTo(xa + 12, ya, xb - 12, yb, xb, yb);
     }
@@ -213,7 +251,8 @@ class TimelinePainting {
     const lane = this.laneOf(this.chosen);
     const row = this.rowOf.get(lane);
     if (row === undefined) return;
-    const a = this.x(this.line.start[this.chosen]), b = Math.max(a + 2, this.x(this.line.finish[this.chosen]));
+    const a = this.x(this.line.start[this.chosen]),
+      b = Math.max(a + 2, this.x(this.line.finish[this.chosen]));
     context.strokeStyle = this.colours.ink;
     context.lineWidth = 2;
     context.strokeRect(a, AXIS + row * ROW - this.box.scrollTop + 1, b - a, ROW - 2);
@@ -238,13 +277,23 @@ class TimelinePainting {
       if (x + 3 + context.measureText(text).width < this.width) context.fillText(text, x + 3, AXIS / 2 - 1);
     }
     context.fillStyle = quiet;
-    context.fillText(fitted(context, this.line.unit === "ps" ? `${extent(this.line, span)} shown` : "order, no time", this.gutter - 10), 6, AXIS / 2 - 1);
+    context.fillText(
+      fitted(
+        context,
+        this.line.unit === "ps" ? `${extent(this.line, span)} shown` : "order, no time",
+        this.gutter - 10,
+      ),
+      6,
+      AXIS / 2 - 1,
+    );
   }
 }
 
 // As `search`, from a place near the answer.
 function gallop(values, limit, from, end, equal) {
-  let step = 1, low = from, high = from;
+  let step = 1,
+    low = from,
+    high = from;
   while (high < end && !(equal ? values[high] >= limit : values[high] > limit)) {
     low = high + 1;
     high += step;

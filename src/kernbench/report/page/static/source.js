@@ -29,7 +29,12 @@ function sourcePart(run, line, view) {
   }
   const ordered = [...files].sort((a, b) => b[1].time - a[1].time);
   const listings = ordered.map(([file, held]) => listing(run, line, view, file, held));
-  return el("div", { class: "columns path" }, el("div", null, listings), el("div", null, kindsTable(run, line), stretches(run, line, view)));
+  return el(
+    "div",
+    { class: "columns path" },
+    el("div", null, listings),
+    el("div", null, kindsTable(run, line), stretches(run, line, view)),
+  );
 }
 
 function listing(run, line, view, file, held) {
@@ -49,21 +54,46 @@ function listing(run, line, view, file, held) {
       rows.push(sourceRow(line, view, number, text, held.lines.get(number)));
     });
   }
-  return [title, el("div", { class: "source code", tabindex: 0, role: "region", "aria-label": `critical path in ${name}` }, rows)];
+  return [
+    title,
+    el("div", { class: "source code", tabindex: 0, role: "region", "aria-label": `critical path in ${name}` }, rows),
+  ];
 }
 
 function sourceRow(line, view, number, text, held) {
   const share = held ? held.time / line.total : 0;
-  const why = held ? [...held.waits].sort((a, b) => b[1] - a[1]).map(([wait, times]) => `${wait} ${times} times`).join(", ") : "";
-  const row = el("div", { class: held ? "row hot" : "row", title: held ? `ran ${extent(line, held.ran)}, waited ${extent(line, held.time - held.ran)}; last waited for: ${why}` : null },
+  const why = held
+    ? [...held.waits]
+        .sort((a, b) => b[1] - a[1])
+        .map(([wait, times]) => `${wait} ${times} times`)
+        .join(", ")
+    : "";
+  const row = el(
+    "div",
+    {
+      class: held ? "row hot" : "row",
+      title: held
+        ? `ran ${extent(line, held.ran)}, waited ${extent(line, held.time - held.ran)}; last waited for: ${why}`
+        : null,
+    },
     el("span", { class: "share" }, held ? percent(share) : ""),
     el("span", { class: "heat" }, held ? el("i", { style: { width: `${Math.max(2, 100 * share)}%` } }) : null),
-    held ? el("button", { type: "button", "aria-label": `line ${number}, ${percent(share)}: show its spans in the timeline` }, number) : el("span", { class: "quiet", style: { textAlign: "right", paddingRight: "10px" } }, number),
-    el("span", null, text));
+    held
+      ? el(
+          "button",
+          { type: "button", "aria-label": `line ${number}, ${percent(share)}: show its spans in the timeline` },
+          number,
+        )
+      : el("span", { class: "quiet", style: { textAlign: "right", paddingRight: "10px" } }, number),
+    el("span", null, text),
+  );
   if (held) {
     row.querySelector("button").addEventListener("click", () => {
       const on = row.getAttribute("aria-current") !== "true";
-      row.closest(".path").querySelectorAll('[aria-current="true"]').forEach((other) => other.removeAttribute("aria-current"));
+      row
+        .closest(".path")
+        .querySelectorAll('[aria-current="true"]')
+        .forEach((other) => other.removeAttribute("aria-current"));
       if (on) row.setAttribute("aria-current", "true");
       view.showLine(on ? held.site : -1);
     });
@@ -76,7 +106,18 @@ function kindsTable(run, line) {
   if (!kinds.length) return null;
   const total = run.metrics.time_ps || line.total;
   const rows = kinds.map(([name, ps]) => [name, meter(ps / total), duration(ps), percent(ps / total)]);
-  return [el("h3", null, "by what the time went to"), table([["", 0], ["", 0], ["time", 1], ["share", 1]], rows)];
+  return [
+    el("h3", null, "by what the time went to"),
+    table(
+      [
+        ["", 0],
+        ["", 0],
+        ["time", 1],
+        ["share", 1],
+      ],
+      rows,
+    ),
+  ];
 }
 
 // Steps of the path by lane and line: how often it came through, how long it stayed, and where it stayed longest.
@@ -86,22 +127,62 @@ function stretches(run, line, view) {
   let last = null;
   for (let k = 0; k < path.start.length; k++) {
     const key = `${path.lane[k]} ${path.site[k]} ${path.name[k]}`;
-    const held = found.get(key) || { lane: path.lane[k], site: path.site[k], name: path.names[path.name[k]], time: 0, visits: 0, longest: -1, waits: new Map() };
+    const held = found.get(key) || {
+      lane: path.lane[k],
+      site: path.site[k],
+      name: path.names[path.name[k]],
+      time: 0,
+      visits: 0,
+      longest: -1,
+      waits: new Map(),
+    };
     found.set(key, held);
     const length = path.lag[k] + path.length[k];
     const wait = path.waits[path.waited_for[k]];
     held.time += length;
     held.visits += last === held ? 0 : 1;
     held.waits.set(wait, (held.waits.get(wait) || 0) + length);
-    if (length > held.longest) { held.longest = length; held.start = path.start[k] - path.lag[k]; }
+    if (length > held.longest) {
+      held.longest = length;
+      held.start = path.start[k] - path.lag[k];
+    }
     last = held;
   }
-  const rows = [...found.values()].sort((a, b) => b.time - a.time).slice(0, 14).map((one) => {
-    const lane = line.lanes[one.lane], site = line.sites[one.site];
-    const [wait] = [...one.waits].sort((a, b) => b[1] - a[1])[0];
-    const go = button("show", () => { view.reveal(one.start, one.longest, one.lane); view.box.scrollIntoView({ block: "center" }); }, { "aria-label": `show the longest ${one.name} of ${lane.group} ${lane.name} in the timeline` });
-    return [one.name, `${lane.group} ${lane.name}`, site ? shortPlace(run, site).split("/").pop() : "", whole(one.visits), extent(line, one.time), percent(one.time / line.total), wait, go];
-  });
-  const heads = [["", 0], ["lane", 0], ["line", 0], ["visits", 1], ["time", 1], ["share", 1], ["mostly after", 0], ["", 0]];
+  const rows = [...found.values()]
+    .sort((a, b) => b.time - a.time)
+    .slice(0, 14)
+    .map((one) => {
+      const lane = line.lanes[one.lane],
+        site = line.sites[one.site];
+      const [wait] = [...one.waits].sort((a, b) => b[1] - a[1])[0];
+      const go = button(
+        "show",
+        () => {
+          view.reveal(one.start, one.longest, one.lane);
+          view.box.scrollIntoView({ block: "center" });
+        },
+        { "aria-label": `show the longest ${one.name} of ${lane.group} ${lane.name} in the timeline` },
+      );
+      return [
+        one.name,
+        `${lane.group} ${lane.name}`,
+        site ? shortPlace(run, site).split("/").pop() : "",
+        whole(one.visits),
+        extent(line, one.time),
+        percent(one.time / line.total),
+        wait,
+        go,
+      ];
+    });
+  const heads = [
+    ["", 0],
+    ["lane", 0],
+    ["line", 0],
+    ["visits", 1],
+    ["time", 1],
+    ["share", 1],
+    ["mostly after", 0],
+    ["", 0],
+  ];
   return [el("h3", null, "by lane"), el("div", { class: "scroll" }, table(heads, rows, { class: "tight" }))];
 }

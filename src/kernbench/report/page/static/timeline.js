@@ -18,9 +18,18 @@ class TimelineView extends TimelinePainting {
     this.keysId = `timeline-keys-${page.serial++}`;
     this.canvas = el("canvas", { role: "img", "aria-label": "timeline: spans of every lane" });
     this.spacer = el("div");
-    this.box = el("div", {
-      class: "lanes", tabindex: 0, role: "application", "aria-label": "timeline", "aria-describedby": this.keysId,
-    }, this.canvas, this.spacer);
+    this.box = el(
+      "div",
+      {
+        class: "lanes",
+        tabindex: 0,
+        role: "application",
+        "aria-label": "timeline",
+        "aria-describedby": this.keysId,
+      },
+      this.canvas,
+      this.spacer,
+    );
     this.status = el("div", { class: "status", role: "status", "aria-live": "polite" });
     this.legend = el("div", { class: "legend" });
     this.classify();
@@ -37,7 +46,8 @@ class TimelineView extends TimelinePainting {
     // "waits for 'full' phase 3" and "waits for 'empty' phase 0" are both waits
     const labels = this.colourBy === "site" ? line.sites.map(placeName) : line.names.map((name) => name.split(" '")[0]);
     const spent = new Map();
-    for (let i = 0; i < keys.length; i++) spent.set(labels[keys[i]], (spent.get(labels[keys[i]]) || 0) + line.finish[i] - line.start[i]);
+    for (let i = 0; i < keys.length; i++)
+      spent.set(labels[keys[i]], (spent.get(labels[keys[i]]) || 0) + line.finish[i] - line.start[i]);
     const order = [...spent.keys()].sort((a, b) => spent.get(b) - spent.get(a));
     const places = new Map(order.slice(0, CLASSES - 1).map((label, place) => [label, place]));
     this.keys = keys;
@@ -45,9 +55,16 @@ class TimelineView extends TimelinePainting {
     this.sums = new Map();
     let entries = order.slice(0, CLASSES - 1).map((label, place) => [PALETTE[place], label]);
     if (order.length >= CLASSES) entries.push(["var(--other)", `${order.length - CLASSES + 1} others`]);
-    if (this.site >= 0) entries = [["var(--accent)", `${placeName(line.sites[this.site])} ${line.sites[this.site].text}`], ["var(--line)", "all else (Escape shows its colours)"]];
-    this.legend.replaceChildren(...entries.map(([colour, name]) =>
-      el("span", null, el("i", { class: "swatch", style: { background: colour } }), name)));
+    if (this.site >= 0)
+      entries = [
+        ["var(--accent)", `${placeName(line.sites[this.site])} ${line.sites[this.site].text}`],
+        ["var(--line)", "all else (Escape shows its colours)"],
+      ];
+    this.legend.replaceChildren(
+      ...entries.map(([colour, name]) =>
+        el("span", null, el("i", { class: "swatch", style: { background: colour } }), name),
+      ),
+    );
   }
 
   classOf(i) {
@@ -113,7 +130,10 @@ class TimelineView extends TimelinePainting {
 
   redraw() {
     if (this.waiting) return;
-    this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.paint(); });
+    this.waiting = requestAnimationFrame(() => {
+      this.waiting = 0;
+      this.paint();
+    });
   }
 
   // Looking at one span
@@ -127,14 +147,16 @@ class TimelineView extends TimelinePainting {
     if (!row || !row.lane || y < AXIS || x < this.gutter) return null;
     const { lane } = row;
     const reachOf = (this.to - this.from) / (this.width - this.gutter);
-    const t0 = this.time(x) - reachOf, t1 = t0 + 2 * reachOf;
+    const t0 = this.time(x) - reachOf,
+      t1 = t0 + 2 * reachOf;
     const end = lane.first + lane.count;
     const i0 = search(this.line.reach, t0, lane.first, end);
     const i1 = search(this.line.start, t1, i0, end, true);
     let best = null;
     for (let i = i0; i < Math.min(i1, i0 + 500); i++) {
       if (this.line.finish[i] < t0) continue;
-      if (best === null || this.line.finish[i] - this.line.start[i] > this.line.finish[best] - this.line.start[best]) best = i;
+      if (best === null || this.line.finish[i] - this.line.start[i] > this.line.finish[best] - this.line.start[best])
+        best = i;
     }
     return best;
   }
@@ -145,8 +167,12 @@ class TimelineView extends TimelinePainting {
     const lane = this.laneOf(i);
     const site = line.sites[line.site[i]];
     this.status.replaceChildren(
-      el("b", null, line.names[line.name[i]]), ` on ${lane.group}, ${lane.name}: from ${moment(line, line.start[i], 1)} for ${extent(line, line.finish[i] - line.start[i])}`,
-      el("br"), el("code", null, `${placeName(site)}  ${site.text}`));
+      el("b", null, line.names[line.name[i]]),
+      ` on ${lane.group}, ${lane.name}: from ${moment(line, line.start[i], 1)} `,
+      `for ${extent(line, line.finish[i] - line.start[i])}`,
+      el("br"),
+      el("code", null, `${placeName(site)}  ${site.text}`),
+    );
   }
 
   choose(i) {
@@ -164,9 +190,15 @@ class TimelineView extends TimelinePainting {
     this.reveal(path.start[this.at], path.length[this.at], path.lane[this.at]);
     const site = this.line.sites[path.site[this.at]];
     this.status.replaceChildren(
-      el("b", null, `step ${this.at + 1} of ${path.start.length} of the critical path: ${path.names[path.name[this.at]]}`),
+      el(
+        "b",
+        null,
+        `step ${this.at + 1} of ${path.start.length} of the critical path: ${path.names[path.name[this.at]]}`,
+      ),
       `, ${extent(this.line, path.length[this.at])}, waited last for: ${path.waits[path.waited_for[this.at]]}`,
-      el("br"), el("code", null, site ? `${placeName(site)}  ${site.text}` : ""));
+      el("br"),
+      el("code", null, site ? `${placeName(site)}  ${site.text}` : ""),
+    );
   }
 
   reveal(start, length, lane) {
@@ -201,7 +233,8 @@ class TimelineView extends TimelinePainting {
       return this.drag(before, [...pointers.values()]);
     });
     const lift = (event) => {
-      if (pointers.delete(event.pointerId) && !moved && event.type === "pointerup") this.choose(this.spanAt(event.offsetX, event.offsetY));
+      if (pointers.delete(event.pointerId) && !moved && event.type === "pointerup")
+        this.choose(this.spanAt(event.offsetX, event.offsetY));
     };
     canvas.addEventListener("pointerup", lift);
     canvas.addEventListener("pointercancel", lift);
@@ -239,12 +272,27 @@ class TimelineView extends TimelinePainting {
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const actions = {
-      ArrowLeft: () => this.pan(-0.2), ArrowRight: () => this.pan(0.2),
-      ArrowUp: () => { this.box.scrollTop -= 2 * ROW; }, ArrowDown: () => { this.box.scrollTop += 2 * ROW; },
-      "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), "-": () => this.zoom(2), _: () => this.zoom(2),
-      0: () => this.setView(0, this.line.total), Home: () => this.setView(0, this.to - this.from),
+      ArrowLeft: () => this.pan(-0.2),
+      ArrowRight: () => this.pan(0.2),
+      ArrowUp: () => {
+        this.box.scrollTop -= 2 * ROW;
+      },
+      ArrowDown: () => {
+        this.box.scrollTop += 2 * ROW;
+      },
+      "+": () => this.zoom(0.5),
+      "=": () => this.zoom(0.5),
+      "-": () => this.zoom(2),
+      _: () => this.zoom(2),
+      0: () => this.setView(0, this.line.total),
+      Home: () => this.setView(0, this.to - this.from),
       End: () => this.setView(this.line.total, this.line.total + this.to - this.from),
-      n: () => this.follow(1), p: () => this.follow(-1), Escape: () => { this.choose(null); this.showLine(-1); },
+      n: () => this.follow(1),
+      p: () => this.follow(-1),
+      Escape: () => {
+        this.choose(null);
+        this.showLine(-1);
+      },
     };
     const action = actions[event.key];
     if (!action) return;
@@ -258,18 +306,58 @@ const placeName = (site) => (site ? `${site.short || site.file}:${site.line}` : 
 function timelinePart(line, seen) {
   const view = new TimelineView(line, seen);
   const toggle = (name, key) => {
-    const made = button(name, () => { view[key] = !view[key]; made.setAttribute("aria-pressed", view[key]); view.layout(); view.redraw(); }, { "aria-pressed": view[key] });
+    const made = button(
+      name,
+      () => {
+        view[key] = !view[key];
+        made.setAttribute("aria-pressed", view[key]);
+        view.layout();
+        view.redraw();
+      },
+      { "aria-pressed": view[key] },
+    );
     return made;
   };
-  const search_ = el("input", { type: "search", placeholder: "gemm, PE 3, …", "aria-label": "lanes whose name holds", oninput: () => { view.filter = search_.value; view.layout(); view.redraw(); } });
-  const tools = el("div", { class: "tools", role: "group", "aria-label": "timeline tools" },
-    button("−", () => view.zoom(2), { "aria-label": "zoom out" }), button("+", () => view.zoom(0.5), { "aria-label": "zoom in" }),
-    button("◀", () => view.pan(-0.5), { "aria-label": "earlier" }), button("▶", () => view.pan(0.5), { "aria-label": "later" }),
+  const wanted = el("input", {
+    type: "search",
+    placeholder: "gemm, PE 3, …",
+    "aria-label": "lanes whose name holds",
+    oninput: () => {
+      view.filter = wanted.value;
+      view.layout();
+      view.redraw();
+    },
+  });
+  const tools = el(
+    "div",
+    { class: "tools", role: "group", "aria-label": "timeline tools" },
+    button("−", () => view.zoom(2), { "aria-label": "zoom out" }),
+    button("+", () => view.zoom(0.5), { "aria-label": "zoom in" }),
+    button("◀", () => view.pan(-0.5), { "aria-label": "earlier" }),
+    button("▶", () => view.pan(0.5), { "aria-label": "later" }),
     button("whole run", () => view.setView(0, line.total)),
-    line.path.start.length ? [toggle("critical path", "showPath"), toggle("only its lanes", "onlyPath"), button("next step", () => view.follow(1))] : null,
+    line.path.start.length
+      ? [
+          toggle("critical path", "showPath"),
+          toggle("only its lanes", "onlyPath"),
+          button("next step", () => view.follow(1)),
+        ]
+      : null,
     line.flows.source.length ? toggle("arrows", "showFlows") : null,
-    choice("colour by", [["name", "operation"], ["site", "kernel line"]], (value) => { view.colourBy = value; view.classify(); view.redraw(); }),
-    el("label", null, "lanes", search_));
+    choice(
+      "colour by",
+      [
+        ["name", "operation"],
+        ["site", "kernel line"],
+      ],
+      (value) => {
+        view.colourBy = value;
+        view.classify();
+        view.redraw();
+      },
+    ),
+    el("label", null, "lanes", wanted),
+  );
   const fold = line.folded ? el("p", { class: "note" }, line.folded) : null;
   return { view, parts: [tools, view.legend, view.box, view.status, keysNote(view), fold] };
 }
@@ -277,8 +365,21 @@ function timelinePart(line, seen) {
 function keysNote(view) {
   const key = (...names) => names.flatMap((name) => [el("kbd", null, name), " "]);
   const path = view.line.path.start.length;
-  return el("p", { class: "note keys", id: view.keysId }, key("←", "→"), "pan, ", key("+", "−"), "zoom, ", key("0"), "whole run, ", key("↑", "↓"), "lanes, ",
+  return el(
+    "p",
+    { class: "note keys", id: view.keysId },
+    key("←", "→"),
+    "pan, ",
+    key("+", "−"),
+    "zoom, ",
+    key("0"),
+    "whole run, ",
+    key("↑", "↓"),
+    "lanes, ",
     path ? [key("n", "p"), "along the critical path (the dark line below lanes), "] : null,
     "drag to pan, ctrl+wheel or two fingers to zoom, double click to go to a span. ",
-    view.line.unit === "ps" ? "The height of a column is the share of its time in which the lane was busy." : "Positions are the order of events: lengths here are no time.");
+    view.line.unit === "ps"
+      ? "The height of a column is the share of its time in which the lane was busy."
+      : "Positions are the order of events: lengths here are no time.",
+  );
 }
