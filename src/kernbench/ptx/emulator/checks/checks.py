@@ -373,8 +373,9 @@ class BatchChecks:
     def whole_warps(self, window: Any, mask: Mask, site: Site) -> None:
         """An instruction that whole warps must run together."""
         rows = mask.reshape(-1, WARP)
-        alive = self._batch.alive.reshape(-1, WARP)[window.warps]
-        parted = rows.any(axis=1) & (alive & ~rows).any(axis=1)
+        # lanes that ended before are missed too, as there is nothing to take from them
+        meant = (self._batch.alive | (self._batch.ended_in >= 0)).reshape(-1, WARP)[window.warps]
+        parted = rows.any(axis=1) & (meant & ~rows).any(axis=1)
         if parted.any():
             who = thread_name(
                 self._batch, int(window.lane_numbers[int(np.argmax((parted[:, None] & rows).reshape(-1)))])
