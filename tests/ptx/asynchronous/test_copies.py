@@ -283,7 +283,7 @@ def test_register_counts():
     assert run.findings == []
     with pytest.raises(PtxError, match="takes a multiple of 8 from 24 to 256 as count, not 100"):
         launch("  setmaxnreg.inc.sync.aligned.u32 100;\n", np.zeros(4, np.uint32), np.zeros(4, np.uint32), 0)
-    alone = "  @!%p0 bra ONE;\n  bra ALL;\nONE:\n  setmaxnreg.dec.sync.aligned.u32 40;\nALL:\n"
+    alone = "  @!%p0 bra ONE;\n  bra ALL;\nONE:\n  setmaxnreg.dec.sync.aligned.u32 40;\nALL:\n  bar.sync 0;\n"
     run, _ = launch(alone, np.zeros(4, np.uint32), np.zeros(4, np.uint32), 0)
     assert kinds(run) == ["warp-mask"]
 
