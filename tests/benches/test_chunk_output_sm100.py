@@ -9,6 +9,7 @@ from kernbench.benches._chunk_output_layout import Layout
 from kernbench.benches._chunk_output_sm100 import BlackwellChunkOutput
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.assembler import find_ptxas
+from kernbench.ptx.mutation import mutations
 
 RAGGED = (200, 0, 64, 1, 130)
 
@@ -85,3 +86,33 @@ def test_ptxas(layout):
         pytest.skip("ptxas is not installed")
     made = ptx.assemble(BlackwellChunkOutput(layout).build().module, arch="sm_100a")
     assert made.kernels["chunk_output_sm100"].spill_stores == 0
+
+
+# what people get wrong: a part of the instruction's text and which of those it is, the change, the kinds it brings
+MISTAKES = {
+    "stages start with the wrong parity": ("mbarrier.try_wait", 3, "the other parity", {"deadlock"}),
+    "bytes that are not those of the copies": ("expect_tx", 0, "bytes -16", {"transaction-bytes"}),
+    "no fence after generic writes to v": ("fence.proxy.async", 0, "dropped", {"missing-fence"}),
+    "products are given away while they are loaded": ("wait::ld", 1, "dropped", {"race"}),
+    "commit on the wrong barrier": ("tcgen05.commit", 2, "another barrier", {"deadlock", "mbarrier-count"}),
+    "output is written while it is copied": ("wait_group", 0, "one group more may be under way", {"race"}),
+    "masks do not wait for their gates": ("bar.sync 1", 0, "dropped", {"race"}),
+}
+
+
+@pytest.fixture(scope="module")
+def one_head():
+    """One block with thirteen chunks: every stage is used six times and more, every buffer of output four times."""
+    problem = Problem((128, 64, 1, 65, 64, 130, 30, 64, 5), Layout(1, 1, 64, 64))
+    way = BlackwellChunkOutput(problem.layout)
+    return problem, way, mutations(way.build(lines=False))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_found(mistake, one_head):
+    text, number, change, kinds = MISTAKES[mistake]
+    problem, way, mutants = one_head
+    lines = sorted({mutant.line for mutant in mutants if text in mutant.text})
+    (mutant,) = (m for m in mutants if m.line == lines[number] and m.change == change)
+    run, _ = problem.launch(way, kernel=mutant.mutant)
+    assert {finding.kind for finding in run.findings} & kinds, run.findings

@@ -65,8 +65,8 @@ def test_bytes_of_one_copy_of_two(bench):
 def test_more_bytes_than_come(bench):
     run = bench.pipe(("_, [%r9], 4096", "_, [%r9], 6144"))
     assert run.status is Status.DEADLOCKED
-    assert kinds(run) == ["deadlock"]
-    message = run.findings[0].message
+    assert kinds(run) == ["deadlock", "transaction-bytes"]
+    message = next(finding.message for finding in run.findings if finding.kind == "deadlock")
     assert "warps 1, 2, 3, 4 of block (0, 0, 0) and 1 more wait for mbarrier 'full'+0" in message
     assert "6144 bytes are expected and 4096 delivered" in message
 

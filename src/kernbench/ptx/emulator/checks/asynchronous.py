@@ -10,6 +10,7 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
     LAST_LANE,
     LAST_SITE,
     LIVE,
+    PENDING,
     PHASE,
     START,
     TX,
@@ -24,6 +25,8 @@ from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.program import Site
 from kernbench.result.finding import Other
+
+_ALL_BYTES = "give expect_tx the sum of the bytes of all copies of a phase"
 
 
 class AsynchronousChecks:
@@ -259,6 +262,20 @@ class AsynchronousChecks:
             hint = "commit the copy and run cp.async.bulk.wait_group.read 0 in the same thread before it ends"
             self._reporter.add("in-flight", site, message, hint, len(left), about="end")
 
+    def stuck(self) -> None:
+        """Nothing can go on: to which phases have all arrived that still wait for bytes, or got too many?"""
+        barriers = self._batch.mbarriers
+        state = barriers.state[: barriers.count]
+        waiting = (state[:, LIVE] == ALIVE) & (state[:, PENDING] == 0) & (state[:, TX] != 0)
+        for slot in np.flatnonzero(waiting).tolist():
+            expected, delivered, _ = barriers.bytes_of(slot)
+            message = (
+                f"all have arrived for phase {int(state[slot, PHASE] - state[slot, START])} of {self.name(slot)} of "
+                f"{self._block(slot)}; it expects {expected} bytes, {delivered} are delivered, and no copy is under way"
+            )
+            site = self._reporter.program.sites[int(state[slot, LAST_SITE])]
+            self._reporter.add("transaction-bytes", site, message, _ALL_BYTES, about="stuck")
+
     def ended(self) -> None:
         """All threads have ended: no barrier may be left with bytes outstanding."""
         barriers = self._batch.mbarriers
@@ -270,8 +287,7 @@ class AsynchronousChecks:
                 f"phase {phase} of {self.name(int(slot))} of {self._block(int(slot))} is left incomplete: it expects "
                 f"{expected} bytes and {delivered} are delivered"
             )
-            hint = "give expect_tx the sum of the bytes of all copies of a phase"
-            self._reporter.general("transaction-bytes", message, hint)
+            self._reporter.general("transaction-bytes", message, _ALL_BYTES)
 
     def trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
         """An asynchronous access is not ordered after another one, or the proxy fence between them is missing."""

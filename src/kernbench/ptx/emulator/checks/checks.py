@@ -183,6 +183,9 @@ class Checks:
 
     def deadlock(self, batches: list[Any], queued: int, resident: int) -> None:
         """Nothing can go on."""
+        for batch in batches:
+            if self.launch.actors.asynchronous:
+                batch.checks.asynchronous.stuck()
         message, others, site = deadlock_message(self.reporter, batches, queued, resident)
         hint = "every thread of a barrier must reach it; a flag must be set by a thread that can still run"
         if queued:
