@@ -178,6 +178,11 @@ REFUSALS = {
         "tcgen05.mma has no kind for A of bf16 and B of e4m3",
     ),
     "ws in a pair": (lambda ctx, t: mma(ctx, t, group=2, ws=True), "tcgen05.mma.ws works in one block"),
+    "alone and in a pair": (
+        lambda ctx, t: (ctx.tcgen05_relinquish(), ctx.tcgen05_relinquish(group=2)),
+        "group=2: this kernel uses tcgen05 with group 1, and may not mix",
+    ),
+    "an option that is none": (lambda ctx, t: mma(ctx, t, negated=True), "tcgen05 has no form with"),
     "a third block": (lambda ctx, t: mma(ctx, t, group=3), "group=3: a block works alone (1) or with its neighbour"),
 }
 

@@ -57,6 +57,8 @@ class Body:
     # what is open: ifs and loops, innermost last
     open: list[Any] = field(default_factory=list)
     braces: int = 0
+    # blocks that work together in tcgen05, 0 before its first use
+    cta_group: int = 0
     closed: bool = False
     _counts: Counter[str] = field(default_factory=Counter)
     _names: set[str] = field(default_factory=set)

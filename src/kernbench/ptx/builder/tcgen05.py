@@ -32,6 +32,8 @@ _KINDS: dict[str, tuple[int, dict[str, int]]] = {
 }
 _RESULTS = {"f16": 0, "f32": 1, "s32": 2}
 _SCALES = {"ue4m3": 0, "ue8m0": 1}
+# what of a product its instruction descriptor says
+_DESCRIBED = ("negate_a", "negate_b", "saturate", "scale_type", "scale_ids")
 _COPIES = {"64x128b": ("warpx2::02_13", "warpx2::01_23"), "32x128b": ("warpx4",)}
 
 
@@ -200,17 +202,12 @@ class Tcgen05(Wgmma):
         group: int = 1,
         ws: bool = False,
         kind: str | None = None,
-        negate_a: bool = False,
-        negate_b: bool = False,
         trans_a: bool | None = None,
         trans_b: bool | None = None,
-        saturate: bool = False,
         instruction: Value | None = None,
         disable_lanes: Sequence[Value] | None = None,
         scale_d: int | None = None,
         scales: tuple[TensorMemory, TensorMemory] | None = None,
-        scale_type: str = "ue8m0",
-        scale_ids: tuple[int, int] = (0, 0),
         zero_mask: Register | None = None,
         pred: Condition | None = None,
         **how: Any,
@@ -218,35 +215,15 @@ class Tcgen05(Wgmma):
         """Start D = A B + D (or A B): `shape` "m128n64k16", `types` those of D, A and B: "f32.bf16.bf16".
 
         A is a descriptor or tensor memory, B a descriptor. One thread begins it; `tcgen05_commit` lets a barrier know
-        when it is done. `ws` is the weight-stationary form; `scales` are the scale factors of the mx kinds.
+        when it is done. `ws` is the weight-stationary form; `scales` are the scale factors of the mx kinds, which
+        `scale_type` and `scale_ids` describe. `negate_a`, `negate_b` and `saturate` are flags.
         """
-        m, n, k = _extents(self, shape)
-        named = _named(self, types)
-        kind = kind or _kind_of(self, named)
-        left, transposed_a = (
-            (a.location, False)
-            if isinstance(a, TensorMemory)
-            else self._operand("A", a, m // group, k, named[1], trans_a, "tcgen05")
-        )
-        right, transposed_b = self._operand("B", b, n // group, k, named[2], trans_b, "tcgen05")
-        self._columns("D", d, _result_columns(m, n, group, ws))
-        if isinstance(a, TensorMemory):
-            self._columns("A", a, k * scalar(named[1]).bits // 32)
+        kind = kind or _kind_of(self, _named(self, types))
+        described = {name: how.pop(name) for name in _DESCRIBED if name in how}
+        left, right, transposed = self._operands_of(shape, d, a, b, types, group, ws, (trans_a, trans_b))
         if instruction is None:
-            instruction = self.tcgen05_instruction(
-                shape,
-                types,
-                kind=kind,
-                group=group,
-                ws=ws,
-                trans_a=transposed_a,
-                trans_b=transposed_b,
-                negate_a=negate_a,
-                negate_b=negate_b,
-                saturate=saturate,
-                scale_type=scale_type,
-                scale_ids=scale_ids,
-            )
+            described |= {"trans_a": transposed[0], "trans_b": transposed[1]}
+            instruction = self.tcgen05_instruction(shape, types, kind=kind, group=group, ws=ws, **described)
         slots = {"op": "mma", "ws": ws, "group": self._group(group), "kind": f"kind::{kind}", **how}
         slots["block_scale"] = scales is not None
         inputs: list[Any] = [d.location, left, right, instruction]
@@ -255,6 +232,29 @@ class Tcgen05(Wgmma):
         inputs.append(self.enabled(accumulate))
         inputs += [value for value in (scale_d, zero_mask) if value is not None]
         self.issue("tcgen05", slots, tuple(inputs), pred=pred)
+
+    def _operands_of(
+        self,
+        shape: str,
+        d: TensorMemory,
+        a: Any,
+        b: Any,
+        types: str,
+        group: int,
+        ws: bool,
+        trans: tuple[bool | None, bool | None],
+    ) -> tuple[Any, Register, tuple[bool, bool]]:
+        """A and B as the instruction takes them, and whether they are MN-major; all three held to their places."""
+        m, n, k = _extents(self, shape)
+        _, left, right = _named(self, types)
+        self._group(group)
+        self._columns("D", d, _result_columns(m, n, group, ws))
+        given, transposed = self._operand("B", b, n // group, k, right, trans[1], "tcgen05")
+        if isinstance(a, TensorMemory):
+            self._columns("A", a, k * scalar(left).bits // 32)
+            return a.location, given, (False, transposed)
+        register, across = self._operand("A", a, m // group, k, left, trans[0], "tcgen05")
+        return register, given, (across, transposed)
 
     def tcgen05_cp(
         self, to: TensorMemory, source: Any, shape: str, *, group: int = 1, pred: Condition | None = None, **how: Any
@@ -291,6 +291,11 @@ class Tcgen05(Wgmma):
     def _group(self, group: int) -> str:
         if group not in (1, 2):
             raise self.error(f"group={group!r}: a block works alone (1) or with its neighbour (2)")
+        if self.body.cta_group not in (0, group):
+            raise self.error(
+                f"group={group}: this kernel uses tcgen05 with group {self.body.cta_group}, and may not mix"
+            )
+        self.body.cta_group = group
         return f"cta_group::{group}"
 
     def _tensor(self, what: str, memory: Any) -> None:
