@@ -194,6 +194,6 @@ def test_every_meaning_runs_or_says_why_not():
 
     missing = {form.meaning for forms in FORMS.values() for form in forms} - set(MEANINGS)
     assert missing == set(_REFUSED)
-    text = kernel_text("alloca.u64 %rd1, %rd2, 8;")
-    with pytest.raises(ptx.PtxError, match=r"cannot run alloca\.u64: use a \.local array of the largest size instead"):
+    text = kernel_text("multimem.red.add.u32 [%rd1], %r1;")
+    with pytest.raises(ptx.PtxError, match=r"cannot run multimem\.red\.add\.u32: it works on the memory of several"):
         ptx.EmulatedDevice("sm_100a").launch(ptx.parse(text).kernels["k"], 1, 32, [0])

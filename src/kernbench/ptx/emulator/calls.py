@@ -124,7 +124,7 @@ class _Target:
         if self._code is None:
             return self._outside(scheduler, fragment, here.base)
         frame = Frame(self._following, self._name, here.top, here.top + self._code.frame_bytes, self._results)
-        if frame.top > batch.frames.nbytes:
+        if frame.top > batch.frames.room:
             batch.stray(fragment.lanes, self._site, f"call of {self._name} overflows the local stack")
             scheduler.leave(fragment)
             return None

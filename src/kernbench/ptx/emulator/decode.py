@@ -10,6 +10,7 @@ from kernbench.ptx.emulator.operands import Decoding, Linker
 from kernbench.ptx.emulator.program import Block, Code, Program, Site
 from kernbench.ptx.emulator.scopes import Line, Register, Scope, flatten
 from kernbench.ptx.emulator.slots import RegisterSlot, SlotTable
+from kernbench.ptx.emulator.stack import STACK_BYTES
 from kernbench.ptx.emulator.steps import ControlStep, Step, guarded
 from kernbench.ptx.isa import Resolved, resolve
 from kernbench.ptx.module import Directive, Function, Kernel
@@ -80,6 +81,8 @@ class _Decoder:
         for body in bodies:
             self._decode(body)
         local = place_frames(self.linker.codes, self.kernel.name)
+        if self.linker.takes_stack:
+            local += STACK_BYTES
         return self._program(static, local), bodies
 
     def _program(self, static: int, local: int) -> Program:
@@ -94,6 +97,7 @@ class _Decoder:
             self.shared.declared,
             local,
             self.linker.used,
+            self.linker.takes_stack,
         )
 
     def _body(self, function: Function) -> Body:

@@ -9,6 +9,7 @@ from kernbench.ptx.emulator.fragment import Fragment, Frame
 from kernbench.ptx.emulator.memory.arena import POISON, UNWRITTEN, WRITTEN, views
 from kernbench.ptx.emulator.memory.port import Space
 from kernbench.ptx.emulator.program import Code
+from kernbench.ptx.emulator.stack import STACK_BYTES, Stack
 
 
 class Frames:
@@ -24,6 +25,9 @@ class Frames:
         # where the frame of each function begins now, and the cells that hold addresses in it
         self._bases: dict[str, int] = {}
         self._cells: dict[str, list[tuple[Array, int]]] = {}
+        # what alloca takes from, made when it is first used, and where it ended when a function was called
+        self._stack: Stack | None = None
+        self._ends: dict[int, Array] = {}
         # registers of recursive functions, by function and depth
         self._kept: dict[tuple[str, int], dict[str, Array]] = {}
 
@@ -32,6 +36,19 @@ class Frames:
         origins = np.arange(self._batch.lanes, dtype=np.uint64) * np.uint64(self._stride)
         words, state = views(self._bytes), views(self._state)
         return Space("local", words, state, self.nbytes, origins, np.zeros(1, bool))
+
+    @property
+    def room(self) -> int:
+        """Bytes of local memory that frames may fill."""
+        return self.nbytes - (STACK_BYTES if self._batch.program.takes_stack else 0)
+
+    @property
+    def stack(self) -> Stack:
+        """The stacks of all lanes."""
+        if self._stack is None:
+            state = self._state.reshape(-1, self._stride)
+            self._stack = Stack(self._batch.lanes, state, self._stride - STACK_BYTES)
+        return self._stack
 
     def cell(self, function: str, offset: int) -> Array:
         """An address in a function's frame, kept up to date while calls come and go."""
@@ -51,6 +68,9 @@ class Frames:
         values = [self._read(fragment, transfer, caller) for transfer in arguments]
         if code.recursive:
             self._keep(fragment, code, frame.base)
+        if self._batch.program.takes_stack:
+            lanes = _lanes(fragment)
+            self._ends.setdefault(frame.base, np.zeros(self._batch.lanes, np.int64))[lanes] = self.stack.tops(lanes)
         if self.nbytes:
             self._state.reshape(-1, self._stride)[_lanes(fragment), frame.base : frame.top] = UNWRITTEN
         for transfer, value in zip(arguments, values, strict=True):
@@ -62,6 +82,9 @@ class Frames:
         code = self._batch.program.codes[frame.callee]
         if code.recursive:
             self._restore(fragment, code, frame.base)
+        if self._batch.program.takes_stack:
+            lanes = _lanes(fragment)
+            self.stack.restore(lanes, self._ends[frame.base][lanes], None)
         for transfer, value in zip(frame.results, values, strict=True):
             self._write(fragment, transfer, caller, value)
 

@@ -40,6 +40,8 @@ class Linker:
     used: dict[str, Variable] = field(default_factory=dict)
     # whether addresses of shared memory differ between the CTAs of a cluster
     clustered: bool = False
+    # whether threads take memory from their stack as they run
+    takes_stack: bool = False
 
     def function_address(self, name: str) -> int:
         """The number that stands for a function's address."""

@@ -139,6 +139,8 @@ class Program:
     local_bytes: int
     # module variables it uses, by name
     variables: dict[str, Variable]
+    # whether threads take memory from their stack as they run
+    takes_stack: bool = False
     # bool rows that are set where a register is undefined
     undefined_rows: list[int] = field(default_factory=list)
     # sites of loads behind which a step follows what they load of unwritten local memory

@@ -15,6 +15,7 @@ from kernbench.ptx.emulator.meanings import (
     memory,
     moves,
     multiply,
+    stack,
     tcgen05,
     video,
     warp,
@@ -29,6 +30,7 @@ MEANINGS: Mapping[str, Maker] = {
     **lanewise.MEANINGS,
     **video.MEANINGS,
     **moves.MEANINGS,
+    **stack.MEANINGS,
     **memory.MEANINGS,
     **atomics.MEANINGS,
     **copies.MEANINGS,
@@ -59,7 +61,6 @@ CONTROLS: frozenset[str] = frozenset(
 
 _REFUSED = {
     "cp.tensor.im2col": "im2col modes are not emulated, only tile modes are",
-    **dict.fromkeys(("alloca", "stacksave", "stackrestore"), "use a .local array of the largest size instead"),
     **dict.fromkeys(("multimem.ld_reduce", "multimem.st", "multimem.red"), "it works on the memory of several devices"),
     **dict.fromkeys(("wgmma.sp", "tcgen05.mma.sp", "tcgen05.mma.ws.sp"), "sparse matrices run with mma.sp only"),
 }
