@@ -1,7 +1,7 @@
 """Every mutant of the chunk-output kernels: one synchronisation instruction dropped, weakened or wrong by a little.
 
-One block computes nine chunks of one head, tails among them, so that each of the two stages is used again three times
-and more. Prints what becomes of each mutant, and the count: none may survive.
+One block computes thirteen chunks of one head, five tails among them, so that each of the two stages and each buffer of
+output is used again three times and more. Prints what becomes of each mutant, and the count: none may survive.
 """
 
 import argparse
@@ -20,7 +20,8 @@ from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
 
 BENCH = find("gated_delta_rule_chunk_output")
-ONE_HEAD = {"heads": 1, "value_heads": 1, "key_size": 64, "value_size": 64, "sms": 1, "lengths": (200, 0, 64, 1, 130)}
+LENGTHS = (128, 64, 1, 0, 65, 64, 130, 30, 64, 5)
+ONE_HEAD = {"heads": 1, "value_heads": 1, "key_size": 64, "value_size": 64, "sms": 1, "lengths": LENGTHS}
 BUDGET = Budget(steps=400_000, seconds=120.0)
 
 

@@ -21,7 +21,7 @@ def check(problem, blocks=1, stages=2, **options):
     return run
 
 
-@pytest.mark.parametrize("schedule", ["canonical", "eager", "reversed", 1, 2])
+@pytest.mark.parametrize("schedule", ["canonical", "eager", "reversed", 1])
 def test_every_order(schedule):
     # one block has all nine chunks of a head: every stage is used four times and more
     check(Problem(RAGGED, Layout(1, 2, 64, 64)), schedule=schedule)
@@ -30,8 +30,8 @@ def test_every_order(schedule):
 @pytest.mark.parametrize(
     ("lengths", "layout", "blocks", "stages"),
     [
-        ((512,), Layout(2, 4, 128, 128), 3, 2),
-        (RAGGED, Layout(2, 4, 128, 128), 37, 2),
+        ((320,), Layout(1, 2, 128, 128), 2, 2),
+        (RAGGED, Layout(2, 4, 128, 128), 5, 2),
         (RAGGED, Layout(1, 3, 128, 64, "padded"), 2, 2),
         (RAGGED, Layout(2, 2, 64, 128), 2, 3),
         ((0, 70, 0, 0, 128, 3), Layout(1, 1, 64, 192), 1, 2),
