@@ -82,7 +82,8 @@ def test_compare_two_files(saved, tmp_path):
     assert "mesh_kv" in done.output
     assert "ring_kv" in done.output
     (held,) = json.loads((tmp_path / "c.json").read_text())["comparisons"]
-    assert held["names"] == ["before: single_user_prefill", "after: single_user_prefill"]
+    assert held["names"] == ["before", "after"]
+    assert held["title"] == "single_user_prefill"
     assert "ring_kv" in (tmp_path / "p.html").read_text()
 
 
@@ -122,7 +123,7 @@ def test_files_with_several_runs_are_compared_by_name(tmp_path):
     done = kernbench("compare", a, b, "--json", tmp_path / "c.json")
     held = json.loads((tmp_path / "c.json").read_text())["comparisons"]
     assert done.exit_code == 0
-    assert [one["names"] for one in held] == [["a: p", "b: p"], ["a: q", "b: q"]]
+    assert [(one["title"], *one["names"]) for one in held] == [("p", "a", "b"), ("q", "a", "b")]
 
 
 def test_two_runs_of_one_file(tmp_path):

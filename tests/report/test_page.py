@@ -19,6 +19,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.report import difference, page_html, run_text, runs_table, time_text, titles
 from kernbench.report.page import folding
 from kernbench.report.page.folding import folded, small_enough
+from kernbench.report.titles import apart
 from kernbench.result.load import read_run
 from kernbench.result.reading import Reader
 from kernbench.result.spans import read_timeline
@@ -134,6 +135,21 @@ def test_titles_tell_runs_apart():
     runs = [sample(origin={"panel": "p", "parameters": {"algorithm": a, "n": 2}}) for a in ("ring", "tree", "tree")]
     assert titles(runs) == ["p algorithm=ring", "p algorithm=tree", "p algorithm=tree (2)"]
     assert titles([sample(), sample(origin={})]) == ["attention", "run"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "told"),
+    [
+        ("before: decode", "after: decode", ("decode", "before", "after")),
+        ("p algorithm=x", "p algorithm=y", ("p", "algorithm=x", "algorithm=y")),
+        ("p", "p", ("", "p", "p")),
+        ("a", "b", ("", "a", "b")),
+        ("p", "p n=2", ("", "p", "p n=2")),
+        ("run a.json: p", "run b.json: p", ("run p", "a.json", "b.json")),
+    ],
+)
+def test_what_two_names_share_is_said_once(a, b, told):
+    assert apart(a, b) == told
 
 
 def places(data, path=()):

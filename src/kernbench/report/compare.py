@@ -11,6 +11,7 @@ from rich.text import Text
 
 from kernbench.report.ranking import time_by_cause
 from kernbench.report.time import duration, scaled
+from kernbench.report.titles import apart
 from kernbench.report.verdict import NO, NOT_ASKED, YES
 from kernbench.result.run import Run
 
@@ -45,6 +46,7 @@ class Share:
 class Difference:
     """How two runs differ; everything a table or a page shows of it, as plain data."""
 
+    title: str
     names: tuple[str, str]
     summary: str
     warnings: list[str]
@@ -61,10 +63,13 @@ class Difference:
 
 
 def difference(a: Run, b: Run, names: tuple[str, str] = ("A", "B")) -> Difference:
-    """What changed from `a` to `b`."""
+    """What changed from `a` to `b`; what their names share is the title."""
+    title, *own = apart(*names)
+    names = (own[0], own[1])
     times = _time(a), _time(b)
     timed = all("time_ps" in run.metrics for run in (a, b))
     return Difference(
+        title,
         names,
         _summary(a, b, names, times),
         list(_warnings(a, b, names)),
@@ -242,7 +247,7 @@ def _by_line(run: Run) -> dict[_Line, tuple[int, set[int]]]:
 def difference_text(held: Difference) -> RenderableType:
     """The difference as a person reads it in a terminal."""
     a, b = held.names
-    parts: list[RenderableType] = [Text(held.summary, style="bold")]
+    parts: list[RenderableType] = [Text(": ".join(filter(None, (held.title, held.summary))), style="bold")]
     parts += [Text(f"  {warning}", style="yellow") for warning in held.warnings]
     table = Table("", a, b, "change")
     for name, x, y in held.answers:

@@ -43,3 +43,17 @@ def _parameters(run: Run) -> dict[str, Any]:
     flat = {**(held if isinstance(held, dict) else {})}
     flat |= {key: origin[key] for key in ("machine", "seed", "schedule", "size") if key in origin and key not in flat}
     return {str(key): str(value) for key, value in flat.items()}
+
+
+def apart(a: str, b: str) -> tuple[str, str, str]:
+    """What two names share, and what is left of each: "before: decode" and "after: decode" are before and after."""
+    x, y = a.split(), b.split()
+    first = 0
+    while first < min(len(x), len(y)) - 1 and x[first] == y[first]:
+        first += 1
+    last = 0
+    while last < min(len(x), len(y)) - first - 1 and x[-1 - last] == y[-1 - last]:
+        last += 1
+    shared = " ".join([*x[:first], *x[len(x) - last :]])
+    own = [" ".join(words[first : len(words) - last]).rstrip(":,") for words in (x, y)]
+    return (shared, own[0], own[1]) if own[0] and own[1] and own[0] != own[1] else ("", a, b)

@@ -202,7 +202,11 @@ function begin() {
   setTheme(theme);
   if (held.compare.length)
     addTab("comparison", (panel) => {
-      panel.append(...held.compare.map((one) => section(one.names.join(" and "), null, () => comparePart(one))));
+      panel.append(
+        ...held.compare.map((one) =>
+          section(`${one.title} ${one.names.join(" and ")}`.trim(), null, () => comparePart(one)),
+        ),
+      );
     });
   held.runs.forEach((run) => addTab(run.title, (panel) => showRun(run, panel)));
   const list = el(
