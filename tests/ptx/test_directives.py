@@ -100,6 +100,7 @@ REFUSED_BODIES = {
     ".const .b64 c; ld.u64 %rd1, [c];": "'c' lies in .const; access it with .const, or make its address generic",
     ".shared .b64 s; cvta.global.u64 %rd1, s;": "'s' lies in .shared, and cvta.global.u64 accesses .global",
     "mapa.u64 %rd1, %clock64, %r1;": "%clock64 is a special register, which only mov can read",
+    ".shared .b8 s[4]; bra s;": "'s' is not a label that can be reached from here",
     ".local .b8 l[];": "'l' needs a size; only .extern arrays go without",
     ".local .b32 l = 4;": "'l' lies in .local, which has no initial values; store them in the kernel",
     ".extern .shared .b8 s[];": "'s' is .extern, which only variables outside functions may be",

@@ -193,7 +193,7 @@ class _OperandChecker:
         if rule.shape == "callee":
             if not isinstance(found, (Function, Register)):
                 raise self._problem(f"{name!r} is neither a function of this module nor a register; declare it")
-        elif not isinstance(found, (Label, Variable)):
+        elif not isinstance(found, Label):
             raise self._problem(f"{name!r} is not a label that can be reached from here")
 
     def _vector_register(self, name: str, rule: OperandRule) -> None:

@@ -67,3 +67,15 @@ def test_misuse(change, kind, words):
     assert change[0] in SUM
     run, _ = launch(kernel_text(SUM.replace(*change)))
     assert any(f.kind == kind and words in f.message for f in run.findings), run.findings
+
+
+def test_a_call_by_another_name():
+    before = """.visible .func (.param .b32 r) twice(.param .b32 x);
+.visible .func (.param .b32 r) double(.param .b32 x) {
+.reg .b32 %r<2>; ld.param.b32 %r0, [x]; add.u32 %r0, %r0, %r0; st.param.b32 [r], %r0; ret; }
+.alias twice, double;"""
+    body = """ld.param.u64 %rd1, [p]; { .param .b32 x; .param .b32 r; mov.b32 %r1, 21; st.param.b32 [x], %r1;
+call (r), twice, (x); ld.param.b32 %r2, [r]; } st.global.u32 [%rd1], %r2;"""
+    run, out = launch(kernel_text(body, before=before), 1)
+    assert run.findings == []
+    assert out[0] == 42
