@@ -173,6 +173,7 @@ extern "C" __global__ void last_block(const float *x, float *parts, float *out, 
     __syncthreads();
     if (last && threadIdx.x == 0) {
         sum = 0;
+        __threadfence();
         for (int b = 0; b < gridDim.x; b++) sum += ((volatile float *)parts)[b];
         *out = sum;
     }

@@ -185,22 +185,33 @@ READ:
   ld.{acquire}.global.u32 %r7, [%rd21];
   setp.eq.u32 %p2, %r7, 0;
   @%p2 bra READ;
+  {after}
   ld.global.u32 %r8, [%rd20];
 DONE:
 """
 
 
 @pytest.mark.parametrize(
-    ("fence", "order", "acquire", "kinds"),
+    ("fence", "order", "acquire", "after", "kinds"),
     [
-        ("", ".release.gpu", "acquire.gpu", []),
-        ("membar.gl;", ".volatile", "volatile", []),
-        ("fence.acq_rel.gpu;", ".relaxed.gpu", "relaxed.gpu", []),
-        ("", ".volatile", "volatile", ["race"]),
+        ("", ".release.gpu", "acquire.gpu", "", []),
+        ("membar.gl;", ".volatile", "volatile", "membar.gl;", []),
+        ("fence.acq_rel.gpu;", ".relaxed.gpu", "relaxed.gpu", "fence.acq_rel.gpu;", []),
+        ("fence.acq_rel.gpu;", ".relaxed.gpu", "acquire.gpu", "", []),
+        ("", ".release.gpu", "relaxed.gpu", "fence.sc.sys;", []),
+        ("", ".volatile", "volatile", "", ["race"]),
+        ("", ".volatile", "volatile", "membar.gl;", ["race"]),
+        ("membar.gl;", ".volatile", "volatile", "", ["race"]),
+        ("", ".release.gpu", "relaxed.gpu", "", ["race"]),
+        ("membar.cta;", ".volatile", "volatile", "membar.gl;", ["race"]),
+        ("membar.gl;", ".volatile", "volatile", "membar.cta;", ["race"]),
+        ("", ".release.gpu", "acquire.cta", "", ["race", "race"]),
+        ("", ".release.cluster", "acquire.gpu", "", ["race", "race"]),
+        ("", ".release.sys", "acquire.gpu", "", []),
     ],
 )
-def test_publishing_through_a_flag(lab, fence, order, acquire, kinds):
-    body = PUBLISH.format(fence=fence, order=order, acquire=acquire)
+def test_publishing_through_a_flag(lab, fence, order, acquire, after, kinds):
+    body = PUBLISH.format(fence=fence, order=order, acquire=acquire, after=after)
     assert lab.kinds(body, zeros(1), zeros(1), grid=2, block=1) == kinds
     assert lab.kinds(body, zeros(1), zeros(1), grid=2, block=1, schedule="reversed") == kinds
 

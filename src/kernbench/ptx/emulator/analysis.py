@@ -13,6 +13,7 @@ from kernbench.ptx.emulator.definedness import watch_undefined
 from kernbench.ptx.emulator.in_flight import watch_in_flight
 from kernbench.ptx.emulator.loops import find_wait_loops
 from kernbench.ptx.emulator.program import Program
+from kernbench.ptx.emulator.revalidated import mark_revalidated
 
 _IDLE = frozenset(("bra", "ret", "exit", "nop"))
 
@@ -28,6 +29,7 @@ def analyse(program: Program, bodies: list[Body]) -> None:
     named = {body.code.name: body for body in bodies}
     for body in bodies:
         _find_retries(body)
+        mark_revalidated(body)
         find_wait_loops(program, body, named)
         watch_in_flight(program, body)
         watch_undefined(program, body)

@@ -204,10 +204,10 @@ class Batch:
         if self.checks is not None:
             self.checks.barrier(None, None)
 
-    def warp_clocks(self, window: Any) -> None:
-        """The lanes of warps met at bar.warp.sync."""
+    def warp_clocks(self, window: Any, lanes: Lanes, members: int) -> None:
+        """Lanes of warps met at bar.warp.sync, each with those of the mask in its slot `members`."""
         if self.checks is not None:
-            self.checks.warp_barrier(window)
+            self.checks.warp_barrier(window, lanes, members)
 
     def parted_barrier(self, fragment: Fragment, site: Any, missing: Array, active: Mask) -> None:
         """An aligned barrier is reached by lanes whose siblings wait elsewhere for ever."""

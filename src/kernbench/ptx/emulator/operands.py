@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.ptx.emulator.memory.order import WEAK, Order
 from kernbench.ptx.emulator.program import Code, Site
 from kernbench.ptx.emulator.scopes import Line, Register
 from kernbench.ptx.emulator.slots import ConstantSlot, RegisterSlot, SlotTable, SpecialSlot, SymbolSlot
@@ -80,6 +81,8 @@ class Decoding:
     # the space a store writes, and the kernel parameter a load reads
     store_space: str = ""
     parameter: str = ""
+    # how an access of memory orders others
+    order: Order = WEAK
     # where in its block this instruction's steps begin and end
     first_step: int = 0
     last_step: int = 0

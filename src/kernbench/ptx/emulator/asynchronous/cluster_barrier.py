@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.clocks import group
 from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.program import Site
@@ -34,8 +35,6 @@ class ClusterBarrier:
         self._lane_phase: Array = np.full(self._batch.lanes, -1, np.int64)
         # lanes that have arrived and not waited since
         self._unwaited: Mask = np.zeros(self._batch.lanes, bool)
-        # for each warp the phase in which lanes of it arrived last, and its clock when the first of them did
-        self._arrivals: dict[int, tuple[int, int]] = {}
         self.waiting: list[Waiter] = []
 
     def arrive(self, fragment: Fragment, site: Site, releases: bool) -> None:
@@ -57,20 +56,14 @@ class ClusterBarrier:
         self._complete()
 
     def _release(self, checks: Any, lanes: Array, releases: bool) -> None:
-        """Arrivals tell what their warps know; relaxed ones what they knew when they last passed a fence."""
-        for warp in np.unique(lanes // WARP).tolist():
-            phase = int(self.phase[self._cluster_of(warp)])
-            if releases and self._arrivals.get(warp, (-1, 0))[0] != phase:
-                self._arrivals[warp] = (phase, checks.clocks.own(warp))
-            checks.clocks.publish(warp, self._key(warp, phase), releases)
+        """Arrivals tell what their lanes know; relaxed ones what they knew when they last passed a fence."""
+        for warp, cluster, mask in group(lanes, self._cluster(lanes)):
+            checks.patterns.publish(warp, mask, self._key(warp, int(self.phase[cluster])), releases)
 
     def _key(self, warp: int, phase: int) -> tuple[Any, ...]:
         size = self._batch.places.size
         leader = warp % self._batch.ctas // size * size
         return ("cluster", int(self._batch.numbers[leader]), phase)
-
-    def _cluster_of(self, warp: int) -> int:
-        return int(warp % self._batch.ctas // self._batch.places.size)
 
     def _cluster(self, lanes: Array) -> Array:
         clusters: Array = (lanes // WARP) % self._batch.ctas // self._batch.places.size
@@ -112,12 +105,8 @@ class ClusterBarrier:
         if len(never):
             checks.asynchronous.never_arrived(never, waiter.site)
         if waiter.acquires:
-            for warp in np.unique(lanes // WARP).tolist():
-                phase = int(self.phase[self._cluster_of(warp)]) - 1
-                checks.clocks.take(warp, self._key(warp, phase))
-                arrived, clock = self._arrivals.get(warp, (-1, 0))
-                if arrived == phase >= 0:
-                    checks.clocks.met(warp, clock)
+            for warp, cluster, mask in group(lanes, self._cluster(lanes)):
+                checks.patterns.take(warp, mask, self._key(warp, int(self.phase[cluster]) - 1))
 
     def wake(self) -> bool:
         """Nothing else can run: lanes whose cluster has arrived go on."""

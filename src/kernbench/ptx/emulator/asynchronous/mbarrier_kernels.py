@@ -80,7 +80,7 @@ def unordered(
         if cta == homes[slot]:
             ordered = maker == inside or clocks[cta, inside, maker] >= opened[slot, 1]
         else:
-            row = known_rows[cta]
+            row = known_rows[warp]
             ordered = row >= 0 and known[row, firsts[homes[slot]] + maker] >= opened[slot, 1]
         if not ordered:
             if count == 0:
@@ -119,19 +119,22 @@ def _usable(slot: Any, state: Any, report: Any, position: Any) -> Any:
 
 
 @kernel
-def publish(slot: Any, lane: Any, whole: Any, ctas: Any, clocks: Any, held: Any, lanes: Any) -> None:
-    """What a lane knows is known to those who wait: of its warp's other lanes, what it had when they last met."""
+def publish(
+    slot: Any, lane: Any, whole: Any, ctas: Any, clocks: Any, met: Any, arrivals: Any, held: Any, lanes: Any
+) -> None:
+    """What a lane knows is known to those who wait: of its warp's other lanes, what they did before they last met."""
     warp = lane // WARP
     inside = warp // ctas
     row = clocks[warp % ctas, inside]
-    own, met = inside, lanes + inside
     for k in range(held.shape[1]):
         value = row[k]
-        if k == own and not whole:
-            value = row[met]
-        elif k == met:
-            value = row[own] * WARP + lane % WARP
+        if k == inside and not whole:
+            value = met[warp]
+        elif k == lanes + inside:
+            value = row[inside] * WARP + lane % WARP
         held[slot, k] = max(held[slot, k], value)
+    if not whole:
+        arrivals[warp, WARP, lane % WARP] = row[inside]
 
 
 @kernel
@@ -152,6 +155,8 @@ def arrive(
     held: Any,
     done: Any,
     clocks: Any,
+    met: Any,
+    lane_arrivals: Any,
     arrivals: Any,
     site: Any,
     tokens: Any,
@@ -186,8 +191,8 @@ def arrive(
         if local:
             arrivals[slot, warp // ctas, 0] = row[PHASE] + 1
             arrivals[slot, warp // ctas, 1] = site
-        if release and local and done.shape[1] and (warp != warp_before or slot != slot_before):
-            publish(slot, lanes[i], whole[warp], ctas, clocks, held, first_lane)
+        if release and local and done.shape[1] and (not whole[warp] or warp != warp_before or slot != slot_before):
+            publish(slot, lanes[i], whole[warp], ctas, clocks, met, lane_arrivals, held, first_lane)
         warp_before, slot_before = warp, slot
         if no_complete and row[PENDING] == 0:
             _count(report, COMPLETES, i, slot)
@@ -231,22 +236,24 @@ def test(slots: Any, wanted: Any, parity: Any, state: Any, passed: Any, report: 
 
 @kernel
 def acquire(
-    slots: Any, lanes: Any, passed: Any, first_lane: Any, ctas: Any, homes: Any, done: Any, clocks: Any
+    slots: Any, lanes: Any, passed: Any, whole: Any, ctas: Any, homes: Any, done: Any, clocks: Any, met: Any
 ) -> None:
-    """Lanes whose wait is over learn what the arrivals knew."""
+    """Warps whose lanes have all waited learn what the arrivals knew."""
     warp_before, slot_before = -1, -1
     for i in range(slots.size):
         slot, warp = slots[i], lanes[i] // WARP
-        if not passed[i] or slot < 0 or warp % ctas != homes[slot] or (warp == warp_before and slot == slot_before):
+        if not passed[i] or slot < 0 or not whole[warp] or warp % ctas != homes[slot]:
+            continue
+        if warp == warp_before and slot == slot_before:
             continue
         warp_before, slot_before = warp, slot
         inside = warp // ctas
         row = clocks[warp % ctas, inside]
-        own, met = row[inside], row[first_lane + inside]
+        own = row[inside]
         for k in range(done.shape[1]):
             row[k] = max(row[k], done[slot, k])
         row[inside] = own
-        row[first_lane + inside] = met
+        met[warp] = max(met[warp], done[slot, inside])
 
 
 @kernel

@@ -26,6 +26,7 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
     WAITED,
 )
 from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.memory.cells import MET, TABLE
 from kernbench.ptx.emulator.program import Site
 
 _ALIGNMENT = 8
@@ -181,10 +182,12 @@ class Mbarriers:
     ) -> None:
         batch, checks = self._batch, self._batch.checks
         self.events += 1
+        if checks is not None and how.release:
+            checks.asynchronous.arriving(slots, lanes)
         completed = kernels.arrive(
-            slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, self.whole(lanes),
+            slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, self._whole(lanes),
             self._first_lane, batch.ctas, self.homes,
-            self.columns, self.state, self.held, self.done, _clocks(checks), self.arrivals, site.number, tokens,
+            self.columns, self.state, self.held, self.done, *_clocks(checks), self.arrivals, site.number, tokens,
             self._report,
         )  # fmt: skip
         batch.port.changes += int(completed)
@@ -205,17 +208,18 @@ class Mbarriers:
             return
         ctas = lanes // WARP % self._batch.ctas
         local = (slots >= 0) & (self.homes[slots] == ctas)
-        whole = self.whole(lanes)
+        whole = self._whole(lanes)
+        checks.asynchronous.arriving(slots, lanes)
         for slot, lane in zip(slots[local].tolist(), lanes[local].tolist(), strict=True):
             warp = lane // WARP
-            kernels.publish(slot, lane, whole[warp], self._batch.ctas, _clocks(checks), self.held, self._first_lane)
+            kernels.publish(slot, lane, whole[warp], self._batch.ctas, *_clocks(checks), self.held, self._first_lane)
         checks.asynchronous.arrived(slots, lanes, True)
 
     def known(self, addresses: Array, lanes: Array, site: Site) -> Array:
         """The barriers at addresses, -1 (with a finding) where there is none."""
         return self._known(addresses, lanes, site)
 
-    def whole(self, lanes: Array) -> Array:
+    def _whole(self, lanes: Array) -> Array:
         """For each warp of the batch, whether all its living lanes are among `lanes`."""
         batch = self._batch
         here = np.bincount(lanes // WARP, minlength=batch.warps)
@@ -267,10 +271,11 @@ class Mbarriers:
         """Lanes whose wait is over learn what the arrivals knew, those of other blocks only if it is `wide`."""
         checks = self._batch.checks
         if checks is not None:
+            whole, clocks = self._whole(lanes[passed]), checks.clocks
             kernels.acquire(
-                slots, lanes, passed, self._first_lane, self._batch.ctas, self.homes, self.done, checks.clocks.clocks
+                slots, lanes, passed, whole, self._batch.ctas, self.homes, self.done, clocks.clocks, clocks.met
             )
-            checks.asynchronous.waited(slots, lanes, passed, wide)
+            checks.asynchronous.waited(slots[passed], lanes[passed], whole, wide)
 
     def phases(self, slots: Array) -> Array:
         """The current phases of barriers."""
@@ -313,9 +318,16 @@ _TROUBLE = {
     kernels.RANGE: "range",
     kernels.COMPLETES: "completes",
 }
-_NO_CLOCKS = np.zeros((1, 1, 1), np.int32)
+_NO_CLOCKS = (
+    np.zeros((1, 1, 1), np.int32),
+    np.zeros((1, TABLE), np.int64)[:, MET],
+    np.zeros((1, WARP + 1, WARP), np.int32),
+)
 
 
-def _clocks(checks: Any) -> Array:
-    clocks: Array = _NO_CLOCKS if checks is None else checks.clocks.clocks
-    return clocks
+def _clocks(checks: Any) -> tuple[Array, Array, Array]:
+    """Clocks of warps, when their lanes met, and arrivals of single lanes."""
+    if checks is None:
+        return _NO_CLOCKS
+    clocks = checks.clocks
+    return clocks.clocks, clocks.met, clocks.peers

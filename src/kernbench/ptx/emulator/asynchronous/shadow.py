@@ -14,7 +14,20 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import TRACKED
-from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, SITE_LIMIT, STRONG, knows_lane, stamp
+from kernbench.ptx.emulator.memory.cells import (
+    CLOCK_LIMIT,
+    EARLIER_READ,
+    LANES,
+    READ,
+    SITE_LIMIT,
+    STRONG,
+    STRONG_WRITE,
+    WRITE,
+    knows_far_lane,
+    knows_lane,
+    stamp,
+    who,
+)
 from kernbench.ptx.emulator.program import Site
 
 _CLOCK, _NUMBER, _SITE = 12, 32, 52
@@ -43,13 +56,17 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trouble:
-    """What was found: "race" or "missing-fence", how often, the operation and place of the first, the other's cell."""
+    """What was found: "race" or "missing-fence", how often, the operation and place of the first, the other's cell.
+
+    `mask` are the other's lanes, if it is a warp.
+    """
 
     kind: str
     count: int
     operation: int
     place: int
     cell: int
+    mask: int
 
 
 class Shadow:
@@ -59,7 +76,8 @@ class Shadow:
         self._batch = batch
         self._checks = checks
         self._clocks = checks.clocks
-        self._report = np.zeros((2, 4), np.int64)
+        # rows of operation, place, cell and lanes of the other access, and what is missing
+        self._suspects = np.zeros((1 << 15, 5), np.int64)
 
     def enter(
         self,
@@ -83,41 +101,49 @@ class Shadow:
         batch = self._batch
         warps = lanes // WARP
         ctas, inside = warps % batch.ctas, warps // batch.ctas
-        knowledge = self._clocks.clocks[ctas, inside]
+        knowledge = self._clocks.own_rows(lanes)
         if ahead is not None:
             knowledge[np.arange(len(lanes)), ahead] = CLOCK_LIMIT
         firsts = self._clocks.first_numbers[ctas]
         owners = firsts if homes is None else self._clocks.first_numbers[homes]
         stamps = stamp(clocks, owners + columns) | (np.int64(min(site.number, SITE_LIMIT)) << _SITE)
         stamps |= np.int64(STRONG if atomic else 0)
-        cells, first_byte, state = self._checks.agent_memory(space)
-        report = self._report
-        first_lane = self._own_lane(knowledge, lanes, inside)
+        # of its own warp an operation knows what its lane did, and of the others what they did before they met
+        first_lane: int = batch.launch.actors.lane(0)
+        own = self._clocks.clocks[ctas, inside, inside]
+        knowledge[np.arange(len(lanes)), first_lane + inside] = own * WARP + lanes % WARP
         if self._checks.log is not None:
             self._checks.log.operations(space, writes, site, lanes, columns, clocks, homes, knowledge, ranges)
-        note_ranges(
-            writes, ranges.starts, ranges.lengths, ranges.owners, knowledge, firsts, stamps, ctas, batch.warps_per_cta,
-            cells, first_byte, state, self._clocks.known, self._clocks.known_rows, first_lane,
-            batch.launch.actors.proxied(0, space), report,
+        cells, beside, first_byte, state = self._checks.agent_memory(space)
+        count = note_ranges(
+            writes, ranges.starts, ranges.lengths, ranges.owners, knowledge, firsts, stamps, ctas, warps,
+            batch.warps_per_cta, cells, beside, first_byte, state, self._clocks.known, self._clocks.known_rows,
+            first_lane, batch.launch.actors.proxied(0, space), self._clocks.peers, self._suspects,
         )  # fmt: skip
-        if report.any():
-            self._tell(space, writes, lanes, site)
-            report[...] = 0
+        if count:
+            self._tell(space, writes, lanes, site, self._suspects[: min(count, len(self._suspects))])
 
-    def _own_lane(self, knowledge: Array, lanes: Array, inside: Array) -> int:
-        """Of its own warp an operation knows what its lane did, and of the others what they did before they met."""
-        first_lane: int = self._batch.launch.actors.lane(0)
-        rows, met = np.arange(len(lanes)), first_lane + inside
-        own = knowledge[rows, inside]
-        knowledge[rows, inside] = knowledge[rows, met]
-        knowledge[rows, met] = own * WARP + lanes % WARP
-        return first_lane
-
-    def _tell(self, space: str, writes: bool, lanes: Array, site: Site) -> None:
-        for kind, (count, operation, place, cell) in zip(("race", "missing-fence"), self._report.tolist(), strict=True):
-            if count:
-                trouble = Trouble(kind, count, operation, place, cell)
+    def _tell(self, space: str, writes: bool, lanes: Array, site: Site, found: Array) -> None:
+        """Of what is not plainly ordered, report what no lane's own knowledge orders."""
+        for code, kind in enumerate(("race", "missing-fence")):
+            these = found[found[:, 4] == code]
+            these = these[~self._known(lanes, these)] if code == _RACE else these
+            if len(these):
+                operation, place, cell, mask, _ = these[0].tolist()
+                trouble = Trouble(kind, len(these), operation, place, cell, mask)
                 self._checks.agent_trouble(space, writes, int(lanes[operation]), site, trouble)
+
+    def _known(self, lanes: Array, found: Array) -> Array:
+        """Which of the suspects are ordered by what the lanes that began the operations know alone."""
+        known = np.zeros(len(found), bool)
+        if not len(found) or not self._clocks.helps(lanes).any():
+            return known
+        different, places = np.unique(found[:, [0, 2, 3]], axis=0, return_inverse=True)
+        each = [
+            not self._checks.unknown(int(lanes[operation]), cell, mask) for operation, cell, mask in different.tolist()
+        ]
+        ordered: Array = np.array(each)[places.reshape(-1)]
+        return ordered
 
 
 @kernel
@@ -129,16 +155,9 @@ def _touched(start: Any, length: Any, word: Any) -> Any:
 
 @kernel
 def _order(
-    cell: Any,
-    plain: Any,
-    row: Any,
-    first: Any,
-    warps: Any,
-    known: Any,
-    known_row: Any,
-    first_lane: Any,
-    proxied: Any,
-) -> Any:
+    cell: Any, mask: Any, plain: Any, row: Any, first: Any, warps: Any, known: Any, known_row: Any, lanes: Any,
+    proxied: Any, arrivals: Any, cta: Any, ctas: Any,
+) -> Any:  # fmt: skip
     """-1 if the access of `cell` comes before; else what is missing: _FENCE or _RACE. `plain` needs no fence."""
     number = ((cell >> _NUMBER) & 0xFFFFF) - 1
     clock = (cell >> _CLOCK) & CLOCK_LIMIT
@@ -146,24 +165,15 @@ def _order(
     if column < 0 or column >= row.size:
         if known_row < 0:
             return _RACE
-        thread = number % row.size < warps and knows_lane(cell, known[known_row, number + first_lane])
+        thread = number % row.size < warps and knows_far_lane(clock, mask, known[known_row], number + lanes, lanes)
         return -1 if clock <= known[known_row, number] or thread else _RACE
-    if clock > row[column] and not (column < warps and knows_lane(cell, row[first_lane + column])):
+    if clock > row[column] and not (
+        column < warps and knows_lane(clock, mask, row[lanes + column], arrivals[column * ctas + cta, WARP])
+    ):
         return _RACE
     if column < warps and not plain and clock > row[column + proxied]:
         return _FENCE
     return -1
-
-
-@kernel
-def _count(report: Any, code: Any, operation: Any, place: Any, cell: Any) -> None:
-    if code < 0:
-        return
-    if report[code, 0] == 0:
-        report[code, 1] = operation
-        report[code, 2] = place
-        report[code, 3] = cell
-    report[code, 0] += 1
 
 
 @kernel
@@ -176,45 +186,68 @@ def note_ranges(
     firsts: Any,
     stamps: Any,
     ctas: Any,
+    warps_of: Any,
     warps: Any,
     cells: Any,
+    lanes: Any,
     first_byte: Any,
     state: Any,
     known: Any,
     known_rows: Any,
     first_lane: Any,
     proxied: Any,
-    report: Any,
-) -> None:
-    """Enter ranges of operations, and count what is not ordered before them."""
+    arrivals: Any,
+    suspects: Any,
+) -> Any:
+    """Enter ranges of operations, and gather what is not ordered before them; gives how much that is."""
+    count = 0
+    all_ctas = known_rows.size // warps
     for i in range(starts.size):
         operation = owners[i]
-        row = knowledge[operation]
-        first, known_row = firsts[operation], known_rows[ctas[operation]]
-        mine = stamps[operation]
+        row, mine = knowledge[operation], stamps[operation]
+        first, known_row, cta = firsts[operation], known_rows[warps_of[operation]], ctas[operation]
         place, length = starts[i] - first_byte, lengths[i]
         for word in range(place >> 2, (place + length + 3) >> 2):
             byte = max(4 * word, place)
             if not state[byte + first_byte] & TRACKED:
                 continue
             touched = _touched(place, length, word)
-            write = np.int64(cells[word, 0])
-            if write & touched and not mine & write & STRONG:
-                code = _order(write, False, row, first, warps, known, known_row, first_lane, proxied)
-                _count(report, code, operation, byte + first_byte, write)
-            last = np.int64(cells[word, 1])
-            if writes:
-                if last & touched and not mine & last & STRONG:
-                    code = _order(last, True, row, first, warps, known, known_row, first_lane, proxied)
-                    _count(report, code, operation, byte + first_byte, last)
-                earlier = np.int64(cells[word, 2])
-                if earlier & touched and not mine & earlier & STRONG:
-                    code = _order(earlier, True, row, first, warps, known, known_row, first_lane, proxied)
-                    _count(report, code, operation, byte + first_byte, earlier)
-                cells[word, 0] = np.uint64(mine | touched)
-            else:
-                if last and (last ^ mine) & _STAMP == 0:
-                    touched |= last & 15
-                elif last and _order(last, True, row, first, warps, known, known_row, first_lane, proxied) >= 0:
-                    cells[word, 2] = np.uint64(last)
-                cells[word, 1] = np.uint64(mine | touched)
+            for column in range(EARLIER_READ + 1 if writes else READ):
+                cell = np.int64(cells[word, column])
+                if not cell & touched or (mine & STRONG and cell & STRONG):
+                    continue
+                mask = who(cell, np.int64(lanes[word, LANES + column]), touched)
+                code = _order(
+                    cell, mask, column >= READ, row, first, warps, known, known_row, first_lane, proxied, arrivals,
+                    cta, all_ctas,
+                )  # fmt: skip
+                if code >= 0:
+                    if count < suspects.shape[0]:
+                        suspects[count, 0] = operation
+                        suspects[count, 1] = byte + first_byte
+                        suspects[count, 2] = cell
+                        suspects[count, 3] = mask
+                        suspects[count, 4] = code
+                    count += 1
+            _replace(word, mine | touched, writes, cells, lanes)
+    return count
+
+
+@kernel
+def _replace(word: Any, mine: Any, writes: Any, cells: Any, lanes: Any) -> None:
+    """Enter an operation's access in the cells of a word."""
+    column = READ
+    if writes:
+        column = STRONG_WRITE if mine & STRONG else WRITE
+        if column == WRITE:
+            for other in range(STRONG_WRITE, EARLIER_READ + 1):
+                if not np.int64(cells[word, other]) & 15 & ~mine:
+                    cells[word, other] = 0
+    last = np.int64(cells[word, column])
+    if last and not (last ^ mine) & _STAMP:
+        mine |= last & 15
+    elif last and column != WRITE:
+        cells[word, column + 1] = cells[word, column]
+        lanes[word, LANES + column + 1] = lanes[word, LANES + column]
+    cells[word, column] = np.uint64(mine)
+    lanes[word, LANES + column] = 1

@@ -19,6 +19,8 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
 )
 from kernbench.ptx.emulator.asynchronous.shadow import Shadow, Trouble
 from kernbench.ptx.emulator.checks.block_ends import BlockEnds
+from kernbench.ptx.emulator.checks.clocks import group
+from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, some_threads, thread_name
 from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
@@ -53,10 +55,12 @@ class AsynchronousChecks:
 
     def used(self, slots: Array, lanes: Array, site: Site) -> None:
         """Barriers are used by lanes: their initialisation must be ordered before."""
-        barriers = self._batch.mbarriers
-        clocks = self._clocks
+        barriers, clocks = self._batch.mbarriers, self._clocks
+        looked = slots
+        if clocks.special[lanes].any():
+            looked = np.where(self._lanes_know(slots, lanes), -1, slots)
         count, first = unordered(
-            slots, lanes, self._batch.ctas, barriers.homes, barriers.opened, clocks.clocks, clocks.known,
+            looked, lanes, self._batch.ctas, barriers.homes, barriers.opened, clocks.clocks, clocks.known,
             clocks.known_rows, clocks.first_numbers,
         )  # fmt: skip
         if count:
@@ -68,28 +72,35 @@ class AsynchronousChecks:
             hint = "put bar.sync (or barrier.cluster) between mbarrier.init and the first use by another warp"
             self._reporter.add("race", site, message, hint, count, about="mbarrier")
 
+    def _lanes_know(self, slots: Array, lanes: Array) -> Array:
+        """Which lanes know by themselves that a barrier was initialised."""
+        clocks, barriers = self._clocks, self._batch.mbarriers
+        known = np.zeros(len(lanes), bool)
+        for i in np.flatnonzero(clocks.special[lanes] & (slots >= 0)).tolist():
+            maker, clock = barriers.opened[slots[i], :2].tolist()
+            number = int(clocks.first_numbers[barriers.homes[slots[i]]]) + maker
+            known[i] = not clocks.unknown(int(lanes[i]), number, clock, EVERYBODY)
+        return known
+
     def fenced(self, warps: Array) -> None:
         """Warps pass a fence that shows initialised barriers to the async proxy."""
         barriers = self._batch.mbarriers
         for slot in np.flatnonzero(barriers.opened[: barriers.count, 2] < 0):
             maker, clock = barriers.opened[slot, :2]
-            here = (warps[warps % self._batch.ctas == barriers.homes[slot]] // self._batch.ctas).tolist()
-            row = self._clocks.clocks[barriers.homes[slot]]
-            for inside in sorted(here, key=lambda w: w != maker):
-                if inside == maker or row[inside, maker] >= clock:
-                    barriers.opened[slot, 2:] = inside, row[inside, inside]
+            near = warps[warps % self._batch.ctas == barriers.homes[slot]]
+            rows = dict(zip((near // self._batch.ctas).tolist(), self._clocks.rows_of(near), strict=True))
+            for inside in sorted(rows, key=lambda w: w != maker):
+                if inside == maker or rows[inside][maker] >= clock:
+                    barriers.opened[slot, 2:] = inside, rows[inside][inside]
                     break
 
     def proxy_fence(self, warps: Array, space: str = "") -> None:
         """fence.proxy.async: what the warps know of a space (of both without one) is shown to the async proxy."""
         if space != "global":
             self.fenced(warps)
-        ctas, inside, count = warps % self._batch.ctas, warps // self._batch.ctas, self._batch.warps_per_cta
-        rows = self._clocks.clocks[ctas, inside]
-        for first in (self._actors.proxied(0, one) for one in ("shared", "global") if space in (one, "")):
-            np.maximum(rows[:, first : first + count], rows[:, :count], out=rows[:, first : first + count])
-        self._clocks.clocks[ctas, inside] = rows
-        self._clocks.advance(warps)
+        self._clocks.show_proxy(
+            warps, [self._actors.proxied(0, one) for one in ("shared", "global") if space in (one, "")]
+        )
 
     def completes_on(self, slots: Array, lanes: Array, site: Site) -> None:
         """Copies begun by lanes will complete on barriers: the async proxy must have seen their initialisation."""
@@ -98,9 +109,9 @@ class AsynchronousChecks:
         inside = warps // ctas
         guard, clock = barriers.opened[slots, 2], barriers.opened[slots, 3]
         local = warps % ctas == barriers.homes[slots]
-        known = self._clocks.clocks[warps % ctas, inside, np.maximum(guard, 0)]
+        known = self._clocks.rows_of(warps)[np.arange(len(warps)), np.maximum(guard, 0)]
         if not local.all():
-            known = np.where(local, known, self._clocks.of_others(warps % ctas, barriers.homes[slots], guard))
+            known = np.where(local, known, self._clocks.of_others(warps, barriers.homes[slots], guard))
         ordered = (known >= clock) | (local & (guard == inside))
         bad = np.flatnonzero((slots >= 0) & ((guard < 0) | ~ordered))
         if len(bad):
@@ -132,7 +143,7 @@ class AsynchronousChecks:
         acquired, ctas = self._maps[address], self._batch.ctas
         for warp in np.unique(lanes // WARP).tolist():
             maker, clock = acquired or (-1, 0)
-            row = self._clocks.clocks[warp % ctas, warp // ctas]
+            row = self._clocks.rows_of(np.array([warp]))[0]
             near = maker >= 0 and maker % ctas == warp % ctas
             if near and (maker == warp or row[maker // ctas] >= clock):
                 continue
@@ -144,34 +155,57 @@ class AsynchronousChecks:
             self._reporter.add("missing-fence", site, message, hint, about="map")
             return
 
+    def arriving(self, slots: Array, lanes: Array) -> None:
+        """Lanes are about to arrive in their own CTAs: what they know beyond their warps' clocks goes along."""
+        barriers = self._batch.mbarriers
+        local = (slots >= 0) & (barriers.homes[slots] == (lanes // WARP) % self._batch.ctas)
+        more = self._clocks.aware(lanes) & local
+        for warp, slot, mask in group(lanes[more], slots[more]) if more.any() else ():
+            knowledge = self._clocks.moment(warp).tell(mask)
+            near = knowledge.row(int(self._clocks.first_numbers[barriers.homes[slot]]), self._clocks.columns)
+            if near is not None and barriers.held.shape[1]:
+                np.maximum(barriers.held[slot], near, out=barriers.held[slot])
+            self._clocks.publications.tell(self._key(slot), knowledge)
+
+    def _key(self, slot: int, remote: bool = False) -> tuple[Any, ...]:
+        return ("mbarrier" if remote else "mbarrier of a CTA", int(self._batch.numbers[0]), slot)
+
     def arrived(self, slots: Array, lanes: Array, release: bool, wide: bool = True) -> None:
         """Lanes have arrived: what they do from now on is later; for other blocks only if their scope is `wide`."""
         if not release:
             return
         warps = np.flatnonzero(np.bincount(lanes // WARP, minlength=1))
-        self._clocks.advance(warps)
-        if self._batch.places.size == 1 or not wide:
-            return
-        homes = self._batch.mbarriers.homes[slots]
-        remote = (slots >= 0) & (homes != (lanes // WARP) % self._batch.ctas)
-        whole = self._batch.mbarriers.whole(lanes)
-        alone = np.where(whole[lanes // WARP], -1, lanes % WARP)
-        told = zip(slots[remote].tolist(), (lanes[remote] // WARP).tolist(), alone[remote].tolist(), strict=True)
-        for slot, warp, lane in sorted(set(told)):
-            self._clocks.publish(warp, ("mbarrier", self._batch.numbers[0], slot), lane=lane)
-
-    def waited(self, slots: Array, lanes: Array, passed: Array, wide: bool = True) -> None:
-        """Waits of lanes are over; they learn of other blocks only if their scope is `wide`."""
-        self._clocks.changed()
         if self._batch.places.size > 1 and wide:
-            for slot, warp in {(int(s), int(w)) for s, w in zip(slots[passed], lanes[passed] // WARP, strict=True)}:
-                self._clocks.take(warp, ("mbarrier", self._batch.numbers[0], slot))
+            homes = self._batch.mbarriers.homes[slots]
+            remote = (slots >= 0) & (homes != (lanes // WARP) % self._batch.ctas)
+            for warp, slot, mask in group(lanes[remote], slots[remote]):
+                self._clocks.publications.tell(self._key(slot, remote=True), self._clocks.moment(warp).tell(mask))
+        self._clocks.advance(warps)
+
+    def waited(self, slots: Array, lanes: Array, whole: Array, wide: bool = True) -> None:
+        """Waits of lanes are over; those of `whole` warps have learned what was known in their CTA.
+
+        They learn of other blocks only if their scope is `wide`.
+        """
+        self._clocks.changed()
+        barriers, told = self._batch.mbarriers, self._clocks.publications.told
+        alone = (slots >= 0) & ~whole[lanes // WARP]
+        for warp, slot, mask in group(lanes[alone], slots[alone]) if alone.any() else ():
+            cta = warp % self._batch.ctas
+            if cta == barriers.homes[slot] and barriers.done.shape[1]:
+                first = int(self._clocks.first_numbers[cta])
+                self._clocks.learn(warp, mask, Knowledge({first: barriers.done[slot].copy()}))
+        for warp, slot, mask in group(lanes, slots) if told else ():
+            self._checks.patterns.take(warp, mask, self._key(slot))
+            if wide:
+                self._checks.patterns.take(warp, mask, self._key(slot, remote=True))
 
     def passed_by_parity(self, slots: Array, lanes: Array, passed: Array, site: Site) -> None:
         """Lanes pass a wait for a parity, and do not know yet what it tells them: they must know the phase before."""
         barriers = self._batch.mbarriers
+        unsure = passed & ~self._know_phase(slots, lanes)
         count, first = skipped(
-            slots, lanes, passed, self._batch.ctas, barriers.homes, barriers.columns, barriers.state,
+            slots, lanes, unsure, self._batch.ctas, barriers.homes, barriers.columns, barriers.state,
             self._clocks.clocks,
         )  # fmt: skip
         if count:
@@ -186,6 +220,16 @@ class AsynchronousChecks:
                 "after another warp's wait for the phase before"
             )
             self._reporter.add("mbarrier-phase", site, message, hint, count, about="parity")
+
+    def _know_phase(self, slots: Array, lanes: Array) -> Array:
+        """Which lanes know by themselves that the phase before is over."""
+        barriers, clocks = self._batch.mbarriers, self._clocks
+        known = np.zeros(len(lanes), bool)
+        for i in np.flatnonzero(clocks.special[lanes] & (slots >= 0)).tolist():
+            slot = int(slots[i])
+            number = int(clocks.first_numbers[barriers.homes[slot]] + barriers.columns[slot])
+            known[i] = not clocks.unknown(int(lanes[i]), number, int(barriers.state[slot, PHASE]) - 1, 1)
+        return known
 
     def groups_done(self, warps: Array, clocks: Array, sources: bool) -> None:
         """Warps know their bulk groups up to clocks to be read (`sources`) or written."""
@@ -291,7 +335,8 @@ class AsynchronousChecks:
 
     def trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
         """An asynchronous access is not ordered after another one, or the proxy fence between them is missing."""
-        other_site, number, other_lane = decode(trouble.cell & ((1 << 64) - 1))
+        other_site, number, _ = decode(trouble.cell & ((1 << 64) - 1))
+        other_lane = (trouble.mask & -trouble.mask).bit_length() - 1
         sites = self._reporter.program.sites
         other = sites[other_site] if other_site < len(sites) else site
         them = actor_name(self._batch.launch, number, other_lane)

@@ -12,7 +12,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.lanes import WARP
-from kernbench.ptx.emulator.memory.cells import decode, knows_lane
+from kernbench.ptx.emulator.memory.cells import EARLIER_READ, LANES, decode, who
 from kernbench.ptx.emulator.program import Site
 from kernbench.result.finding import Other
 
@@ -31,27 +31,32 @@ class BlockEnds:
         self._batch = batch
         self._checks = checks
         self._reporter = reporter
-        actors = batch.launch.actors
-        self._first_lane: int = actors.lane(0) if actors.asynchronous else -1
 
     def ended(self, ctas: Array) -> None:
         """All threads of blocks have ended."""
         clocks, words = self._checks.clocks, self._batch.shared_stride // 4
-        cells, _, _ = self._checks.agent_memory("shared")
+        cells, lanes, _, _ = self._checks.agent_memory("shared")
         if clocks.exhausted:
             return
         for cta in ctas.tolist():
-            row = int(clocks.known_rows[cta])
-            known = clocks.known[row] if row >= 0 else np.zeros(1, np.int32)
-            place, cell = unfinished(
-                cells[cta * words : (cta + 1) * words], clocks.clocks[cta].max(axis=0), int(clocks.first_numbers[cta]),
-                self._batch.warps_per_cta, known, self._first_lane,
-            )  # fmt: skip
-            if place >= 0:
-                self._tell(cta, place * 4, int(cell))
+            row, known = clocks.of_cta(cta)
+            mine = slice(cta * words, (cta + 1) * words)
+            place, column = -1, 0
+            while True:
+                place, column = unfinished(
+                    cells[mine], place + 1, row, int(clocks.first_numbers[cta]), self._batch.warps_per_cta, known
+                )
+                if place < 0:
+                    break
+                cell, mask = int(cells[mine][place, column]), int(lanes[mine][place, LANES + column])
+                mask = clocks.unknown_to_cta(cta, *decode(cell)[1:], who(cell, mask, 15))
+                if mask:
+                    self._tell(cta, place * 4, cell, mask)
+                    break
 
-    def _tell(self, cta: int, place: int, cell: int) -> None:
-        site_number, number, lane = decode(cell & ((1 << 64) - 1))
+    def _tell(self, cta: int, place: int, cell: int, mask: int) -> None:
+        site_number, number, _ = decode(cell & ((1 << 64) - 1))
+        lane = (mask & -mask).bit_length() - 1
         sites = self._reporter.program.sites
         site = sites[min(site_number, len(sites) - 1)]
         who = actor_name(self._batch.launch, number, lane)
@@ -79,13 +84,13 @@ class BlockEnds:
 
 
 @kernel
-def unfinished(cells: Any, row: Any, first: Any, warps: Any, known: Any, first_lane: Any) -> Any:
-    """The first word with an access by somebody else that is not known to be done, and its cell; -1 if there is none.
+def unfinished(cells: Any, start: Any, row: Any, first: Any, warps: Any, known: Any) -> Any:
+    """The first word from one on with an access by somebody else that is not known to be done, and its column, or -1.
 
     `row` is what the block's warps know together, `known` what they know of other blocks.
     """
-    for word in range(cells.shape[0]):
-        for k in range(cells.shape[1]):
+    for word in range(start, cells.shape[0]):
+        for k in range(EARLIER_READ + 1):
             cell = np.int64(cells[word, k])
             if cell == 0:
                 continue
@@ -94,11 +99,7 @@ def unfinished(cells: Any, row: Any, first: Any, warps: Any, known: Any, first_l
             column = number - first
             if 0 <= column < row.size:
                 if column >= warps and clock > row[column]:
-                    return word, cell
-            elif number + first_lane >= known.size:
-                return word, cell
-            elif clock > known[number]:
-                thread = first_lane >= 0 and number % row.size < warps
-                if not (thread and knows_lane(cell, known[number + first_lane])):
-                    return word, cell
-    return -1, np.int64(0)
+                    return word, k
+            elif number >= known.size or clock > known[number]:
+                return word, k
+    return -1, 0

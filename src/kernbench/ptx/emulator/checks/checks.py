@@ -5,18 +5,22 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.clusters import cluster_members
 from kernbench.ptx.emulator.checks.asynchronous import AsynchronousChecks
-from kernbench.ptx.emulator.checks.clocks import Clocks, Publications, active_lanes
+from kernbench.ptx.emulator.checks.clocks import Clocks, masks_of
 from kernbench.ptx.emulator.checks.definedness import Definedness
 from kernbench.ptx.emulator.checks.endings import Endings
+from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge, Publications
 from kernbench.ptx.emulator.checks.memory import MemoryReporter
 from kernbench.ptx.emulator.checks.order import OrderLog
+from kernbench.ptx.emulator.checks.patterns import MemoryOrder
 from kernbench.ptx.emulator.checks.reporter import Reporter, by_axis, some_threads, thread_name
 from kernbench.ptx.emulator.checks.waits import deadlock_message
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
-from kernbench.ptx.emulator.memory.access import UNINITIALISED
+from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED
 from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Allocation, Arena
-from kernbench.ptx.emulator.memory.cells import SITE_LIMIT, WARP_LIMIT
+from kernbench.ptx.emulator.memory.cells import SITE_LIMIT, SUSPECTS, WARP_LIMIT, decode, new_cells
+from kernbench.ptx.emulator.memory.order import Order
 from kernbench.ptx.emulator.memory.port import UNCHECKED, Place, Space, Spot
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.result.finding import Finding
@@ -74,7 +78,8 @@ class Checks:
         first = min((a.offset for a in self._tracked), default=0) & ~3
         last = max((a.offset + a.nbytes for a in self._tracked), default=0)
         self.first_byte = first
-        self.cells = np.zeros(((last - first + 7) // 4 + 1, 3), np.uint64)
+        self.cells = new_cells((last - first + 7) // 4 + 1, first)
+        self.clusters = _clusters(launch)
 
     def _written_allocations(self, launch: Any) -> list[Allocation]:
         """Allocations that the kernel may write, as far as its pointers tell."""
@@ -95,7 +100,7 @@ class Checks:
     def forget(self, allocation: Allocation) -> None:
         """Memory has a new owner: what was done to it before is over."""
         first = (allocation.offset - self.first_byte) // 4
-        self.cells[first : first + (allocation.nbytes + 7) // 4] = 0
+        self.cells[0][first : first + (allocation.nbytes + 7) // 4] = 0
 
     def unknown_function(self, batch: Any, lanes: Array, site: Site, name: str) -> None:
         """A function that is declared only was called."""
@@ -193,6 +198,17 @@ class Checks:
         self.reporter.general("deadlock", message, hint, others, site)
 
 
+def _clusters(launch: Any) -> Array:
+    """The number of each CTA's cluster; nothing where each CTA is its own."""
+    if int(np.prod(launch.cluster)) == 1:
+        return np.zeros(0, np.int64)
+    count = int(np.prod(launch.grid)) // int(np.prod(launch.cluster))
+    members = cluster_members(launch.grid, launch.cluster, np.arange(count))
+    clusters: Array = np.zeros(members.size, np.int64)
+    clusters[members] = np.arange(count)[:, None]
+    return clusters
+
+
 def active_lanes_of(lanes: Lanes) -> Array:
     """Lane numbers of a set."""
     numbers = lanes.lane_numbers()
@@ -215,10 +231,9 @@ class BatchChecks:
         self._batch = batch
         self._reporter = checks.reporter
         self.clocks = Clocks(batch, checks.publications)
-        words = batch.ctas * batch.shared_stride // 4 + 1
-        self._shared_cells = np.zeros((words, 3), np.uint64)
-        self._shared_identity = self.clocks.identity(0)
-        self._global_identity = self.clocks.identity(checks.first_byte)
+        self.patterns = MemoryOrder(batch, self.clocks)
+        self._released: Array = np.zeros(0, np.int64)
+        self._shared_cells = new_cells(batch.ctas * batch.shared_stride // 4 + 1)
         self.log = None if checks.order is None else checks.order.batch(batch, self.clocks)
         self.asynchronous = AsynchronousChecks(batch, self, checks.reporter)
         self.endings = Endings(batch, checks.reporter)
@@ -237,34 +252,27 @@ class BatchChecks:
                 starts = starts + space.origins[lanes].astype(np.int64)
             self.log.threads(space.name, writes, site, lanes, active, starts, nbytes)
 
-    def arguments(self, space: Space, site: Site, strong: bool) -> tuple[Any, ...]:
-        """The space's shadow, the site and the strength, as the compiled kernels take them."""
+    def arguments(self, space: Space, site: Site, scope: int) -> tuple[Any, ...]:
+        """The space's shadow, the site and the scope of the access, as the compiled kernels take them."""
         clocks = self.clocks
         number = min(site.number, SITE_LIMIT)
         if space.name == "local":
-            return UNCHECKED, number, int(strong)
-        shared = space.name == "shared"
-        shadow = (
-            self._shared_cells if shared else self._checks.cells,
-            *clocks.stamps_and_floors(),
-            clocks.clocks,
-            clocks.known,
-            clocks.known_rows,
-            self._shared_identity if shared else self._global_identity,
-        )
-        return shadow, number, int(strong)
+            return UNCHECKED, number, scope
+        cells = self._shared_cells if space.name == "shared" else self._checks.cells
+        clusters = self._checks.clusters
+        return (*cells, clocks.table(), clocks.clocks, clocks.peers, clocks.known, clusters), number, scope
 
     def reached(self, ctas: Array, lanes: Array, active: Mask | None, site: Site) -> None:
         """Lanes are about to access shared memory of CTAs of their cluster."""
         which = slice(None) if active is None else active
         self.asynchronous.ends.accessed(ctas[which], lanes[which], site)
 
-    def agent_memory(self, space: str) -> tuple[Array, int, Array]:
-        """Cells, the byte at which they begin, and the state of each byte, of a space that agents access."""
+    def agent_memory(self, space: str) -> tuple[Array, Array, int, Array]:
+        """Cells, lanes, the byte at which they begin, and the state of each byte, of a space that agents access."""
         state = self._batch.port.space(space).state[1]
         if space == "shared":
-            return self._shared_cells, 0, state
-        return self._checks.cells, self._checks.first_byte, state
+            return *self._shared_cells, 0, state
+        return *self._checks.cells, self._checks.first_byte, state
 
     def agent_trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Any) -> None:
         """An access of an agent is not ordered."""
@@ -312,30 +320,81 @@ class BatchChecks:
         if space.name == "local" and what == "load" and site.number in self._checks.program.caught:
             self.definedness.met |= bool(report[UNINITIALISED, 0])
             report[UNINITIALISED, 0] = 0
-        if self.clocks.exhausted:
-            report[3, 0] = 0
-        self._checks.memory.tell(self._batch, space, site, what, spot, report)
+        races = self._races(spot, report[SUSPECTS:][: report[RACE, 0]])
+        report[RACE, :2] = len(races), races[0, 0] if len(races) else 0
+        self._checks.memory.tell(self._batch, space, site, what, spot, report, races)
 
-    def synchronise(
-        self, what: str, space: str, window: Any, slot: int, offset: Any, mask: Mask | None, ordered: bool
-    ) -> None:
-        """A strong access: it may publish or take knowledge of other warps."""
+    def _races(self, spot: Spot, found: Array) -> Array:
+        """Those suspects that nothing orders."""
+        if self.clocks.exhausted or not len(found):
+            return found[:0]
+        lanes = spot.lanes[found[:, 0]]
+        for i in np.flatnonzero(self.clocks.helps(lanes)).tolist():
+            found[i, 2] = self.unknown(int(lanes[i]), *found[i, 1:].tolist())
+        races: Array = found[found[:, 2] != 0]
+        return races
+
+    def unknown(self, lane: int, cell: int, mask: int, seen: int = 0, seen_mask: int = 0) -> int:
+        """The lanes of a cell's access that are not known to a lane; none if it knows of a read that saw it."""
+        if seen:
+            _, number, clock = decode(seen & (1 << 64) - 1)
+            if not self.clocks.unknown(lane, number, clock, seen_mask):
+                return 0
+        _, number, clock = decode(cell & (1 << 64) - 1)
+        return self.clocks.unknown(lane, number, clock, mask)
+
+    def synchronise(self, space: str, window: Any, slot: int, offset: Any, mask: Mask | None, order: Order) -> None:
+        """A strong access: it may publish or take knowledge of other threads."""
         addresses = np.broadcast_to(window.rows[slot], window.size).astype(np.uint64) + offset
+        lanes = window.lane_numbers
         if mask is not None:
-            addresses = addresses[mask]
-        self.clocks.synchronise(what, space, active_lanes(window, mask), addresses, ordered)
+            addresses, lanes = addresses[mask], lanes[mask]
+        self._released = self.patterns.access(space, lanes, addresses, order)
 
-    def fence(self, window: Any, wide: bool) -> None:
-        """Warps pass a fence."""
-        self.clocks.fence(window.warps)
+    def synchronised(self) -> None:
+        """The access is over: what those who released do from now on is later."""
+        if len(self._released):
+            self.clocks.advance(self._released)
 
-    def barrier(self, done: Array | None, present: Array | None) -> None:
-        """Warps met at a CTA barrier."""
-        self.clocks.barrier(done, present)
+    def fence(self, window: Any, mask: Mask | None, order: Order) -> None:
+        """Lanes pass a fence."""
+        self.patterns.fence(*masks_of(window, mask), order)
 
-    def warp_barrier(self, window: Any) -> None:
-        """Lanes met at bar.warp.sync."""
-        self.clocks.meet(window.warps)
+    def barrier(
+        self,
+        done: Array | None,
+        present: Array | None,
+        given: Array | None = None,
+        told: dict[int, Knowledge] | None = None,
+    ) -> None:
+        """Warps met at a CTA barrier; who only arrived has `given` its clocks and `told` the rest."""
+        self.clocks.barrier(done, present, given, told)
+        if self.patterns.unheard:
+            self._hear(done, present)
+
+    def _hear(self, done: Array | None, present: Array | None) -> None:
+        ctas, warps = self._batch.ctas, self._batch.warps_per_cta
+        for cta in np.arange(ctas) if done is None else np.flatnonzero(done):
+            members = np.arange(warps) if present is None else np.flatnonzero(present[cta])
+            self.patterns.meet([(int(inside) * ctas + int(cta), EVERYBODY) for inside in members])
+
+    def arrived(self, warps: Array, told: dict[int, Knowledge]) -> None:
+        """Warps arrive at a CTA barrier and do not wait: what they know beyond their clocks is told at its end."""
+        for warp in warps[self.clocks.aware(warps * WARP)].tolist():
+            knowledge, cta = self.clocks.moment(warp).tell(EVERYBODY), warp % self._batch.ctas
+            before, actors = told.get(cta), self._checks.publications.actors
+            told[cta] = knowledge if before is None else before.join(knowledge, actors)
+
+    def warp_barrier(self, window: Any, lanes: Lanes, members: int) -> None:
+        """Lanes met at bar.warp.sync, each with those of its mask."""
+        masks = np.broadcast_to(window.rows[members], window.size).reshape(-1, WARP).astype(np.int64)
+        warps, groups = window.warps, masks[:, 0]
+        if lanes.mask is not None or (masks != masks[:, :1]).any():
+            rows, places = np.nonzero(lanes.active().reshape(-1, WARP))
+            warps, groups = np.unique(np.stack([warps[rows], masks[rows, places]]), axis=1)
+        self.clocks.meet(warps, groups)
+        for warp, mask in zip(warps.tolist(), groups.tolist(), strict=True) if self.patterns.unheard else ():
+            self.patterns.meet([(warp, mask if self.clocks.alive(warp) & ~mask else EVERYBODY)])
 
     def bad_free(self, site: Site, lane: int, address: int, problem: str) -> None:
         """A thread gives back memory that is not its to give."""

@@ -1,35 +1,79 @@
-"""Happens-before: what each warp knows of the others, advanced by barriers, fences and synchronising accesses.
+"""Happens-before: what each warp, and each lane beyond its warp, knows of the others.
 
-`clocks[cta, w, u]` is the last clock of actor u that warp w has seen; its own where u = w. The first actors of a CTA
-are its warps, the others what works beside them (`asynchronous.actors`). Between CTAs knowledge travels through memory:
-a strong write after a fence publishes what the writer knew at the fence; a strong read of the same address takes it.
+`clocks[cta, w, u]` is the last clock of actor u that all lanes of warp w have seen; its own where u = w. The first
+actors of a CTA are its warps, the others what works beside them (`asynchronous.actors`). What all lanes of a warp know
+of other CTAs, and of single lanes, is in `_beyond`; what one lane knows alone is in `_private`, until its warp meets.
+How knowledge travels through memory is in `patterns`.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge, Publications, bits
 from kernbench.ptx.emulator.lanes import WARP, Mask
-from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, WARP_LIMIT, stamp
+from kernbench.ptx.emulator.memory.cells import (
+    CLOCK_LIMIT,
+    CTA,
+    FLOOR,
+    INSIDE,
+    KNOWN,
+    MET,
+    NUMBER,
+    OWN,
+    TABLE,
+    WARP_LIMIT,
+    stamp,
+)
+
+_NOTHING = Knowledge()
 
 
-class Publications:
-    """What was published at which address, for the whole launch: one clock for each actor of the grid."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Moment:
+    """All that a warp and its lanes know at one time, to be told later by some of them."""
 
-    def __init__(self, actors: int):
-        self.actors = actors
-        self.at: dict[Any, Array] = {}
+    first: int
+    inside: int
+    own: int
+    row: Array
+    alive: int
+    beyond: Knowledge
+    private: dict[int, Knowledge]
+    peers: Array | None
+    actors: int
+    # where what is known of single lanes begins, or -1
+    lane: int
 
-    def publish(self, key: Any, first: int, clocks: Array, more: Array | None) -> None:
-        """Add a warp's knowledge of its CTA, and what its CTA knows of others, to an address."""
-        known = self.at.get(key)
-        if known is None:
-            known = self.at[key] = np.zeros(self.actors, np.int32)
-        part = known[first : first + len(clocks)]
-        np.maximum(part, clocks, out=part)
-        if more is not None:
-            np.maximum(known, more, out=known)
+    def tell(self, mask: int) -> Knowledge:
+        """What the lanes of `mask` know together: of the others of their warp, only what they did before they met."""
+        number, whole = self.first + self.inside, not self.alive & ~mask
+        row, lanes = self.row, self.beyond.lanes
+        if whole:
+            row = row.copy()
+            row[self.inside] = self.own
+        else:
+            if self.lane >= 0:
+                row = row.copy()
+                row[self.lane + self.inside] = self.own * WARP + (mask & -mask).bit_length() - 1
+            lanes = {**lanes, **self._among(number, mask)}
+        told = Knowledge({**self.beyond.rows, self.first: row}, self.beyond.dense, lanes)
+        for lane in bits(mask):
+            if lane in self.private:
+                told = told.join(self.private[lane], self.actors)
+        return told
+
+    def _among(self, number: int, mask: int) -> dict[int, int]:
+        """What lanes know of single lanes of their warp."""
+        found = {}
+        if self.peers is not None:
+            known = self.peers[list(bits(mask))].max(axis=0)
+            found = {number * WARP + lane: int(known[lane]) for lane in np.flatnonzero(known).tolist()}
+        for lane in bits(mask):
+            found[number * WARP + lane] = self.own
+        return found
 
 
 class Clocks:
@@ -37,99 +81,51 @@ class Clocks:
 
     def __init__(self, batch: Any, publications: Publications):
         self._batch = batch
-        self._publications = publications
+        self.publications = publications
         ctas, warps = batch.ctas, batch.warps_per_cta
-        self.columns: int = batch.launch.actors.count
+        actors = batch.launch.actors
+        self.columns: int = actors.count
         self.clocks: Array = np.zeros((ctas, warps, self.columns), np.int32)
         self._own = np.arange(warps)
-        # where what is known of single lanes begins; without it lanes of a warp meet whenever its clock advances
-        self._lane: int = batch.launch.actors.lane(0) if batch.launch.actors.asynchronous else -1
-        self._met = self._own + max(self._lane, 0)
+        # where what is known of single lanes begins
+        self._lane: int = actors.lane(0) if actors.asynchronous else -1
         self.clocks[:, self._own, self._own] = 1
+        # what single lanes know of their warps, and the clocks at which they last arrived on an mbarrier alone
+        self.peers: Array = np.zeros((batch.warps + 1 if actors.asynchronous else 1, WARP + 1, WARP), np.int32)
         self.known: Array = np.zeros((1, 1), np.int32)
-        self.known_rows: Array = np.full(ctas, -1, np.int64)
-        self._fenced: dict[int, Array] = {}
+        self._beyond: dict[int, Knowledge] = {}
+        self._private: dict[int, Knowledge] = {}
+        # lanes with knowledge of their own
+        self.special: Array = np.zeros(batch.lanes, bool)
         self.exhausted = False
         warp = np.arange(batch.warps)
         # the number of each CTA's first actor in the grid; those of very large grids repeat
         self.first_numbers: Array = batch.numbers % (WARP_LIMIT // self.columns) * self.columns
-        self._numbers = self.first_numbers[warp % ctas] + warp // ctas
+        self._table: Array = np.zeros((batch.warps + 1, TABLE), np.int64)
+        each = self._table[:-1]
+        each[:, CTA], each[:, INSIDE] = warp % ctas, warp // ctas
+        each[:, NUMBER], each[:, KNOWN] = self.first_numbers[warp % ctas] + warp // ctas, -1
+        self._table[-1, :3] = warps, self.columns, self._lane
+        self.numbers: Array = each[:, NUMBER]
+        # the clock up to which the lanes of each warp know of each other
+        self.met: Array = each[:, MET]
+        self.known_rows: Array = each[:, KNOWN]
         self._stale = True
-        self._stamps: Array = np.zeros(batch.warps, np.int64)
-        self._floors: Array = np.zeros(batch.warps, np.int64)
 
-    def stamps_and_floors(self) -> tuple[Array, Array]:
-        """For each warp its clock and number as cells have them, and the clock up to which its CTA is ordered."""
+    def table(self) -> Array:
+        """What the compiled kernels want to know of each warp: see `cells`."""
         if self._stale:
             self._stale = False
             own = self.clocks[:, self._own, self._own]
             others = self.clocks[:, :, : len(self._own)].copy()
-            others[:, self._own, self._own] = own - 1 if self._lane < 0 else self.clocks[:, self._own, self._met]
-            self._stamps = stamp(own.T.reshape(-1), self._numbers)
-            self._floors = np.ascontiguousarray(others.min(axis=2).T).reshape(-1).astype(np.int64)
-        return self._stamps, self._floors
+            others[:, self._own, self._own] = self.met.reshape(len(self._own), -1).T
+            self._table[:-1, OWN] = stamp(own.T.reshape(-1), self.numbers)
+            self._table[:-1, FLOOR] = others.min(axis=2).T.reshape(-1)
+        return self._table
 
-    def identity(self, first_byte: int) -> Array:
-        """What the compiled kernels want to know of each warp; `first_byte` is where the space's cells begin."""
-        batch = self._batch
-        table = np.zeros((batch.warps + 1, 4), np.int64)
-        warps = np.arange(batch.warps)
-        table[:-1, 0] = warps % batch.ctas
-        table[:-1, 1] = warps // batch.ctas
-        table[:-1, 2] = self._numbers
-        table[-1, 0] = batch.warps_per_cta
-        table[-1, 1] = first_byte
-        table[-1, 2] = self.columns
-        table[-1, 3] = self._lane
-        return table
-
-    def barrier(self, done: Array | None, present: Array | None, given: Array | None = None) -> None:
-        """Warps met at a CTA barrier: all of them, or those of `present` in the CTAs of `done`.
-
-        `given` has for each CTA what others contribute who do not wait.
-        """
-        clocks, own = self.clocks, self._own
-        if done is None or present is None:
-            joined = clocks.max(axis=1)
-            clocks[...] = joined[:, None, :]
-            if self._lane >= 0:
-                clocks[:, own, self._met] = clocks[:, own, own]
-            clocks[:, own, own] += 1
-            self._changed()
-            return
-        ctas = np.flatnonzero(done)
-        alike = present[ctas]
-        for group in [ctas] if (alike == alike[0]).all() else ctas[:, None]:
-            self._join(group, np.flatnonzero(present[group[0]]), given)
-        self._changed()
-
-    def _join(self, ctas: Array, members: Array, given: Array | None) -> None:
-        """The same warps of some CTAs meet."""
-        if not len(members):
-            return
-        clocks, rows = self.clocks, ctas[:, None]
-        joined = clocks[rows, members].max(axis=1)
-        if given is not None:
-            np.maximum(joined, given[ctas], out=joined)
-        clocks[rows, members] = joined[:, None, :]
-        if self._lane >= 0:
-            clocks[rows, members, members + self._lane] = joined[:, members]
-        clocks[rows, members, members] = joined[:, members] + 1
-
-    def meet(self, warps: Array) -> None:
-        """The lanes of warps meet: each knows what the others did before."""
-        if self._lane >= 0:
-            ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
-            self.clocks[ctas, inside, inside + self._lane] = self.clocks[ctas, inside, inside]
-        self.advance(warps)
-
-    def met(self, warp: int, clock: int) -> None:
-        """The lanes of a warp know of each other what happened up to a clock."""
-        if self._lane >= 0:
-            cta, inside = warp % self._batch.ctas, warp // self._batch.ctas
-            place = inside + self._lane
-            self.clocks[cta, inside, place] = max(int(self.clocks[cta, inside, place]), clock)
-            self._stale = True
+    def alive(self, warp: int) -> int:
+        """The living lanes of a warp, as a mask."""
+        return int(self._batch.alive_bits[warp])
 
     def own(self, warp: int) -> int:
         """A warp's own clock."""
@@ -137,112 +133,343 @@ class Clocks:
         return int(self.clocks[warp % self._batch.ctas, inside, inside])
 
     def advance(self, warps: Array) -> None:
-        """Warps release: what follows is later."""
+        """Lanes of warps have released: what follows is later."""
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         self.clocks[ctas, inside, inside] += 1
-        self._changed()
+        self.changed()
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """Clocks were changed."""
         self._stale = True
         if self.clocks.size and int(self.clocks[0, 0, 0]) >= CLOCK_LIMIT - 2:
             self.exhausted = True
 
-    def fence(self, warps: Array) -> None:
-        """Warps pass a fence: a later strong write publishes what they know now."""
+    def moment(self, warp: int) -> Moment:
+        """What a warp knows now."""
         batch = self._batch
-        for warp in warps:
-            cta, inside = int(warp) % batch.ctas, int(warp) // batch.ctas
-            self._fenced[int(warp)] = self.clocks[cta, inside].copy()
-        self.advance(warps)
+        cta, inside = warp % batch.ctas, warp // batch.ctas
+        row = self.clocks[cta, inside].copy()
+        own, row[inside] = int(row[inside]), self.met[warp]
+        private = {}
+        if self._private:
+            base = warp * WARP
+            private = {lane: self._private[base + lane] for lane in range(WARP) if base + lane in self._private}
+        return Moment(
+            int(self.first_numbers[cta]), inside, own, row, self.alive(warp), self._beyond.get(warp, _NOTHING), private,
+            self.peers[warp].copy() if len(self.peers) > 1 else None, self.publications.actors,
+            self._lane,
+        )  # fmt: skip
 
-    def synchronise(self, what: str, space: str, lanes: Array, addresses: Array, ordered: bool) -> None:
-        """Strong accesses of lanes to addresses: reads take what was published, writes publish."""
-        if not self._publications.at and not self._fenced and not ordered:
+    def learn(self, warp: int, mask: int, knowledge: Knowledge) -> None:
+        """Lanes of a warp learn something: the whole warp if all its living lanes do."""
+        if not self.alive(warp) & ~mask:
+            self._learn_together(warp, knowledge)
             return
-        warps = lanes // WARP
-        pairs = np.unique(np.stack([warps.astype(np.uint64), addresses]), axis=1)
-        reads, writes = what != "store", what != "load"
-        for warp, address in pairs.T.tolist():
-            key = (int(address), self._cluster_number(int(warp))) if space == "shared" else int(address)
-            if reads:
-                self._acquire(int(warp), key)
-            if writes:
-                self._release(int(warp), key, ordered)
+        for lane in bits(mask & self.alive(warp)):
+            number = warp * WARP + lane
+            before = self._private.get(number)
+            self._private[number] = knowledge if before is None else before.join(knowledge, self.publications.actors)
+            self.special[number] = True
 
-    def of_others(self, ctas: Array, homes: Array, columns: Array) -> Array:
-        """What CTAs know of the clocks of actors of other CTAs, 0 where nothing."""
-        rows = self.known_rows[ctas]
+    def _learn_together(self, warp: int, knowledge: Knowledge) -> None:
+        batch = self._batch
+        cta, inside = warp % batch.ctas, warp // batch.ctas
+        first = int(self.first_numbers[cta])
+        near = knowledge.row(first, self.columns)
+        if near is not None:
+            mine = self.clocks[cta, inside]
+            own = mine[inside]
+            np.maximum(mine, near, out=mine)
+            mine[inside] = own
+            self.met[warp] = max(self.met[warp], near[inside])
+            self._stale = True
+        far = {number: row for number, row in knowledge.rows.items() if number != first}
+        if not far and knowledge.dense is None and not knowledge.lanes:
+            return
+        beyond = Knowledge(far, knowledge.dense, knowledge.lanes)
+        before = self._beyond.get(warp)
+        self._beyond[warp] = beyond if before is None else before.join(beyond, self.publications.actors)
+        if far or knowledge.dense is not None:
+            row = self._row(warp)
+            if knowledge.dense is not None:
+                np.maximum(self.known[row], knowledge.dense, out=self.known[row])
+            for number, clocks in far.items():
+                part = self.known[row, number : number + len(clocks)]
+                np.maximum(part, clocks[: len(part)], out=part)
+
+    def _row(self, warp: int) -> int:
+        """The row of what a warp knows of other CTAs' actors, for itself alone."""
+        row = int(self.known_rows[warp])
+        if row >= 0 and int(np.count_nonzero(self.known_rows == row)) == 1:
+            return row
+        fresh = self._free_row()
+        self.known[fresh] = self.known[row] if row >= 0 else 0
+        self.known_rows[warp] = fresh
+        return fresh
+
+    def _free_row(self) -> int:
+        used = np.zeros(len(self.known), bool)
+        used[self.known_rows[self.known_rows >= 0]] = True
+        if self.known.shape[1] != self.publications.actors or used.all():
+            grown = np.zeros((max(4, 2 * int(used.sum())), self.publications.actors), np.int32)
+            if used.any():
+                grown[: len(self.known)] = self.known
+            used = np.pad(used, (0, len(grown) - len(used)))
+            self.known = grown
+        return int(np.argmin(used))
+
+    def unknown(self, lane: int, number: int, clock: int, mask: int) -> int:
+        """Of lanes of a warp (by its number in the grid), those whose access at `clock` a lane knows nothing of."""
+        warp = lane // WARP
+        if number == self.numbers[warp]:
+            mask &= ~(1 << lane % WARP)
+            if len(self.peers) > 1:
+                mask &= ~sum(1 << other for other in np.flatnonzero(self.peers[warp, lane % WARP] >= clock).tolist())
+        elif self._lane >= 0 and self._first(warp) == number - number % self.columns:
+            mask = self._left_by_lane(
+                self.clocks[warp % self._batch.ctas, warp // self._batch.ctas], number, clock, mask
+            )
+        for knowledge in (self._beyond.get(warp), self._private.get(lane)):
+            if knowledge is None:
+                continue
+            mask = knowledge.left(number, clock, mask, self.columns)
+            if mask and self._lane >= 0:
+                row = knowledge.row(number - number % self.columns, self.columns)
+                mask = self._left_by_lane(row, number, clock, mask)
+        return mask
+
+    def unknown_to_cta(self, cta: int, number: int, clock: int, mask: int) -> int:
+        """Of lanes of a warp, those whose access at `clock` no lane of a CTA knows of."""
+        for warp in (self._own * self._batch.ctas + cta).tolist():
+            for lane in range(warp * WARP, (warp + 1) * WARP):
+                if self.special[lane] or lane % WARP == 0:
+                    mask = self.unknown(lane, number, clock, mask)
+        return mask
+
+    def _first(self, warp: int) -> int:
+        return int(self.first_numbers[warp % self._batch.ctas])
+
+    def _left_by_lane(self, row: Array | None, number: int, clock: int, mask: int) -> int:
+        """As `cells.knows_lane`."""
+        column = number % self.columns
+        if row is None or column >= self._batch.warps_per_cta or clock > row[self._lane + column] >> 5:
+            return mask
+        mask &= ~(1 << int(row[self._lane + column] & 31))
+        warp = np.flatnonzero(self.numbers == number)
+        for lane in bits(mask) if len(warp) else ():
+            if self.peers[warp[0], WARP, lane] >= clock:
+                mask &= ~(1 << lane)
+        return mask
+
+    def of_others(self, warps: Array, homes: Array, columns: Array) -> Array:
+        """What warps know of the clocks of actors of other CTAs, 0 where nothing."""
+        rows = self.known_rows[warps]
         numbers = self.first_numbers[homes] + np.maximum(columns, 0)
         known: Array = self.known[np.maximum(rows, 0), np.minimum(numbers, self.known.shape[1] - 1)]
-        return np.where(rows >= 0, known, 0)
+        known = np.where(rows >= 0, known, 0)
+        for i in np.flatnonzero(self.special.reshape(-1, WARP)[warps].any(axis=1)).tolist() if self._private else ():
+            lanes = np.flatnonzero(self.special[warps[i] * WARP : (warps[i] + 1) * WARP]) + warps[i] * WARP
+            alone = [self._private[lane].clock(int(numbers[i]), self.columns) for lane in lanes.tolist()]
+            known[i] = max(known[i], *alone)
+        return known
 
-    def changed(self) -> None:
-        """Knowledge was added from outside."""
-        self._changed()
+    def of_cta(self, cta: int) -> tuple[Array, Array]:
+        """What the warps of a CTA know together of its actors, and of those of other CTAs."""
+        warps = np.arange(len(self._own)) * self._batch.ctas + cta
+        rows = self.known_rows[warps]
+        known = self.known[rows[rows >= 0]].max(axis=0) if (rows >= 0).any() else np.zeros(1, np.int32)
+        return self.rows_of(warps).max(axis=0), known
 
-    def publish(self, warp: int, key: Any, ordered: bool = True, lane: int = -1) -> None:
-        """A warp releases what it knows to a key, for warps of other CTAs; not `ordered`, what it knew at its fence.
+    def aware(self, lanes: Array) -> Array:
+        """For each lane, whether it or its warp knows more than the compiled kernels hand on."""
+        found: Array = self.special[lanes]
+        if self._beyond:
+            warps = np.zeros(self._batch.warps, bool)
+            warps[list(self._beyond)] = True
+            found = found | warps[lanes // WARP]
+        return found
 
-        A single `lane` speaks for the others of its warp only as far as they have met.
+    def helps(self, lanes: Array) -> Array:
+        """For each lane, whether `unknown` could know more than the compiled kernels."""
+        found: Array = self.special[lanes]
+        if self._beyond:
+            aware = np.zeros(self._batch.warps, bool)
+            aware[[warp for warp, knowledge in self._beyond.items() if knowledge.lanes]] = True
+            found = found | aware[lanes // WARP]
+        return found
+
+    def own_rows(self, lanes: Array) -> Array:
+        """What lanes know of the actors of their CTAs; of their own warps, what was done before they met."""
+        warps = lanes // WARP
+        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
+        rows: Array = self.clocks[ctas, inside]
+        rows[np.arange(len(lanes)), inside] = self.met[warps]
+        for i in np.flatnonzero(self.special[lanes]).tolist():
+            near = self._private[int(lanes[i])].row(int(self.first_numbers[ctas[i]]), self.columns)
+            if near is not None:
+                np.maximum(rows[i], near, out=rows[i])
+        return rows
+
+    def rows_of(self, warps: Array) -> Array:
+        """What warps know of the actors of their CTAs, what only some of their lanes know included."""
+        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
+        rows: Array = self.clocks[ctas, inside]
+        for i in np.flatnonzero(self.special.reshape(-1, WARP)[warps].any(axis=1)).tolist() if self._private else ():
+            own = rows[i, inside[i]]
+            for near in self._near(int(warps[i])).values():
+                np.maximum(rows[i], near, out=rows[i])
+            rows[i, inside[i]] = own
+        return rows
+
+    def _near(self, warp: int) -> dict[int, Array]:
+        """What single lanes of a warp know of their CTA, by lane."""
+        first, lanes = self._first(warp), np.flatnonzero(self.special[warp * WARP : (warp + 1) * WARP]) + warp * WARP
+        rows = {lane: self._private[lane].row(first, self.columns) for lane in lanes.tolist()}
+        return {lane: row for lane, row in rows.items() if row is not None}
+
+    def show_proxy(self, warps: Array, columns: list[int]) -> None:
+        """A proxy fence: what warps know of others' ordinary accesses, the async proxy may see, from `columns` on."""
+        ctas, inside, count = warps % self._batch.ctas, warps // self._batch.ctas, self._batch.warps_per_cta
+        rows = self.clocks[ctas, inside]
+        for first in columns:
+            np.maximum(rows[:, first : first + count], rows[:, :count], out=rows[:, first : first + count])
+        self.clocks[ctas, inside] = rows
+        for warp in warps.tolist() if self._private else ():
+            for lane, near in self._near(warp).items():
+                shown = near.copy()
+                for first in columns:
+                    np.maximum(shown[first : first + count], shown[:count], out=shown[first : first + count])
+                told = Knowledge({self._first(warp): shown})
+                self._private[lane] = self._private[lane].join(told, self.publications.actors)
+        self.advance(warps)
+
+    def meet(self, warps: Array, masks: Array) -> None:
+        """Lanes of warps meet: each knows what the others of its mask did before."""
+        whole = (self._batch.alive_bits[warps] & ~masks.astype(np.uint32)) == 0
+        together = warps[whole]
+        ctas, inside = together % self._batch.ctas, together // self._batch.ctas
+        self.met[together] = self.clocks[ctas, inside, inside]
+        self._collapse(together)
+        for warp, mask in zip(warps[~whole].tolist(), masks[~whole].tolist(), strict=True):
+            self._meet_some(warp, mask & self.alive(warp))
+        self.advance(np.unique(warps))
+
+    def _meet_some(self, warp: int, mask: int) -> None:
+        if len(self.peers) == 1:
+            self.peers = np.zeros((self._batch.warps + 1, WARP + 1, WARP), np.int32)
+        here = list(bits(mask))
+        if not here:
+            return
+        known = self.peers[warp, here].max(axis=0)
+        known[here] = self.own(warp)
+        self.peers[warp, here] = known
+        private = [self._private[warp * WARP + lane] for lane in here if self.special[warp * WARP + lane]]
+        for knowledge in private:
+            self.learn(warp, mask, knowledge)
+
+    def _collapse(self, warps: Array) -> None:
+        """What single lanes know is known to their warps from now on."""
+        if not self._private:
+            return
+        for lane in np.flatnonzero(self.special.reshape(-1, WARP)[warps].reshape(-1)).tolist():
+            number = int(warps[lane // WARP]) * WARP + lane % WARP
+            self._learn_together(number // WARP, self._private.pop(number))
+            self.special[number] = False
+
+    def barrier(
+        self,
+        done: Array | None,
+        present: Array | None,
+        given: Array | None = None,
+        told: dict[int, Knowledge] | None = None,
+    ) -> None:
+        """Warps met at a CTA barrier: all of them, or those of `present` in the CTAs of `done`.
+
+        `given` has for each CTA what others contribute who do not wait, `told` what these know beyond their clocks.
         """
-        self._release(warp, key, ordered, lane)
-
-    def take(self, warp: int, key: Any) -> None:
-        """A warp learns what was released to a key."""
-        self._acquire(warp, key)
-
-    def _cluster_number(self, warp: int) -> int:
-        cta, size = warp % self._batch.ctas, self._batch.places.size
-        return int(self._batch.numbers[cta - cta % size])
-
-    def _release(self, warp: int, key: Any, ordered: bool, lane: int = -1) -> None:
-        batch = self._batch
-        cta, inside = warp % batch.ctas, warp // batch.ctas
-        found = self.clocks[cta, inside] if ordered else self._fenced.get(warp)
-        if found is None:
+        clocks, own = self.clocks, self._own
+        if done is None or present is None:
+            self._collapse(np.arange(self._batch.warps))
+            joined = clocks.max(axis=1)
+            clocks[...] = joined[:, None, :]
+            self.met[...] = clocks[:, own, own].T.reshape(-1)
+            clocks[:, own, own] += 1
+            if self._beyond:
+                self._share(np.arange(self._batch.ctas), np.ones((self._batch.ctas, len(own)), bool))
+            self.changed()
             return
-        held = found.copy()
-        if self._lane >= 0:
-            met = self._met[inside]
-            alone = held[inside] * WARP + lane if lane >= 0 else 0
-            held[inside] = held[met] if lane >= 0 else held[inside]
-            held[met] = alone
-        row = int(self.known_rows[cta])
-        first = int(self.first_numbers[cta])
-        self._publications.publish(key, first, held, self.known[row] if row >= 0 else None)
-        if ordered:
-            self.advance(np.array([warp]))
+        ctas = np.flatnonzero(done)
+        alike = present[ctas]
+        for group in [ctas] if (alike == alike[0]).all() else ctas[:, None]:
+            self._join(group, np.flatnonzero(present[group[0]]), given)
+        for cta, knowledge in told.items() if told else ():
+            for inside in np.flatnonzero(present[cta] & done[cta]).tolist():
+                self._learn_together(inside * self._batch.ctas + cta, knowledge)
+        if self._beyond:
+            self._share(ctas, present)
+        self.changed()
 
-    def _acquire(self, warp: int, key: Any) -> None:
-        published = self._publications.at.get(key)
-        if published is None:
+    def _join(self, ctas: Array, members: Array, given: Array | None) -> None:
+        """The same warps of some CTAs meet."""
+        if not len(members):
             return
-        batch = self._batch
-        cta, inside = warp % batch.ctas, warp // batch.ctas
+        clocks, rows = self.clocks, ctas[:, None]
+        warps = members[None, :] * self._batch.ctas + rows
+        self._collapse(warps.reshape(-1))
+        joined = clocks[rows, members].max(axis=1)
+        if given is not None:
+            np.maximum(joined, given[ctas], out=joined)
+        clocks[rows, members] = joined[:, None, :]
+        self.met[warps] = joined[:, members]
+        clocks[rows, members, members] = joined[:, members] + 1
+
+    def _share(self, ctas: Array, present: Array) -> None:
+        """The warps of a barrier share what they know of other CTAs and of single lanes."""
+        aware = {warp % self._batch.ctas for warp in self._beyond}
+        for cta in aware.intersection(ctas.tolist()):
+            warps = (np.flatnonzero(present[cta]) * self._batch.ctas + cta).tolist()
+            known = [self._beyond[warp] for warp in warps if warp in self._beyond]
+            if not known or (len(known) == len(warps) and all(one is known[0] for one in known)):
+                continue
+            joined = known[0]
+            for knowledge in known[1:]:
+                joined = joined if knowledge is joined else joined.join(knowledge, self.publications.actors)
+            self._give(warps, self._without(joined, cta, present[cta]))
+
+    def _without(self, knowledge: Knowledge, cta: int, present: Array) -> Knowledge:
+        """Knowledge without what is said of single lanes of warps that have just met."""
         first = int(self.first_numbers[cta])
-        mine = self.clocks[cta, inside]
-        kept = mine[[inside, self._met[inside]]].copy()
-        np.maximum(mine, published[first : first + self.columns], out=mine)
-        mine[[inside, self._met[inside]]] = kept
-        self._stale = True
-        row = self._row(cta)
-        np.maximum(self.known[row], published, out=self.known[row])
+        here = {first + inside for inside in np.flatnonzero(present).tolist()}
+        lanes = {thread: clock for thread, clock in knowledge.lanes.items() if thread // WARP not in here}
+        return Knowledge(knowledge.rows, knowledge.dense, lanes)
 
-    def _row(self, cta: int) -> int:
-        """The row of what a CTA knows of other CTAs' warps."""
-        row = int(self.known_rows[cta])
-        if row < 0:
-            row = int((self.known_rows >= 0).sum())
-            if self.known.shape[1] != self._publications.actors or row >= len(self.known):
-                grown = np.zeros((max(4, 2 * row), self._publications.actors), np.int32)
-                if row:
-                    grown[:row] = self.known[:row]
-                self.known = grown
-            self.known_rows[cta] = row
-        return row
+    def _give(self, warps: list[int], knowledge: Knowledge) -> None:
+        """Warps know the same of other CTAs from now on."""
+        for warp in warps:
+            self._beyond[warp] = knowledge
+        held = np.unique(self.known_rows[warps])
+        if len(held) > 1:
+            row = self._free_row()
+            self.known[row] = self.known[held[held >= 0]].max(axis=0)
+            self.known_rows[warps] = row
 
 
-def active_lanes(window: Any, mask: Mask | None) -> Array:
-    """Lane numbers of the active positions."""
-    lanes: Array = window.lane_numbers
-    return lanes if mask is None else lanes[mask]
+def masks_of(window: Any, mask: Mask | None) -> tuple[Array, Array]:
+    """Warps of a window with active lanes, and these lanes as masks."""
+    warps: Array = window.warps
+    if mask is None:
+        return warps, np.full(len(warps), EVERYBODY, np.int64)
+    packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
+    found = np.ascontiguousarray(packed).view(np.uint32).reshape(-1).astype(np.int64)
+    return warps[found != 0], found[found != 0]
+
+
+def group(lanes: Array, keys: Array) -> list[tuple[int, int, int]]:
+    """Lanes by warp and key: warp, key, and the lanes as a mask."""
+    order = np.lexsort((keys, lanes // WARP))
+    warps, sorted_keys = (lanes // WARP)[order], keys[order]
+    if not len(order):
+        return []
+    begins = np.flatnonzero(np.r_[True, (warps[1:] != warps[:-1]) | (sorted_keys[1:] != sorted_keys[:-1])])
+    masks = np.bitwise_or.reduceat(np.int64(1) << (lanes[order] % WARP), begins)
+    return list(zip(warps[begins].tolist(), sorted_keys[begins].tolist(), masks.tolist(), strict=True))

@@ -5,7 +5,7 @@ from typing import Any
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Allocation, Arena
-from kernbench.ptx.emulator.memory.cells import decode
+from kernbench.ptx.emulator.memory.cells import decode, scope_of
 from kernbench.ptx.emulator.memory.heap import is_freed
 from kernbench.ptx.emulator.memory.port import Space, Spot
 from kernbench.ptx.emulator.program import Program, Site
@@ -23,8 +23,8 @@ class MemoryReporter:
         self._names = names
         self._program: Program = reporter.program
 
-    def tell(self, batch: Any, space: Space, site: Site, what: str, spot: Spot, report: Any) -> None:
-        """Each kind of trouble of one access is one finding."""
+    def tell(self, batch: Any, space: Space, site: Site, what: str, spot: Spot, report: Any, races: Any) -> None:
+        """Each kind of trouble of one access is one finding; `races` are rows as of `cells`' suspects."""
         for code, kind in enumerate(access.CODES):
             count, position = int(report[code, 0]), int(report[code, 1])
             if not count:
@@ -32,7 +32,7 @@ class MemoryReporter:
             address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
             who = thread_name(batch, int(spot.lanes[position]))
             if kind == "race":
-                self._race(batch, space, site, what, address, who, count, int(report[len(access.CODES), 0]))
+                self._race(batch, space, site, what, address, who, count, spot.scope, races[0].tolist())
             else:
                 self._bad(space, site, what, kind, address, spot.nbytes, who, count)
 
@@ -121,21 +121,34 @@ class MemoryReporter:
         return f"'{self._names.get(address, name or 'array')}'"
 
     def _race(
-        self, batch: Any, space: Space, site: Site, what: str, address: int, who: str, count: int, cell: int
+        self,
+        batch: Any,
+        space: Space,
+        site: Site,
+        what: str,
+        address: int,
+        who: str,
+        count: int,
+        scope: int,
+        race: list[int],
     ) -> None:
-        other_site, warp, lane = decode(cell & ((1 << 64) - 1))
+        cell = race[1] & ((1 << 64) - 1)
+        other_site, warp, _ = decode(cell)
+        lane = (race[2] & -race[2]).bit_length() - 1
         other = self._program.sites[other_site] if other_site < len(self._program.sites) else site
         them = actor_name(batch.launch, warp, lane)
         _, verb = _WORDS[what]
         where = self._memory_name(space, address)
+        narrow = bool(scope and scope_of(cell))
+        why = "the scope of one does not hold the other, and " if narrow else ""
         message = (
             f"{who} {verb} {where} at {address:#x}; {them} accesses it in line {other.line} (`{other.text}`), "
-            f"and nothing orders the two"
+            f"{why or 'and '}nothing orders the two"
         )
         others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
         kind = batch.launch.actors.kind(warp % batch.launch.actors.count)
         hint = _RACE_HINTS[space.name] if kind == "warp" else _AGENT_HINTS.get(kind, _AGENT_HINTS["barrier"])
-        self._reporter.add("race", site, message, hint, count, others, about=other.number)
+        self._reporter.add("race", site, message, _SCOPE_HINT if narrow else hint, count, others, about=other.number)
 
     def _memory_name(self, space: Space, address: int) -> str:
         if space.name == "shared":
@@ -163,8 +176,12 @@ _AGENT_HINTS = {
     "tensor": "wait on the mbarrier that tcgen05.commit arrives on before the memory is used again",
 }
 _AGENT_HINTS["copied"] = _AGENT_HINTS["bulk"]
+_SCOPE_HINT = "give both the .gpu scope; .cta reaches the threads of one block, .cluster those of one cluster"
 _RACE_HINTS = {
     "shared": "separate them by bar.sync (__syncthreads), lanes of one warp by bar.warp.sync (__syncwarp)",
-    "global": "let one block own each element, use atomics, or publish with a fence and a flag",
+    "global": (
+        "let one block own each element, use atomics, or publish with a flag: .release or a fence before the flag is "
+        "written, .acquire or a fence after it was read, in .gpu scope between blocks"
+    ),
     "local": "",
 }

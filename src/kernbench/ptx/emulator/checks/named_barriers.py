@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.knowledge import Knowledge
 from kernbench.ptx.emulator.checks.reporter import thread_name
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
@@ -22,6 +23,7 @@ class NamedBarriers:
         self._batch = batch
         # what those who only arrive knew then: [CTAs, actors]
         self._given: dict[int, Array] = {}
+        self._told: dict[int, dict[int, Knowledge]] = {}
         # for each warp that waited in the last round its clock at the end of it, -1 for the others: [CTAs, warps]
         self._last: dict[int, Array] = {}
 
@@ -36,15 +38,20 @@ class NamedBarriers:
         if given is None:
             given = self._given[number] = np.zeros((self._batch.ctas, clocks.columns), np.int32)
         np.maximum.at(given, ctas, clocks.clocks[ctas, inside])
-        clocks.advance(inside * self._batch.ctas + ctas)
+        warps = inside * self._batch.ctas + ctas
+        self._batch.checks.arrived(warps, self._told.setdefault(number, {}))
+        clocks.advance(warps)
 
     def completes(self, number: int, done: Array, waiting: Array) -> None:
         """A round is over in the CTAs of `done`: the warps that waited go on."""
         clocks = self._batch.checks.clocks
         given = self._given.get(number)
-        clocks.barrier(done, waiting, given)
+        told = self._told.get(number, {})
+        self._batch.checks.barrier(done, waiting, given, told)
         if given is not None:
             given[done] = 0
+        for cta in [cta for cta in told if done[cta]]:
+            del told[cta]
         last = self._last.get(number)
         if last is None:
             last = self._last[number] = np.full(waiting.shape, -1, np.int64)

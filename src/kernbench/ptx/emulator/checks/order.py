@@ -135,12 +135,9 @@ class BatchLog:
         bits = np.zeros(len(warps), np.uint32)
         np.bitwise_or.at(bits, inverse, (np.int64(1) << (chosen % WARP)).astype(np.uint32))
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
-        rows = self._clocks.clocks[ctas, inside]
+        rows = self._clocks.rows_of(warps)
         own = rows[np.arange(len(warps)), inside]
-        if self._actors.asynchronous:
-            rows[np.arange(len(warps)), inside] = rows[np.arange(len(warps)), self._actors.lane(0) + inside]
-        else:
-            rows[np.arange(len(warps)), inside] -= 1
+        rows[np.arange(len(warps)), inside] = self._clocks.met[warps]
         self._add(domain, writes, False, site, ctas, inside, bits, ctas, inside, own, rows)
 
     def operations(
@@ -215,7 +212,7 @@ class BatchLog:
         rows: Array,
     ) -> None:
         numbers = self._batch.numbers
-        far = self._clocks.known_rows[ctas]
+        far = self._clocks.known_rows[inside * self._batch.ctas + ctas]
         beyond = None
         if (far >= 0).any():
             beyond = np.where(far[:, None] >= 0, self._clocks.known[np.maximum(far, 0)], 0)

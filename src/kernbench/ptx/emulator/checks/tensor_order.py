@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.knowledge import EVERYBODY
 from kernbench.ptx.emulator.checks.reporter import thread_name
 from kernbench.ptx.emulator.checks.tensor_cells import COPY, FREE, LOAD, MULTIPLY, STORE, Cells, Region, Who
 from kernbench.ptx.emulator.lanes import WARP
@@ -85,9 +86,8 @@ class TensorOrder:
         self._committed[warps] = self.begun[TENSOR, warps]
         if self._fences:
             self._publish(warps)
-        ctas, inside = self._place(warps)
         begun: Array = self.begun[TENSOR, warps].copy()
-        known: Array = self._clocks.clocks[ctas, inside].copy()
+        known: Array = self._clocks.rows_of(warps)
         return begun, known
 
     def committed(self, slots: Array, lanes: Array, begun: Array, known: Array) -> None:
@@ -106,7 +106,7 @@ class TensorOrder:
         peer = homes == self.mirror(warps) % self._batch.ctas
         barriers.learn(slots[peer], columns[peer], self.begun[TENSOR, self.mirror(warps[peer])])
         for slot, warp in zip(slots[~local].tolist(), warps[~local].tolist(), strict=True):
-            self._clocks.publish(warp, ("mbarrier", self._batch.numbers[0], slot))
+            self._batch.checks.patterns.publish(warp, EVERYBODY, ("mbarrier", int(self._batch.numbers[0]), slot))
 
     def waited(self, warps: Array, loads: bool) -> None:
         """wait::ld or wait::st."""
@@ -135,7 +135,7 @@ class TensorOrder:
             return
         ctas, inside = self._place(warps)
         width = _FAMILIES * self._batch.warps_per_cta
-        self._known[ctas, inside] = self._clocks.clocks[ctas, inside, self.first : self.first + width]
+        self._known[ctas, inside] = self._clocks.rows_of(warps)[:, self.first : self.first + width]
 
     def filled(self, warps: Array, region: Region, what: str, site: Site) -> None:
         """What is read was written, by an operation that has begun at least."""
@@ -150,7 +150,7 @@ class TensorOrder:
         """For each warp what it knows of the counters of all: [warps, families, warps of the CTA]; its own are sure."""
         ctas, inside = self._place(warps)
         count = self._batch.warps_per_cta
-        known = self._clocks.clocks[ctas, inside, self.first : self.first + _FAMILIES * count].astype(np.int64)
+        known = self._clocks.rows_of(warps)[:, self.first : self.first + _FAMILIES * count].astype(np.int64)
         if self._fences and not frees:
             known = self._known[ctas, inside]
         known = known.reshape(len(warps), _FAMILIES, count)
@@ -168,7 +168,7 @@ class TensorOrder:
         ctas, inside = self._place(self.mirror(warps))
         number = self.begun[TENSOR, self.mirror(warps)]
         known = np.full((len(warps), _FAMILIES, self._batch.warps_per_cta), _EVERYTHING)
-        clocks = self._clocks.clocks[ctas, inside, : self._batch.warps_per_cta].astype(np.int64)
+        clocks = self._clocks.rows_of(warps)[:, : self._batch.warps_per_cta].astype(np.int64)
         own = clocks[np.arange(len(warps)), inside]
         self._cells.enter(region, writes, what, site.number, Who(ctas, inside, number, own, known, clocks))
 
@@ -176,7 +176,7 @@ class TensorOrder:
         """Warps access a region; what nothing orders before that is a race."""
         ctas, inside = self._place(warps)
         number = self.begun[{LOAD: LOADED, STORE: STORED}.get(what, TENSOR), warps]
-        clocks = self._clocks.clocks[ctas, inside, : self._batch.warps_per_cta].astype(np.int64)
+        clocks = self._clocks.rows_of(warps)[:, : self._batch.warps_per_cta].astype(np.int64)
         own = clocks[np.arange(len(warps)), inside]
         who = Who(ctas, inside, number, own, self._knowledge(warps, what == FREE), clocks)
         if self._log is not None:

@@ -8,6 +8,8 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.meanings.memory import space_label, space_name
 from kernbench.ptx.emulator.memory.atomics import OPERATIONS
+from kernbench.ptx.emulator.memory.cells import UPDATE
+from kernbench.ptx.emulator.memory.order import SCOPES, Order
 from kernbench.ptx.emulator.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.steps import Step, action
 from kernbench.ptx.emulator.window import Window
@@ -15,7 +17,7 @@ from kernbench.ptx.numerics import operation
 from kernbench.ptx.types import TYPES
 
 _WORDS = frozenset(("b16", "b32", "b64", "u32", "s32", "u64", "s64", "f32", "f64"))
-_ORDERED = frozenset(("acquire", "release", "acq_rel"))
+_ACQUIRES, _RELEASES = frozenset(("acquire", "acq_rel")), frozenset(("release", "acq_rel"))
 
 # old values, sources and results, each a list of rows
 Update = Callable[[list[Array], list[Array], list[Array]], None]
@@ -33,9 +35,16 @@ def atomic(d: Decoding) -> Step:
         targets = d.halves(targets[0])
     d.traffic = (space_label(d, address), "atomic", TYPES[d.mod("type")].nbytes * max(1, len(d.writes) or 1))
     d.store_space = space_name(d, address)
+    d.order = _order(d)
     if d.mod("type") in _WORDS and not d.has("vec"):
         return _words(d, address, targets, sources[0], others[0])
     return _rounds(d, address, targets, sources, others)
+
+
+def _order(d: Decoding) -> Order:
+    """A reduction gives nothing back, so that nobody can know what it saw."""
+    sem, reads = d.mod("sem"), d.instruction.opcode == "atom"
+    return Order(SCOPES[d.mod("scope")], sem in _ACQUIRES, sem in _RELEASES, reads=reads, writes=True, updates=True)
 
 
 def _operands(d: Decoding, index: int) -> list[int]:
@@ -56,14 +65,16 @@ def _words(d: Decoding, address: AddressSlot, targets: list[int], source: int, o
     target = d.bank_rows(targets)[1][0] if targets else -1
     rows, code = (target, b, c), _code(d)
     space, slot, offset, site = d.store_space, address.slot, np.uint64(address.offset), d.site
-    ordered = d.mod("sem") in _ORDERED
+    order = d.order
 
     def general(window: Window, mask: Mask | None) -> None:
         batch = window.batch
         if batch.checks is not None:
-            batch.checks.synchronise("atomic", space, window, slot, offset, mask, ordered)
+            batch.checks.synchronise(space, window, slot, offset, mask, order)
         addresses = batch.port.addresses(window, slot)
-        batch.port.atomic(space, addresses, window.lane_numbers, offset, bank, rows, code, mask, site)
+        batch.port.atomic(space, addresses, window.lane_numbers, offset, bank, rows, code, mask, site, order.scope)
+        if batch.checks is not None:
+            batch.checks.synchronised()
 
     return action(general)
 
@@ -74,24 +85,26 @@ def _rounds(d: Decoding, address: AddressSlot, targets: list[int], sources: list
     other_rows = d.bank_rows(others)[1]
     old_rows = np.array(d.bank_rows(targets or [d.temporary(bank) for _ in sources])[1])
     new_rows = np.array(d.bank_rows([d.temporary(bank) for _ in sources])[1])
-    update = _update(d)
+    update, order = _update(d), d.order
     space, slot, offset, site = d.store_space, address.slot, np.uint64(address.offset), d.site
 
     def general(window: Window, mask: Mask | None) -> None:
         batch = window.batch
         if batch.checks is not None:
-            batch.checks.synchronise("atomic", space, window, slot, offset, mask, d.mod("sem") in _ORDERED)
+            batch.checks.synchronise(space, window, slot, offset, mask, order)
         places = batch.port.addresses(window, slot).copy()
         registers, lanes = batch.banks[bank], window.lane_numbers
         for turn in _turns(places, mask):
             here = lanes[turn]
             given = [registers[row, here] for row in (*source_rows, *other_rows)]
-            batch.port.load(space, places, lanes, offset, bank, old_rows, turn, site, strong=True)
+            batch.port.load(space, places, lanes, offset, bank, old_rows, turn, site, order.scope)
             results = [np.empty(len(here), registers.dtype) for _ in new_rows]
             update([registers[row, here] for row in old_rows], given, results)
             for row, result in zip(new_rows, results, strict=True):
                 registers[row, here] = result
-            batch.port.store(space, places, lanes, offset, bank, new_rows, turn, site, strong=True)
+            batch.port.store(space, places, lanes, offset, bank, new_rows, turn, site, order.scope, UPDATE)
+        if batch.checks is not None:
+            batch.checks.synchronised()
 
     return action(general)
 

@@ -9,6 +9,7 @@ from kernbench.ptx.emulator.gathering import together
 from kernbench.ptx.emulator.lanes import Lanes, Mask
 from kernbench.ptx.emulator.meanings.mbarrier import init_fence
 from kernbench.ptx.emulator.meanings.warp import gathered
+from kernbench.ptx.emulator.memory.order import SCOPES, Order
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.steps import ControlStep, Step, action
 from kernbench.ptx.emulator.window import Window
@@ -65,9 +66,10 @@ def _groups(scheduler: Any, fragment: Any, id_slot: int, count_slot: int | None)
 
 def warp_barrier(d: Decoding) -> ControlStep:
     """bar.warp.sync: lanes meet, and memory is ordered between them."""
+    members = d.row_slot(d.source(0))
 
     def perform(window: Window, lanes: Lanes) -> None:
-        window.batch.warp_clocks(window)
+        window.batch.warp_clocks(window, lanes, members)
 
     return gathered(d, perform, 0, exchanges=False)
 
@@ -76,11 +78,13 @@ def fence(d: Decoding) -> Step:
     """membar and fence: what was written before may be published after."""
     if d.has("mbarrier_init"):
         return action(init_fence)
-    wide = d.mod("scope") not in ("cta",)
+    sem = d.mod("sem")
+    sequential = sem == "sc" or d.instruction.opcode == "membar"
+    order = Order(SCOPES[d.mod("scope")], sem != "release", sem != "acquire", sequential=sequential)
 
     def general(window: Window, mask: Mask | None) -> None:
         if window.batch.checks is not None:
-            window.batch.checks.fence(window, wide)
+            window.batch.checks.fence(window, mask, order)
 
     return action(general)
 

@@ -9,12 +9,14 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.mbarriers import Arrival
 from kernbench.ptx.emulator.asynchronous.waiting import Wait
 from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.memory.order import CLUSTER_SCOPE, Order
 from kernbench.ptx.emulator.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.steps import ControlStep, Step, action, nothing
 from kernbench.ptx.emulator.window import Window
 from kernbench.ptx.module import Name
 
 _PENDING = np.uint64((1 << 24) - 1)
+_INIT = Order(CLUSTER_SCOPE, releases=True)
 
 
 def active_lanes(window: Window, mask: Mask | None) -> Array:
@@ -172,7 +174,7 @@ def init_fence(window: Window, mask: Mask | None) -> None:
     checks = window.batch.checks
     if checks is not None:
         checks.asynchronous.fenced(_warps(window, mask))
-        checks.clocks.fence(_warps(window, mask))
+        checks.fence(window, mask, _INIT)
 
 
 def _warps(window: Window, mask: Mask | None) -> Array:

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.memory.order import SCOPES, WEAK, Order
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.steps import Step, action, nothing
 from kernbench.ptx.emulator.window import Window
 from kernbench.ptx.types import TYPES
 
-_STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel"))
+_STRONG = frozenset(("volatile", "relaxed", "acquire", "release"))
 
 
 def space_name(d: Decoding, address: AddressSlot) -> str:
@@ -53,18 +54,28 @@ def store(d: Decoding) -> Step:
 def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[int]) -> Step:
     space, slot, offset = space_name(d, address), address.slot, np.uint64(address.offset)
     row_numbers = np.array(rows, np.int64)
-    site, strong = d.site, d.mod("sem") in _STRONG
-    order, loads = d.mod("sem") in ("acquire", "release"), what == "load"
+    site, loads = d.site, what == "load"
+    d.order = _order(d, loads)
 
     def general(window: Window, mask: Mask | None) -> None:
-        batch = window.batch
-        if strong and batch.checks is not None:
-            batch.checks.synchronise(what, space, window, slot, offset, mask, order)
-        port = batch.port
+        batch, order = window.batch, d.order
+        port, checks = batch.port, batch.checks if d.order.strong else None
+        if checks is not None:
+            checks.synchronise(space, window, slot, offset, mask, order)
         access = port.load if loads else port.store
-        access(space, port.addresses(window, slot), window.lane_numbers, offset, bank, row_numbers, mask, site, strong)
+        lanes = window.lane_numbers
+        access(space, port.addresses(window, slot), lanes, offset, bank, row_numbers, mask, site, order.scope)
+        if checks is not None:
+            checks.synchronised()
 
     return action(general)
+
+
+def _order(d: Decoding, loads: bool) -> Order:
+    sem = d.mod("sem")
+    if sem not in _STRONG:
+        return WEAK
+    return Order(SCOPES[d.mod("scope")], sem == "acquire", sem == "release", reads=loads, writes=not loads)
 
 
 def space_label(d: Decoding, address: AddressSlot) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernbench.ptx.emulator.compiled import inlined, kernel
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN
-from kernbench.ptx.emulator.memory.cells import note_read, note_write
+from kernbench.ptx.emulator.memory.cells import STORE, SUSPECT, note_read, note_write
 
 OUTSIDE, MISALIGNED, UNINITIALISED, RACE, READ_ONLY = range(5)
 CODES = ("out-of-bounds", "misaligned", "uninitialised-read", "race", "read-only")
@@ -25,9 +25,9 @@ _PAGE = np.uint64(8)
 _ONE, _TWO, _THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 
 
-def new_report() -> Any:
-    """An empty report: per code, how many lanes and the first position; last, the other access of the first race."""
-    return np.zeros((len(CODES) + 1, 2), np.int64)
+def new_report(suspects: int = 0) -> Any:
+    """An empty report: per code, how many lanes and the first position; then rows for accesses that may race."""
+    return np.zeros((len(CODES) + suspects, SUSPECT), np.int64)
 
 
 @kernel
@@ -180,7 +180,7 @@ def checked_load(
     report: Any,
     shadow: Any,
     site: Any,
-    strong: Any,
+    scope: Any,
 ) -> Any:
     """Checked: outside or misaligned reads as poison; unwritten memory reads as it is, and is reported."""
     shift = _shift_of(memory.itemsize)
@@ -223,7 +223,7 @@ def checked_load(
                 continue
         _fill(memory, place >> shift, bank, lane, rows, first, second, third, fourth)
         if racing:
-            note_read(place, span, lanes[i], i, shadow, site, strong, report)
+            note_read(place, span, lanes[i], i, shadow, site, scope, report)
     return _total(report)
 
 
@@ -244,7 +244,8 @@ def checked_store(
     report: Any,
     shadow: Any,
     site: Any,
-    strong: Any,
+    scope: Any,
+    kind: Any,
 ) -> Any:
     """Checked: what lies outside or is misaligned is dropped; bytes become written."""
     shift = _shift_of(memory.itemsize)
@@ -287,7 +288,7 @@ def checked_store(
             memory[word + np.uint64(k)] = bank[rows[k], lane]
             state[word + np.uint64(k)] |= written
         if racing:
-            note_write(place, span, lane, i, same, shadow, site, strong, report)
+            note_write(place, span, lane, i, same, shadow, site, scope, kind, report)
     return _total(report)
 
 
@@ -303,7 +304,7 @@ def announce_store(
     report: Any,
     shadow: Any,
     site: Any,
-    strong: Any,
+    scope: Any,
 ) -> Any:
     """A write to shared memory that will happen some time: races with it are counted, nothing is written."""
     masked = mask.size > 0
@@ -315,7 +316,7 @@ def announce_store(
             continue
         place += origins[lanes[i]]
         if state[place]:
-            note_write(place, span, lanes[i], i, False, shadow, site, strong, report)
+            note_write(place, span, lanes[i], i, False, shadow, site, scope, STORE, report)
     return _total(report)
 
 

@@ -22,7 +22,7 @@ from kernbench.ptx.emulator.memory.access import (
     _count,
     _shift_of,
 )
-from kernbench.ptx.emulator.memory.cells import note_write
+from kernbench.ptx.emulator.memory.cells import UPDATE, note_write
 from kernbench.ptx.numerics.scalar import bits_of_float32, bits_of_float64, float32_of, float64_of
 
 OPERATIONS = {
@@ -114,6 +114,7 @@ def atomic(
     checked: Any,
     shadow: Any,
     site: Any,
+    scope: Any,
 ) -> Any:
     """One atomic for all active lanes; returns how many of them changed memory."""
     width = np.uint64(memory.itemsize)
@@ -155,5 +156,5 @@ def atomic(
         if target >= 0:
             bank[target, lane] = old
         if racing:
-            note_write(place, width, lane, i, False, shadow, site, 1, report)
+            note_write(place, width, lane, i, False, shadow, site, scope, UPDATE, report)
     return changed

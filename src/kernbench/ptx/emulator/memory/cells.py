@@ -1,18 +1,24 @@
 """Shadow cells: who last wrote and read each word of memory, and whether a new access is ordered after them.
 
-A cell is one 64-bit word: bytes touched (4 bits), strong access (1), several lanes (2), lane (5), clock of the warp
-(20), number of the warp in the grid plus one (20), site of the instruction (12). `cells` has three columns a 4-byte
-word: the last write, the last read, and an earlier read of another warp that nothing orders before the last one.
+A cell is one 64-bit word: bytes touched (4 bits), scope of a strong access (2, see `order`), several lanes with bytes
+of their own (1), a read that saw the last strong write (1), clock of the warp (20), number of the warp in the grid plus
+one (20), site of the instruction (12). A 4-byte word of memory has five: the last weak write, two strong writes, two
+reads. Beside each lies who of the warp it was: a mask of lanes, or a lane for each byte. Together they fill a line of
+64 bytes, `cells` with eight columns, and `lanes` over the same memory with sixteen.
 
-Order: `clocks[cta, w, u]` is the last clock of warp u that warp w of the same CTA has seen, and its own clock where
-u = w; a warp's clock advances whenever it releases. Accesses of one warp by different lanes are ordered if the clock
-advanced between them. Between CTAs `known[known_rows[cta], warp]` is what the CTA has acquired of other warps' clocks.
-`identity` holds for each warp of the batch: its CTA in the batch, its number in the CTA, its number in the grid; the
-last row holds the number of warps in a CTA, the byte at which the cells begin, the number of actors in a CTA, and where
-among these what is known of single lanes begins (-1: nowhere). `stamps` holds for each warp its
-clock and number as a cell has them, and `floors` a clock up to which it is ordered after all warps of its CTA, its own
-lanes included: with it nearly every access is settled by one comparison. Kernels are given all of these together, as
-`shadow`.
+Two accesses of which one writes race unless one happens before the other, or both are strong and the scope of each
+holds the other's thread. A strong write that changes what the last one left has seen it, so it takes its place.
+
+Order: `clocks[cta, w, u]` is the last clock of warp u that all lanes of warp w of the same CTA have seen, and its own
+clock where u = w; a warp's clock advances whenever one of its lanes releases. `table` holds for each warp of the batch
+its CTA in the batch, its number in the CTA and in the grid, its clock and number as a cell has them, a clock up to
+which it is ordered after all warps of its CTA (with it nearly every access is settled by one comparison), the clock up
+to which its lanes know of each other, and its row in `known`, which is what it has acquired of the clocks of other
+CTAs. The last row holds the number of warps in a CTA, the number of actors in a CTA, and where among these
+what is known of single lanes begins (-1: nowhere). `peers[warp, lane]` is what a lane knows of the others of its warp
+beyond that, `peers[warp, 32]` when lanes last arrived on an mbarrier alone. `clusters` numbers the cluster of each CTA
+of the grid, and is empty without clusters. Kernels are given all of these together, as `shadow`. What single lanes
+have acquired is not looked at here: what is not settled is written to the report, for `checks` to decide.
 """
 
 from typing import Any
@@ -21,29 +27,44 @@ import numpy as np
 
 from kernbench.ptx.emulator.compiled import inlined, kernel
 from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.memory.order import CLUSTER_SCOPE, GPU_SCOPE
 
 # as in access.CODES
 _RACE = 3
-_OTHER = 5
+# rows of a report before the suspects: position, the other's cell and lanes, and those of a read that saw it
+SUSPECTS = 5
+SUSPECT = 5
 
-STRONG = 1 << 4
-_SINGLE, _SHARED, _MIXED = 0, 1, 2
-_MANY = 5
-_LANE = 7
+# the columns of a word, and where the lanes of the first lie in the view by 32 bits
+WRITE, STRONG_WRITE, EARLIER_STRONG, READ, EARLIER_READ = range(5)
+CELLS = 8
+LANES = 10
+CTA, INSIDE, NUMBER, OWN, FLOOR, MET, KNOWN = range(7)
+TABLE = 7
+_SCOPE = 4
+STRONG = 3 << _SCOPE
+_MIXED = 1 << 6
+_SEEN = 1 << 7
 _CLOCK = 12
 _WARP_NUMBER = 32
 _SITE = 52
 CLOCK_LIMIT = (1 << 20) - 1
-# clock and warp of a cell; and with its lane, if it is the only one
+# clock and warp of a cell
 _STAMP = ((1 << 40) - 1) << _CLOCK
-_WHO = _STAMP | (31 << _LANE) | (3 << _MANY)
 WARP_LIMIT = (1 << 20) - 2
 SITE_LIMIT = (1 << 12) - 1
+# what an access that changes memory is: a plain store, a strong one, or one that reads what it replaces
+STORE, UPDATE = 0, 1
 
 
 def decode(cell: int) -> tuple[int, int, int]:
-    """Site, number of the warp in the grid, and lane of a cell's access."""
-    return cell >> _SITE, ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1, (cell >> _LANE) & 31
+    """Site, number of the warp in the grid, and clock of a cell's access."""
+    return cell >> _SITE, ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1, (cell >> _CLOCK) & CLOCK_LIMIT
+
+
+def scope_of(cell: int) -> int:
+    """The scope of a cell's access, 0 if it is weak."""
+    return (cell >> _SCOPE) & 3
 
 
 def stamp(clock: Any, number: Any) -> Any:
@@ -51,58 +72,229 @@ def stamp(clock: Any, number: Any) -> Any:
     return (clock.astype(np.int64) << _CLOCK) | ((number.astype(np.int64) + 1) << _WARP_NUMBER)
 
 
-@kernel
-def knows_lane(cell: Any, known: Any) -> Any:
-    """Whether `known` of a single lane (its clock times 32, plus the lane) covers the access of `cell`."""
-    single = (cell >> _MANY) & 3 == _SINGLE
-    return single and (cell >> _LANE) & 31 == known & 31 and ((cell >> _CLOCK) & CLOCK_LIMIT) <= known >> 5
+def new_cells(words: int, first_byte: int = 0) -> tuple[Any, Any]:
+    """The cells of memory from a byte on, each word on a line of its own, and the lanes beside them, in the same place.
+
+    A line more at the end holds the first byte.
+    """
+    room = np.zeros((words + 2) * CELLS, np.uint64)
+    skipped = -(room.ctypes.data // 8) % CELLS
+    cells = room[skipped : skipped + (words + 1) * CELLS].reshape(words + 1, CELLS)
+    cells[-1, 0] = first_byte
+    return cells, cells.view(np.uint32)
 
 
 @kernel
-def _by_thread(cell: Any, identity: Any) -> Any:
+def who(cell: Any, lanes: Any, touched: Any) -> Any:
+    """The lanes of a cell's access that touched some bytes, as a mask."""
+    if not cell & _MIXED:
+        return lanes
+    found = np.int64(0)
+    for byte in range(4):
+        if cell & touched & (1 << byte):
+            found |= np.int64(1) << ((lanes >> (8 * byte)) & 31)
+    return found
+
+
+@kernel
+def knows_lane(clock: Any, mask: Any, known: Any, arrivals: Any) -> Any:
+    """Whether `known` of single lanes (a clock times 32, plus a lane) covers what the lanes of `mask` did at `clock`.
+
+    One lane is remembered for a warp; of others that told of themselves as well, it is taken as known.
+    """
+    if clock > known >> 5:
+        return False
+    return _reached(clock, mask & ~(np.int64(1) << (known & 31)), arrivals)
+
+
+@kernel
+def _reached(clock: Any, mask: Any, clocks: Any) -> Any:
+    """Whether the clocks of all lanes of `mask` have come to `clock`."""
+    late = 0
+    for lane in range(WARP):
+        late += (mask >> lane) & 1 and clocks[lane] < clock
+    return late == 0
+
+
+@kernel
+def _by_thread(cell: Any, table: Any) -> Any:
     """Whether a thread made the access of `cell`, and not an operation beside the threads."""
-    last_row = identity.shape[0] - 1
-    return (((cell >> _WARP_NUMBER) & 0xFFFFF) - 1) % identity[last_row, 2] < identity[last_row, 0]
+    last = table.shape[0] - 1
+    return (((cell >> _WARP_NUMBER) & 0xFFFFF) - 1) % table[last, 1] < table[last, 0]
 
 
 @kernel
-def _ordered(cell: Any, lane: Any, warp: Any, clocks: Any, known: Any, known_rows: Any, identity: Any) -> Any:
-    """Whether the access of `cell` happens before what `lane` of `warp` does now."""
-    value = np.int64(cell)
-    number = ((value >> _WARP_NUMBER) & 0xFFFFF) - 1
-    clock = (value >> _CLOCK) & CLOCK_LIMIT
-    cta = identity[warp, 0]
-    inside = identity[warp, 1]
-    lanes = identity[identity.shape[0] - 1, 3]
-    if number == identity[warp, 2]:
-        many = (value >> _MANY) & 3
-        same = many == _SINGLE and ((value >> _LANE) & 31) == lane
-        if lanes >= 0:
-            return same or many == _MIXED or clock <= clocks[cta, inside, lanes + inside]
-        return same or many == _MIXED or clock < clocks[cta, inside, inside]
-    first = identity[warp, 2] - inside
-    if first <= number < first + identity[identity.shape[0] - 1, 2]:
+def _ordered(cell: Any, mask: Any, lane: Any, warp: Any, shadow: Any) -> Any:
+    """Whether what the lanes of `mask` did in `cell` is known to all lanes of `warp`, or to this one from its warp."""
+    table, clocks, peers, known = shadow[2], shadow[3], shadow[4], shadow[5]
+    number = ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1
+    clock = (cell >> _CLOCK) & CLOCK_LIMIT
+    cta, inside = table[warp, CTA], table[warp, INSIDE]
+    last = table.shape[0] - 1
+    if number == table[warp, NUMBER]:
+        rest = mask & ~(np.int64(1) << lane)
+        if rest == 0 or clock <= table[warp, MET]:
+            return True
+        return peers.shape[0] > 1 and _reached(clock, rest, peers[warp, lane])
+    first = table[warp, NUMBER] - inside
+    if first <= number < first + table[last, 1]:
         column = number - first
         if clock <= clocks[cta, inside, column]:
             return True
-        return (
-            lanes >= 0
-            and column < identity[identity.shape[0] - 1, 0]
-            and knows_lane(value, clocks[cta, inside, lanes + column])
-        )
-    row = known_rows[cta]
-    if row < 0:
+        lanes, warps = table[last, 2], table[last, 0]
+        if lanes < 0 or column >= warps:
+            return False
+        them = warp + (column - inside) * (last // warps)
+        return knows_lane(clock, mask, clocks[cta, inside, lanes + column], peers[them, WARP])
+    row = table[warp, KNOWN]
+    if row < 0 or clock <= known[row, number]:
+        return row >= 0
+    return _by_thread(cell, table) and knows_far_lane(clock, mask, known[row], number + table[last, 2], table[last, 2])
+
+
+@kernel
+def knows_far_lane(clock: Any, mask: Any, known: Any, place: Any, lanes: Any) -> Any:
+    """As `knows_lane`, of a warp of another CTA: what is known of one of its lanes is at a place of `known`."""
+    if lanes < 0 or place >= known.size:
         return False
-    thread = lanes >= 0 and _by_thread(value, identity)
-    return clock <= known[row, number] or (thread and knows_lane(value, known[row, number + lanes]))
+    return clock <= known[place] >> 5 and mask == np.int64(1) << (known[place] & 31)
 
 
 @inlined
-def _settled(cell: Any, mine: Any, floor: Any, first: Any, warps: Any) -> Any:
-    """Whether an access is plainly ordered before one of `mine`: long ago in the same CTA, or by the same lane."""
-    number = ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1
-    long_ago = ((cell >> _CLOCK) & CLOCK_LIMIT) <= floor and first <= number < first + warps
-    return long_ago or (cell & _WHO) == mine
+def _settled(cell: Any, lanes: Any, number: Any, bit: Any, floor: Any, first: Any, warps: Any) -> Any:
+    """Whether an access is plainly ordered before one of a lane: long ago in the same CTA, or by the lane itself."""
+    theirs = ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1
+    long_ago = ((cell >> _CLOCK) & CLOCK_LIMIT) <= floor and first <= theirs < first + warps
+    return long_ago or (theirs == number and lanes == bit and not cell & _MIXED)
+
+
+@kernel
+def _morally_strong(cell: Any, scope: Any, warp: Any, table: Any, clusters: Any) -> Any:
+    """Whether a cell's access and one of `scope` by a warp are strong, and each in the scope of the other."""
+    theirs = (cell >> _SCOPE) & 3
+    if theirs == 0 or scope == 0:
+        return False
+    if theirs == GPU_SCOPE and scope == GPU_SCOPE:
+        return True
+    columns = table[table.shape[0] - 1, 1]
+    number = (((cell >> _WARP_NUMBER) & 0xFFFFF) - 1) // columns
+    mine = table[warp, NUMBER] // columns
+    if number == mine:
+        return True
+    return (
+        clusters.size > 0 and theirs >= CLUSTER_SCOPE and scope >= CLUSTER_SCOPE and clusters[number] == clusters[mine]
+    )
+
+
+@kernel
+def _suspect(position: Any, cell: Any, mask: Any, seen: Any, seen_mask: Any, report: Any) -> None:
+    row = SUSPECTS + report[_RACE, 0]
+    if row < report.shape[0]:
+        report[row, 0] = position
+        report[row, 1] = cell
+        report[row, 2] = mask
+        report[row, 3] = seen
+        report[row, 4] = seen_mask
+    report[_RACE, 0] += 1
+
+
+@kernel
+def _seer(word: Any, touched: Any, lane: Any, warp: Any, shadow: Any) -> Any:
+    """A read that saw the last strong write, and its lanes: the lane's own if there is one."""
+    cells, lanes, number = shadow[0], shadow[1], shadow[2][warp, NUMBER]
+    seen, seen_mask = np.int64(0), np.int64(0)
+    for column in range(READ, EARLIER_READ + 1):
+        read = np.int64(cells[word, column])
+        if read & _SEEN and read & touched == touched:
+            seen, seen_mask = read, who(read, np.int64(lanes[word, LANES + column]), touched)
+            if ((read >> _WARP_NUMBER) & 0xFFFFF) - 1 == number and (seen_mask >> lane) & 1:
+                seen_mask = np.int64(1) << lane
+                break
+    return seen, seen_mask
+
+
+@kernel
+def _look(
+    word: Any, column: Any, cell: Any, touched: Any, position: Any, lane: Any, warp: Any, shadow: Any, report: Any
+) -> None:
+    """An access that is not plainly settled: it is ordered, or was seen by a read that is, or it is a suspect."""
+    mask = who(cell, np.int64(shadow[1][word, LANES + column]), touched)
+    if _ordered(cell, mask, lane, warp, shadow):
+        return
+    seen, seen_mask = np.int64(0), np.int64(0)
+    if column == STRONG_WRITE:
+        seen, seen_mask = _seer(word, touched, lane, warp, shadow)
+        if seen and _ordered(seen, seen_mask, lane, warp, shadow):
+            return
+    if ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1 == shadow[2][warp, NUMBER]:
+        mask &= ~(np.int64(1) << lane)
+    _suspect(position, cell, mask, seen, seen_mask, report)
+
+
+@kernel
+def _enter(word: Any, column: Any, mine: Any, touched: Any, lane: Any, cells: Any, lanes: Any) -> None:
+    """Put an access in a cell, together with what lanes of its warp did there at the same clock."""
+    last = np.int64(cells[word, column])
+    held = np.int64(lanes[word, LANES + column])
+    bit = np.int64(1) << lane
+    if last == 0 or (last ^ mine) & (_STAMP | STRONG):
+        cells[word, column] = np.uint64(mine | touched)
+        lanes[word, LANES + column] = np.uint32(bit)
+        return
+    before = last & 15
+    flags = last & (_MIXED | _SEEN)
+    if not flags & _MIXED and (before == touched or held == bit):
+        held |= bit
+    else:
+        spread = np.int64(0)
+        for byte in range(4):
+            owner = (held >> (8 * byte)) & 31 if flags & _MIXED else _lowest(held)
+            spread |= (lane if touched & (1 << byte) else owner) << (8 * byte)
+        held = spread
+        flags |= _MIXED
+    cells[word, column] = np.uint64(mine | flags | before | touched)
+    lanes[word, LANES + column] = np.uint32(held)
+
+
+@kernel
+def _lowest(mask: Any) -> Any:
+    lane = 0
+    while lane < 31 and not (mask >> lane) & 1:
+        lane += 1
+    return lane
+
+
+@kernel
+def _move(word: Any, source: Any, target: Any, cells: Any, lanes: Any) -> None:
+    cells[word, target] = cells[word, source]
+    lanes[word, LANES + target] = lanes[word, LANES + source]
+    cells[word, source] = 0
+
+
+@kernel
+def _covers(cell: Any, mine: Any, touched: Any) -> Any:
+    """Whether a new access stands for an older one before it: it conflicts with whatever that one does."""
+    return not (cell & 15) & ~touched and (mine & STRONG) <= (cell & STRONG) and not cell & ~mine & _SEEN
+
+
+@kernel
+def _room(word: Any, column: Any, mine: Any, touched: Any, lane: Any, warp: Any, shadow: Any) -> None:
+    """Make room in `column`, keeping what is there in the next one, if possible of what nothing covers."""
+    cells, lanes = shadow[0], shadow[1]
+    for place in range(column, column + 2):
+        cell = np.int64(cells[word, place])
+        if cell and not (cell ^ mine) & (_STAMP | STRONG):
+            if place > column:
+                held, beside = cells[word, place], lanes[word, LANES + place]
+                _move(word, column, place, cells, lanes)
+                cells[word, column], lanes[word, LANES + column] = held, beside
+            return
+    cell = np.int64(cells[word, column])
+    if _covers(cell, mine, touched):
+        mask = who(cell, np.int64(lanes[word, LANES + column]), 15)
+        if _ordered(cell, mask, lane, warp, shadow):
+            return
+    _move(word, column, column + 1, cells, lanes)
 
 
 @inlined
@@ -113,39 +305,77 @@ def note_read(
     position: Any,
     shadow: Any,
     site: Any,
-    strong: Any,
+    scope: Any,
     report: Any,
 ) -> None:
-    """Enter a read and count a race with the last write."""
-    cells, stamps, floors, clocks, known, known_rows, identity = shadow
-    last_row = identity.shape[0] - 1
-    place, span = np.int64(start) - identity[last_row, 1], np.int64(length)
+    """Enter a read and note writes that may race with it."""
+    cells, lanes, table = shadow[0], shadow[1], shadow[2]
+    place, span = np.int64(start) - np.int64(cells[cells.shape[0] - 1, 0]), np.int64(length)
     warp, lane = lane_number // WARP, lane_number % WARP
-    mine = stamps[warp] | (lane << _LANE)
-    floor, warps = floors[warp], identity[last_row, 0]
-    first = identity[warp, 2] - identity[warp, 1]
-    bytes_touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
-    label = (strong << 4) | (site << _SITE)
+    bit = np.int64(1) << lane
+    floor, warps, number = table[warp, FLOOR], table[table.shape[0] - 1, 0], table[warp, NUMBER]
+    first = number - table[warp, INSIDE]
+    touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
+    mine = table[warp, OWN] | (scope << _SCOPE) | (site << _SITE)
     for word in range(place >> 2, (place + span + 3) >> 2):
-        write = np.int64(cells[word, 0])
-        touched = bytes_touched
-        if (
-            write & touched
-            and not _settled(write, mine, floor, first, warps)
-            and not (strong and write & STRONG)
-            and not _ordered(write, lane, warp, clocks, known, known_rows, identity)
+        write = np.int64(cells[word, WRITE])
+        strong = np.int64(cells[word, STRONG_WRITE]) | np.int64(cells[word, EARLIER_STRONG])
+        if write & touched and not _settled(
+            write, np.int64(lanes[word, LANES + WRITE]), number, bit, floor, first, warps
         ):
-            _race(report, position, write)
-        last = np.int64(cells[word, 1])
-        many = np.int64(0)
-        if last and (last ^ mine) & _STAMP == 0:
-            many = (last >> _MANY) & 3
-            if ((last >> _LANE) & 31) != lane:
-                many = max(many, np.int64(_SHARED if last & touched else _MIXED))
-            touched |= last & 15
-        elif last and not _settled(last, mine, floor, first, warps):
-            cells[word, 2] = np.uint64(last)
-        cells[word, 1] = np.uint64(mine | label | (many << _MANY) | touched)
+            _look(word, WRITE, write, touched, position, lane, warp, shadow, report)
+        last = np.int64(cells[word, READ])
+        if strong == 0 and (last ^ mine) & (_STAMP | STRONG) == 0 and last & (15 | _MIXED) == touched:
+            lanes[word, LANES + READ] |= np.uint32(bit)
+        elif strong == 0 and (
+            last == 0
+            or (
+                last & STRONG == scope << _SCOPE
+                and not last & 15 & ~touched
+                and _settled(last, np.int64(lanes[word, LANES + READ]), number, bit, floor, first, warps)
+            )
+        ):
+            cells[word, READ] = np.uint64(mine | touched)
+            lanes[word, LANES + READ] = np.uint32(bit)
+        elif strong == 0 and scope == 0 and last & 15 == touched:
+            _take_turns(word, mine | touched, bit, cells, lanes)
+        else:
+            _read_slowly(word, mine, touched, position, lane, warp, scope, shadow, report)
+
+
+@inlined
+def _take_turns(word: Any, mine: Any, bit: Any, cells: Any, lanes: Any) -> None:
+    """Another warp reads what one has read: the last two are kept."""
+    earlier = np.int64(cells[word, EARLIER_READ])
+    held = np.int64(lanes[word, LANES + EARLIER_READ])
+    cells[word, EARLIER_READ] = cells[word, READ]
+    lanes[word, LANES + EARLIER_READ] = lanes[word, LANES + READ]
+    together = earlier and (earlier ^ mine) & (_STAMP | STRONG | _MIXED | 15) == 0
+    cells[word, READ] = np.uint64(mine)
+    lanes[word, LANES + READ] = np.uint32(bit | held) if together else np.uint32(bit)
+
+
+@kernel
+def _read_slowly(
+    word: Any, mine: Any, touched: Any, position: Any, lane: Any, warp: Any, scope: Any, shadow: Any, report: Any
+) -> None:
+    """Enter a read of a word that has strong writes, or strong reads, or reads of other bytes."""
+    cells, lanes, table, clusters = shadow[0], shadow[1], shadow[2], shadow[6]
+    for column in range(STRONG_WRITE, EARLIER_STRONG + 1):
+        other = np.int64(cells[word, column])
+        if other & touched and not _morally_strong(other, scope, warp, table, clusters):
+            _look(word, column, other, touched, position, lane, warp, shadow, report)
+    label = mine
+    if scope and _morally_strong(np.int64(cells[word, STRONG_WRITE]), scope, warp, table, clusters):
+        label |= _SEEN
+    last = np.int64(cells[word, READ])
+    if last and (last ^ mine) & (_STAMP | STRONG):
+        mask = who(last, np.int64(lanes[word, LANES + READ]), 15)
+        if _ordered(last, mask, lane, warp, shadow):
+            # it comes after what that one saw
+            label |= last & _SEEN
+        _room(word, READ, label, touched, lane, warp, shadow)
+    _enter(word, READ, label, touched, lane, cells, lanes)
 
 
 @inlined
@@ -157,47 +387,94 @@ def note_write(
     same: Any,
     shadow: Any,
     site: Any,
-    strong: Any,
+    scope: Any,
+    kind: Any,
     report: Any,
 ) -> None:
-    """Enter a write and count a race with earlier accesses.
+    """Enter a write and note what may race with it.
 
     Writing what is there already races with no write of a thread; what a copy has brought by now is luck.
     """
-    cells, stamps, floors, clocks, known, known_rows, identity = shadow
-    last_row = identity.shape[0] - 1
-    place, span = np.int64(start) - identity[last_row, 1], np.int64(length)
+    cells, lanes, table = shadow[0], shadow[1], shadow[2]
+    place, span = np.int64(start) - np.int64(cells[cells.shape[0] - 1, 0]), np.int64(length)
     warp, lane = lane_number // WARP, lane_number % WARP
-    mine = stamps[warp] | (lane << _LANE)
-    floor, warps = floors[warp], identity[last_row, 0]
-    first = identity[warp, 2] - identity[warp, 1]
-    bytes_touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
-    label = (strong << 4) | (site << _SITE)
+    bit = np.int64(1) << lane
+    floor, warps, number = table[warp, FLOOR], table[table.shape[0] - 1, 0], table[warp, NUMBER]
+    first = number - table[warp, INSIDE]
+    touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
+    mine = table[warp, OWN] | (scope << _SCOPE) | (site << _SITE)
     for word in range(place >> 2, (place + span + 3) >> 2):
-        touched = bytes_touched
-        for column in range(3):
+        plain = scope == 0
+        for column in range(EARLIER_READ + 1):
             other = np.int64(cells[word, column])
-            if (
-                other & touched
-                and not _settled(other, mine, floor, first, warps)
-                and not (strong and other & STRONG)
-                and not (column == 0 and same and _by_thread(other, identity))
-                and not _ordered(other, lane, warp, clocks, known, known_rows, identity)
-            ):
-                _race(report, position, other)
-        last = np.int64(cells[word, 0])
-        many = np.int64(0)
-        if last and (last ^ mine) & _STAMP == 0:
-            many = (last >> _MANY) & 3
-            if ((last >> _LANE) & 31) != lane:
-                many = max(many, np.int64(_SHARED if last & touched else _MIXED))
-            touched |= last & 15
-        cells[word, 0] = np.uint64(mine | label | (many << _MANY) | touched)
+            if other == 0:
+                continue
+            plain &= (
+                _settled(other, np.int64(lanes[word, LANES + column]), number, bit, floor, first, warps)
+                and not other & 15 & ~touched
+            )
+            if plain and column != WRITE:
+                cells[word, column] = 0
+        if plain:
+            cells[word, WRITE] = np.uint64(mine | touched)
+            lanes[word, LANES + WRITE] = np.uint32(bit)
+        else:
+            _write_slowly(word, mine, touched, position, same, lane, warp, scope, kind, shadow, report)
 
 
 @kernel
-def _race(report: Any, position: Any, other: Any) -> None:
-    if report[_RACE, 0] == 0:
-        report[_RACE, 1] = position
-        report[_OTHER, 0] = other
-    report[_RACE, 0] += 1
+def _write_slowly(
+    word: Any,
+    mine: Any,
+    touched: Any,
+    position: Any,
+    same: Any,
+    lane: Any,
+    warp: Any,
+    scope: Any,
+    kind: Any,
+    shadow: Any,
+    report: Any,
+) -> None:
+    """Enter a write of a word where something is not plainly before it."""
+    cells, lanes, table, clusters = shadow[0], shadow[1], shadow[2], shadow[6]
+    for column in range(EARLIER_READ + 1):
+        other = np.int64(cells[word, column])
+        exempt = (column < READ and same and _by_thread(other, table)) or _morally_strong(
+            other, scope, warp, table, clusters
+        )
+        if other & touched and not exempt:
+            _look(word, column, other, touched, position, lane, warp, shadow, report)
+        if scope == 0 and column != WRITE and not other & 15 & ~touched:
+            cells[word, column] = 0
+    if scope:
+        _enter_strong(word, mine, touched, lane, warp, kind, shadow)
+    else:
+        _enter(word, WRITE, mine, touched, lane, cells, lanes)
+
+
+@kernel
+def _enter_strong(word: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind: Any, shadow: Any) -> None:
+    """A strong write: what reads before saw is no longer the last; an update has seen what it replaces."""
+    cells, lanes = shadow[0], shadow[1]
+    last = np.int64(cells[word, STRONG_WRITE])
+    if last:
+        if not last & 15 & ~touched and _replaces(word, last, mine, touched, lane, warp, kind, shadow):
+            cells[word, STRONG_WRITE] = 0
+        else:
+            _room(word, STRONG_WRITE, mine, touched, lane, warp, shadow)
+    _enter(word, STRONG_WRITE, mine, touched, lane, cells, lanes)
+    for column in range(READ, EARLIER_READ + 1):
+        cells[word, column] &= np.uint64(~np.uint64(_SEEN))
+
+
+@kernel
+def _replaces(word: Any, last: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind: Any, shadow: Any) -> Any:
+    """Whether whatever comes after a strong write comes after the last one too, as it or its thread has seen that."""
+    if kind == UPDATE and _morally_strong(last, (mine >> _SCOPE) & 3, warp, shadow[2], shadow[6]):
+        if _covers(last, mine, touched):
+            return True
+        mask = who(last, np.int64(shadow[1][word, LANES + STRONG_WRITE]), 15)
+        return not _ordered(last, mask, lane, warp, shadow)
+    seen, seen_mask = _seer(word, touched, lane, warp, shadow)
+    return seen != 0 and _covers(last, mine, touched) and _ordered(seen, seen_mask, lane, warp, shadow)

@@ -7,16 +7,19 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.clusters import RANK_SHIFT
-from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, Arena
 from kernbench.ptx.emulator.memory.atomics import atomic
+from kernbench.ptx.emulator.memory.cells import STORE, TABLE, new_cells
 from kernbench.ptx.emulator.program import Site
 from kernbench.ptx.emulator.window import Window
 
 _NO_MASK = np.zeros(0, bool)
 _NO_ORIGINS = np.zeros(0, np.uint64)
 _NO_DIRTY = np.zeros(1, bool)
+# accesses of one instruction that are looked at one by one
+_SUSPECTS = 1 << 15
 _SPACE_NAMES = {
     "": "generic",
     "global": "global",
@@ -58,8 +61,8 @@ class Checker(Protocol):
     def reached(self, ctas: Array, lanes: Array, active: Mask | None, site: Site) -> None:
         """Lanes are about to access shared memory of CTAs of their cluster."""
 
-    def arguments(self, space: Space, site: Site, strong: bool) -> tuple[Any, ...]:
-        """The space's shadow, the site and the strength, as the compiled kernels take them."""
+    def arguments(self, space: Space, site: Site, scope: int) -> tuple[Any, ...]:
+        """The space's shadow, the site and the scope of the access, as the compiled kernels take them."""
 
     def trouble(self, space: Space, site: Site, what: str, spot: "Spot", report: Any) -> None:
         """Something is wrong: turn the report into findings."""
@@ -67,12 +70,13 @@ class Checker(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spot:
-    """An access that went wrong: each position's lane, where it pointed, and how wide it is."""
+    """An access that went wrong: each position's lane, where it pointed, how wide it is, and its scope if strong."""
 
     lanes: Array
     addresses: Array
     offset: int
     nbytes: int
+    scope: int = 0
 
 
 def space_of(modifier: str) -> str:
@@ -88,7 +92,7 @@ class Port:
         self._spaces = {"shared": shared, "local": local}
         self._arena = arena
         self._checker = checker
-        self._report = access.new_report()
+        self._report = access.new_report(0 if checker is None else _SUSPECTS)
         self.changes = 0
 
     def space(self, name: str) -> Space:
@@ -151,7 +155,7 @@ class Port:
         rows: Array,
         mask: Mask | None,
         site: Site,
-        strong: bool = False,
+        scope: int = 0,
     ) -> None:
         """Read one element a row from each active position's address into the registers of its lane."""
         registers = self._batch.banks[bank]
@@ -164,10 +168,10 @@ class Port:
                 trouble = access.load(memory, *place, *where)
             else:
                 self._checker.note(part, False, site, lanes, active, (at, by, base), registers.itemsize * rows.size)
-                more = self._checker.arguments(part, site, strong)
+                more = self._checker.arguments(part, site, scope)
                 trouble = access.checked_load(memory, part.state[registers.itemsize], *place, *where, *more)
             if trouble:
-                self._tell(part, site, "load", Spot(lanes, at, int(by), registers.itemsize * rows.size))
+                self._tell(part, site, "load", Spot(lanes, at, int(by), registers.itemsize * rows.size, scope))
 
     def store(
         self,
@@ -179,7 +183,8 @@ class Port:
         rows: Array,
         mask: Mask | None,
         site: Site,
-        strong: bool = False,
+        scope: int = 0,
+        kind: int = STORE,
     ) -> None:
         """Write one element a row to each active position's address from the registers of its lane."""
         registers = self._batch.banks[bank]
@@ -194,10 +199,10 @@ class Port:
                 trouble = access.store(memory, *place, *where)
             else:
                 self._checker.note(part, True, site, lanes, active, (at, by, base), registers.itemsize * rows.size)
-                more = self._checker.arguments(part, site, strong)
-                trouble = access.checked_store(memory, part.state[registers.itemsize], *place, *where, *more)
+                more = self._checker.arguments(part, site, scope)
+                trouble = access.checked_store(memory, part.state[registers.itemsize], *place, *where, *more, kind)
             if trouble:
-                self._tell(part, site, "store", Spot(lanes, at, int(by), registers.itemsize * rows.size))
+                self._tell(part, site, "store", Spot(lanes, at, int(by), registers.itemsize * rows.size, scope))
 
     def announce(self, addresses: Array, lanes: Array, nbytes: int, mask: Mask | None, site: Site) -> None:
         """An asynchronous write to shared memory may happen from now on: check what it may run into."""
@@ -205,7 +210,7 @@ class Port:
             return
         part, addresses, _ = self._placed(self.space("shared"), addresses, np.uint64(0), lanes, mask, site)
         self._checker.note(part, True, site, lanes, mask, (addresses, 0, 0), nbytes)
-        more = self._checker.arguments(part, site, False)
+        more = self._checker.arguments(part, site, 0)
         active = _NO_MASK if mask is None else mask
         trouble = access.announce_store(
             part.state[1],
@@ -232,6 +237,7 @@ class Port:
         operation: int,
         mask: Mask | None,
         site: Site,
+        scope: int,
     ) -> None:
         """Read, change and write each active lane's word; rows are the old value's (or -1), b's and c's."""
         registers = self._batch.banks[bank]
@@ -243,31 +249,30 @@ class Port:
             checked = self._checker is not None
             if self._checker is not None:
                 self._checker.note(part, True, site, lanes, active, (at, by, base), registers.itemsize)
-            shadow, number, _ = self._arguments(part, site)
+            shadow, number, reach = self._arguments(part, site, scope)
             self.changes += atomic(
-                memory, state, *place, registers, *rows, *where, operation, self._report, checked, shadow, number
+                memory, state, *place, registers, *rows, *where, operation, self._report, checked, shadow, number, reach
             )
             if self._report[: len(access.CODES), 0].any():
-                self._tell(part, site, "atomic", Spot(lanes, at, int(by), registers.itemsize))
+                self._tell(part, site, "atomic", Spot(lanes, at, int(by), registers.itemsize, scope))
 
-    def _arguments(self, part: Space, site: Site) -> tuple[Any, ...]:
+    def _arguments(self, part: Space, site: Site, scope: int) -> tuple[Any, ...]:
         if self._checker is not None:
-            return self._checker.arguments(part, site, True)
-        return UNCHECKED, site.number, 1
+            return self._checker.arguments(part, site, scope)
+        return UNCHECKED, site.number, scope
 
     def _tell(self, part: Space, site: Site, what: str, spot: Spot) -> None:
         if self._checker is not None:
             self._checker.trouble(part, site, what, spot, self._report)
-        self._report[...] = 0
+        self._report[: len(access.CODES)] = 0
 
 
 # the shadow of what is not checked: see `cells`
 UNCHECKED: tuple[Any, ...] = (
-    np.zeros((1, 3), np.uint64),
-    np.zeros(1, np.int64),
-    np.zeros(1, np.int64),
+    *new_cells(1),
+    np.zeros((2, TABLE), np.int64),
     np.zeros((1, 1, 1), np.int32),
+    np.zeros((1, WARP + 1, WARP), np.int32),
     np.zeros((1, 1), np.int32),
-    np.zeros(1, np.int64),
-    np.zeros((2, 3), np.int64),
+    np.zeros(0, np.int64),
 )

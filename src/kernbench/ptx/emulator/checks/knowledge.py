@@ -1,0 +1,174 @@
+"""What threads know of each other, as it travels: clocks of actors by CTA, and of single lanes beyond their warps.
+
+A piece of knowledge never changes; joining two gives a third. Rows are shared between pieces.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.memory.order import CLUSTER_SCOPE, CTA_SCOPE, GPU_SCOPE
+
+EVERYBODY = (1 << WARP) - 1
+# rows of more CTAs than this become one row of the grid
+_SPARSE = 48
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The lanes of a mask."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Knowledge:
+    """Clocks of actors: `rows` by the number of a CTA's first actor, `dense` for the grid; `lanes` of single threads.
+
+    A thread's number is its warp's number in the grid times 32, plus its lane.
+    """
+
+    rows: dict[int, Array] = field(default_factory=dict)
+    dense: Array | None = None
+    lanes: dict[int, int] = field(default_factory=dict)
+
+    def join(self, other: "Knowledge", actors: int) -> "Knowledge":
+        """What two pieces of knowledge tell together; `actors` are those of the grid."""
+        rows = dict(self.rows)
+        for first, row in other.rows.items():
+            mine = rows.get(first)
+            rows[first] = row if mine is None or mine is row else np.maximum(mine, row)
+        dense = _larger(self.dense, other.dense)
+        if len(rows) > _SPARSE:
+            dense = np.zeros(actors, np.int32) if dense is None else dense.copy()
+            for first, row in rows.items():
+                part = dense[first : first + len(row)]
+                np.maximum(part, row[: len(part)], out=part)
+            rows = {}
+        return Knowledge(rows, dense, _latest(self.lanes, other.lanes))
+
+    def row(self, first: int, columns: int) -> Array | None:
+        """What is known of the actors of one CTA, None if nothing."""
+        dense = None if self.dense is None else self.dense[first : first + columns]
+        return _larger(self.rows.get(first), dense)
+
+    def clock(self, number: int, columns: int) -> int:
+        """The clock up to which all of an actor is known."""
+        first = number - number % columns
+        row = self.rows.get(first)
+        found = 0 if row is None else int(row[number - first])
+        return found if self.dense is None else max(found, int(self.dense[number]))
+
+    def left(self, number: int, clock: int, mask: int, columns: int) -> int:
+        """The lanes of `mask` of a warp whose access at `clock` is not known."""
+        if clock <= self.clock(number, columns):
+            return 0
+        if self.lanes:
+            for lane in bits(mask):
+                if self.lanes.get(number * WARP + lane, 0) >= clock:
+                    mask &= ~(1 << lane)
+        return mask
+
+
+def _larger(one: Array | None, two: Array | None) -> Array | None:
+    if one is None or two is None or one is two:
+        return two if one is None else one
+    return np.maximum(one, two)
+
+
+def _latest(one: dict[int, int], two: dict[int, int]) -> dict[int, int]:
+    if not one or not two or one is two:
+        return one or two
+    found = dict(one)
+    for thread, clock in two.items():
+        if found.get(thread, 0) < clock:
+            found[thread] = clock
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """A strong operation's scope and where its thread is: number of its CTA and of its cluster."""
+
+    scope: int
+    cta: int
+    cluster: int
+
+    def meets(self, other: "Reach") -> bool:
+        """Whether each operation's scope holds the other's thread."""
+        if self.cta == other.cta:
+            return min(self.scope, other.scope) >= CTA_SCOPE
+        near = CLUSTER_SCOPE if self.cluster == other.cluster else GPU_SCOPE
+        return min(self.scope, other.scope) >= near
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release:
+    """What a release pattern tells: by which lanes of which warp of the grid, and the reach of its first operation.
+
+    `sequential` patterns begin with fence.sc. With `distant` that fence was another thread's, met at a barrier since:
+    then only another such fence learns of it, as the order of these fences is the one in which they are seen.
+    """
+
+    knowledge: Knowledge
+    reach: Reach
+    number: int
+    mask: int
+    sequential: bool = False
+    distant: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Location:
+    """A place in memory: the reach of its last strong write, and the releases that who reads that write sees."""
+
+    carrier: Reach
+    releases: list[Release]
+
+    def write(self, carrier: Reach, own: list[Release], update: bool, number: int, mask: int, actors: int) -> None:
+        """A strong write: an update hands on what it saw, a store only what its own thread released before."""
+        if update and self.carrier.meets(carrier):
+            kept = self.releases
+        else:
+            kept = [one for one in self.releases if one.number == number and one.mask == mask]
+        self.carrier = carrier
+        self.releases = _merged([*kept, *own], actors) if own else kept
+
+
+def _merged(releases: list[Release], actors: int) -> list[Release]:
+    """Releases of one reach that are far too many to look at one by one become one."""
+    if len(releases) <= 8:
+        return releases
+    kinds: dict[object, list[Release]] = {}
+    for one in releases:
+        place = -1 if one.reach.scope == GPU_SCOPE else one.reach.cta
+        kinds.setdefault((one.reach.scope, place, one.sequential, one.distant), []).append(one)
+    return [as_one(alike, actors) for alike in kinds.values()]
+
+
+def as_one(releases: list[Release], actors: int) -> Release:
+    """Releases alike in reach and kind, joined."""
+    last, knowledge = releases[-1], releases[0].knowledge
+    for one in releases[1:]:
+        knowledge = knowledge.join(one.knowledge, actors)
+    mask = last.mask if len(releases) == 1 else 0
+    return Release(knowledge, last.reach, last.number, mask, last.sequential, last.distant)
+
+
+class Publications:
+    """What was released at which place, for the whole launch."""
+
+    def __init__(self, actors: int):
+        self.actors = actors
+        self.locations: dict[object, Location] = {}
+        # what was told to barriers, by key
+        self.told: dict[object, Knowledge] = {}
+
+    def tell(self, key: object, knowledge: Knowledge) -> None:
+        """Add to what whoever passes a barrier learns."""
+        before = self.told.get(key)
+        self.told[key] = knowledge if before is None else before.join(knowledge, self.actors)

@@ -1,0 +1,212 @@
+"""Order through memory, as the PTX memory model has it: release and acquire patterns, fences, and their scopes.
+
+A release pattern is a release operation, or a fence and a later strong write by the same thread; an acquire pattern is
+an acquire operation, or a strong read and a later fence. The second thread learns what the first knew if it reads what
+that one wrote, or what updates made of it, and if each operation lies in the scope of the other. Fences of kind sc (and
+membar) are also ordered among themselves: of two, the one whose effect was seen before the other comes first, where
+barriers may lie between the fence and the write, and between the read and the fence.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.clocks import Clocks, Moment, group
+from kernbench.ptx.emulator.checks.knowledge import Knowledge, Location, Reach, Release, as_one
+from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, SHARED_BASE
+from kernbench.ptx.emulator.memory.order import Order
+
+_WINDOW = (1 << 44) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fence:
+    """Lanes that passed a fence that releases, and what their warp knew then."""
+
+    mask: int
+    scope: int
+    moment: Moment
+    sequential: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pending:
+    """Lanes that saw a release by a strong read, and will learn of it by a fence or an acquire of the same place.
+
+    Those that did not read it themselves, but met who did (`heard`), learn of it by fence.sc only.
+    """
+
+    mask: int
+    key: object
+    release: Release
+    heard: bool = False
+
+
+class MemoryOrder:
+    """What fences and strong accesses of one batch order."""
+
+    def __init__(self, batch: Any, clocks: Clocks):
+        self._batch = batch
+        self._clocks = clocks
+        self._publications = clocks.publications
+        self._fences: dict[int, list[_Fence]] = {}
+        self._pending: dict[int, list[_Pending]] = {}
+        # what fence.sc of threads that lanes have met tells, by warp
+        self._distant: dict[int, list[Release]] = {}
+        # warps with fences or reads that those who meet them have not heard of
+        self._fresh: set[int] = set()
+
+    @property
+    def unheard(self) -> bool:
+        """Whether there is anything to hear of for those who meet."""
+        return bool(self._fresh)
+
+    def _reach(self, warp: int, scope: int) -> Reach:
+        batch = self._batch
+        cta = warp % batch.ctas
+        return Reach(scope, int(batch.numbers[cta]), int(batch.numbers[cta - cta % batch.places.size]))
+
+    def fence(self, warps: Array, masks: Array, order: Order) -> None:
+        """Lanes of warps pass a fence: they learn what they saw before, and later strong writes tell what they know."""
+        for warp, mask in zip(warps.tolist(), masks.tolist(), strict=True):
+            if order.acquires and warp in self._pending:
+                self._take_pending(warp, mask, self._reach(warp, order.scope), None, order.sequential)
+            if order.releases:
+                older = [_without(one, mask, order) for one in self._fences.get(warp, ())]
+                fresh = _Fence(mask, order.scope, self._clocks.moment(warp), order.sequential)
+                self._fences[warp] = [*(one for one in older if one.mask), fresh]
+                if order.sequential:
+                    self._fresh.add(warp)
+        if order.releases:
+            self._clocks.advance(warps)
+
+    def access(self, space: str, lanes: Array, addresses: Array, order: Order) -> Array:
+        """Strong accesses of lanes to addresses; gives the warps that release, whose clocks advance after it."""
+        if space == "local" or not (self._publications.locations or self._fences or order.releases):
+            return np.zeros(0, np.int64)
+        groups = group(lanes, addresses)
+        for warp, address, mask in groups:
+            key = self._key(space, warp, int(address))
+            if key is None:
+                continue
+            reach = self._reach(warp, order.scope)
+            if order.reads:
+                self._read(warp, mask, key, reach, order.acquires)
+            if order.writes:
+                self._write(warp, mask, key, reach, order)
+        return np.array(sorted({warp for warp, _, _ in groups}) if order.releases else [], np.int64)
+
+    def _key(self, space: str, warp: int, address: int) -> object | None:
+        """A place: shared memory is that of a cluster; a thread's own memory is none."""
+        window = address >> 44
+        if space == "generic" and window == LOCAL_BASE >> 44:
+            return None
+        if space == "global" or (space == "generic" and window != SHARED_BASE >> 44):
+            return address
+        return address & _WINDOW, self._reach(warp, 0).cluster
+
+    def _read(self, warp: int, mask: int, key: object, reach: Reach, acquires: bool) -> None:
+        location = self._publications.locations.get(key)
+        if location is not None and location.carrier.meets(reach):
+            for release in location.releases:
+                if acquires and not release.distant and release.reach.meets(reach):
+                    self._clocks.learn(warp, mask, release.knowledge)
+                if not acquires or release.sequential:
+                    self._pending.setdefault(warp, []).append(_Pending(mask, key, release))
+                    self._fresh.add(warp)
+        if warp in self._pending:
+            if acquires:
+                self._take_pending(warp, mask, reach, key, False)
+            self._tidy(warp)
+
+    def _take_pending(self, warp: int, mask: int, reach: Reach, key: object | None, sequential: bool) -> None:
+        """Lanes learn what they saw before: at one place, or anywhere."""
+        left = []
+        for seen in self._pending[warp]:
+            here, release = seen.mask & mask, seen.release
+            far = (seen.heard or release.distant) and not sequential
+            if not here or far or (key is not None and seen.key != key) or not release.reach.meets(reach):
+                left.append(seen)
+                continue
+            self._clocks.learn(warp, here, release.knowledge)
+            if seen.mask & ~mask or (release.sequential and not sequential):
+                rest = seen.mask if release.sequential and not sequential else seen.mask & ~mask
+                left.append(_Pending(rest, seen.key, release, seen.heard))
+        self._pending[warp] = left
+
+    def _tidy(self, warp: int) -> None:
+        """Loops that poll see the same again and again."""
+        seen = self._pending[warp]
+        if len(seen) > 32:
+            unique = {(one.mask, one.key, id(one.release), one.heard): one for one in seen}
+            self._pending[warp] = list(unique.values())
+
+    def _write(self, warp: int, mask: int, key: object, reach: Reach, order: Order) -> None:
+        number, actors = int(self._clocks.numbers[warp]), self._publications.actors
+        own = [self._told(warp, one, mask) for one in self._fences.get(warp, ()) if one.mask & mask]
+        own += [one for one in self._distant.get(warp, ()) if one.mask & mask]
+        if order.releases:
+            own.append(Release(self._clocks.moment(warp).tell(mask), reach, number, mask))
+        location = self._publications.locations.get(key)
+        if location is not None:
+            location.write(reach, own, order.updates, number, mask, actors)
+        elif own:
+            self._publications.locations[key] = Location(reach, own)
+
+    def _told(self, warp: int, fence: _Fence, mask: int, distant: bool = False) -> Release:
+        """What lanes that have passed a fence tell by what they write after it."""
+        knowledge, reach = fence.moment.tell(fence.mask & mask), self._reach(warp, fence.scope)
+        return Release(knowledge, reach, int(self._clocks.numbers[warp]), mask, fence.sequential, distant)
+
+    def meet(self, groups: list[tuple[int, int]]) -> None:
+        """Lanes of one CTA, as warps and masks, meet: they hear of each other's fence.sc, and of what others saw."""
+        if self._fresh.isdisjoint(warp for warp, _ in groups):
+            return
+        told: list[Release] = []
+        heard: list[_Pending] = []
+        for warp, mask in groups:
+            self._fresh.discard(warp)
+            fences = [one for one in self._fences.get(warp, ()) if one.sequential and one.mask & mask]
+            told += [self._told(warp, one, mask, distant=True) for one in fences]
+            told += [one for one in self._distant.get(warp, ()) if one.mask & mask]
+            heard += [one for one in self._pending.get(warp, ()) if one.release.sequential and one.mask & mask]
+        for warp, mask in groups:
+            self._hear(warp, mask, told, heard)
+
+    def _hear(self, warp: int, mask: int, told: list[Release], heard: list[_Pending]) -> None:
+        number, actors = int(self._clocks.numbers[warp]), self._publications.actors
+        kept = [one for one in self._distant.get(warp, ()) if one.mask & ~mask]
+        mine = [Release(one.knowledge, one.reach, number, mask, True, True) for one in told]
+        by_scope = [[one for one in mine if one.reach.scope == scope] for scope in {one.reach.scope for one in mine}]
+        joined = [replace(as_one(alike, actors), mask=mask) for alike in by_scope]
+        self._distant[warp] = kept + joined
+        if heard:
+            known = {(one.key, id(one.release)) for one in self._pending.get(warp, ()) if not mask & ~one.mask}
+            new = {(one.key, id(one.release)): one for one in heard}
+            fresh = [_Pending(mask, one.key, one.release, True) for key, one in new.items() if key not in known]
+            self._pending[warp] = [*self._pending.get(warp, ()), *fresh]
+
+    def publish(self, warp: int, mask: int, key: object, ordered: bool = True) -> None:
+        """Lanes tell a barrier of several CTAs what they know; not `ordered`, what they knew at their last fence."""
+        if ordered:
+            self._publications.tell(key, self._clocks.moment(warp).tell(mask))
+            self._clocks.advance(np.array([warp]))
+            return
+        for one in self._fences.get(warp, ()):
+            if one.mask & mask:
+                self._publications.tell(key, one.moment.tell(one.mask & mask))
+
+    def take(self, warp: int, mask: int, key: object) -> None:
+        """Lanes learn what was told to a barrier."""
+        knowledge: Knowledge | None = self._publications.told.get(key)
+        if knowledge is not None:
+            self._clocks.learn(warp, mask, knowledge)
+
+
+def _without(fence: _Fence, mask: int, order: Order) -> _Fence:
+    """A fence that lanes have passed again, in a scope as wide and of the same kind, counts for the others only."""
+    if fence.scope > order.scope or (fence.sequential and not order.sequential):
+        return fence
+    return replace(fence, mask=fence.mask & ~mask)
