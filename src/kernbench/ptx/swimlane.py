@@ -143,8 +143,8 @@ class Swimlane:
         return Timeline("order", lanes, names, places, lane, name, site, start, finish, flows)
 
 
-def _lane_order(lane: Lane) -> tuple[bool, list[int], str]:
-    """Warps by their numbers, then units."""
-    words = lane.name.replace(":", " ").split()
-    warp = "warp" in words
-    return not warp, [int(word) for word in words[:4] if word.isdecimal()] if warp else [], lane.name
+def _lane_order(lane: Lane) -> tuple[bool, str, list[int]]:
+    """Warps by their numbers, then units by theirs."""
+    words = lane.name.split(":")[0].split()
+    letters = " ".join(word for word in words if not word.isdecimal())
+    return "warp" not in words, letters, [int(word) for word in words if word.isdecimal()]
