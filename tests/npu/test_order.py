@@ -444,6 +444,18 @@ def test_a_kernel_that_stops_half_way_is_not_blamed_for_its_flags():
     assert kinds(run_kernel(kernel, A, out=OUT)) == ["kernel-error"]
 
 
+def reduce_nothing(core):
+    core.trowmax(core.alloc("UB", (8, 1), layout="col"), core.alloc("UB", (8, 16), valid=(8, 0)))
+
+
+def gather_outside(core):
+    values, indices = core.alloc("UB", (8, 16)), core.alloc("UB", (8, 16), "i32")
+    core.texpands(values, 1.0)
+    core.texpands(indices, 99)
+    core.pipe_barrier("V")
+    core.tgather(values, values, indices)
+
+
 @pytest.mark.parametrize(
     ("body", "told"),
     [
@@ -452,7 +464,15 @@ def test_a_kernel_that_stops_half_way_is_not_blamed_for_its_flags():
         (lambda core, a, out: core.alloc("UB", (8, 16), "f99"), "unknown element type 'f99'"),
         (lambda core, a, out: core.alloc("UB", (8.0, 16)), "a tile has two sizes from 1 on, whole numbers"),
         (lambda core, a, out: core.alloc("UB", (10**6, 10**6)), "larger than any memory"),
-        (lambda core, a, out: core.nothing, "has no attribute 'nothing'"),
+        (lambda core, a, out: core.nothing, "unknown operation of a core 'nothing'"),
+        (lambda core, a, out: core.tlaod(1, 2), "Did you mean 'tload'?"),
+        (lambda core, a, out: core.tile("UB", (8, 16), offset=32.0), "at a whole number of bytes; got offset 32.0"),
+        (lambda core, a, out: core.texpands(core.alloc("UB", (8, 32), "i8"), 300), "300 is no number for a tile of i8"),
+        (lambda core, a, out: core.tmuls(*[core.alloc("UB", (8, 16))] * 2, "x"), "'x' is no number for a tile of f32"),
+        (lambda core, a, out: core.tand(*[core.alloc("UB", (8, 16))] * 3), "tand: its tiles hold whole numbers"),
+        (lambda core, a, out: core.get(core.alloc("UB", (8, 16)), -1, 0), "get: element (-1, 0) of"),
+        (lambda core, a, out: reduce_nothing(core), "trowmax: a row of no elements has no result"),
+        (lambda core, a, out: gather_outside(core), "128 of 128 indices lie outside rows of 16 elements, 99 for one"),
         (lambda core, a, out: a[::2], "a slice of a tensor has no step"),
         (lambda core, a, out: core.read(a, 0), "an index for each axis"),
     ],

@@ -20,6 +20,12 @@ CASES = [
     {"lens": [0, 0], "H": 16},
     {"lens": [1500], "H": 64, "D": 64, "page": 128, "tile": 64},
     {"lens": [16, 1], "H": 3, "kv": 3, "D": 16},
+    {"lens": [5], "page": 1},
+    {"lens": [7, 0], "page": 3, "H": 5, "tile": 2},
+    {"lens": [40], "page": 17, "D": 48},
+    # as large as a tile and a step can be: every memory must still have room
+    {"lens": [300], "H": 64, "D": 256, "page": 64, "tile": 64},
+    {"lens": [1500], "H": 64, "page": 1024, "tile": 64},
 ]
 
 
@@ -79,16 +85,26 @@ def test_every_order_gives_the_same(form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_table_that_leaves_the_cache(form):
+def test_a_context_below_zero_is_empty(form):
+    arguments = problem([20, 20])
+    arguments[4][0] = -1
+    run = launch(form, arguments)
+    assert run.findings == []
+    assert not run.outputs["out"][0].any()
+
+
+@pytest.mark.parametrize("entry", [99, -1, 2**31 - 1])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_table_that_leaves_the_cache(form, entry):
     arguments = problem([33])
-    arguments[3][0, 1] = 99
+    arguments[3][0, 1] = entry
     run = launch(form, arguments)
     assert "out-of-bounds" in kinds(run)
     finding = next(f for f in run.findings if f.kind == "out-of-bounds")
     assert "the index was read from block_table[0, 1]" in finding.message
 
 
-LONG = {"lens": [1100], "H": 64, "D": 64, "page": 128, "tile": 64}
+LONG = {"lens": [1300], "H": 64, "D": 64, "page": 128, "tile": 64}
 
 
 def detected(mutant):

@@ -5,6 +5,7 @@ import pytest
 from tests.npu.small import flag, kinds
 
 from kernbench import npu
+from kernbench.common.errors import MisuseError
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
 ZERO = np.zeros((8, 8), np.float32)
@@ -355,6 +356,14 @@ def test_heap_and_dependence_pool_are_rings_too():
         (lambda rt, t: rt.submit(aiv0=copy, args=[1] * 17), "a task takes at most 32 and 16"),
         (lambda rt, t: rt.submit(aiv0=copy, block_num=25, sync_start=True), "the chip has 24 clusters"),
         (lambda rt, t: rt.submit(aiv0=copy, block_num=0), "a task has at least one block"),
+        (lambda rt, t: rt.submit(aiv0=copy, args=[npu.CREATE((-1, 8))]), "a sequence of whole numbers from 0 on"),
+        (lambda rt, t: rt.submit(aiv0=copy, predicate=t), "one element of a tensor is wanted"),
+        (
+            lambda rt, t: rt.submit(aic=copy, aiv=copy, args=[rt.fifo("f", "to_aiv", (3, 8))]),
+            "cannot share 3 rows evenly",
+        ),
+        (lambda rt, t: rt.submit(aiv0=lambda core: rt.submit(aiv0=copy)), "a kernel cannot speak to the runtime"),
+        (lambda rt, t: rt.submit(aiv0=3), "unknown kernel number 3; known: none"),
         (lambda rt, t: t[9], "index 9 of axis 0 of 'out' (8x8 f32), which has 8 there"),
     ],
 )
@@ -387,6 +396,11 @@ def test_sub_block_ids():
     run = launch(lambda rt, out: rt.submit(aiv=kernel, args=[npu.OUT(out)]) and None)
     assert run.findings == []
     assert run.outputs["out"][:, 0].tolist() == [0] * 4 + [1] * 4
+
+
+def test_arrays_of_other_types_are_refused_by_name():
+    with pytest.raises(MisuseError, match="argument out: unknown element type 'float64'"):
+        launch(lambda rt, out: None, np.zeros(3))
 
 
 def test_launch_takes_only_what_fits():

@@ -13,15 +13,13 @@ from kernbench.benches._paged_fused import PV, VALUE, Cube, P, Q, cube_events, m
 from kernbench.benches._paged_shape import Item, Shape, Step, keys_of, padded, steps_of
 from kernbench.npu import FIX, IN, MTE1, MTE2, MTE3, OUT, UB, FifoState, KernelCore, M, Runtime, Tensor, Tile, V
 
-# bytes of scores that a vector core keeps
-_SCORES = 128 * 1024
 _MOST_STEPS = 64
 
 
 def group_size(shape: Shape) -> int:
     """Steps of a group, so that its scores fit UB; those of the next take their place one by one."""
     step = shape.lane_rows * padded(shape.step, 16) * 4
-    return max(1, min(_MOST_STEPS, _SCORES // step))
+    return max(1, min(_MOST_STEPS, shape.score_bytes // step))
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,7 @@ def vector(
                     _finish(at, before.item, out, True)
     for number in range(core.block_idx, shape.items, core.block_num):
         item = shape.item(number)
-        if not core.read(lens, item.batch):
+        if core.read(lens, item.batch) <= 0:
             _finish(at, item, out, False)
     _vector_events(core.wait_flag)
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 from kernbench.common.errors import BenchError
 from kernbench.npu import KernelCore, Tensor
 
-# bytes of keys or values of one step: half of L0B, so that two steps fit
-_STEP_BYTES = 32 * 1024
+# what the smallest chip has, in bytes; keys and values of a step share L0B
+_L0A, _L0B, _L0C, _UB = (n * 1024 for n in (64, 64, 128, 192))
+_ALIGNED = 16
 MOST_TILE = 64
 
 
@@ -57,8 +58,22 @@ class Shape:
 
     @cached_property
     def step(self) -> int:
-        """Keys of a full step."""
-        return min(self.page, _STEP_BYTES // (2 * self.D))
+        """Keys of a full step: as many as every memory of a core has room for."""
+        rows = padded(self.rows, _ALIGNED)
+        room = (_L0B // (4 * self.D), _L0A // (2 * rows) - self.D, _L0C // (4 * rows) - self.D)
+        # S in f32 and P in bf16
+        vector = (_UB - self.vector_bytes) // (6 * self.lane_rows)
+        return min(self.page, min(*room, vector) // _ALIGNED * _ALIGNED)
+
+    @cached_property
+    def vector_bytes(self) -> int:
+        """What a vector core holds besides S and P: O three times, and at most ten columns."""
+        return 12 * self.lane_rows * self.D + 10 * 4 * padded(self.lane_rows, 8)
+
+    @cached_property
+    def score_bytes(self) -> int:
+        """What is left of a vector core's memory for S, where several steps of it wait."""
+        return _UB - self.vector_bytes - 2 * self.lane_rows * padded(self.step, _ALIGNED)
 
     @cached_property
     def steps_per_page(self) -> int:

@@ -213,7 +213,7 @@ def divide(core: KernelCore, lens: Tensor, l_all: Tensor, o_all: Tensor, out: Te
     core.tload(l_ub, l_all[item.number, mine])
     core.set_flag(MTE2, V, 0)
     core.wait_flag(MTE2, V, 0)
-    if core.read(lens, item.batch):
+    if core.read(lens, item.batch) > 0:
         core.trowexpanddiv(o_ub, o_ub, l_ub)
     core.set_flag(V, MTE3, 0)
     core.wait_flag(V, MTE3, 0)

@@ -170,8 +170,11 @@ class _Launch:
         if (not hasattr(value, "__array__") and not hasattr(value, "__dlpack__")) or np.isscalar(value):
             self.described[name] = repr(value)
             return value
-        array = as_array(value)
-        dtype = dtype_name(array.dtype)
+        try:
+            array = as_array(value)
+            dtype = dtype_name(array.dtype)
+        except MisuseError as error:
+            raise MisuseError(f"argument {name}: {error}") from None
         self.described[name] = f"{'x'.join(map(str, array.shape))} {dtype}"
         keeps = self.context.carries_data or DTYPES[dtype].kind != "float"
         flat = np.array(array, order="C").reshape(-1) if keeps else None

@@ -104,6 +104,7 @@ class Core:
         name: str = "",
     ) -> Tile:
         """Place a tile by hand at a byte offset."""
+        shape, valid = _pair(shape), None if valid is None else _pair(valid)
         key = (space, offset, shape, dtype if dtype in DTYPES else dtype_name(dtype), layout, valid or shape)
         found = self.tile_cache.get((key, NONE, name))
         return self._place(key, name) if found is None else found
@@ -118,6 +119,7 @@ class Core:
         name: str = "",
     ) -> Tile:
         """Place a tile behind those this block has allocated so far."""
+        shape, valid = _pair(shape), None if valid is None else _pair(valid)
         offset = self._free.get(space, 0)
         key = (space, offset, shape, dtype, valid, layout, name)
         found = self._allocated.get(key)
@@ -239,6 +241,11 @@ class Core:
 
 
 _SET, _WAIT, _BARRIER = (OPERATIONS[name].code for name in ("set_flag", "wait_flag", "pipe_barrier"))
+
+
+def _pair(sizes: Any) -> Any:
+    """Rows and columns as a tuple; what is no sequence stays, and is told of where the tile is checked."""
+    return sizes if type(sizes) is tuple else tuple(sizes) if isinstance(sizes, (list, np.ndarray)) else sizes
 
 
 def is_cube(lane: int) -> bool:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from kernbench.common.errors import KernbenchError, KernelError, MisuseError
+from kernbench.common.errors import KernbenchError, KernelError, MisuseError, unknown
 from kernbench.npu.fifo import FifoState
+from kernbench.npu.operations import OPERATIONS
 from kernbench.npu.places import AIC, AIV0, AIV1, LANES
 from kernbench.npu.task import Binding, Block, Context, Task
 from kernbench.npu.tensors import Tensor
@@ -251,6 +252,9 @@ def _told(error: AttributeError) -> tuple[str, str, str]:
     if looked_for and "__kernbench_internal__" in frame.f_globals:
         message = f"an operation of the core got {error.obj!r} where a tile, tensor or FIFO is wanted"
         return "misuse", message, "destinations come first: tload(tile, tensor), tstore(tensor, tile), tadd(dst, a, b)"
+    if isinstance(error.obj, KernelCore) and error.name:
+        known = (*OPERATIONS, "tile", "alloc", "block_idx", "block_num", "sub_block_id")
+        return "misuse", unknown("operation of a core", error.name, known), ""
     return "kernel-error", f"AttributeError: {error}", "mend the kernel's own code at this line"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from kernbench.common.dtypes import DTYPES
 from kernbench.common.errors import KernelError
 from kernbench.npu.places import L0A, L0B, L0C, L1, MOVES, UB, V
 from kernbench.npu.tiles import Tile
@@ -32,6 +33,21 @@ def in_space(name: str, space: str, *tiles: Tile) -> None:
 def _same(name: str, dst: Tile, *sources: Tile) -> None:
     _need(all(s.valid == dst.valid for s in sources), name, "valid parts must be equal", (dst, *sources))
     _one_type(name, dst, *sources)
+
+
+def _integers(name: str, dst: Tile, *sources: Tile) -> None:
+    _same(name, dst, *sources)
+    _need(DTYPES[dst.dtype].kind != "float", name, "its tiles hold whole numbers", (dst, *sources), "dtype")
+
+
+def _row_reduced(name: str, dst: Tile, a: Tile) -> None:
+    _row_reduce(name, dst, a)
+    _need(a.valid[1] > 0 or not a.valid[0], name, "a row of no elements has no result", (dst, a))
+
+
+def _col_reduced(name: str, dst: Tile, a: Tile) -> None:
+    _col_reduce(name, dst, a)
+    _need(a.valid[0] > 0 or not a.valid[1], name, "a column of no elements has no result", (dst, a))
 
 
 def _row_reduce(name: str, dst: Tile, a: Tile) -> None:
@@ -148,8 +164,10 @@ FORMS: dict[str, tuple[int, bool, Check]] = {
     "same2": (2, False, _same),
     "scalar": (1, True, _same),
     "update": (1, True, _same),
-    "row_reduce": (1, False, _row_reduce),
-    "col_reduce": (1, False, _col_reduce),
+    "integers1": (1, False, _integers),
+    "integers2": (2, False, _integers),
+    "row_reduce": (1, False, _row_reduced),
+    "col_reduce": (1, False, _col_reduced),
     "row_expand": (1, False, _row_expand),
     "col_expand": (1, False, _col_expand),
     "row_pair": (2, False, _row_pair),

@@ -35,11 +35,19 @@ def ufunc(function: Any) -> Function:
     return run
 
 
+def _fitting(value: Any, dtype: Any) -> Any:
+    """A number as tiles of a type take it: f32 for floats, exact for integers."""
+    try:
+        return np.float32(value) if dtype.kind not in _INTEGERS else dtype.type(value)
+    except (ValueError, TypeError, OverflowError):
+        raise KernelError("misuse", f"{value!r} is no number for a tile of {dtype_name(dtype)}") from None
+
+
 def scalar(function: Any, swapped: bool = False) -> Function:
     """An elementwise operation of a tile and a number, which is rounded to the tile's type (f32 for narrow floats)."""
 
     def run(target: Array, source: Array, value: Any) -> None:
-        number = np.float32(value) if target.dtype.kind not in _INTEGERS else target.dtype.type(value)
+        number = _fitting(value, target.dtype)
         operands = (number, _wide(source)) if swapped else (_wide(source), number)
         if target.dtype == F32:
             function(*operands, out=target)
@@ -78,7 +86,7 @@ def relu(x: Any, out: Any = None) -> Any:
 
 def fill(target: Array, value: Any) -> None:
     """Every element becomes `value`."""
-    target[...] = value
+    target[...] = _fitting(value, target.dtype)
 
 
 def axpy(target: Array, source: Array, value: Any) -> None:
@@ -103,7 +111,15 @@ def transpose(target: Array, source: Array) -> None:
 
 def gather(target: Array, source: Array, indices: Array) -> None:
     """Each element of `target` from its row of `source`, at the index given for it."""
-    target[...] = np.take_along_axis(source, np.clip(indices, 0, source.shape[1] - 1), axis=1)
+    outside = indices[(indices < 0) | (indices >= source.shape[1])]
+    if outside.size:
+        raise KernelError(
+            "out-of-bounds",
+            f"tgather: {outside.size} of {indices.size} indices lie outside rows of {source.shape[1]} elements, "
+            f"{outside[0]} for one",
+            f"valid indices are 0 to {source.shape[1] - 1}",
+        )
+    target[...] = np.take_along_axis(source, indices, axis=1)
 
 
 def sort(target: Array, source: Array, indices: Array) -> None:

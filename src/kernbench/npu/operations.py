@@ -48,16 +48,16 @@ _PAIRS: list[tuple[str, str, Any, str]] = [
 _add(V, "same2", [(f"t{name}", cost, n.ufunc(f), told) for name, cost, f, told in _PAIRS])
 _add(
     V,
-    "same2",
+    "integers2",
     [
         ("tand", SIMPLE, n.ufunc(np.bitwise_and), "a & b, integers"),
         ("tor", SIMPLE, n.ufunc(np.bitwise_or), "a | b, integers"),
         ("txor", SIMPLE, n.ufunc(np.bitwise_xor), "a ^ b, integers"),
         ("tshl", SIMPLE, n.ufunc(np.left_shift), "a << b, integers"),
         ("tshr", SIMPLE, n.ufunc(np.right_shift), "a >> b, integers"),
-        ("trem", SPECIAL, n.ufunc(np.fmod), "the remainder of a / b, with the sign of a"),
     ],
 )
+_add(V, "same2", [("trem", SPECIAL, n.ufunc(np.fmod), "the remainder of a / b, with the sign of a")])
 _add(V, "scalar", [(f"t{name}s", cost, n.scalar(f), f"{told}, b a number") for name, cost, f, told in _PAIRS])
 _add(V, "scalar", [("tsubrs", SIMPLE, n.scalar(np.subtract, True), "number - a")])
 _add(V, "update", [("taxpy", SIMPLE, n.axpy, "dst + a * number")])
@@ -73,9 +73,9 @@ _add(
         ("tabs", SIMPLE, n.ufunc(np.abs), "magnitude"),
         ("tneg", SIMPLE, n.ufunc(np.negative), "-a"),
         ("trelu", SIMPLE, n.ufunc(n.relu), "max(a, 0)"),
-        ("tnot", SIMPLE, n.ufunc(np.invert), "~a, integers"),
     ],
 )
+_add(V, "integers1", [("tnot", SIMPLE, n.ufunc(np.invert), "~a, integers")])
 _add(
     V,
     "row_reduce",

@@ -8,14 +8,14 @@ from operator import index
 from typing import Any
 
 from kernbench.common.dtypes import ITEMSIZE, dtype_name
-from kernbench.common.errors import KernelError, MisuseError, unknown
+from kernbench.common.errors import KernelError, unknown
 from kernbench.npu.execute import Executor, bound
 from kernbench.npu.fifo import Fifo
 from kernbench.npu.places import AIC, AIV0, AIV1, LANES
 from kernbench.npu.record import Command, TaskRecord
 from kernbench.npu.rings import HEAP_ALIGNMENT, Ring, Slot
 from kernbench.npu.shadow import Shadow
-from kernbench.npu.task import WRITES, Arg, Context, Create, Task
+from kernbench.npu.task import WRITES, Arg, Context, Create, Task, sizes
 from kernbench.npu.tensor_map import TensorMap
 from kernbench.npu.tensors import Buffer, Tensor, fresh_array, whole
 from kernbench.result.finding import Finding, Other, Place
@@ -49,9 +49,9 @@ class Runtime:
         self._kernels = kernels or {}
         self._executor = executor
         self._map = TensorMap(track_war)
-        sizes = context.chip.tasks
-        limits = (sizes.window, sizes.heap, sizes.dependences)
-        self.rings = [Ring(number, limits) for number in range(sizes.rings)]
+        tasks = context.chip.tasks
+        limits = (tasks.window, tasks.heap, tasks.dependences)
+        self.rings = [Ring(number, limits) for number in range(tasks.rings)]
         self._scopes: list[Scope] = []
         self._closed: set[int] = set()
         self._count = 0
@@ -84,6 +84,7 @@ class Runtime:
 
     def open(self, manual: bool, where: Place) -> None:
         """Open a scope."""
+        self._check_caller("scope")
         self._scopes.append(Scope(self._count, len(self._scopes), manual, where))
         self._count += 1
         self._command("open", self._scopes[-1].number)
@@ -97,6 +98,14 @@ class Runtime:
             if not buffer.external and buffer.scope == scope.number:
                 buffer.closed = True
 
+    def _check_caller(self, verb: str) -> None:
+        if self._context.running is not None:
+            raise KernelError(
+                "misuse",
+                f"{verb}: a kernel cannot speak to the runtime, which is the orchestrator's",
+                "submit from the orchestration; a kernel has its core and its arguments",
+            )
+
     def _here(self, depth: int = 3) -> Place:
         return self._context.sites.places[self._context.sites.here(depth)]
 
@@ -107,7 +116,8 @@ class Runtime:
 
     def tensor(self, shape: Any, dtype: Any = "f32", name: str = "") -> Tensor:
         """A tensor made by the runtime in the heap of this scope's ring; it holds nothing yet."""
-        task = self._admit(Create(_sizes(shape), dtype_name(dtype), name))
+        self._check_caller("tensor")
+        task = self._admit(Create(sizes(shape), dtype_name(dtype), name))
         return task.outputs[0]
 
     def _admit(self, *wanted: Create) -> Task:
@@ -128,6 +138,7 @@ class Runtime:
 
     def read(self, tensor: Tensor, *at: int) -> Any:
         """A value of a tensor, for the orchestrator; it waits for the tasks that write it."""
+        self._check_caller("read")
         element = tensor[at] if at else tensor
         if element.shape:
             raise KernelError("shape", f"read: an index for each axis of {tensor!r} is wanted; got {at}")
@@ -181,7 +192,11 @@ class Runtime:
         lanes = ((AIC, aic), (AIV0, aiv if aiv0 is None else aiv0), (AIV1, aiv if aiv1 is None else aiv1))
         kernels = {lane: self._kernel(lane, f) for lane, f in lanes if f is not None}
         where = self._here()
+        self._check_caller("submit")
         self._check_submit(kernels, block_num, sync_start, args)
+        self._check_fifos(kernels, args)
+        if predicate is not None and (not isinstance(predicate, Tensor) or predicate.shape):
+            raise KernelError("shape", f"predicate {predicate!r}: one element of a tensor is wanted, such as t[0]")
         title = name or "+".join(dict.fromkeys(getattr(f, "__name__", "kernel") for f in kernels.values()))
         asked = [a for a in args if isinstance(a, Arg)]
         for arg in asked:
@@ -235,10 +250,19 @@ class Runtime:
                 "misuse", f"{tensors} tensors and {len(args) - tensors - fifos} scalars: a task takes at most "
                 f"{MOST_TENSORS} and {MOST_SCALARS}"
             )  # fmt: skip
-        if fifos and (AIC not in kernels or len(kernels) < 2):
-            raise KernelError("misuse", "a FIFO needs a mixed task: an aic kernel and at least one aiv kernel")
         if any(isinstance(a, Tensor) for a in args):
             raise KernelError("misuse", "a tensor in args needs a direction: IN(t), OUT(t) or INOUT(t)")
+
+    def _check_fifos(self, kernels: dict[int, Kernel], args: Sequence[Any]) -> None:
+        vectors = len(kernels) - 1
+        for fifo in args:
+            if isinstance(fifo, Fifo) and (AIC not in kernels or not vectors):
+                raise KernelError("misuse", "a FIFO needs a mixed task: an aic kernel and at least one aiv kernel")
+            if isinstance(fifo, Fifo) and fifo.shape[0] % vectors:
+                raise KernelError(
+                    "shape", f"{fifo.describe()}: {vectors} vector lanes cannot share {fifo.shape[0]} rows evenly",
+                    "make the rows of the FIFO a multiple of the lanes; tiles may be smaller",
+                )  # fmt: skip
 
     def _check_alive(self, tensor: Tensor) -> None:
         if tensor.buffer.closed:
@@ -371,13 +395,3 @@ class Runtime:
         """Run what is left."""
         while self._executor.run_one():
             pass
-
-
-def _sizes(shape: Any) -> tuple[int, ...]:
-    try:
-        sizes = tuple(index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape))
-    except TypeError:
-        sizes = (-1,)
-    if min(sizes, default=0) < 0:
-        raise MisuseError(f"a shape is a sequence of whole numbers from 0 on; got {shape!r}")
-    return sizes

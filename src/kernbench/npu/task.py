@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from kernbench.common.dtypes import dtype_name
@@ -57,7 +58,18 @@ class Create:
 
 def CREATE(shape: tuple[int, ...], dtype: Any = "f32", name: str = "") -> Create:  # noqa: N802
     """A tensor made by the runtime for the task to write; `task.outputs` has it after the submit."""
-    return Create(tuple(shape), dtype_name(dtype), name)
+    return Create(sizes(shape), dtype_name(dtype), name)
+
+
+def sizes(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of whole numbers from 0 on."""
+    try:
+        found = tuple(index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape))
+    except TypeError:
+        found = (-1,)
+    if min(found, default=0) < 0:
+        raise MisuseError(f"a shape is a sequence of whole numbers from 0 on; got {shape!r}")
+    return found
 
 
 @dataclass(eq=False)

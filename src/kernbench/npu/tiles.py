@@ -125,8 +125,10 @@ def describe(
 def check_shape(key: tuple[Any, ...]) -> None:
     """Shapes a tile can have: positive, valid part inside, and lines that fill whole granules."""
     _, _, shape, dtype, layout, valid = key
-    whole = all(isinstance(n, (int, np.integer)) for n in (*shape, *valid, key[1]))
-    if not whole or len(shape) != 2 or len(valid) != 2 or min(shape) < 1:
+    pairs = isinstance(shape, tuple) and isinstance(valid, tuple) and len(shape) == len(valid) == 2
+    if not isinstance(key[1], (int, np.integer)):
+        raise KernelError("misuse", f"a tile lies at a whole number of bytes; got offset {key[1]!r}")
+    if not pairs or not all(isinstance(n, (int, np.integer)) for n in (*shape, *valid)) or min(shape) < 1:
         raise KernelError("shape", f"a tile has two sizes from 1 on, whole numbers; got {shape} with valid {valid}")
     if shape[0] * shape[1] > _LARGEST:
         raise KernelError("tile-bounds", f"a tile of {shape} is larger than any memory of a core")

@@ -197,6 +197,8 @@ class KernelCore(Core):
     def get(self, tile: Tile, row: int, column: int) -> Any:
         """One element of a tile, as a number; the program waits for it."""
         self._new(_GET, sys._getframe(1), (tile,))
+        if not (0 <= row < tile.valid[0] and 0 <= column < tile.valid[1]):
+            raise KernelError("out-of-bounds", f"get: element ({row}, {column}) of {tile.describe()}")
         self._append(ROW.pack(_GET.code, self.lane, _S, self.sites.here(), NONE, tile.number, NONE, NONE, 0, 0))
         if tile.data is None:
             raise KernelError(
