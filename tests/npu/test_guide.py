@@ -6,14 +6,47 @@ from pathlib import Path
 import numpy as np
 
 from kernbench import npu
+from kernbench.bench import default_cases, folder_bench, run_bench
 from kernbench.npu.operations import markdown
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
 
-def example():
-    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "npu.md").read_text(), re.DOTALL)
+def example(name="scale.py"):
+    text = (DOCS / "npu.md").read_text()
+    (code,) = re.findall(rf"<!-- example: {re.escape(name)} -->\n```python\n(.*?)```", text, re.DOTALL)
     return code
+
+
+def port(folder):
+    """The folder that the guide's port makes, as a bench."""
+    (folder / "kernels").mkdir()
+    for name in ("kernels/softmax.py", "kernels/orchestration.py", "golden.py"):
+        (folder / name).write_text(example(name))
+    return folder_bench(folder / "kernels", folder / "golden.py")
+
+
+def test_the_port_runs_as_written(tmp_path):
+    bench = port(tmp_path)
+    assert default_cases(bench) == ["small"]
+    for case in bench.panels:
+        run = run_bench(bench, case, timed=True)
+        assert run.right
+        assert run.safe
+        assert run.metrics["time_ps"] > 0
+
+
+def test_the_port_without_its_first_barrier_is_right_and_not_safe(tmp_path):
+    port(tmp_path)
+    file = tmp_path / "kernels" / "softmax.py"
+    file.write_text(file.read_text().replace('    core.pipe_barrier("V")\n', "", 1))
+    run = run_bench(folder_bench(tmp_path / "kernels", tmp_path / "golden.py"), "small")
+    assert run.right
+    (finding,) = run.findings
+    assert finding.kind == "missing-barrier"
+    assert "trowexpandsub on pipe V" in finding.message
+    assert "trowmax on pipe V" in finding.message
+    assert finding.hint == "put pipe_barrier(V) between them"
 
 
 def test_the_example_runs(capsys):
