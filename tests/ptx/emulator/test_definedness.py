@@ -56,6 +56,15 @@ def test_where_an_undefined_value_decides(lab):
     assert lab.kinds(chosen, zeros(32)) == []
 
 
+def test_a_word_with_one_half_set_may_be_taken_apart(lab):
+    parts = OUT + "  mov.b64 %rd5, {%r9, %r0};\n  mov.b64 {_, %r7}, %rd5;\n"
+    use = "  mul.wide.u32 %rd6, %r7, 4;\n  add.u64 %rd6, %rd6, %rd20;\n  st.global.u32 [%rd6], %r7;"
+    assert lab.kinds(parts + use, zeros(32)) == []
+    assert (lab.arrays[0].numpy() == np.arange(32)).all()
+    neither = parts.replace("{%r9, %r0}", "{%r9, %r10}") + "  st.global.u32 [%rd8], %r7;"
+    assert "%r7 is stored, and was never set" in lab.findings(neither, zeros(32))[0].message
+
+
 def test_lanes_and_loops_keep_their_own(lab):
     body = (
         LOCAL

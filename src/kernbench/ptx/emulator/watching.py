@@ -84,12 +84,13 @@ def _addresses(decoding: Decoding, window: Window, slot: int | None = None) -> A
 def mark(decoding: Decoding, sources: list[int], targets: list[int], followed: dict[int, int], joins: bool) -> Step:
     """Results are undefined where a source is; a selection only where the chosen one is. Runs before the instruction.
 
-    With `joins`, values that are put together from parts are undefined only where every part is.
+    With `joins`, values that are put together from parts are undefined only where every part is; words made of halves
+    always.
     """
     chosen = _selection(decoding, followed) if decoding.resolved.meaning == "selp" else None
-    if joins and decoding.instruction.opcode in _JOINING and len(sources) < len(decoding.operands) - 1:
+    parts = decoding.resolved.meaning == "pack" or (joins and decoding.instruction.opcode in _JOINING)
+    if parts and _has_a_sure_part(decoding, sources, followed):
         sources = []
-    parts = joins and decoding.instruction.opcode in _JOINING
     decided = _deciding_operands(decoding, followed)
 
     def general(window: Window, mask: Mask | None) -> None:
@@ -105,6 +106,13 @@ def mark(decoding: Decoding, sources: list[int], targets: list[int], followed: d
             checks.definedness.pass_on(window, sources, targets)
 
     return _under_guard(decoding, action(general))
+
+
+def _has_a_sure_part(decoding: Decoding, sources: list[int], followed: dict[int, int]) -> bool:
+    """Whether a part that a value is put together from is never undefined."""
+    if decoding.resolved.meaning == "pack":
+        return any(part is None or part.number not in followed for part in decoding.registers_of(1))
+    return len(sources) < len(decoding.operands) - 1
 
 
 def _deciding_operands(decoding: Decoding, followed: dict[int, int]) -> list[Callable[[Window], Any]]:
