@@ -36,6 +36,6 @@ if __name__ == "__main__":
     for form in FORMS:
         small(form)
         print(f"{form}: four cases {median(small(form) for _ in range(5)):.3f} s (aim {AIM_SMALL})")
-    for form in ("fused", "grouped"):
+    for form in FORMS:
         seconds, simulated = large(form)
         print(f"{form}: large case {seconds:.1f} s (aim {AIM_LARGE}), {simulated / 1e9:.3f} ms on a2a3")
