@@ -162,3 +162,14 @@ def test_packing(lab):
   mad.lo.u32 %r63, %r8, 100, %r7;
 """
     assert (lab.compute(body) == 300 + T).all()
+
+
+@pytest.mark.parametrize("pointer", ["%r5", "%rd5"])
+@pytest.mark.parametrize(
+    "access", ["ld.param.u64 %rd6, [{}+8];", "cvta.param.u64 %rd5, %rd5;\n  ld.u64 %rd6, [%rd5+8];"]
+)
+def test_addresses_of_parameters_in_32_bits(lab, pointer, access):
+    body = "  mov.b32 %r5, array0;\n  cvt.u64.u32 %rd5, %r5;\n  " + access.format(pointer)
+    body += "\n  mul.wide.u32 %rd7, %r0, 4;\n  add.u64 %rd7, %rd6, %rd7;\n  st.global.u32 [%rd7], %r0;"
+    assert lab.kinds(body, np.zeros(1, "u4"), np.zeros(32, "u4")) == []
+    assert (lab.arrays[1].numpy() == np.arange(32)).all()

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.order import SCOPES, WEAK, Order
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.operands import AddressSlot, Decoding
-from kernbench.ptx.emulator.steps import Step, action, nothing
+from kernbench.ptx.emulator.steps import Step, action, compute, nothing
 from kernbench.ptx.emulator.window import Window
 from kernbench.ptx.types import TYPES
 
@@ -33,8 +34,18 @@ def load(d: Decoding) -> Step:
     if address.space == "param":
         d.parameter = address.name
         return _parameter(d, address, targets)
+    if d.entry and not address.space and d.mod("space") in ("param", "param::entry"):
+        address = _of_parameters(d, address)
     bank, rows = d.bank_rows(targets)
     return _access("load", d, address, bank, rows)
+
+
+def _of_parameters(d: Decoding, address: AddressSlot) -> AddressSlot:
+    """A register that points into the kernel's parameters, whole again where only its lower 32 bits were kept."""
+    whole = d.temporary("uint64")
+    base = d.table.constant(GLOBAL_BASE, "uint64")
+    d.before.append(compute(np.bitwise_or, (address.slot, base), (whole,)))
+    return AddressSlot(whole, address.offset, "", address.name)
 
 
 def store(d: Decoding) -> Step:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.lanes import Mask
-from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, SHARED_BASE
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.steps import Step, action, compute, copy
 from kernbench.ptx.emulator.window import Window
@@ -122,6 +122,9 @@ def convert_address(d: Decoding) -> Step:
 def _shifted(d: Decoding, source: int) -> Step:
     window = _WINDOWS.get(d.mod("space").partition("::")[0], 0)
     target = d.target(0)
+    if d.mod("space") == "param" and d.entry and d.mod("type") == "u64":
+        # a compiler may have kept the address in 32 bits, which is all that the space needs
+        return d.compute(np.bitwise_or, [source, d.table.constant(GLOBAL_BASE, "uint64")], [target])
     if window == 0 or d.mod("type") == "u32":
         return d.compute(copy, [source], [target])
     return d.compute(np.subtract if d.has("to") else np.add, [source, d.table.constant(window, "uint64")], [target])
