@@ -25,10 +25,19 @@ from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, some_th
 from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.cells import decode
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.program import Program, Site
 from kernbench.result.finding import Other
 
 _ALL_BYTES = "give expect_tx the sum of the bytes of all copies of a phase"
+
+
+def leaves_init_fences_out(program: Program) -> bool:
+    """Whether a compiler made the kernel that shows a block's barriers to its copies by the block's order alone.
+
+    Triton's PTX, which LLVM's back end signs, has a fence behind mbarrier.init for other blocks only.
+    """
+    begin = program.kernel.module.source[:200]
+    return "LLVM NVPTX Back-End" in begin and not any("fence.mbarrier_init" in site.text for site in program.sites)
 
 
 class AsynchronousChecks:
@@ -42,6 +51,8 @@ class AsynchronousChecks:
         self._actors = batch.launch.actors
         self.shadow = Shadow(batch, checks)
         self.ends = BlockEnds(batch, checks, reporter)
+        # whether barriers count as shown to copies by the order of threads alone
+        self._unfenced = leaves_init_fences_out(batch.program)
         # tensor maps written here, with the warp that acquired them for the copy engine and its clock then
         self._maps: dict[int, tuple[int, int] | None] = {}
 
@@ -109,6 +120,10 @@ class AsynchronousChecks:
         inside = warps // ctas
         guard, clock = barriers.opened[slots, 2], barriers.opened[slots, 3]
         local = warps % ctas == barriers.homes[slots]
+        if self._unfenced:
+            bare = local & (guard < 0)
+            guard = np.where(bare, barriers.opened[slots, 0], guard)
+            clock = np.where(bare, barriers.opened[slots, 1], clock)
         known = self._clocks.rows_of(warps)[np.arange(len(warps)), np.maximum(guard, 0)]
         if not local.all():
             known = np.where(local, known, self._clocks.of_others(warps, barriers.homes[slots], guard))
