@@ -209,3 +209,50 @@ def test_allocation_waits_for_columns():
 def test_commit_on_the_wrong_barrier():
     run = planted(change=("arrive::one.shared::cluster.b64 [done]", "arrive::one.shared::cluster.b64 [slot]"))
     assert "deadlock" in kinds_of(run)
+
+
+REUSED = """.version 8.7
+.target sm_100a
+.address_size 64
+.shared .align 16 .b8 place[16];
+.shared .align 8 .b64 full;
+.visible .entry kernel(.param .u64 source, .param .u64 out)
+{
+  .reg .pred %p<4>;
+  .reg .b32 %r<8>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd0, [source];
+  ld.param.u64 %rd1, [out];
+  mov.u32 %r0, %tid.x;
+  setp.eq.u32 %p0, %r0, 0;
+  tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 32;
+  bar.sync 0;
+  ld.shared.u32 %r1, [place];
+  @%p0 mbarrier.init.shared::cta.b64 [full], 1;
+  @%p0 fence.mbarrier_init.release.cluster;
+  // ordinary
+  bar.sync 0;
+  @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 16;
+  @%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [place], [%rd0], 16, [full];
+WAIT:
+  mbarrier.try_wait.parity.shared::cta.b64 %p1, [full], 0;
+  @!%p1 bra WAIT;
+  ld.shared.u32 %r2, [place];
+  mul.wide.u32 %rd2, %r0, 4;
+  add.u64 %rd2, %rd2, %rd1;
+  st.global.u32 [%rd2], %r2;
+  tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 32;
+  ret;
+}
+"""
+
+
+@pytest.mark.parametrize("ordinary", [False, True])
+def test_a_copy_over_the_word_of_an_allocation(ordinary):
+    text = REUSED.replace("// ordinary", "@%p0 st.shared.u32 [place+4], %r0;") if ordinary else REUSED
+    device = ptx.EmulatedDevice("sm_100a")
+    out = device.empty(32, np.uint32)
+    given = [device.array(np.full(4, 7, np.uint32)), out]
+    run = device.launch(ptx.parse(text).kernels["kernel"], 1, 32, given)
+    assert kinds_of(run) == ({"missing-fence"} if ordinary else set())
+    assert (out.numpy() == 7).all()

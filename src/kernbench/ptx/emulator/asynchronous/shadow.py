@@ -23,6 +23,7 @@ from kernbench.ptx.emulator.memory.cells import (
     STRONG,
     STRONG_WRITE,
     WRITE,
+    decode,
     knows_far_lane,
     knows_lane,
     stamp,
@@ -127,11 +128,18 @@ class Shadow:
         """Of what is not plainly ordered, report what no lane's own knowledge orders."""
         for code, kind in enumerate(("race", "missing-fence")):
             these = found[found[:, 4] == code]
-            these = these[~self._known(lanes, these)] if code == _RACE else these
+            these = these[~(self._known(lanes, these) if code == _RACE else self._allocators(these, writes))]
             if len(these):
                 operation, place, cell, mask, _ = these[0].tolist()
                 trouble = Trouble(kind, len(these), operation, place, cell, mask)
                 self._checks.agent_trouble(space, writes, int(lanes[operation]), site, trouble)
+
+    def _allocators(self, found: Array, writes: bool) -> Array:
+        """Which words tcgen05.alloc wrote, and an operation writes over: what the tensor unit wrote needs no fence."""
+        sites = self._batch.program.sites
+        numbers = [decode(int(cell) & ((1 << 64) - 1))[0] for cell in found[:, 2]] if writes else []
+        known = [number < len(sites) and "tcgen05.alloc" in sites[number].text for number in numbers]
+        return np.array(known, bool) if writes else np.zeros(len(found), bool)
 
     def _known(self, lanes: Array, found: Array) -> Array:
         """Which of the suspects are ordered by what the lanes that began the operations know alone."""

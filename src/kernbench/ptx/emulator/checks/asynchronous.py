@@ -121,9 +121,9 @@ class AsynchronousChecks:
         guard, clock = barriers.opened[slots, 2], barriers.opened[slots, 3]
         local = warps % ctas == barriers.homes[slots]
         if self._unfenced:
-            bare = local & (guard < 0)
-            guard = np.where(bare, barriers.opened[slots, 0], guard)
-            clock = np.where(bare, barriers.opened[slots, 1], clock)
+            # a fence of some other thread, for something else, does not count
+            guard = np.where(local, barriers.opened[slots, 0], guard)
+            clock = np.where(local, barriers.opened[slots, 1], clock)
         known = self._clocks.rows_of(warps)[np.arange(len(warps)), np.maximum(guard, 0)]
         if not local.all():
             known = np.where(local, known, self._clocks.of_others(warps, barriers.homes[slots], guard))
