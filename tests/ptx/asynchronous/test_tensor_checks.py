@@ -211,6 +211,19 @@ def test_commit_on_the_wrong_barrier():
     assert "deadlock" in kinds_of(run)
 
 
+@pytest.mark.parametrize(("code", "found"), [(5, set()), (3, {"uninitialised-read"}), (0, {"uninitialised-read"})])
+def test_padding_of_narrow_elements_need_not_be_written(code, found):
+    kinds = ("f32", "e4m3", "e4m3")
+    _, _, image_, descriptors = tiles(12, 128, 64, 32, kinds)
+    text = kernel(mma("f8f6f4") + COMMIT + WAIT + load(64), 64).module.emit()
+    whole, half = "st.shared.v4.u32 [%r15], {%r11, %r12, %r13, %r14};", "st.shared.v2.u32 [%r15], {%r11, %r12};"
+    assert whole in text
+    said = idesc(128, 64, kinds) | code << 7 | code << 10
+    for stored, kinds_found in ((whole, set()), (half, found)):
+        changed = ptx.parse(text.replace(whole, stored)).kernels["kernel"]
+        assert kinds_of(launch(changed, image_, descriptors, said, 64)[0]) == kinds_found
+
+
 REUSED = """.version 8.7
 .target sm_100a
 .address_size 64

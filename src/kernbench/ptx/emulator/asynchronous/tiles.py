@@ -27,6 +27,11 @@ class Operand:
         """Bits an element fills in shared memory; narrow floats are padded to bytes, 16 in each 16 bytes."""
         return {"f16": 16, "bf16": 16, "tf32": 32, "b1": 1, "b4": 4}.get(self.kind, 8)
 
+    @property
+    def filled(self) -> int:
+        """Bytes of each 16 in shared memory that hold elements; the rest is padding."""
+        return {"e2m1": 8, "e2m3": 12, "e3m2": 12}.get(self.kind, PIECE)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tiles:
@@ -36,6 +41,8 @@ class Tiles:
     descriptor: MatrixDescriptor
     base: int
     map: TileMap
+    # bytes of each 16 that hold elements
+    filled: int = PIECE
 
 
 def tiles_of(descriptors: Array, operand: Operand, decode: Decoder) -> list[Tiles]:
@@ -47,7 +54,7 @@ def tiles_of(descriptors: Array, operand: Operand, decode: Decoder) -> list[Tile
         positions = np.arange(len(descriptors)) if same else np.flatnonzero(descriptors == np.uint64(bits))
         descriptor = decode(bits)
         placed = tile_map(descriptor, operand.rows, operand.depth, operand.bits, operand.transposed)
-        found.append(Tiles(positions, descriptor, anchor(descriptor), placed))
+        found.append(Tiles(positions, descriptor, anchor(descriptor), placed, operand.filled))
     return found
 
 

@@ -108,7 +108,7 @@ class DescriptorChecks:
             return
         state = batch.port.space("shared").state[1]
         origins = ctas[one.positions].astype(np.int64) * batch.shared_stride + one.base
-        operation, place = unwritten(state, origins, one.map.firsts, one.map.spans)
+        operation, place = unwritten(state, origins, one.map.firsts, one.map.spans, one.filled)
         if operation >= 0:
             lane = int(lanes[one.positions[operation]])
             name = batch.checks.shared_name(int(place - origins[operation] + one.base))
@@ -121,12 +121,12 @@ class DescriptorChecks:
 
 
 @kernel
-def unwritten(state: Any, origins: Any, firsts: Any, spans: Any) -> Any:
-    """The first operation and place with a byte that may be accessed and was not written; (-1, 0) if there is none."""
+def unwritten(state: Any, origins: Any, firsts: Any, spans: Any, filled: int) -> Any:
+    """The first operation and place with a byte that may be accessed and was not written, (-1, 0) if none."""
     for i in range(origins.size):
         for k in range(firsts.size):
             start = origins[i] + firsts[k]
             for place in range(start, start + spans[k], 4):
-                if state[place] & WRITTEN == UNWRITTEN:
+                if place % _PIECE < filled and state[place] & WRITTEN == UNWRITTEN:
                     return i, place
     return -1, 0
