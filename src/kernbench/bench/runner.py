@@ -17,6 +17,7 @@ from kernbench.result.acknowledged import Entry, acknowledge
 from kernbench.result.comparison import Comparison
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
+from kernbench.safety.stopping import Stopper
 
 
 def run_bench(
@@ -30,6 +31,7 @@ def run_bench(
     shapes_only: bool = False,
     size: str | None = None,
     baseline: list[Entry] | None = None,
+    stop: Stopper | None = None,
 ) -> Run:
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine,
     `chip.KEY` settings the chip.
@@ -37,7 +39,7 @@ def run_bench(
     `schedule` and `budget` replace those of the bench's host; a budget that is a mapping changes what it names. With
     `timed`, a run that is right and safe gets its time on the machine. With `shapes_only` nothing is computed and no
     golden asked; inputs are drawn from `ShapesOnly`. `size` names one of the bench's sizes, over the panel's values.
-    Findings that the source or `baseline` acknowledges do not count.
+    Findings that the source or `baseline` acknowledges do not count. `stop` ends the run inside a kernel.
     """
     chosen, changes = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
     shapes_only = shapes_only or (size is not None and bench.sizes[size].shapes_only)
@@ -60,12 +62,14 @@ def run_bench(
     if budget is not None:
         host.budget = budget if isinstance(budget, Budget) else replace(host.budget, **budget)
     host.timed = timed
+    host.stop = stop
     run = _call(bench, "launch", bench.launch, p, inputs, torch=host)
     if not isinstance(run, Run):
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
     _take_earlier(run, host)
     acknowledge(run, baseline)
-    if run.status is Status.FINISHED and run.outputs:
+    stopped = stop is not None and stop.met is not None
+    if run.status is Status.FINISHED and run.outputs and not stopped:
         run.comparison = _call(bench, "golden", _judge, bench, run, p, inputs)
     run.origin.update(
         bench=bench.name,
@@ -75,6 +79,9 @@ def run_bench(
         parameters={d.name: getattr(p, d.name) for d in parameters.describe(bench.parameters)},
         machine_overrides=overrides,
     )
+    if stopped and stop is not None and stop.met is not None:
+        run.status, run.views["stopped"] = Status.STOPPED, stop.met.view()
+        return run
     return _timed(bench, p, run, host) if timed else run
 
 

@@ -12,6 +12,7 @@ from rich.table import Table
 from kernbench import ptx
 from kernbench.bench.artefact import read_artefact
 from kernbench.bench.ptx_file import ELEMENTS, Arguments, LaunchFile, choose_kernel, read_launch_file
+from kernbench.cli.inside import DUMP, STOP_AT_PTX, check_options, stop_and_tell
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, KernbenchError
@@ -153,19 +154,23 @@ def check(
     budget: BUDGET = STEPS,
     trace: TRACE = None,
     html: HTML = None,
+    stop_at: STOP_AT_PTX = None,
+    dump: DUMP = None,
 ) -> None:
     """Is it PTX, does the target have every instruction, and is a launch safe? Says yes, or every problem.
 
     Without --launch arguments are made at random, which shows less: describe them for a kernel that reads indices.
     Where warps work in a pipeline of mbarriers, shows its roles and stages: who completes and who awaits which phase.
     """
-    for option, path in (("--trace", trace), ("--html", html)):
+    for option, path in (("--trace", trace), ("--html", html), ("--dump", dump)):
         _check_folder(option, path)
+    check_options(stop_at, dump)
     module = read_module(file)
     validate(module)
     results().print(f"{file}: good PTX for {module.arch}: {', '.join(module.kernels) or 'no kernels'}")
     described = _described(launch, kernel, grid, block, shared, seed, cluster)
-    options = {"budget": Budget(budget, max_seconds)}
+    options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
+    _maybe_stop(stop_at, dump, None, module, described, "emulator", arch, elements, options)
     result = _launch(module, described, "emulator", arch, elements, options)
     if "pipeline" in result.views:
         results().print(pipeline_text(result.views["pipeline"]), highlight=False, soft_wrap=True)
@@ -196,18 +201,23 @@ def run(
     json: JSON = None,
     trace: TRACE = None,
     html: HTML = None,
+    stop_at: STOP_AT_PTX = None,
+    dump: DUMP = None,
 ) -> None:
     """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do.
 
     Exit code 0 if it is, 1 on findings or a wrong result, 2 on misuse.
     """
-    for option, path in (("--out", out), ("--json", json), ("--trace", trace), ("--html", html)):
+    for option, path in (("--out", out), ("--json", json), ("--trace", trace), ("--html", html), ("--dump", dump)):
         _check_folder(option, path)
+    check_options(stop_at, dump)
+    module = read_module(file)
     described = _described(launch, kernel, grid, block, shared, seed, cluster)
     options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
     if device == "emulator":
         options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
-    result = _launch(read_module(file), described, device, arch, elements, options)
+    _maybe_stop(stop_at, dump, json, module, described, device, arch, elements, options)
+    result = _launch(module, described, device, arch, elements, options)
     _finish(result, out, json, trace, html)
 
 
@@ -284,18 +294,22 @@ def launch_artefact(
     json: JSON = None,
     trace: TRACE = None,
     html: HTML = None,
+    stop_at: STOP_AT_PTX = None,
+    dump: DUMP = None,
 ) -> None:
     """Launch what a compiler left in its cache: block, cluster, shared memory and types come from its metadata.
 
     Only the grid, sizes and values are yours: --grid, and a launch file whose [args.NAME] are the names of the source.
     """
-    for option, file in (("--out", out), ("--json", json), ("--trace", trace), ("--html", html)):
+    for option, file in (("--out", out), ("--json", json), ("--trace", trace), ("--html", html), ("--dump", dump)):
         _check_folder(option, file)
+    check_options(stop_at, dump)
     found = read_artefact(path)
     module = read_module(found.ptx)
     base = _described(launch, "", grid, "", 0, seed, cluster)
     described = found.described(base, choose_kernel(module, base.kernel or found.kernel), elements)
-    options = {"budget": Budget(budget, max_seconds)}
+    options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
+    _maybe_stop(stop_at, dump, json, module, described, device, "", elements, options)
     result = _launch(module, described, device, "", elements, options)
     _finish(result, out, json, trace, html)
 
@@ -364,6 +378,31 @@ def _launch(
     result: Run = on.launch(chosen, described.grid, block, arguments.values, described.shared_bytes, **options)
     result.comparison = arguments.compare(result) or None
     return result
+
+
+def _maybe_stop(
+    stop_at: str | None,
+    dump: Path | None,
+    json: Path | None,
+    module: Module,
+    described: LaunchFile,
+    device: str,
+    arch: str,
+    elements: int,
+    options: dict[str, Any],
+) -> None:
+    """Where a place to stop at is named: run until there, and do not return."""
+    if stop_at is None:
+        return
+    if device != "emulator":
+        raise BenchError("--stop-at: a launch on real hardware cannot be stopped inside; leave --device away")
+    stop_and_tell(
+        stop_at,
+        dump,
+        json,
+        described.kernel or next(iter(module.kernels), ""),
+        lambda stopper: _launch(module, described, device, arch, elements, {**options, "stop": stopper}),
+    )
 
 
 def _device(name: str, arch: str) -> Any:

@@ -14,6 +14,7 @@ from kernbench.cli.acknowledge import (
     tell_acknowledged,
 )
 from kernbench.cli.algorithms import rank
+from kernbench.cli.inside import DUMP, STOP_AT, check_options, stop_and_tell
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
 from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, unknown
@@ -86,6 +87,8 @@ def run(
     baseline: BASELINE = None,
     write_baseline: WRITE_BASELINE = None,
     reason: REASON = "",
+    stop_at: STOP_AT = None,
+    dump: DUMP = None,
 ) -> None:
     """Run a bench: is it right, is it safe, how fast is it and why.
 
@@ -93,7 +96,9 @@ def run(
     """
     bench, panels = chosen(name, panel, kernels, golden, case or [])
     values = parse_settings(bench, settings or [], dtype=dtype, device=device)
-    check_targets({"--json": json, "--trace": trace, "--html": html, "--write-baseline": write_baseline})
+    files = {"--json": json, "--trace": trace, "--html": html, "--write-baseline": write_baseline, "--dump": dump}
+    check_targets(files)
+    check_options(stop_at, dump)
     known = known_findings(baseline, write_baseline, reason)
     options: dict[str, Any] = {"shapes_only": shapes_only, "size": size, "baseline": known}
     options |= {
@@ -104,6 +109,8 @@ def run(
         raise BenchError("--trace shows one run: choose an algorithm with --set instead of --all-algorithms")
     if all_algorithms:
         raise typer.Exit(rank(bench, panels, values, seed, options, json, html))
+    if stop_at is not None:
+        _stop(stop_at, dump, json, bench, panels, values, seed, options)
     runs = _run_all(bench, panels, values, seed, options)
     shapes_only = shapes_only or (size is not None and bench.sizes[size].shapes_only)
     console = results()
@@ -159,6 +166,30 @@ def _write_trace(file: Path, runs: list[tuple[str, Run]]) -> None:
     title, line = timed[-1]
     write_bytes(file, trace_bytes(line))
     errors().print(f"trace of {title} written to {file}; open it in the Perfetto UI", soft_wrap=True)
+
+
+def _stop(
+    stop_at: str,
+    dump: Path | None,
+    json: Path | None,
+    bench: Bench,
+    panels: list[str | None],
+    values: dict[str, Any],
+    seed: int,
+    options: dict[str, Any],
+) -> None:
+    """Run one panel until it is where it should stop; does not return."""
+    if len(panels) != 1:
+        names = ", ".join(map(str, panels))
+        raise BenchError(f"--stop-at looks inside one run: choose a panel (or --case) of {bench.name}: {names}")
+    panel = panels[0]
+    stop_and_tell(
+        stop_at,
+        dump,
+        json,
+        panel or bench.name,
+        lambda stopper: run_bench(bench, panel, values, seed, stop=stopper, **options),
+    )
 
 
 def _run_all(

@@ -28,6 +28,7 @@ from kernbench.result.recording import Recording
 from kernbench.result.run import Launched, Run, Status
 from kernbench.safety.budget import Budget
 from kernbench.safety.memory import WINDOW
+from kernbench.safety.stopping import Stopper
 
 Rows = Sequence[Any]
 
@@ -78,6 +79,8 @@ class Host:
         self.rank_axis = rank_axis
         self.shapes_only = shapes_only
         self.schedule = schedule
+        # set to stop a launch inside a kernel
+        self.stop: Stopper | None = None
         self.budget = budget or Budget()
         rows, columns = self.machine.cube.pes if rank_axis == 0 else self.machine.package.cubes
         self.ranks = self._check_ranks(rows * columns if ranks is None else ranks, rows * columns)
@@ -267,6 +270,7 @@ class Host:
             carries_data,
             schedule,
             budget or self.budget,
+            self.stop,
         )
         launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
         recording = launch.run()
@@ -285,6 +289,8 @@ class Host:
         )
         if launch.printed:
             run.views["printf"] = launch.printed
+        if run.status is Status.STOPPED and self.stop is not None and self.stop.met is not None:
+            run.views["stopped"] = self.stop.met.view()
         name = getattr(kernel, "__qualname__", repr(kernel))
         self.launches.append(Launched(run.status, run.findings, name, self._time(run)))
         return run
@@ -301,7 +307,7 @@ class Host:
 
     def _time(self, run: Run) -> int | None:
         """Picoseconds of a launch that ended well, where they are asked for."""
-        if not self.timed or run.recording is None or not run.ok:
+        if not self.timed or run.recording is None or not run.ok or run.status is not Status.FINISHED:
             return None
         # compiled code: imported only by those who ask for time
         from kernbench.timing import time_recording

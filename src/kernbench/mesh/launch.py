@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from kernbench.common.errors import KernbenchError, KernelError
 from kernbench.common.ipcq_types import OPPOSITE
+from kernbench.common.pe_commands import TensorHandle
 from kernbench.machine import Machine
 from kernbench.machine.grid import Grid
 from kernbench.mesh.placement import Placement
@@ -27,6 +29,7 @@ from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.collector import rare_collections
 from kernbench.safety.memory import AddressSpace, Region
 from kernbench.safety.places import SiteTable
+from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.waits import Waiter, deadlock
 from kernbench.triton_emu.tl_context import TLContext, run_kernel
 
@@ -44,6 +47,7 @@ class Setting:
     carries_data: bool
     schedule: str | int
     budget: Budget
+    stop: Stopper | None = None
 
 
 class Launch:
@@ -72,11 +76,23 @@ class Launch:
             self._add_program(placement)
         self._connect()
         # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
-        with threadpool_limits(limits=1, user_api="blas"), rare_collections():
+        with threadpool_limits(limits=1, user_api="blas"), rare_collections(), self._stopping():
             self._scheduler.run(self._programs, self._setting.budget.seconds, self._steps)
         self._conclude()
         streams = [c.stream for c in self._contexts if len(c.stream)]
         return Recording(self._tables, streams, self._links())
+
+    def _stopping(self) -> AbstractContextManager[None]:
+        """While programs run: whoever wants to stop one of them watches."""
+        stop = self._setting.stop
+        if stop is None:
+            return nullcontext()
+        self.log.told = stop.found
+        return stop.watching(self._running, _shown)
+
+    def _running(self) -> str:
+        running = self._scheduler.running
+        return "" if running is None else f"rank {self._setting.placements[running.number].rank}"
 
     def _links(self) -> list[QueueLink]:
         places = {p.rank: (p.cube, p.pe) for p in self._setting.placements if p.leads}
@@ -145,6 +161,9 @@ class Launch:
             # NumPy keeps its error state per coroutine; NaN and infinity are values here, not accidents
             with np.errstate(all="ignore"):
                 run_kernel(self._kernel, context, *self._args, **self._kwargs)
+        except StoppedError:
+            self._scheduler.stop()
+            return State.STOPPED
         except OverBudgetError as error:
             self._over_budget(port, context, error)
             return State.STOPPED
@@ -207,7 +226,9 @@ class Launch:
     def _conclude(self) -> None:
         """Findings that only the end of a launch can show."""
         states = {p.state for p in self._programs}
-        if State.STOPPED in states:
+        if self._setting.stop is not None and self._setting.stop.met is not None:
+            self.status = Status.STOPPED
+        elif State.STOPPED in states:
             self.status = Status.OVER_BUDGET
         elif State.FAILED in states:
             self.status = Status.FAILED
@@ -277,6 +298,11 @@ class Launch:
                         (placement.rank,),
                     )
                 )
+
+
+def _shown(value: Any) -> tuple[Any, str] | None:
+    """A handle's values, for whoever looks inside a program."""
+    return (value.data, f"{value.dtype} in {value.space}") if isinstance(value, TensorHandle) else None
 
 
 def _is_ours(module: str) -> bool:

@@ -70,6 +70,11 @@ class Scheduler:
                 self._switch_to(self._pick())
             self._end(programs)
 
+    @property
+    def running(self) -> Program | None:
+        """The program that has its turn."""
+        return self._running
+
     def stop(self) -> None:
         """Let no further program run."""
         self._ready.clear()

@@ -15,6 +15,7 @@ from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
 from kernbench.common.errors import KernbenchError, KernelError, MisuseError
 from kernbench.npu.checks import check_order
 from kernbench.npu.execute import Executor, kernel_place
+from kernbench.npu.inside import stopping
 from kernbench.npu.model import ChipModel, load
 from kernbench.npu.operations import CLASSES, TABLE
 from kernbench.npu.record import NpuRecording
@@ -26,6 +27,7 @@ from kernbench.result.run import Launched, Run, Status
 from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
 from kernbench.safety.collector import rare_collections
 from kernbench.safety.places import SiteTable
+from kernbench.safety.stopping import StoppedError, Stopper
 
 __kernbench_internal__ = True
 
@@ -61,6 +63,8 @@ class Chip:
         self.shapes_only = shapes_only
         self.schedule = schedule
         self.budget = budget or Budget(steps=20_000_000)
+        # set to stop a launch inside a kernel
+        self.stop: Stopper | None = None
         self.launches: list[Launched] = []
 
     def __repr__(self) -> str:
@@ -84,7 +88,7 @@ class Chip:
         wanted = self.shapes_only if shapes_only is None else shapes_only or self.shapes_only
         chosen = self.schedule if schedule is None else schedule
         launch = _Launch(self.machine, not wanted, chosen, track_war, self.kernels)
-        launch.run(orchestrate, args, kwargs, budget or self.budget)
+        launch.run(orchestrate, args, kwargs, budget or self.budget, self.stop)
         run = Run(
             launch.outputs(),
             launch.context.log.findings(),
@@ -92,6 +96,7 @@ class Chip:
             launch.status,
             launch.context.recording,
             metrics=launch.metrics(),
+            views=launch.views(self.stop),
             origin=self._origin(orchestrate, launch),
         )
         self.launches.append(Launched(run.status, run.findings))
@@ -136,7 +141,12 @@ class _Launch:
         self.described: dict[str, str] = {}
 
     def run(
-        self, orchestrate: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], budget: Budget
+        self,
+        orchestrate: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        budget: Budget,
+        stop: Stopper | None = None,
     ) -> None:
         """Run to the end; findings are in the context's log."""
         names = _parameter_names(orchestrate, len(args))
@@ -152,9 +162,20 @@ class _Launch:
             rare_collections(),
             threadpool_limits(limits=1, user_api="blas"),
             Watchdog(budget.seconds, lambda: min(len(rows), budget.steps), lambda: self._abandon(hub, where)),
+            stopping(self.context, self.executor, stop),
         ):
             program.switch()
-        self._conclude(where)
+        if stop is not None and stop.met is not None:
+            self.status = Status.STOPPED
+        else:
+            self._conclude(where)
+
+    def views(self, stop: Stopper | None) -> dict[str, Any]:
+        """What reports draw besides the figures."""
+        views: dict[str, Any] = {}
+        if self.status is Status.STOPPED and stop is not None and stop.met is not None:
+            views["stopped"] = stop.met.view()
+        return views
 
     def _abandon(self, hub: Any, where: Place) -> None:
         _abandoned.append(getcurrent())
@@ -190,6 +211,8 @@ class _Launch:
                 orchestrate(self.runtime, *given, **more)
                 self.runtime.close()
                 self.runtime.finish()
+        except StoppedError:
+            self.status = Status.STOPPED
         except OverBudgetError:
             self._over_budget(where)
         except KernelError as error:

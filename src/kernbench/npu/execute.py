@@ -51,6 +51,8 @@ class Executor:
         self.ready: list[Task] = []
         self.failed = False
         self.deadlocked = False
+        # the lane that has its turn
+        self.lane = AIC
 
     @property
     def stopped(self) -> bool:
@@ -143,6 +145,7 @@ class Executor:
     def _run_lane(self, task: Task, lane: int, arguments: list[Any]) -> None:
         context = self._context
         kernel = task.kernels[lane]
+        self.lane = lane
         try:
             kernel(self._cores[lane], *arguments)
             return
@@ -175,6 +178,7 @@ class Executor:
                 break
             lane = able[0] if self._random is None else self._random.choice(able)
             self._waits.pop(lane, None)
+            self.lane = lane
             running[lane].switch()
             if running[lane].dead:
                 del running[lane]

@@ -19,6 +19,7 @@ from kernbench.ptx.emulator.launch import Launch
 from kernbench.ptx.emulator.loading import LoadedModule
 from kernbench.ptx.emulator.machine import architecture, target_runs_on
 from kernbench.ptx.emulator.memory.arena import NOTHING, WRITTEN, Allocation, Arena
+from kernbench.ptx.emulator.probing import Probe
 from kernbench.ptx.emulator.program import Program
 from kernbench.ptx.emulator.schedule import schedule_of
 from kernbench.ptx.module import Kernel
@@ -28,6 +29,7 @@ from kernbench.ptx.validation import validate
 from kernbench.result.finding import Finding
 from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
+from kernbench.safety.stopping import Stopper
 
 _PARAMETER_BYTES = 32764
 BUDGET = Budget(steps=50_000_000, seconds=600.0)
@@ -141,6 +143,7 @@ class EmulatedDevice:
         schedule: Any = "canonical",
         budget: Budget | None = None,
         order: bool | str = False,
+        stop: Stopper | None = None,
     ) -> Run:
         """Run `kernel` on every block of `grid` and wait for it.
 
@@ -148,6 +151,7 @@ class EmulatedDevice:
         may), "reversed" or a seed: one legal order of many. `budget.steps` counts instructions as they are run for all
         lanes together. With `order`, `recording` is the happens-before relation of all accesses (`AccessOrder`), to
         be compared with that of another run; with `order="conflicts"` it also tells what meets at every word of memory.
+        `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there.
         """
         if order not in (False, True, "conflicts"):
             raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")
@@ -155,7 +159,10 @@ class EmulatedDevice:
             raise MisuseError("order=True asks the checks what they know: leave checks=False out")
         kernel = _kernel_of(kernel)
         blocks, threads, clusters = launch_shape(grid, block, cluster, kernel)
-        program = self._program(kernel, clusters != (1, 1, 1))
+        stop = stop if stop is not None and stop.met is None else None
+        program, probe = self._program(kernel, clusters != (1, 1, 1)), None
+        if stop is not None:
+            program, probe = _probed(kernel, clusters != (1, 1, 1), stop)
         self._check_fit(kernel, program, shared_bytes)
         given = [self._usable(arg) for arg in args]
         parameters = _parameter_block(kernel, pack_arguments(kernel.params, given))
@@ -171,6 +178,7 @@ class EmulatedDevice:
             schedule,
             budget,
             order,
+            probe,
         )
 
     def _launch(
@@ -185,6 +193,7 @@ class EmulatedDevice:
         schedule: Any,
         budget: Budget | None,
         order: bool | str,
+        probe: Probe | None,
     ) -> Run:
         arena, (grid, block, cluster) = self._arena, shape
         self._launches += 1
@@ -207,7 +216,10 @@ class EmulatedDevice:
             budget or BUDGET,
             self._launches,
             cluster,
+            probe,
         )
+        if probe is not None and checker is not None:
+            checker.reporter.log.told = probe.found
         status = launch.run()
         launch.close()
         outputs = self._outputs(names)
@@ -216,6 +228,8 @@ class EmulatedDevice:
         checked = CHECKED if checks else ()
         origin = self._origin(kernel, grid, block, shared_bytes, schedule)
         views: dict[str, Any] = {"printf": launch.printed} if launch.printed else {}
+        if probe is not None and probe.stopped is not None:
+            views["stopped"] = probe.stopped.view()
         if arena.heap is not None and arena.heap.live():
             views["heap"] = arena.heap.live_names()
         timeline = None
@@ -303,6 +317,13 @@ class EmulatedDevice:
             "schedule": schedule,
             "kernbench": __version__,
         }
+
+
+def _probed(kernel: Kernel, clustered: bool, stop: Stopper) -> tuple[Program, Probe]:
+    """A program whose every instruction can be stopped at, and who does it."""
+    program, bodies = decode(kernel, clustered, probed=True)
+    analyse(program, bodies)
+    return program, Probe(stop, kernel.name, {body.code.name: body.all_registers() for body in bodies})
 
 
 def _kernel_of(kernel: Any) -> Kernel:

@@ -8,6 +8,7 @@ from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.device_base import DeviceArray
 from kernbench.result.run import Launched, Run, Status
 from kernbench.safety.budget import Budget
+from kernbench.safety.stopping import Stopper
 
 DEVICES = ("emulator", "cuda")
 _REPETITIONS = 20
@@ -28,6 +29,8 @@ class Host:
         self.schedule: str | int = "canonical"
         self.budget = budget or Budget(steps=50_000_000, seconds=600.0)
         self.machine = None
+        # set to stop a launch inside a kernel
+        self.stop: Stopper | None = None
         self.launches: list[Launched] = []
         self._metrics: list[dict[str, Any]] = []
 
@@ -68,6 +71,10 @@ class Host:
         if self.kind == "cuda":
             options.setdefault("repetitions", _REPETITIONS)
         settings = {"schedule": self.schedule, "budget": self.budget, **options}
+        if self.stop is not None:
+            if self.kind == "cuda":
+                raise MisuseError("a launch on real hardware cannot be stopped inside: use the emulator")
+            settings["stop"] = self.stop
         run: Run = self.device.launch(kernel, grid, block, args, shared_bytes, **settings)
         self.launches.append(Launched(run.status, run.findings))
         self._metrics.append(run.metrics)

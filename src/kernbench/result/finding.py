@@ -1,7 +1,7 @@
 """Findings: what is unsafe about a kernel, where, and what to try next. They fold by kind and place."""
 
 import linecache
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -192,6 +192,8 @@ class FindingLog:
     """Collects findings, folding those of the same kind at the same place: the first speaks, the rest are counted."""
 
     _folded: dict[tuple[Any, ...], Finding] = field(default_factory=dict)
+    # told of each finding as it is made, where somebody wants to look inside the run at that moment
+    told: Callable[[Finding], None] | None = None
 
     def add(self, finding: Finding, subject: object = None) -> None:
         """Take `finding`; `subject` (a tensor's name, a direction) keeps two apart that share a place."""
@@ -201,6 +203,8 @@ class FindingLog:
             ranks = tuple(sorted({*first.ranks, *finding.ranks}))
             finding = replace(first, count=first.count + finding.count, ranks=ranks)
         self._folded[key] = finding
+        if self.told is not None:
+            self.told(finding)
 
     def findings(self) -> list[Finding]:
         """All findings in the order they were first met."""

@@ -33,6 +33,7 @@ class Status(StrEnum):
     DEADLOCKED = "deadlocked"
     OVER_BUDGET = "over budget"
     FAILED = "failed"
+    STOPPED = "stopped to look inside"
 
 
 class Launched(NamedTuple):
@@ -71,8 +72,8 @@ class Run:
 
     @property
     def safe(self) -> bool | None:
-        """Whether every check stayed silent and every program returned; None if nothing was checked."""
-        if not self.checked:
+        """Whether every check stayed silent and every program returned; None if nothing was checked to the end."""
+        if not self.checked or (self.status is Status.STOPPED and not self.findings):
             return None
         return not self.findings and self.status is Status.FINISHED
 

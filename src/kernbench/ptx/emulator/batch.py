@@ -180,6 +180,11 @@ class Batch:
         return self._tensor
 
     @property
+    def tensor_memory(self) -> Any:
+        """Tensor memory, None as long as nothing has used it."""
+        return None if self._tensor is None else self._tensor.memory
+
+    @property
     def allocation_waits(self) -> list[Any]:
         """Allocations of tensor memory that wait for columns."""
         return [] if self._tensor is None else list(self._tensor.waiting)

@@ -7,6 +7,7 @@ from kernbench.ptx.emulator.layout import SharedLayout, all_scopes, lay_out_fram
 from kernbench.ptx.emulator.meanings import CONTROLS, meaning_of
 from kernbench.ptx.emulator.meanings.control import leave
 from kernbench.ptx.emulator.operands import Decoding, Linker
+from kernbench.ptx.emulator.probing import probe_step
 from kernbench.ptx.emulator.program import Block, Code, Program, Site
 from kernbench.ptx.emulator.scopes import Line, Register, Scope, flatten
 from kernbench.ptx.emulator.slots import RegisterSlot, SlotTable
@@ -41,6 +42,10 @@ class Body:
         """Whether it is the kernel."""
         return self.function.kind == "entry"
 
+    def all_registers(self) -> list[Register]:
+        """Its registers, in the order of their first use."""
+        return [r for scope in all_scopes(self.lines, self.scope) for r in scope.registers.values()]
+
     def formal_registers(self) -> list[Register]:
         """Registers that a call sets."""
         formals = (self.scope.register(formal.name) for formal in self.function.params if formal.space == "reg")
@@ -51,17 +56,18 @@ class Body:
         return self.code.entry + self.starts.index(line)
 
 
-def decode(kernel: Kernel, clustered: bool = False) -> tuple[Program, list[Body]]:
+def decode(kernel: Kernel, clustered: bool = False, probed: bool = False) -> tuple[Program, list[Body]]:
     """The program of a kernel, and its functions for further analysis; raises `PtxError` for what cannot be run.
 
-    `clustered` tells that it is launched with clusters of several CTAs.
+    `clustered` tells that it is launched with clusters of several CTAs; `probed` that somebody looks inside.
     """
-    return _Decoder(kernel, clustered).decode()
+    return _Decoder(kernel, clustered, probed).decode()
 
 
 class _Decoder:
-    def __init__(self, kernel: Kernel, clustered: bool):
+    def __init__(self, kernel: Kernel, clustered: bool, probed: bool):
         self.kernel = kernel
+        self.probed = probed
         self.module = kernel.module
         self.table = SlotTable()
         self.shared = SharedLayout()
@@ -156,7 +162,7 @@ class _Decoder:
             made = meaning_of(decoding)
             decodings.append(decoding)
             decoding.first_step = len(block.direct)
-            for step in decoding.before:
+            for step in (*((probe_step(decoding.site),) if self.probed else ()), *decoding.before):
                 _append(block, step)
             if isinstance(made, ControlStep):
                 control = made

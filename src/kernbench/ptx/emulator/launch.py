@@ -16,11 +16,13 @@ from kernbench.ptx.emulator.memory.arena import Allocation, Arena
 from kernbench.ptx.emulator.memory.heap import Heap
 from kernbench.ptx.emulator.memory.room import require_room
 from kernbench.ptx.emulator.meter import Meter
+from kernbench.ptx.emulator.probing import Probe
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.ptx.emulator.spinning import EndlessError
 from kernbench.ptx.emulator.waves import Waves
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
+from kernbench.safety.stopping import StoppedError
 
 Extent = tuple[int, int, int]
 
@@ -51,6 +53,7 @@ class Launch:
         budget: Budget,
         number: int = 0,
         cluster: Extent = (1, 1, 1),
+        probe: Probe | None = None,
     ):
         self.program = program
         self.grid, self.block, self.cluster = grid, block, cluster
@@ -65,6 +68,8 @@ class Launch:
         self.local_bytes = program.local_bytes
         self.meter = Meter(budget)
         self.schedule = schedule
+        # who looks inside
+        self.probe = probe
         # what printf wrote
         self.printed: list[str] = []
         self.unfinished = True
@@ -90,6 +95,8 @@ class Launch:
         try:
             with np.errstate(all="ignore"):
                 return self._run(waiting, resident)
+        except StoppedError:
+            return Status.STOPPED
         except OverBudgetError as spent:
             if self.checks is not None:
                 self.checks.over_budget(str(spent), self.meter)

@@ -121,7 +121,7 @@ class Checks:
 
     def _unwritten_outputs(self) -> None:
         """Fresh arrays that the kernel was given and left partly or wholly unwritten."""
-        if self.reporter.log.findings() and self.launch.unfinished:
+        if self.launch.unfinished and (self.reporter.log.findings() or self.launch.probe is not None):
             return
         for allocation in self.arena.allocations():
             if not allocation.fresh or allocation.address not in self._names or not allocation.nbytes:

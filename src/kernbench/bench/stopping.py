@@ -1,0 +1,37 @@
+"""Running until a kernel's line, or the first finding, is reached."""
+
+from collections.abc import Callable
+
+from kernbench.common.errors import BenchError
+from kernbench.result.finding import Finding
+from kernbench.result.run import Run
+from kernbench.safety.stopping import StopAt, Stopper, stop_at
+
+
+def run_until(text: str, launched: Callable[[Stopper], Run]) -> Run:
+    """What `launched` gives with a stopper for `text`; an error that says what was near if it was never reached.
+
+    Some checks look at a whole run when it is over. A finding of theirs has no moment at which to stop, so the run is
+    made again, and stops at the line the finding names, the first time a program reaches it.
+    """
+    stopper = Stopper(stop_at(text))
+    run = launched(stopper)
+    if stopper.met is None and stopper.at_finding and run.findings:
+        finding = run.findings[0]
+        stopper = Stopper(_place_of(finding))
+        run = launched(stopper)
+        if stopper.met is not None:
+            run.views["stopped"]["why"] = (
+                f"{finding.kind}, found when the run was over: {finding.message} "
+                "(this is the first time a program reaches the line it names)"
+            )
+            run.findings = run.findings or [finding]
+    if stopper.met is None:
+        raise BenchError(stopper.missed())
+    return run
+
+
+def _place_of(finding: Finding) -> StopAt:
+    if finding.where is None or not finding.where.line:
+        raise BenchError(f"{finding.kind} is of the whole run and names no line to stop at: {finding.message}")
+    return StopAt(finding.where.file, finding.where.line)

@@ -1,0 +1,60 @@
+"""Options of the commands that look inside a run, and what they print."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernbench.bench.stopping import run_until
+from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, results
+from kernbench.common.errors import BenchError
+from kernbench.report import run_text
+from kernbench.report.printed import printed_text
+from kernbench.report.stopped import stopped_table, write_dump
+from kernbench.result.run import Run, write_json
+from kernbench.safety.stopping import Stopper
+
+STOP_AT = Annotated[
+    str | None,
+    typer.Option(
+        "--stop-at",
+        help="Stop inside the kernel and show what it holds: FILE:LINE, FILE:LINE#N (the N-th time), or finding.",
+    ),
+]
+STOP_AT_PTX = Annotated[
+    str | None,
+    typer.Option(
+        "--stop-at",
+        help="Stop inside the kernel and show what a warp holds: LINE of the PTX, FILE:LINE of the source, "
+        "either with #N for the N-th time, or finding.",
+    ),
+]
+DUMP = Annotated[
+    Path | None, typer.Option("--dump", help="With --stop-at: write the arrays it shows to this .npz file.")
+]
+
+
+def check_options(stop_at: str | None, dump: Path | None) -> None:
+    """A dump is of the place where a run stops."""
+    if dump is not None and stop_at is None:
+        raise BenchError(f"--dump {dump}: it takes what the kernel holds at a place, so name one with --stop-at")
+
+
+def stop_and_tell(
+    stop_at: str, dump: Path | None, json: Path | None, title: str, launched: Callable[[Stopper], Run]
+) -> None:
+    """Run until there, print what it had, and end the command."""
+    result = run_until(stop_at, launched)
+    console = results()
+    if result.findings:
+        console.print(run_text(title, result), highlight=False, soft_wrap=True)
+    if "printf" in result.views:
+        console.print(printed_text(title, result), soft_wrap=True)
+    console.print(stopped_table(title, result), highlight=False)
+    if dump is not None:
+        write_dump(dump, result)
+        console.print(f"wrote {dump}: {len(result.views['stopped']['arrays'])} arrays by name", soft_wrap=True)
+    if json is not None:
+        write_json(json, result.to_dict())
+    raise typer.Exit(FOUND if result.findings else RIGHT_AND_SAFE)

@@ -1,0 +1,150 @@
+"""Looking inside a launch: a step before every instruction notes where lanes stand, and stops where that is asked for.
+
+The steps are decoded only for launches that are given a stopper; other programs have none of them. What is kept is that
+of one warp: its registers, the shared memory of its block, and the tensor memory that its block has allocated.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.reporter import by_axis
+from kernbench.ptx.emulator.lanes import WARP, Mask
+from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.scopes import Register
+from kernbench.ptx.emulator.steps import Step, action
+from kernbench.ptx.emulator.window import Window
+from kernbench.ptx.types import TYPES
+from kernbench.result.finding import Finding, Place
+from kernbench.safety.stopping import Stopped, StoppedError, Stopper
+
+_SIGNS = {"s": "int", "f": "float"}
+
+
+def probe_step(site: Site) -> Step:
+    """What runs before an instruction in a launch that may be stopped."""
+
+    def general(window: Window, mask: Mask | None) -> None:
+        window.batch.launch.probe.visit(window, mask, site)
+
+    return action(general)
+
+
+class Probe:
+    """Follows one launch for a stopper. `registers` are those of each function."""
+
+    def __init__(self, stopper: Stopper, kernel: str, registers: dict[str, list[Register]]):
+        self._stopper = stopper
+        self._registers = registers
+        self._file = f"<ptx {kernel}>"
+        self._here: tuple[Window, Mask | None, Site] | None = None
+        self._before: Site | None = None
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """What the launch had where it was stopped."""
+        return self._stopper.met
+
+    def visit(self, window: Window, mask: Mask | None, site: Site) -> None:
+        """Lanes are about to run the instruction of a site."""
+        stopper = self._stopper
+        if stopper.met is not None:
+            return
+        self._here = (window, mask, site)
+        line, before = self._line(site), self._before
+        self._before = site
+        if line is None:
+            return
+        stopper.reached.add(line)
+        # a source line is many instructions: it is reached at the first of them
+        again = before is not None and before.number == site.number - 1 and self._line(before) == line
+        if line != stopper.wanted.line or again:
+            return
+        for warp in _warps(window, mask):
+            if stopper.counts(line, self._name(window.batch, warp)):
+                self._keep(window, mask, site, warp, "this instruction is next")
+                raise StoppedError
+
+    def found(self, finding: Finding) -> None:
+        """A finding was made: stop if it is about the instruction that runs now."""
+        if not self._stopper.at_finding or self._stopper.met is not None or self._here is None:
+            return
+        window, mask, site = self._here
+        places = [finding.where, *(other.where for other in finding.others)]
+        if Place(self._file, site.line, site.function) in places:
+            why = f"{finding.kind}: {finding.message}"
+            self._keep(window, mask, site, _warps(window, mask)[0], why)
+            raise StoppedError
+
+    def _line(self, site: Site) -> int | None:
+        """The line that a site is of, in the file that is meant; None where it is in another."""
+        wanted = self._stopper.wanted
+        if not wanted.file or wanted.file.endswith(".ptx") or wanted.file == self._file:
+            return site.line
+        if site.source_file and self._stopper.matches(site.source_file):
+            return site.source_line
+        return None
+
+    def _name(self, batch: Any, warp: int) -> str:
+        block = by_axis(int(batch.numbers[warp % batch.ctas]), batch.launch.grid)
+        return f"warp {warp // batch.ctas} of block {block}"
+
+    def _keep(self, window: Window, mask: Mask | None, site: Site, warp: int, why: str) -> None:
+        batch = window.batch
+        arrays, about = self._held(batch, site.function, warp)
+        active = np.ones(window.size, bool) if mask is None else mask
+        arrays["active lanes"] = active[window.lane_numbers // WARP == warp].copy()
+        arrays |= _memories(batch, warp % batch.ctas)
+        where = Place(self._file, site.line, site.function, site.text)
+        if site.source_line and site.source_file:
+            where = Place(site.source_file, site.source_line, site.function)
+            why += f" (PTX line {site.line}: {site.text})"
+        self._stopper.keep(where, self._name(batch, warp), why, arrays, about)
+
+    def _held(self, batch: Any, function: str, warp: int) -> tuple[dict[str, Array], dict[str, str]]:
+        """The registers of a function in one warp: an element a lane, of the type they were declared with."""
+        arrays: dict[str, Array] = {}
+        about: dict[str, str] = {}
+        lanes = slice(warp * WARP, (warp + 1) * WARP)
+        for register in self._registers.get(function, []):
+            name = register.name if register.name not in arrays else f"{register.name} (inner {register.number})"
+            rows = batch.banks[register.bank][register.row : register.row + register.rows, lanes]
+            arrays[name] = _typed(np.array(rows if register.rows > 1 else rows[0]), register.type)
+            about[name] = f".{register.type}"
+        return arrays, about
+
+
+def _warps(window: Window, mask: Mask | None) -> list[int]:
+    """The warps of a window that have an active lane."""
+    numbers = window.lane_numbers if mask is None else window.lane_numbers[mask]
+    return [int(warp) for warp in np.unique(numbers // WARP)]
+
+
+def _typed(bits: Array, type_name: str) -> Array:
+    """Bits as the numbers that a register's type says they are; those without a number's type stay bits."""
+    kind = TYPES[type_name]
+    if kind.bits != 8 * bits.dtype.itemsize or type_name[:1] not in _SIGNS or type_name[1:] != str(kind.bits):
+        return bits
+    return bits.view(f"{_SIGNS[type_name[0]]}{kind.bits}")
+
+
+def _memories(batch: Any, cta: int) -> dict[str, Array]:
+    """Shared memory of a block by variable, and what it has allocated of tensor memory, as words."""
+    launch = batch.launch
+    start = cta * batch.shared_stride
+    memory = batch.port.space("shared").words[1][start : start + launch.shared_bytes]
+    parts = {v.name: (v.offset, v.offset + v.size) for v in batch.program.shared if v.size}
+    if launch.dynamic_shared:
+        static = batch.program.static_shared
+        parts["dynamic shared"] = (static, static + launch.dynamic_shared)
+    found = {f"shared {name}": _words(memory[first:last].copy()) for name, (first, last) in parts.items()}
+    if batch.tensor_memory is not None:
+        words = batch.tensor_memory.words[cta].reshape(-1, batch.tensor_memory.words.shape[-1])
+        for first, columns, _ in batch.tensor_memory.allocations[cta].values():
+            found[f"tensor memory {first} to {first + columns - 1}"] = words[:, first : first + columns].copy()
+    return found
+
+
+def _words(memory: Array) -> Array:
+    return memory.view(np.uint32) if len(memory) % 4 == 0 else memory

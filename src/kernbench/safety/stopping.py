@@ -1,0 +1,229 @@
+"""Stopping a run inside a kernel: at one of its lines, or where the first finding is made; and what was there then.
+
+A `Stopper` belongs to one run. Nothing looks for it unless a launch is given one. Kernels in Python are followed line
+by line while it watches; other targets call `counts` and `keep` themselves. What it keeps is data: the place, who was
+there, and arrays by name, which the run shows as `views["stopped"]`.
+"""
+
+import re
+import sys
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+from kernbench.result.finding import Finding, Place, place_dict
+from kernbench.safety.budget import OverBudgetError
+from kernbench.safety.held import Show, held_in
+
+FINDING = "finding"
+_NEAREST = 3
+_PYTHON = str(Path(traceback.__file__).parent) + "/"
+_TEXT = re.compile(r"(?:(?P<file>.+):)?(?P<line>\d+)(?:#(?P<nth>\d+))?")
+
+
+class StoppedError(OverBudgetError):
+    """Raised inside a program that has reached the place to stop at; kernels do not catch it by accident."""
+
+
+@dataclass(frozen=True)
+class StopAt:
+    """Line `line` of `file`, the `nth` time that a program reaches it; line 0 is the first finding."""
+
+    file: str = ""
+    line: int = 0
+    nth: int = 1
+
+    def __str__(self) -> str:
+        if not self.line:
+            return FINDING
+        return (f"{self.file}:" if self.file else "") + str(self.line) + (f"#{self.nth}" if self.nth > 1 else "")
+
+    def is_file(self, name: str) -> bool:
+        """Whether a source file is the one that is meant: by its path, or by the end of it."""
+        return not self.file or name == self.file or _parts(name)[-len(_parts(self.file)) :] == _parts(self.file)
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return Path(name).resolve().parts if name.startswith("..") else Path(name).parts
+
+
+def stop_at(text: str) -> StopAt:
+    """What `FILE:LINE`, `FILE:LINE#N`, `LINE` or `finding` asks for."""
+    if text == FINDING:
+        return StopAt()
+    found = _TEXT.fullmatch(text)
+    if found is None or int(found["line"]) < 1 or int(found["nth"] or 1) < 1:
+        raise MisuseError(f"stop at {text!r}: FILE:LINE, FILE:LINE#N for the N-th time, or {FINDING} is wanted")
+    return StopAt(found["file"] or "", int(found["line"]), int(found["nth"] or 1))
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What was there: the place, who had reached it, why it stopped, and arrays by name (with what each stands for)."""
+
+    where: Place
+    who: str
+    why: str
+    arrays: dict[str, Array]
+    about: dict[str, str]
+
+    def view(self) -> dict[str, Any]:
+        """As a run shows it."""
+        place = place_dict(self.where)
+        return {"where": place, "who": self.who, "why": self.why, "arrays": self.arrays, "about": self.about}
+
+
+class Stopper:
+    """Stops one run at `wanted`; `met` is what it had there, None until then."""
+
+    def __init__(self, wanted: StopAt):
+        self.wanted = wanted
+        self.met: Stopped | None = None
+        # lines of the wanted file that programs reached, and other files they were in
+        self.reached: set[int] = set()
+        self.elsewhere: set[str] = set()
+        self._times: Counter[str] = Counter()
+        self._matches: dict[str, bool] = {}
+        self._who: Callable[[], str] = lambda: ""
+        self._show: Show = lambda value: None
+        self._watching = False
+
+    @property
+    def at_finding(self) -> bool:
+        """Whether the first finding is what it waits for."""
+        return not self.wanted.line
+
+    def matches(self, file: str) -> bool:
+        """Whether a file is the wanted one; those that are not are kept, to be told."""
+        known = self._matches.get(file)
+        if known is None:
+            known = self._matches[file] = self.wanted.is_file(file)
+            if not known:
+                self.elsewhere.add(file)
+        return known
+
+    def counts(self, line: int, who: str) -> bool:
+        """Note that somebody reached a line of the wanted file; whether this is the time to stop."""
+        self.reached.add(line)
+        if line != self.wanted.line or self.met is not None or self.at_finding:
+            return False
+        self._times[who] += 1
+        return self._times[who] == self.wanted.nth
+
+    def keep(self, where: Place, who: str, why: str, arrays: dict[str, Array], about: dict[str, str]) -> None:
+        """Take what was there, the first time; later calls change nothing."""
+        if self.met is None:
+            self.met = Stopped(where, who, why, arrays, about)
+
+    @contextmanager
+    def watching(self, who: Callable[[], str], show: Show) -> Iterator[None]:
+        """Follow Python kernels in this thread: `who()` names the one that runs, `show` gives arrays of its values."""
+        if self.met is not None:
+            yield
+            return
+        self._who, self._show, self._watching = who, show, True
+        before = sys.gettrace()
+        if not self.at_finding:
+            sys.settrace(self._enter)
+        try:
+            yield
+        finally:
+            self._watching = False
+            if not self.at_finding:
+                sys.settrace(before)
+
+    def _enter(self, frame: FrameType, event: str, value: Any) -> Any:
+        """A function is called: its lines matter if they are in the wanted file."""
+        if is_ours(frame) or _is_library(frame) or not self.matches(frame.f_code.co_filename):
+            return None
+        return self._line
+
+    def _line(self, frame: FrameType, event: str, value: Any) -> Any:
+        if event == "line" and self._watching:
+            who = self._who()
+            if self.counts(frame.f_lineno, who):
+                self._take(frame, frame.f_lineno, who, "this line is next")
+                raise StoppedError
+        return self._line
+
+    def found(self, finding: Finding) -> None:
+        """A finding was made while a program ran: stop there, in the program's own frame."""
+        if not self.at_finding or not self._watching or self.met is not None:
+            return
+        why = f"{finding.kind}: {finding.message}"
+        frame = _kernel_frame(sys._getframe(1))
+        if frame is not None:
+            self._take(frame, frame.f_lineno, self._who(), why)
+            raise StoppedError
+        raised = _raised_in()
+        if raised is not None:
+            # the program has ended with an error: its frame is still there to look at
+            self._take(*raised, self._who(), why)
+
+    def _take(self, frame: FrameType, line: int, who: str, why: str) -> None:
+        where = Place(frame.f_code.co_filename, line, frame.f_code.co_name)
+        self.keep(where, who, why, *held_in(_frames(frame), self._show))
+
+    def missed(self) -> str:
+        """Why the place was never met, for people."""
+        if self.at_finding:
+            return "there was nothing to stop at: the run has no findings"
+        if self._times:
+            times = max(self._times.values())
+            return f"{self.wanted}: no program reached it {self.wanted.nth} times; {times} is the most any did"
+        if not self.reached:
+            files = ", ".join(sorted(Path(name).name for name in self.elsewhere)) or "none"
+            return f"{self.wanted}: no line of that file ran in the launch; files of kernels that did: {files}"
+        near = sorted(self.reached, key=lambda line: (abs(line - self.wanted.line), line))[:_NEAREST]
+        told = ", ".join(map(str, sorted(near)))
+        return f"{self.wanted} was never reached; the nearest lines that were: {told}"
+
+
+def is_ours(frame: FrameType) -> bool:
+    """Whether a frame is kernbench's own, the bundled kernels aside."""
+    module = str(frame.f_globals.get("__name__", ""))
+    return "__kernbench_internal__" in frame.f_globals or (
+        module.startswith("kernbench.") and not module.startswith("kernbench.benches.")
+    )
+
+
+def _kernel_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame from `frame` on that is a kernel's."""
+    while frame is not None and (is_ours(frame) or _is_library(frame)):
+        frame = frame.f_back
+    return frame
+
+
+def _is_library(frame: FrameType) -> bool:
+    """Whether a frame is of an installed package or of Python itself."""
+    name = frame.f_code.co_filename
+    return "site-packages" in name or name.startswith((_PYTHON, "<"))
+
+
+def _raised_in() -> tuple[FrameType, int] | None:
+    """The innermost kernel frame of the error that is being told, and its line."""
+    found, trace = None, sys.exc_info()[2]
+    while trace is not None:
+        if not is_ours(trace.tb_frame) and not _is_library(trace.tb_frame):
+            found = trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
+    return found
+
+
+def _frames(frame: FrameType | None) -> list[tuple[str, dict[str, Any]]]:
+    """The frame's variables, then those of the kernel's functions that called it, by function."""
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    while frame is not None and not is_ours(frame):
+        name = frame.f_code.co_name if found else ""
+        for key, value in frame.f_locals.items():
+            found[name].setdefault(key, value)
+        found.setdefault(name, {})
+        frame = frame.f_back
+    return list(found.items())

@@ -1,0 +1,193 @@
+"""Stopping inside a kernel from the command line, on every target."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from kernbench.cli import app
+from kernbench.common.errors import BenchError
+
+RACE = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry turn(.param .u64 out)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<8>;
+    .reg .f32 %f<4>;
+    .reg .b64 %rd<4>;
+    .shared .align 4 .b32 tile[64];
+    mov.u32 %r1, %tid.x;
+    mul.lo.u32 %r2, %r1, 4;
+    mov.u32 %r3, tile;
+    add.u32 %r3, %r3, %r2;
+    cvt.rn.f32.u32 %f1, %r1;
+    mov.u32 %r5, 0;
+again:
+    st.shared.u32 [%r3], %r1;
+    add.u32 %r5, %r5, 1;
+    setp.lt.u32 %p1, %r5, 3;
+    @%p1 bra again;
+    xor.b32 %r4, %r2, 128;
+    mov.u32 %r6, tile;
+    add.u32 %r6, %r6, %r4;
+    ld.shared.u32 %r7, [%r6];
+    ld.param.u64 %rd1, [out];
+    mul.wide.u32 %rd2, %r1, 4;
+    add.u64 %rd1, %rd1, %rd2;
+    st.global.u32 [%rd1], %r7;
+    ret;
+}
+"""
+
+
+def line_of(text, part):
+    return next(number for number, line in enumerate(text.splitlines(), 1) if part in line)
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, code=0):
+        before = sys.gettrace()
+        result = CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "160"})
+        assert sys.gettrace() is before
+        assert result.exit_code == code, result.output
+        return result
+
+    return run
+
+
+@pytest.fixture
+def mine(command, tmp_path):
+    """A bench as `kernbench new` makes it, and where a part of it stands."""
+
+    def make(target, old="", new=""):
+        command("new", target, "mine")
+        file = tmp_path / "mine.py"
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
+        return lambda part: line_of(file.read_text(), part)
+
+    return make
+
+
+def refused(command, *arguments):
+    result = command(*arguments, code=1)
+    assert isinstance(result.exception, BenchError)
+    return str(result.exception)
+
+
+def test_a_mesh_kernel_stops_at_a_line_with_its_handles(command, mine, tmp_path):
+    line = mine("mesh")("o = o * shrink")
+    shown = command("run", "mine.py", "--stop-at", f"mine.py:{line}#2", "--dump", "d.npz", "--json", "r.json").output
+    assert f"mine.py:{line}" in shown
+    assert "rank" in shown
+    assert "shrink" in shown
+    with np.load(tmp_path / "d.npz") as held:
+        assert held["step"] == 1
+        assert held["p"].shape == (32, 32)
+        np.testing.assert_allclose(held["p"], np.exp(held["s"] - held["new"]), rtol=1e-6)
+    view = json.loads((tmp_path / "r.json").read_text())["views"]["stopped"]
+    assert view["where"]["line"] == line
+    assert view["who"].startswith("rank ")
+
+
+def test_a_finding_stops_the_mesh_kernel_that_makes_it(command, mine):
+    line = mine("mesh", "tl.load(v_ptr, ", "tl.load(v_ptr + 64, ")("v_ptr + 64")
+    shown = command("run", "mine.py", "--stop-at", "finding", code=1).output
+    assert "out-of-bounds" in shown
+    assert f"mine.py:{line}" in shown
+    assert "stopped to look inside" in shown
+
+
+def test_an_error_of_the_kernel_shows_the_frame_it_ended_in(command, mine):
+    line = mine("mesh", "m = new\n", "m = new.nothing\n")("new.nothing")
+    shown = command("run", "mine.py", "--stop-at", "finding", code=1).output
+    assert f"mine.py:{line}" in shown
+    assert "│ shrink" in shown
+
+
+def test_a_finding_of_the_whole_run_stops_at_the_line_it_names(command, mine):
+    line = mine("npu", "    core.wait_flag(MTE2, V, 0)\n", "")("core.tmuls")
+    shown = command("run", "mine.py", "--stop-at", "finding", code=1).output
+    assert "race, found when the run was over" in shown
+    assert f"mine.py:{line}" in shown
+
+
+def test_an_npu_kernel_stops_with_its_tiles_by_name_and_place(command, mine, tmp_path):
+    line = mine("npu")("core.trowsum")
+    shown = command("run", "mine.py", "--stop-at", f"mine.py:{line}", "--dump", "d.npz").output
+    assert "aiv0 of task 1 (softmax), block 0" in shown
+    assert "f32 at UB 0x0" in shown
+    with np.load(tmp_path / "d.npz") as held:
+        np.testing.assert_array_equal(held["s_ub"], held["core.s@UB+0x0"])
+        assert held["s_ub"].max() == 1
+        assert np.isnan(held["p_ub"]).all()
+
+
+def test_a_ptx_bench_stops_at_the_line_of_its_builder(command, mine):
+    line = mine("ptx")("total.set")
+    shown = command("run", "mine.py", "--stop-at", f"mine.py:{line}#3").output
+    assert "warp 0 of block" in shown
+    assert f"mine.py:{line}" in shown
+
+
+def test_ptx_stops_with_registers_and_shared_memory(command, tmp_path):
+    (tmp_path / "k.ptx").write_text(RACE)
+    line = line_of(RACE, "xor.b32")
+    shown = command("ptx", "run", "k.ptx", "--block", 64, "--stop-at", line, "--dump", "d.npz").output
+    assert "warp 0 of block (0, 0, 0)" in shown
+    assert "xor.b32 %r4, %r2, 128;" in shown
+    with np.load(tmp_path / "d.npz") as held:
+        np.testing.assert_array_equal(held["%r1"], np.arange(32))
+        np.testing.assert_array_equal(held["%f1"], np.arange(32, dtype=np.float32))
+        np.testing.assert_array_equal(held["shared tile"], np.arange(64))
+        assert held["active lanes"].all()
+
+
+def test_ptx_counts_the_times_a_warp_reaches_a_line(command, tmp_path):
+    (tmp_path / "k.ptx").write_text(RACE)
+    line = line_of(RACE, "setp.lt")
+    command("ptx", "check", "k.ptx", "--block", 64, "--stop-at", f"{line}#2", "--dump", "d.npz")
+    with np.load(tmp_path / "d.npz") as held:
+        assert (held["%r5"] == 2).all()
+    told = refused(command, "ptx", "run", "k.ptx", "--block", 64, "--stop-at", f"{line}#4")
+    assert "no program reached it 4 times; 3 is the most any did" in told
+
+
+def test_ptx_stops_at_the_instruction_of_a_finding(command, tmp_path):
+    (tmp_path / "k.ptx").write_text(RACE)
+    shown = command("ptx", "run", "k.ptx", "--block", 64, "--stop-at", "finding", code=1).output
+    assert "race" in shown
+    assert "ld.shared.u32 %r7, [%r6];" in shown
+    assert "shared tile" in shown
+
+
+def test_a_line_that_is_never_reached_is_told_with_those_nearby(command, mine, tmp_path):
+    mine("mesh")
+    (tmp_path / "k.ptx").write_text(RACE)
+    told = refused(command, "run", "mine.py", "--stop-at", "mine.py:1000")
+    assert "mine.py:1000 was never reached; the nearest lines that were: " in told
+    assert "files of kernels that did: mine.py" in refused(command, "run", "mine.py", "--stop-at", "other.py:5")
+    assert "the run has no findings" in refused(command, "run", "mine.py", "--stop-at", "finding")
+    last = line_of(RACE, "ret;")
+    told = refused(command, "ptx", "run", "k.ptx", "--block", 64, "--stop-at", 900)
+    assert told.endswith(f"the nearest lines that were: {last - 2}, {last - 1}, {last}")
+
+
+def test_options_that_make_no_sense_are_refused(command, mine):
+    mine("mesh")
+    assert "--stop-at" in refused(command, "run", "mine.py", "--dump", "d.npz")
+    assert "choose a panel" in refused(command, "run", "milestone_gqa_llama70b", "--stop-at", "finding")
+
+
+def test_runs_that_are_not_asked_to_stop_are_as_before(command, mine):
+    mine("mesh")
+    assert "1 of 1 right and safe" in command("run", "mine.py").output

@@ -1,0 +1,64 @@
+"""Where a run is asked to stop, and what a kernel's variables hold."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from kernbench.common.errors import MisuseError
+from kernbench.safety.held import held_in
+from kernbench.safety.stopping import StopAt, Stopper, stop_at
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("finding", StopAt()),
+        ("a.py:12", StopAt("a.py", 12)),
+        ("dir/a.py:12#3", StopAt("dir/a.py", 12, 3)),
+        ("12", StopAt("", 12)),
+    ],
+)
+def test_a_place_is_read_and_written_alike(text, meant):
+    assert stop_at(text) == meant
+    assert str(meant) == text
+
+
+@pytest.mark.parametrize("text", ["", "a.py", "a.py:x", "a.py:0", "a.py:3#0", "findings"])
+def test_what_is_no_place_is_refused_with_the_forms(text):
+    with pytest.raises(MisuseError, match="FILE:LINE#N"):
+        stop_at(text)
+
+
+def test_a_file_is_known_by_the_end_of_its_path():
+    wanted = stop_at("kernels/a.py:1")
+    assert wanted.is_file("/home/kernels/a.py")
+    assert not wanted.is_file("/home/other/a.py")
+    assert not stop_at("a.py:1").is_file("/home/kernels/ba.py")
+
+
+def test_the_nth_time_is_counted_for_each_program():
+    stopper = Stopper(stop_at("a.py:5#2"))
+    assert [stopper.counts(5, who) for who in ("rank 0", "rank 1", "rank 1")] == [False, False, True]
+
+
+def test_variables_are_opened_to_arrays_by_name():
+    @dataclass
+    class State:
+        total: float
+        parts: list
+
+    frames = [
+        ("", {"x": np.arange(3), "s": State(2.0, [1, {"y": True}]), "huge": 1 << 80, "text": "no"}),
+        ("f", {"x": 1}),
+    ]
+    arrays, _ = held_in(frames, lambda value: None)
+    assert sorted(arrays) == ["f.x", "s.parts[0]", "s.parts[1]['y']", "s.total", "x"]
+    assert arrays["s.total"] == 2.0
+
+
+def test_arrays_are_copies():
+    x = np.zeros(2)
+    arrays, _ = held_in([("", {"x": x})], lambda value: None)
+    x[0] = 1
+    assert not arrays["x"].any()
