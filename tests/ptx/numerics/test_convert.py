@@ -113,6 +113,12 @@ def test_integers_to_integers():
     assert convert("s64", "s32", a, "uint64")[6] == 0xFFFFFFFF80000000
 
 
+@pytest.mark.parametrize(("to", "source"), [("bf16", "f16"), ("f16", "bf16")])
+def test_halves_become_the_nearest_where_no_mode_is_named(to, source):
+    codes = np.arange(1 << 16, dtype=np.uint16)
+    assert (convert(to, source, codes, "uint16") == convert(to, source, codes, "uint16", rnd="rn")).all()
+
+
 @pytest.mark.parametrize("kind", SMALL)
 def test_small_floats_both_ways(exact, kind):
     form, dtype = exact(kind), SMALL[kind]
@@ -125,6 +131,8 @@ def test_small_floats_both_ways(exact, kind):
     operation("cvt.packed", {"dtype": "f16x2", "atype": f"{kind}x2", "rnd": "rn"})(packed, wide)
     number = ~np.isnan(values)
     assert (wide[number] >> np.uint32(16) == values[number].astype(np.float16).view(np.uint16)).all()
+    operation("cvt.packed", {"dtype": "bf16x2", "atype": f"{kind}x2", "rnd": "rn"})(packed, wide)
+    assert (wide[number] >> np.uint32(16) == values[number].astype(ml_dtypes.bfloat16).view(np.uint16)).all()
     a = np.concatenate([exact("f32").samples(1, 900)[0], np.linspace(-500, 500, 999, dtype=np.float32).view(np.uint32)])
     out = np.empty(a.size, packed.dtype)
     mods = {"dtype": f"{kind}x2", "atype": "f32", "rnd": "rn", "satfinite": "satfinite"}

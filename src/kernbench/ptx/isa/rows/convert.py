@@ -52,9 +52,11 @@ row("cvt", f"rnd?:{RNI} sat? dtype:f64 atype:f64", _ONE)
 row("cvt", "dtype:f32 atype:bf16", _ONE, since="7.1", sm=80)
 row("cvt", "ftz dtype:f32 atype:bf16", _ONE, since="7.8", sm=90)
 row("cvt", f"rnd?:{RNI} dtype:bf16 atype:bf16", _ONE, since="7.8", sm=90)
-row("cvt", f"rnd:{RND} dtype:bf16 atype:f16|f64", _ONE, since="7.8", sm=90)
+row("cvt", f"rnd:{RND} dtype:bf16 atype:f64", _ONE, since="7.8", sm=90)
+# between halves ptxas takes the nearest where nothing is said
+row("cvt", f"rnd?:{RND} dtype:bf16 atype:f16", _ONE, since="7.8", sm=90)
 row("cvt", "rnd:rm|rp dtype:bf16 atype:f32", _ONE, since="7.8", sm=90)
-row("cvt", f"rnd:{RND} dtype:f16 atype:bf16", _ONE, since="7.8", sm=90)
+row("cvt", f"rnd?:{RND} dtype:f16 atype:bf16", _ONE, since="7.8", sm=90)
 row("cvt", "dtype:f64 atype:bf16", _ONE, since="7.8", sm=90)
 row("cvt", "rnd:rn|rz relu? satfinite? dtype:f16|bf16 atype:f32", "=d:dtype, a:atype", since="7.0", sm=80)
 _TWO = "=d:dtype, a:atype, b:atype"
@@ -104,6 +106,16 @@ row(
 )
 row("cvt", f"rnd:rn relu? dtype:f16x2 atype:{_F6}", "=d:dtype, a!:b16", "cvt.packed", since="8.6", sm=100, family="a")
 row("cvt", "rnd:rn relu? dtype:f16x2 atype:e2m1x2", "=d:dtype, a!:b8", "cvt.packed", since="8.6", sm=100, family="a")
+for source, held in ((f"{_F8}|{_F6}", "b16"), ("e2m1x2", "b8")):
+    row(
+        "cvt",
+        f"rnd:rn satfinite? relu? dtype:bf16x2 atype:{source}",
+        f"=d:dtype, a!:{held}",
+        "cvt.packed",
+        since="9.2",
+        sm=100,
+        family="a",
+    )
 row(
     "cvt",
     "rnd:rz|rp satfinite? dtype:ue8m0x2 atype:f32",
