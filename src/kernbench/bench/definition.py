@@ -14,8 +14,8 @@ class Expected:
     """What one output should be: a golden `Reference` (or plain array) and how to look at the output.
 
     `rank_axis` and `ranks` say along which axis of the reference the ranks' parts lie, so that an error can be blamed
-    on a rank and row. The output is reshaped to the reference's shape first. `compute_dtype` and `allowed`: see
-    `golden.compare`.
+    on a rank and row. The output is reshaped to the reference's shape first. `compute_dtype`, `allowed` and, for a
+    plain array, `reduction`: see `golden.compare`.
     """
 
     reference: Any
@@ -23,6 +23,7 @@ class Expected:
     ranks: int | None = None
     compute_dtype: str | None = None
     allowed: tuple[float, float] | None = None
+    reduction: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Bench:
     - `variants(p)`: optional; name -> `Variant`, other ways to do the same job, to be ranked against each other
     - `sizes`: optional; name -> `Size`, the panels at other sizes than they have by themselves
     - `repeats`: optional; how often the whole job does this one
+    - `intermediates(p, inputs)`: optional; name -> what a value that the kernel calls by that name should be: an
+      array, Reference or `Expected`, or a function that gives one for the keys of the kernel's checkpoint
     """
 
     name: str
@@ -78,6 +81,7 @@ class Bench:
     variants: Callable[..., Mapping[str, Variant]] | None = None
     sizes: Mapping[str, Size] = field(default_factory=dict)
     repeats: Repeats | None = None
+    intermediates: Callable[..., Mapping[str, Any]] | None = None
     file: str = ""
 
     def __post_init__(self) -> None:

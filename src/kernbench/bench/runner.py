@@ -10,6 +10,7 @@ import numpy as np
 from kernbench import golden
 from kernbench.bench import parameters
 from kernbench.bench.definition import Bench, Expected
+from kernbench.bench.first_wrong import Intermediates
 from kernbench.bench.inputs import ShapesOnly
 from kernbench.bench.machines import load_machine, machine_changes, split_settings
 from kernbench.common.errors import BenchError, KernbenchError, unknown
@@ -32,6 +33,7 @@ def run_bench(
     size: str | None = None,
     baseline: list[Entry] | None = None,
     stop: Stopper | None = None,
+    first_wrong: bool = False,
 ) -> Run:
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine,
     `chip.KEY` settings the chip.
@@ -40,20 +42,12 @@ def run_bench(
     `timed`, a run that is right and safe gets its time on the machine. With `shapes_only` nothing is computed and no
     golden asked; inputs are drawn from `ShapesOnly`. `size` names one of the bench's sizes, over the panel's values.
     Findings that the source or `baseline` acknowledges do not count. `stop` ends the run inside a kernel.
+    With `first_wrong` each value that the kernel names is compared with the bench's intermediates, and
+    `views["first_wrong"]` tells which was the first to leave them.
     """
     chosen, changes = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
     shapes_only = shapes_only or (size is not None and bench.sizes[size].shapes_only)
-    try:
-        p = parameters.make(bench.parameters, chosen)
-        overrides = machine_changes(bench.name, p, changes)
-        machine = load_machine(p)
-        host = _call(bench, "host", bench.host, p, machine.override(overrides) if overrides else machine)
-    except KernbenchError as error:
-        if panel is None:
-            raise
-        raise type(error)(f"panel {panel}: {error}") from None
-    if not hasattr(host, "launch"):
-        raise BenchError(f"bench {bench.name}: host must return a context to launch on; got {host!r}")
+    p, host, overrides = _made(bench, panel, chosen, changes)
     host.shapes_only = host.shapes_only or shapes_only
     rng = ShapesOnly() if shapes_only else np.random.default_rng(seed)
     inputs = _call(bench, "inputs", bench.inputs, p, rng)
@@ -63,10 +57,13 @@ def run_bench(
         host.budget = budget if isinstance(budget, Budget) else replace(host.budget, **budget)
     host.timed = timed
     host.stop = stop
+    comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     run = _call(bench, "launch", bench.launch, p, inputs, torch=host)
     if not isinstance(run, Run):
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
     _take_earlier(run, host)
+    if comparing is not None:
+        run.views["first_wrong"] = comparing.view()
     acknowledge(run, baseline)
     stopped = stop is not None and stop.met is not None
     if run.status is Status.FINISHED and run.outputs and not stopped:
@@ -85,12 +82,45 @@ def run_bench(
     return _timed(bench, p, run, host) if timed else run
 
 
+def _made(bench: Bench, panel: str | None, chosen: Any, changes: Any) -> tuple[Any, Any, Any]:
+    """The parameters, the context to launch on, and what was changed of its machine."""
+    try:
+        p = parameters.make(bench.parameters, chosen)
+        overrides = machine_changes(bench.name, p, changes)
+        machine = load_machine(p)
+        host = _call(bench, "host", bench.host, p, machine.override(overrides) if overrides else machine)
+    except KernbenchError as error:
+        if panel is None:
+            raise
+        raise type(error)(f"panel {panel}: {error}") from None
+    if not hasattr(host, "launch"):
+        raise BenchError(f"bench {bench.name}: host must return a context to launch on; got {host!r}")
+    return p, host, overrides
+
+
 def parameters_of(
     bench: Bench, panel: str | None = None, settings: Mapping[str, Any] | None = None, size: str | None = None
 ) -> Any:
     """The parameters that `run_bench` would run with."""
     chosen, _ = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
     return parameters.make(bench.parameters, chosen)
+
+
+def _intermediates(bench: Bench, host: Any, p: Any, inputs: Any) -> Intermediates:
+    """Who compares what the kernels of a run name."""
+    if bench.intermediates is None:
+        raise BenchError(
+            f"bench {bench.name} has no intermediates: give it a function intermediates(p, inputs) -> name -> array"
+        )
+    if not hasattr(host, "checkpoints"):
+        raise BenchError(
+            f"bench {bench.name}: a PTX kernel cannot name a value; let it store the intermediate to an array of its "
+            "own, with a golden, or look at registers with --stop-at"
+        )
+    wanted = _call(bench, "intermediates", bench.intermediates, p, inputs)
+    comparing = Intermediates(bench.name, wanted)
+    host.checkpoints = comparing.take
+    return comparing
 
 
 def _take_earlier(run: Run, host: Any) -> None:
@@ -191,4 +221,5 @@ def _verdict(name: str, output: Any, expected: Any) -> Comparison:
         rank_axis=expected.rank_axis,
         ranks=expected.ranks,
         allowed=expected.allowed,
+        reduction=expected.reduction,
     )

@@ -35,6 +35,21 @@ DUMP = Annotated[
 ]
 
 
+FIRST_WRONG = Annotated[
+    bool,
+    typer.Option(
+        "--first-wrong",
+        help="Compare values that the kernel names (tl.checkpoint) with the bench's intermediates: which is first?",
+    ),
+]
+
+
+def check_first_wrong(stop_at: str | None, shapes_only: bool, all_algorithms: bool) -> None:
+    """Intermediates are values of one whole run."""
+    if stop_at is not None or shapes_only or all_algorithms:
+        raise BenchError("--first-wrong follows whole runs with data: leave --stop-at, --shapes-only and such away")
+
+
 def check_options(stop_at: str | None, dump: Path | None) -> None:
     """A dump is of the place where a run stops."""
     if dump is not None and stop_at is None:

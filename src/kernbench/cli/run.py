@@ -14,11 +14,12 @@ from kernbench.cli.acknowledge import (
     tell_acknowledged,
 )
 from kernbench.cli.algorithms import rank
-from kernbench.cli.inside import DUMP, STOP_AT, check_options, stop_and_tell
+from kernbench.cli.inside import DUMP, FIRST_WRONG, STOP_AT, check_first_wrong, check_options, stop_and_tell
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
 from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, unknown
 from kernbench.report import printed_text, run_text, runs_table, tasks_text, time_text, trace_bytes
+from kernbench.report.first_wrong import first_wrong_text
 from kernbench.result.run import Run, write_bytes, write_json
 
 NAME = Annotated[str, typer.Argument(help="A bench's name, or the path of a .py file that defines one.")]
@@ -89,6 +90,7 @@ def run(
     reason: REASON = "",
     stop_at: STOP_AT = None,
     dump: DUMP = None,
+    first_wrong: FIRST_WRONG = False,
 ) -> None:
     """Run a bench: is it right, is it safe, how fast is it and why.
 
@@ -105,6 +107,9 @@ def run(
         "schedule": int(schedule) if schedule.isdecimal() and schedule.isascii() else schedule,
         "budget": {k: v for k, v in (("steps", max_steps), ("seconds", max_seconds)) if v is not None},
     }
+    if first_wrong:
+        check_first_wrong(stop_at, shapes_only, all_algorithms)
+        options["first_wrong"] = True
     if all_algorithms and trace is not None:
         raise BenchError("--trace shows one run: choose an algorithm with --set instead of --all-algorithms")
     if all_algorithms:
@@ -116,6 +121,7 @@ def run(
     console = results()
     console.print(runs_table(f"{bench.name}: {bench.summary}", runs, console.width))
     good = [r for _, r in runs if r.ok and (shapes_only or r.right is not None)]
+    left = [r for _, r in runs if first_wrong and r.views["first_wrong"]["wrong"] is not None]
     console.print(f"{len(good)} of {len(runs)} " + ("safe" if shapes_only else "right and safe"))
     if len(runs) == 1:
         for _, result in runs:
@@ -127,6 +133,8 @@ def run(
             console.print(printed_text(title, result), soft_wrap=True)
         if not result.ok:
             console.print(run_text(title, result), highlight=False, soft_wrap=True)
+        if first_wrong:
+            console.print(first_wrong_text(title, result), highlight=False, soft_wrap=True)
     tell_acknowledged(runs, known, write_baseline, reason)
     if trace is not None:
         _write_trace(trace, runs)
@@ -134,7 +142,7 @@ def run(
         write_page(html, bench.name, runs)
     if json is not None:
         write_json(json, {"bench": bench.name, "runs": [r.to_dict() for _, r in runs]})
-    raise typer.Exit(RIGHT_AND_SAFE if len(good) == len(runs) else FOUND)
+    raise typer.Exit(RIGHT_AND_SAFE if len(good) == len(runs) and not left else FOUND)
 
 
 def chosen(

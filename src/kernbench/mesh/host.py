@@ -23,6 +23,7 @@ from kernbench.mesh.placement import Placement
 from kernbench.mesh.tensors import DisagreementError, Tensor, checked_rows, disagreement, make_source
 from kernbench.mesh.wiring import cycle_order
 from kernbench.mesh.wiring import install as install_wiring
+from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Place
 from kernbench.result.recording import Recording
 from kernbench.result.run import Launched, Run, Status
@@ -81,6 +82,8 @@ class Host:
         self.schedule = schedule
         # set to stop a launch inside a kernel
         self.stop: Stopper | None = None
+        # set to take the values that kernels name
+        self.checkpoints: Taken | None = None
         self.budget = budget or Budget()
         rows, columns = self.machine.cube.pes if rank_axis == 0 else self.machine.package.cubes
         self.ranks = self._check_ranks(rows * columns if ranks is None else ranks, rows * columns)
@@ -271,6 +274,7 @@ class Host:
             schedule,
             budget or self.budget,
             self.stop,
+            self.checkpoints,
         )
         launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
         recording = launch.run()

@@ -22,6 +22,7 @@ from kernbench.mesh.queues import Message, Queue
 from kernbench.mesh.scheduler import Program, Scheduler, State
 from kernbench.mesh.tensors import Tensor
 from kernbench.mesh.wiring import Wiring
+from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Finding, FindingLog, Place
 from kernbench.result.recording import QueueLink, Recording, Stream, Tables
 from kernbench.result.run import Status
@@ -48,6 +49,7 @@ class Setting:
     schedule: str | int
     budget: Budget
     stop: Stopper | None = None
+    taken: Taken | None = None
 
 
 class Launch:
@@ -135,6 +137,7 @@ class Launch:
         )
         program = Program(placement.number, lambda: self._body(port, context), lambda: self._abandoned(port, context))
         port.program = program
+        port.taken = setting.taken
         self._programs.append(program)
         self._ports.append(port)
         self._contexts.append(context)

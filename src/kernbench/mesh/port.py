@@ -7,6 +7,7 @@ from kernbench.common.ipcq_types import OPPOSITE
 from kernbench.mesh.placement import Placement
 from kernbench.mesh.queues import Message, Queue, Receive
 from kernbench.mesh.scheduler import Program, Scheduler
+from kernbench.result.checkpoint import Checkpoint, Taken
 from kernbench.result.finding import Finding, FindingLog, Other, Place
 from kernbench.safety.budget import OverBudgetError, Watchdog
 from kernbench.safety.memory import AddressSpace, Problem
@@ -41,6 +42,8 @@ class MeshPort(Port):
         self._wake = scheduler.wake
         self._overruns = 0
         self.printed = printed
+        # who compares the values that the kernel names
+        self.taken: Taken | None = None
 
     def load(
         self, address: int, shape: Shape, strides: Shape | None, dtype: str | None, where: Place
@@ -82,6 +85,11 @@ class MeshPort(Port):
         """Take a line, with who printed it; a launch keeps the first of them."""
         if len(self.printed) < MOST_LINES:
             self.printed.append(f"rank {self.rank} at {where}: {line}")
+
+    def checkpoint(self, name: str, data: Array, where: Place, keys: dict[str, Any]) -> None:
+        """Hand a named value to whoever compares it."""
+        if self.taken is not None:
+            self.taken(Checkpoint(name, data, where, f"rank {self.rank}", keys))
 
     def send(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> Message:
         """Put a copy of `data` on its way."""

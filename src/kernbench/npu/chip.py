@@ -22,6 +22,7 @@ from kernbench.npu.record import NpuRecording
 from kernbench.npu.runtime import Runtime
 from kernbench.npu.task import READS, Context
 from kernbench.npu.tensors import Tensor
+from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Finding, Place
 from kernbench.result.run import Launched, Run, Status
 from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
@@ -63,8 +64,9 @@ class Chip:
         self.shapes_only = shapes_only
         self.schedule = schedule
         self.budget = budget or Budget(steps=20_000_000)
-        # set to stop a launch inside a kernel
+        # set to stop a launch inside a kernel, and to take the values that kernels name
         self.stop: Stopper | None = None
+        self.checkpoints: Taken | None = None
         self.launches: list[Launched] = []
 
     def __repr__(self) -> str:
@@ -88,6 +90,7 @@ class Chip:
         wanted = self.shapes_only if shapes_only is None else shapes_only or self.shapes_only
         chosen = self.schedule if schedule is None else schedule
         launch = _Launch(self.machine, not wanted, chosen, track_war, self.kernels)
+        launch.context.taken = self.checkpoints
         launch.run(orchestrate, args, kwargs, budget or self.budget, self.stop)
         run = Run(
             launch.outputs(),
@@ -172,7 +175,7 @@ class _Launch:
 
     def views(self, stop: Stopper | None) -> dict[str, Any]:
         """What reports draw besides the figures."""
-        views: dict[str, Any] = {}
+        views: dict[str, Any] = {"printf": self.context.printed} if self.context.printed else {}
         if self.status is Status.STOPPED and stop is not None and stop.met is not None:
             views["stopped"] = stop.met.view()
         return views

@@ -257,7 +257,7 @@ def _told(error: AttributeError) -> tuple[str, str, str]:
         message = f"an operation of the core got {error.obj!r} where a tile, tensor or FIFO is wanted"
         return "misuse", message, "destinations come first: tload(tile, tensor), tstore(tensor, tile), tadd(dst, a, b)"
     if isinstance(error.obj, KernelCore) and error.name:
-        known = (*OPERATIONS, "tile", "alloc", "block_idx", "block_num", "sub_block_id")
+        known = (*OPERATIONS, "tile", "alloc", "block_idx", "block_num", "sub_block_id", "tprint", "checkpoint")
         return "misuse", unknown("operation of a core", error.name, known), ""
     return "kernel-error", f"AttributeError: {error}", "mend the kernel's own code at this line"
 

@@ -10,6 +10,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.npu.model import ChipModel
 from kernbench.npu.record import NpuRecording, TaskRecord
 from kernbench.npu.tensors import Buffer, Tensor
+from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Finding, FindingLog, Other, Place
 from kernbench.safety.places import SiteTable
 
@@ -153,6 +154,9 @@ class Context:
     running: Block | None = None
     written: set[tuple[str, int]] = field(default_factory=set)
     buffers: list[Buffer] = field(default_factory=list)
+    # what cores printed, and who compares the values they name
+    printed: list[str] = field(default_factory=list)
+    taken: Taken | None = None
 
     def report(
         self,

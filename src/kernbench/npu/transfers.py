@@ -9,7 +9,6 @@ import numpy as np
 
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, cast
 from kernbench.common.errors import KernelError
-from kernbench.npu.core import Core
 from kernbench.npu.fifo import FifoState
 from kernbench.npu.forms import FORMS
 from kernbench.npu.methods import install
@@ -18,6 +17,7 @@ from kernbench.npu.operations import OPERATIONS, Operation
 from kernbench.npu.places import AIC, GM, L0C, LANES, MOVES, MTE2, PIPE_NUMBER, S, V
 from kernbench.npu.record import NONE, ROW
 from kernbench.npu.task import Binding, Context
+from kernbench.npu.telling import Telling
 from kernbench.npu.tensors import MOST_DIMENSIONS, ReadValue, Tensor
 from kernbench.npu.tiles import Tile
 
@@ -29,7 +29,7 @@ _OUT_PIPES = {source: PIPE_NUMBER[pipe] for (source, target), (pipe, _) in MOVES
 _MTE2, _S, _V = (PIPE_NUMBER[pipe] for pipe in (MTE2, S, V))
 
 
-class KernelCore(Core):
+class KernelCore(Telling):
     """A core with all its operations."""
 
     wait: Callable[..., None]

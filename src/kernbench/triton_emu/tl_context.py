@@ -23,8 +23,7 @@ from kernbench.triton_emu.arithmetic import Plan
 from kernbench.triton_emu.core import Shape
 from kernbench.triton_emu.pending import Pending, PendingRecv, PendingSend
 from kernbench.triton_emu.port import Port
-from kernbench.triton_emu.printing import lines_of
-from kernbench.triton_emu.views import Views
+from kernbench.triton_emu.telling import Telling
 
 __kernbench_internal__ = True
 
@@ -40,7 +39,7 @@ class UnknownOperationError(KernelError, AttributeError):
     """`tl` has no such name."""
 
 
-class TLContext(Views):
+class TLContext(Telling):
     """`tl` for one PE: `pe_id` of `num_programs` in cube `cube_id` of `num_cubes`."""
 
     float32, float16, bfloat16 = "f32", "f16", "bf16"
@@ -394,21 +393,6 @@ class TLContext(Views):
             )
         self._record("read_value", site, handle.number, 0, 0)
         return data.item()  # type: ignore[no-any-return]
-
-    def device_print(self, prefix: Any, *args: Any, hex: bool = False) -> None:
-        """Show values as they are here, in the lines that the run keeps: no command, no time; shapes without data."""
-        values = []
-        for value in args:
-            handle = value if isinstance(value, TensorHandle) else None
-            data = None if handle is None else self._data(handle)
-            values.append((value, data, "" if handle is None else f"{handle.dtype} {list(handle.shape)}"))
-        place = self._sites.places[self._sites.here()]
-        for line in lines_of(str(prefix), values, hex):
-            self._port.print(line, place)
-
-    def static_print(self, *values: Any, sep: str = " ") -> None:
-        """The same as `device_print` for what is known without running: shapes, types, numbers."""
-        self.device_print(sep.join(map(str, values)))
 
     # Talking to neighbours
 

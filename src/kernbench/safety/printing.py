@@ -1,4 +1,4 @@
-"""What a kernel prints: values as text, as `tl.device_print` shows them."""
+"""What a kernel prints: values as text, as `tl.device_print` and the npu's `tprint` show them."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,0 +1,28 @@
+"""Which intermediate was the first to leave the golden, in words."""
+
+from rich.text import Text
+
+from kernbench.result.run import Run
+
+
+def first_wrong_text(title: str, run: Run) -> Text:
+    """The first wrong value with its place, element and error; or how many were right, and names never met."""
+    view = run.views["first_wrong"]
+    wrong, text = view["wrong"], Text()
+    right = ", ".join(f"{name} {count} times" for name, count in view["right"].items())
+    if wrong is None:
+        text.append(f"{title}: no intermediate leaves the golden", style="bold")
+        text.append(f" ({right})" if right else ": the kernel named none (tl.checkpoint(name, handle))")
+    else:
+        where = wrong["where"]
+        keys = "".join(f", {key}={value}" for key, value in wrong["keys"].items())
+        text.append(f"{title}: {wrong['name']} is the first intermediate that leaves the golden\n", style="bold")
+        text.append(f"  {where['file']}:{where['line']}: {wrong['who']}{keys}\n  > {where['text']}\n")
+        text.append(
+            f"  element {tuple(wrong['element'])} is {wrong['actual']:.6g}, the golden's {wrong['expected']:.6g} "
+            f"(allowed {wrong['tolerance']:.3g}); {wrong['wrong']:,} of {wrong['elements']:,} are wrong\n"
+        )
+        text.append(f"  right before it: {right or 'none'}")
+    if view["never"]:
+        text.append(f"\n  never met: {', '.join(view['never'])}")
+    return text

@@ -1,0 +1,22 @@
+"""A value that a kernel calls by a name, on its way to whoever compares it with the golden."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kernbench.common.dtypes import Array
+from kernbench.result.finding import Place
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """The values as they are at `where`, in the program that `who` names; `keys` tell which part of the whole it is."""
+
+    name: str
+    array: Array
+    where: Place
+    who: str
+    keys: dict[str, Any]
+
+
+Taken = Callable[[Checkpoint], None]
