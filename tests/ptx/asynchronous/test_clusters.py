@@ -8,6 +8,7 @@ from tests.ptx.asynchronous.cluster_kernels import (
     COPIES,
     EXCHANGE,
     FRAME,
+    INIT,
     MULTICAST,
     REMOTE,
     WAIT,
@@ -106,7 +107,7 @@ def test_a_peers_barrier_must_be_shown_to_copies():
 
 def test_an_arrival_without_the_wait_between():
     run = launch(MULTICAST.replace("  barrier.cluster.wait.acquire.aligned;\n", "", 1))
-    assert kinds(run) == ["missing-fence", "misuse"]
+    assert kinds(run) == ["missing-fence", "misuse", "race"]
     assert any("twice without a wait between" in finding.message for finding in run.findings)
 
 
@@ -142,3 +143,44 @@ OUT:
 def test_clusters_that_do_not_fit_the_grid():
     with pytest.raises(MisuseError, match="no multiple of cluster"):
         launch("  mov.u32 %r40, 0;\n", ctas=3)
+
+
+def test_a_multicast_to_blocks_that_the_cluster_has_not():
+    run = launch(MULTICAST.replace("mov.u16 %h1, 3;", "mov.u16 %h1, 0x13;"))
+    assert kinds(run) == ["misuse"]
+    assert "the multicast mask 0x13, and its cluster has 2 blocks" in run.findings[0].message
+
+
+def test_a_multicast_on_a_barrier_that_a_peer_never_made():
+    run = launch(MULTICAST.replace("  @!%p0 mbarrier.init", "  setp.eq.u32 %p4, %r6, 0;\n  @%p4 mbarrier.init"), 2)
+    found = [finding.message for finding in run.findings if finding.kind == "mbarrier-misuse"]
+    assert any("of block (1, 0, 0), which was never initialised" in message for message in found)
+
+
+def test_a_second_wait_needs_a_second_arrival():
+    wait = "  barrier.cluster.wait.acquire.aligned;\n"
+    run = launch(EXCHANGE.replace(wait, wait + wait))
+    assert kinds(run) == ["misuse"]
+    assert "without an arrival before it" in run.findings[0].message
+
+
+PARTING = (
+    INIT
+    + """  mapa.shared::cluster.u32 %r11, %r3, %r7;
+  @!%p0 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r11];
+  mov.u32 %r40, 0;
+"""
+)
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "eager", "reversed", 5])
+def test_an_arrival_on_a_barrier_of_a_block_that_may_have_ended(schedule):
+    run = launch(PARTING, schedule=schedule)
+    assert kinds(run) == ["use-after-free"]
+    assert "arrives on mbarrier 'bar'+0" in run.findings[0].message
+    assert "nothing keeps that block from ending before" in run.findings[0].message
+
+
+@pytest.mark.parametrize("end", [WAIT, ARRIVE_AND_WAIT, WAIT.replace("acquire.cluster", "relaxed.cluster")])
+def test_an_arrival_that_the_block_waits_for(end):
+    assert kinds(launch(PARTING + end)) == []

@@ -87,7 +87,7 @@ def test_a_warp_that_never_arrives(bench):
     run = bench.pipe((ARRIVE, "  setp.eq.u32 %p5, %r6, 3;\n  or.pred %p5, %p5, %p4;\n" + ARRIVE.replace("%p4", "%p5")))
     assert kinds(run) == ["deadlock"]
     assert "3 of 4 arrivals have come" in run.findings[0].message
-    assert "in this phase warps 1, 2, 4 arrived" in run.findings[0].message
+    assert "in this phase warps 1, 2, 4 arrived; warp 3 never arrived on it" in run.findings[0].message
 
 
 def test_a_producer_that_begins_with_the_wrong_parity(bench):

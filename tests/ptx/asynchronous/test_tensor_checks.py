@@ -269,3 +269,16 @@ def test_a_copy_over_the_word_of_an_allocation(ordinary):
     run = device.launch(ptx.parse(text).kernels["kernel"], 1, 32, given)
     assert kinds_of(run) == ({"missing-fence"} if ordinary else set())
     assert (out.numpy() == 7).all()
+
+
+def test_a_commit_on_a_barrier_that_nobody_made():
+    run = planted(mma("f16") + COMMIT + COMMIT.replace("[done]", "[done+8]") + WAIT + load(64))
+    assert "which was never initialised" in only(run, "mbarrier-misuse")
+
+
+def test_a_commit_to_blocks_that_the_cluster_has_not():
+    spread = "  mov.b16 %h0, 3;\n" + COMMIT.replace(
+        ".shared::cluster.b64 [done]", ".shared::cluster.multicast::cluster.b64 [done], %h0"
+    )
+    run = planted(".reg .b16 %h<1>;\n" + mma("f16") + spread + WAIT + load(64))
+    assert "the multicast mask 0x3, and its cluster has 1 block:" in only(run, "misuse")

@@ -98,10 +98,10 @@ class ClusterBarrier:
     def _acquire(self, fragment: Fragment, waiter: Waiter) -> None:
         checks = self._batch.checks
         lanes = _lanes(fragment)
+        never = lanes[~self._unwaited[lanes]]
         self._unwaited[lanes] = False
         if checks is None:
             return
-        never = lanes[self._lane_phase[lanes] < 0]
         if len(never):
             checks.asynchronous.never_arrived(never, waiter.site)
         if waiter.acquires:

@@ -55,6 +55,11 @@ class Places:
         target = np.where(rank < self.size, ctas - ctas % self.size + rank, -1)
         return target, (inside & _PLACE).astype(np.int64)
 
+    def named(self, masks: Array) -> Array:
+        """For each multicast mask and rank of a cluster, whether the mask names it."""
+        found: Array = ((masks[:, None].astype(np.int64) >> np.arange(self.size)) & 1).astype(bool)
+        return found
+
     def peers(self, ctas: Array, ranks: Array) -> Array:
         """The CTAs of given ranks in the clusters of `ctas`."""
         found: Array = ctas - ctas % self.size + ranks

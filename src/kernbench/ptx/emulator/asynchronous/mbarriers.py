@@ -150,15 +150,18 @@ class Mbarriers:
         slots = self._known(addresses, lanes, site)
         self.state[slots[slots >= 0], LIVE] = INVALID
 
-    def _known(self, addresses: Array, lanes: Array, site: Site, waits: bool = False) -> Array:
+    def _known(self, addresses: Array, lanes: Array, site: Site) -> Array:
         """The barriers at addresses; complains where there is none."""
-        slots = self.locate(addresses, lanes)
+        return self._usable(self.locate(addresses, lanes), addresses, lanes, site)
+
+    def _usable(self, slots: Array, addresses: Array, lanes: Array, site: Site, ctas: Array | None = None) -> Array:
         usable = (slots >= 0) & (self.state[slots, LIVE] == ALIVE)
         if not usable.all():
             bad = int(np.argmin(usable))
             slot = int(slots[bad])
             what = "outside" if slot == -2 else "unused" if slot < 0 else "dead"
-            self._complain(what, lanes[~usable], site, slot, addresses[bad])
+            home = None if ctas is None else int(ctas[bad])
+            self._complain(what, lanes[~usable], site, slot, addresses[bad], home=home)
         slots = np.where(usable, slots, -1)
         checks = self._batch.checks
         if checks is not None and self._batch.places.size > 1:
@@ -172,6 +175,7 @@ class Mbarriers:
     ) -> Array:
         """Arrivals of lanes; gives the state before each."""
         slots = self._known(addresses, lanes, site)
+        self._remote(slots, lanes, site)
         self._note("arrive", slots, lanes, counts, site)
         tokens = np.zeros(len(lanes), np.int64)
         self._arrive(slots, lanes, counts, transactions, how, site, tokens)
@@ -215,9 +219,19 @@ class Mbarriers:
             kernels.publish(slot, lane, whole[warp], self._batch.ctas, *_clocks(checks), self.held, self._first_lane)
         checks.asynchronous.arrived(slots, lanes, True)
 
+    def _remote(self, slots: Array, lanes: Array, site: Site) -> None:
+        """Lanes are about to change barriers, some of them those of other CTAs."""
+        checks = self._batch.checks
+        if checks is not None and self._batch.places.size > 1:
+            checks.asynchronous.ends.arriving(slots, lanes, site)
+
     def known(self, addresses: Array, lanes: Array, site: Site) -> Array:
         """The barriers at addresses, -1 (with a finding) where there is none."""
         return self._known(addresses, lanes, site)
+
+    def known_at(self, ctas: Array, offsets: Array, lanes: Array, site: Site) -> Array:
+        """The barriers that lanes name by CTA of the batch and offset, -1 (with a finding) where there is none."""
+        return self._usable(self.at(ctas, offsets), offsets, lanes, site, ctas)
 
     def _whole(self, lanes: Array) -> Array:
         """For each warp of the batch, whether all its living lanes are among `lanes`."""
@@ -237,7 +251,9 @@ class Mbarriers:
 
     def expect(self, addresses: Array, lanes: Array, amounts: Array, site: Site) -> None:
         """expect_tx of lanes, or complete_tx where amounts are negative."""
-        self._transact(self._known(addresses, lanes, site), lanes, amounts, site)
+        slots = self._known(addresses, lanes, site)
+        self._remote(slots, lanes, site)
+        self._transact(slots, lanes, amounts, site)
 
     def _transact(self, slots: Array, lanes: Array, amounts: Array, site: Site) -> None:
         self.events += 1
@@ -306,10 +322,19 @@ class Mbarriers:
                 self._complain(what, lanes[position : position + 1], site, slot, None)
         self._report[...] = 0
 
-    def _complain(self, what: str, lanes: Array, site: Site, slot: int, address: Any, value: int | None = None) -> None:
+    def _complain(
+        self,
+        what: str,
+        lanes: Array,
+        site: Site,
+        slot: int,
+        address: Any,
+        value: int | None = None,
+        home: int | None = None,
+    ) -> None:
         checks = self._batch.checks
         if checks is not None:
-            checks.asynchronous.misuse(what, lanes, site, slot, address, value)
+            checks.asynchronous.misuse(what, lanes, site, slot, address, value, home)
 
 
 _TROUBLE = {

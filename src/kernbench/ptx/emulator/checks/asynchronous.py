@@ -272,15 +272,38 @@ class AsynchronousChecks:
         expected, delivered = self._batch.mbarriers.history(slot, phase)
         return f"The phase expected {expected} bytes, and {delivered + amount} or more are delivered"
 
-    def misuse(self, what: str, lanes: Array, site: Site, slot: int, address: Any, value: int | None) -> None:
-        """An mbarrier is used as it may not be."""
+    def misuse(
+        self,
+        what: str,
+        lanes: Array,
+        site: Site,
+        slot: int,
+        address: Any,
+        value: int | None,
+        home: int | None = None,
+    ) -> None:
+        """An mbarrier (of the block `home`, where that is not its own) is used as it may not be."""
         kind, text, hint = _MISUSES[what]
         who = some_threads(self._batch, lanes)
         name = self.name(slot) if slot >= 0 else f"shared address {int(address or 0) & 0xFFFFFFFF:#x}"
+        name += "" if home is None else f" of {self._checks.block_name(home)}"
         last = self._last(slot) if what in ("too many", "unwaited") else ""
         self._reporter.add(
             kind, site, text.format(who=who, name=name, value=value, last=last), hint, len(lanes), about=what
         )
+
+    def multicast(self, masks: Array, lanes: Array, site: Site) -> None:
+        """Lanes name blocks of their clusters by masks: there must be such blocks."""
+        size = self._batch.places.size
+        beyond = masks.astype(np.int64) >> size != 0
+        if beyond.any():
+            first = int(np.argmax(beyond))
+            message = (
+                f"{thread_name(self._batch, int(lanes[first]))} gives the multicast mask {int(masks[first]):#x}, and "
+                f"its cluster has {size} {'block' if size == 1 else 'blocks'}: bits from {size} on name none"
+            )
+            hint = "bit i of the mask names the block of rank i (%cluster_ctarank); check the cluster of the launch"
+            self._reporter.add("misuse", site, message, hint, int(np.count_nonzero(beyond)), about="multicast")
 
     def arrived_twice(self, lanes: Array, site: Site) -> None:
         """Lanes arrive at the cluster's barrier again before they waited."""
@@ -291,7 +314,7 @@ class AsynchronousChecks:
 
     def never_arrived(self, lanes: Array, site: Site) -> None:
         """Lanes wait at the cluster's barrier without an arrival."""
-        message = f"{some_threads(self._batch, lanes)} waits at the cluster's barrier without having arrived"
+        message = f"{some_threads(self._batch, lanes)} waits at the cluster's barrier without an arrival before it"
         self._reporter.add(
             "misuse", site, message, "run barrier.cluster.arrive before barrier.cluster.wait", len(lanes)
         )

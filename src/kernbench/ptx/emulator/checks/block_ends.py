@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import ALIVE, LIVE, PHASE, WAITED
+from kernbench.ptx.emulator.checks.clocks import group
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.lanes import WARP
@@ -31,6 +33,35 @@ class BlockEnds:
         self._batch = batch
         self._checks = checks
         self._reporter = reporter
+        # barrier and warp of another block -> the phase in which it last arrived, its clock and lanes then, and where
+        self._arrivals: dict[tuple[int, int], tuple[int, int, int, Site]] = {}
+
+    def arriving(self, slots: Array, lanes: Array, site: Site) -> None:
+        """Lanes are about to arrive on barriers: those of other blocks must live until they have."""
+        barriers, ctas = self._batch.mbarriers, self._batch.ctas
+        remote = (slots >= 0) & (barriers.homes[slots] != (lanes // WARP) % ctas)
+        for warp, slot, mask in group(lanes[remote], slots[remote]) if remote.any() else ():
+            phase = int(barriers.state[slot, PHASE])
+            self._arrivals[slot, warp] = phase, self._checks.clocks.own(warp), mask, site
+
+    def _arrivals_ended(self, ended: Array) -> None:
+        """Blocks end: arrivals of others on their barriers must be over, by a wait for the phase or by an order."""
+        barriers, clocks = self._batch.mbarriers, self._checks.clocks
+        for (slot, warp), (phase, clock, mask, site) in self._arrivals.items():
+            cta = int(barriers.homes[slot])
+            if cta not in ended or barriers.state[slot, WAITED] > phase or barriers.state[slot, LIVE] != ALIVE:
+                continue
+            number = int(clocks.first_numbers[warp % self._batch.ctas]) + warp // self._batch.ctas
+            mask = clocks.unknown_to_cta(cta, number, clock, mask)
+            if mask:
+                self._tell_arrival(cta, slot, warp * WARP + (mask & -mask).bit_length() - 1, site)
+
+    def _tell_arrival(self, cta: int, slot: int, lane: int, site: Site) -> None:
+        block, name = self._checks.block_name(cta), self._checks.asynchronous.name(slot)
+        who = thread_name(self._batch, lane)
+        message = f"{who} arrives on {name} of {block}, and nothing keeps that block from ending before"
+        hint = f"{_CLUSTER_HINT}; or let a thread of the block wait for the last phases of its barriers"
+        self._reporter.add("use-after-free", site, message, hint, about="arrival")
 
     def ended(self, ctas: Array) -> None:
         """All threads of blocks have ended."""
@@ -38,6 +69,7 @@ class BlockEnds:
         cells, lanes, _, _ = self._checks.agent_memory("shared")
         if clocks.exhausted:
             return
+        self._arrivals_ended(ctas)
         for cta in ctas.tolist():
             row, known = clocks.of_cta(cta)
             mine = slice(cta * words, (cta + 1) * words)

@@ -53,7 +53,7 @@ def _text(batch: Any, found: list[tuple[int, Array]], parity: int) -> str:
     warps = np.unique(lanes // WARP)
     roles, blocks = np.unique(warps // batch.ctas), np.unique(warps % batch.ctas)
     who = f"{_warps(roles)} of {_blocks(batch, blocks)}"
-    return f"{who} wait for {_barrier(batch, slot, parity)}{_arrivals(batch, slot)}"
+    return f"{who} wait for {_barrier(batch, slot, parity)}{_arrivals(batch, slot, roles)}"
 
 
 def _warps(roles: Array) -> str:
@@ -79,7 +79,7 @@ def _barrier(batch: Any, slot: int, parity: int) -> str:
     return text
 
 
-def _arrivals(batch: Any, slot: int) -> str:
+def _arrivals(batch: Any, slot: int, waiting: Array) -> str:
     barriers = batch.mbarriers
     row = barriers.state[slot]
     if row[LAST_LANE] < 0:
@@ -97,7 +97,14 @@ def _arrivals(batch: Any, slot: int) -> str:
         lines = sorted({sites[int(number)].line for number in arrived[before, 1]})
         where = ", ".join(map(str, lines[:3]))
         text += f"; {_warps(before)} arrived in an earlier phase (line {where}) and not in this one"
-    return text
+    return text + _never(row, arrived, waiting)
+
+
+def _never(row: Array, arrived: Array, waiting: Array) -> str:
+    """Where some arrived for the first phase that they could: the others, if they do not wait themselves."""
+    first = row[PENDING] and row[PHASE] == row[START]
+    never = np.setdiff1d(np.flatnonzero(arrived[:, 0] == 0), waiting)
+    return f"; {_warps(never)} never arrived on it" if first and len(never) else ""
 
 
 def cluster_waits(batch: Any) -> list[Waiter]:

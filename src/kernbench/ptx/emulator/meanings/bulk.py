@@ -20,8 +20,6 @@ from kernbench.ptx.emulator.window import Window
 from kernbench.ptx.module import Address, Vector
 from kernbench.ptx.tensor_map import ELEMENT_BYTES
 
-_RANKS = 16
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Destinations:
@@ -53,15 +51,16 @@ def _destinations(
     if masks is None:
         return _Destinations(np.arange(len(lanes)), ctas, offsets, batch.mbarriers.known(barriers, lanes, site))
     size = batch.places.size
-    named = ((masks[:, None] >> np.arange(_RANKS)) & 1).astype(bool)
-    positions, ranks = np.nonzero(named[:, :size])
+    if batch.checks is not None:
+        batch.checks.asynchronous.multicast(masks, lanes, site)
+    positions, ranks = np.nonzero(batch.places.named(masks))
     peers = batch.places.peers(batch.places.own(lanes)[positions], ranks)
     homes, places = batch.places.find(barriers, lanes)
     # a barrier of the pair's other CTA is that of each pair
     own = batch.places.own(lanes)
     crossed = (homes != own)[positions] & (size > 1)
     at = np.where(crossed, (peers & ~1) | (homes[positions] & 1), peers)
-    slots = batch.mbarriers.at(at, places[positions])
+    slots = batch.mbarriers.known_at(at, places[positions], lanes[positions], site)
     return _Destinations(positions, peers, offsets[positions], slots)
 
 

@@ -283,26 +283,22 @@ def commit(d: Decoding) -> Step:
         lanes = window.lane_numbers[chosen]
         places = pick(window.rows[address.slot], chosen).astype(np.uint64) + offset
         if mask_slot is None:
-            slots, owners = batch.mbarriers.locate(places, lanes), np.arange(len(lanes))
+            slots, owners = batch.mbarriers.known(places, lanes, site), np.arange(len(lanes))
         else:
-            slots, owners = _everywhere(batch, places, lanes, pick(window.rows[mask_slot], chosen))
+            slots, owners = _everywhere(batch, places, lanes, pick(window.rows[mask_slot], chosen), site)
         batch.tensor.commit(lanes, slots, owners, site)
 
     return action(general)
 
 
-def _everywhere(batch: Any, places: Array, lanes: Array, masks: Array) -> tuple[Array, Array]:
+def _everywhere(batch: Any, places: Array, lanes: Array, masks: Array, site: Any) -> tuple[Array, Array]:
     """The barriers at the same offset in every CTA of the cluster that a mask names, and whose each is."""
+    if batch.checks is not None:
+        batch.checks.asynchronous.multicast(masks, lanes, site)
     _, offsets = batch.places.find(places, lanes)
-    own = batch.places.own(lanes)
-    slots, owners = [], []
-    for rank in range(batch.places.size):
-        named = np.flatnonzero(masks >> np.uint16(rank) & np.uint16(1))
-        if len(named):
-            slots.append(batch.mbarriers.at(batch.places.peers(own[named], np.full(len(named), rank)), offsets[named]))
-            owners.append(named)
-    none = np.zeros(0, np.int64)
-    return np.concatenate([none, *slots]), np.concatenate([none, *owners])
+    owners, ranks = np.nonzero(batch.places.named(masks))
+    peers = batch.places.peers(batch.places.own(lanes)[owners], ranks)
+    return batch.mbarriers.known_at(peers, offsets[owners], lanes[owners], site), owners
 
 
 MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
