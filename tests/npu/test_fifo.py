@@ -80,7 +80,7 @@ def test_a_pop_too_many_is_a_deadlock_told_in_full():
     run = launch(produce(2), consume(3))
     assert run.status == "deadlocked"
     (finding,) = [f for f in run.findings if f.kind == "deadlock"]
-    assert "aiv0: pop number 2 of FIFO 'q' (16x16 f32, depth 2)" in finding.message
+    assert "aiv0: pop number 3 of FIFO 'q' (16x16 f32, depth 2)" in finding.message
     assert "aic pushed 2, aiv0 popped 2, aiv1 popped 2" in finding.message
     assert "aic has returned" in finding.message
 

@@ -1,13 +1,16 @@
 """The guide tells the truth: its example runs as written, and its table of operations is the real one."""
 
+import inspect
 import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from kernbench import npu
 from kernbench.bench import default_cases, folder_bench, run_bench
-from kernbench.npu.operations import markdown
+from kernbench.npu.operations import OPERATIONS, call_of, markdown
+from kernbench.npu.transfers import KernelCore
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
@@ -69,3 +72,12 @@ def test_the_example_without_a_flag_is_found():
 
 def test_the_table_of_operations_is_up_to_date():
     assert (DOCS / "npu-operations.md").read_text() == markdown()
+
+
+@pytest.mark.parametrize("op", OPERATIONS.values(), ids=OPERATIONS)
+def test_the_calls_of_the_table_are_those_of_a_core(op):
+    """Each call of the table fits its method, and has no argument that the method lacks."""
+    told = [name.split("=")[0].strip() for name in call_of(op).partition("(")[2].rstrip(")").split(",")]
+    parameters = inspect.signature(getattr(KernelCore, op.name)).parameters
+    assert inspect.signature(getattr(KernelCore, op.name)).bind("core", *told)
+    assert len(told) == len(parameters) - 1 - ("more" in parameters and "mode" not in told[3:])

@@ -206,14 +206,14 @@ class Executor:
             ours = state.pushed[lane] if wait.verb == "push" else state.popped[lane]
             need = "all slots are full" if wait.verb == "push" else "there is no message"
             lines.append(
-                f"  {LANES[lane]}: {wait.verb} number {ours} of {state.fifo.describe()} at {wait.where}: {need}"
+                f"  {LANES[lane]}: {wait.verb} number {ours + 1} of {state.fifo.describe()} at {wait.where}: {need}"
             )
             counts = [f"{LANES[k]} pushed {n}" for k, n in state.pushed.items()]
             counts += [f"{LANES[k]} popped {n}" for k, n in state.popped.items()]
             lines.append(f"    {', '.join(counts)}")
         ended = [LANES[lane] for lane in block.task.kernels if lane not in lanes]
         if ended:
-            lines.append(f"  {' and '.join(ended)} has returned")
+            lines.append(f"  {' and '.join(ended)} {'has' if len(ended) == 1 else 'have'} returned")
         others = tuple(Other(f"{LANES[lane]} waits to {w.verb}", w.where) for lane, w in waits[1:])
         hint = "every message is pushed once by each producer and popped once by each consumer; check the loops' ends"
         self._context.log.add(Finding("deadlock", "\n".join(lines), waits[0][1].where, others, hint))

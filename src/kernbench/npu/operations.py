@@ -98,8 +98,8 @@ _add(V, "compare_scalar", [("tcmps", SIMPLE, n.compare, "the same against a numb
 _add(V, "select", [("tsel", SIMPLE, n.select, "a where the mask is not 0, else b")])
 _add(V, "fill", [("texpands", SIMPLE, n.fill, "a number everywhere"), ("tci", SIMPLE, n.iota, "first, first + 1, ...")])
 _add(V, "transpose", [("ttrans", SIMPLE, n.transpose, "rows and columns exchanged")])
-_add(V, "gather", [("tgather", SIMPLE, n.gather, "elements of each row by index")])
-_add(V, "sort", [("tsort", SPECIAL, n.sort, "rows in descending order, and where each element was")])
+_add(V, "gather", [("tgather", SIMPLE, n.gather, "elements of each row of a, by index")])
+_add(V, "sort", [("tsort", SPECIAL, n.sort, "rows in descending order; indices: where each element was")])
 _add(V, "pad", [("tfillpad", SIMPLE, None, "a copy of the valid part, a number in the rest of dst")])
 _add(
     M,
@@ -153,11 +153,56 @@ CLASS_OF_FORM = {
 CLASSES = np.array([CLASS_OF_FORM.get(op.form, PLAIN) for op in TABLE], np.int8)
 
 
+# how an operation is called, by its name or its form
+_CALLS = {
+    "same1": "dst, a",
+    "same2": "dst, a, b",
+    "scalar": "dst, a, number",
+    "update": "dst, a, number",
+    "integers1": "dst, a",
+    "integers2": "dst, a, b",
+    "row_reduce": "dst, a",
+    "col_reduce": "dst, a",
+    "row_expand": "dst, a",
+    "col_expand": "dst, a",
+    "row_pair": "dst, a, b",
+    "col_pair": "dst, a, b",
+    "convert": 'dst, a, mode="rint"',
+    "compare": "dst, a, b, mode",
+    "compare_scalar": "dst, a, number, mode",
+    "select": "dst, mask, a, b",
+    "texpands": "dst, number",
+    "tci": "dst, first",
+    "transpose": "dst, a",
+    "gather": "dst, a, indices",
+    "sort": "dst, a, indices",
+    "pad": "dst, a, number",
+    "matmul": "dst, a, b",
+    "tmatmul_bias": "dst, a, b, bias",
+    "move": "dst, a",
+    "extract": "dst, a, row, column",
+    "load": "dst, tensor, pad=None",
+    "store": "tensor, a",
+    "push": "fifo, a",
+    "pop": "fifo, dst",
+    "read": "tensor, *index",
+    "get": "tile, row, column",
+    "set": "source, target, event",
+    "wait": "source, target, event",
+    "barrier": "pipe",
+}
+
+
+def call_of(op: Operation) -> str:
+    """How an operation is written, as `tadd(dst, a, b)`."""
+    return f"{op.name}({_CALLS.get(op.name) or _CALLS[op.form]})"
+
+
 def markdown() -> str:
     """The table of operations for the guide."""
-    lines = ["# Operations of the npu", "", "Destinations come first. Generated from `kernbench.npu.operations`.", ""]
+    lines = ["# Operations of the npu", "", "Methods of the core. Generated from `kernbench.npu.operations`.", ""]
     lines += ["| operation | pipe | cost | meaning |", "|---|---|---|---|"]
     for op in OPERATIONS.values():
         pipe = op.pipe or "by memories" if op.form not in ("set", "wait", "barrier") else "as given"
-        lines.append(f"| `{op.name}` | {pipe} | {op.cost} | {op.meaning.replace('|', chr(92) + '|')} |")
+        lines.append(f"| `{call_of(op)}` | {pipe} | {op.cost} | {op.meaning.replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"
