@@ -1,8 +1,10 @@
 """Tables and findings as text: what a person reads, at any width."""
 
+import pytest
 from rich.console import Console
 
 from kernbench.report import Contender, finding_text, ranking_table, ranking_text, run_text, runs_table
+from kernbench.report.acknowledged import marks_text
 from kernbench.result import Comparison, Finding, Other, Place, RankError, Run, Status
 
 HERE = Place(__file__, 1, "kernel")
@@ -122,3 +124,11 @@ def test_quantities_as_people_read_them():
         "2.5 GB",
         "3e+03 PB",
     ]
+
+
+@pytest.mark.parametrize(("file", "comment"), [("kernel.py", "# kernbench: "), ("kernel.cu", "// kernbench: ")])
+def test_how_to_acknowledge_a_finding_can_be_pasted(file, comment):
+    run = Run({}, [Finding("race", "two accesses", Place(file, 3, "kernel"))], ("race",), Status.FINISHED)
+    (line,) = marks_text(run).plain.splitlines()[1:]
+    assert line.strip().startswith(f"{comment}allow race ")
+    assert line.endswith(" REASON")

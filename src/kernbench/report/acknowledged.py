@@ -3,6 +3,7 @@
 from rich.text import Text
 
 from kernbench.result.acknowledged import mark_for
+from kernbench.result.finding import Finding
 from kernbench.result.run import Run, Status
 
 
@@ -21,9 +22,15 @@ def marks_text(run: Run) -> Text:
     """The comments that would acknowledge the findings of a run that finished."""
     if run.status is not Status.FINISHED:
         return Text()
-    marks = dict.fromkeys(mark_for(finding) for finding in run.findings if finding.where is not None)
+    marks = dict.fromkeys(_comment(finding) for finding in run.findings if finding.where is not None)
     text = Text()
     if marks:
         text.append("known and harmless? A comment at the line acknowledges it, with a reason:\n", "dim")
         text.append("\n".join(f"  {mark} REASON" for mark in marks), "dim")
     return text
+
+
+def _comment(finding: Finding) -> str:
+    """The mark as a comment of the language its line is written in."""
+    python = finding.where is not None and finding.where.file.endswith(".py")
+    return f"{'#' if python else '//'} {mark_for(finding)}"
