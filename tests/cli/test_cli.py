@@ -166,3 +166,14 @@ def test_results_never_replace_what_is_no_file(tmp_path):
     assert json.loads(target.read_text())["bench"] == MILESTONE
     both = kernbench("run", MILESTONE, *SMALL, "--json", str(target), "--trace", str(target))
     assert both.returncode == 2
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "kernbench", "--version"], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (done.returncode, done.stdout.split()[:1]) == (0, ["kernbench"])
+
+
+def test_show_says_which_panel_it_shows():
+    assert "without it the first" in " ".join(kernbench("show", "--help").stdout.split())

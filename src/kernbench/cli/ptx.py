@@ -24,7 +24,7 @@ from kernbench.report.printed import printed_text
 from kernbench.result.run import Run, write_bytes, write_json
 from kernbench.safety.budget import Budget
 
-app = typer.Typer(help="PTX from any compiler: info, check, run, mutate, emit.", no_args_is_help=True)
+app = typer.Typer(help="PTX from any compiler: info, check, run, launch, mutate, emit.", no_args_is_help=True)
 FILE = Annotated[Path, typer.Argument(help="A PTX file.")]
 LAUNCH = Annotated[
     Path | None, typer.Option("--launch", "-l", help="A TOML file that describes grid, block and arguments.")

@@ -9,11 +9,14 @@ from rich.table import Table
 
 from kernbench.bench import Bench, describe, find, run_bench
 from kernbench.cli.output import progress, results
-from kernbench.cli.run import DTYPE, NAME, PANEL, SEED, SETTINGS, parse_settings
+from kernbench.cli.run import DTYPE, NAME, SEED, SETTINGS, parse_settings
 from kernbench.common.errors import BenchError
 from kernbench.report import commands_table
 from kernbench.result.finding import rank_ranges
 
+PANEL = Annotated[
+    str | None, typer.Option("--panel", "-p", help="The panel whose commands are shown; without it the first.")
+]
 RANK = Annotated[int, typer.Option(help="The rank whose commands are shown.")]
 LAST = Annotated[int, typer.Option(help="How many of its last commands; 0 shows none and runs nothing.", min=0)]
 SOURCE = Annotated[bool, typer.Option(help="Show the source of the bench.")]

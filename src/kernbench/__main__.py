@@ -1,0 +1,5 @@
+"""`python -m kernbench` is `kernbench`."""
+
+from kernbench.cli import main
+
+main()
