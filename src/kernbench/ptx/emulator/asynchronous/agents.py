@@ -91,10 +91,6 @@ class Agents:
                 agent.finish(chosen(agent))
         self._sweep()
 
-    def last_site(self, kind: str, lanes: Array) -> Site | None:
-        """Where the last operation of a kind in flight was begun by one of the lanes."""
-        return next((a.site for a in reversed(self._flying) if a.kind == kind and np.isin(a.lanes, lanes).any()), None)
-
     def pending(self, kind: str) -> list[Agent]:
         """Agents of a kind with operations in flight."""
         return [agent for agent in self._flying if agent.kind == kind]

@@ -83,7 +83,7 @@ def on_barrier(batch: Any, lanes: Array, slots: Array, amounts: Array, site: Sit
 
 def in_group(batch: Any, lanes: Array, site: Site) -> InGroup:
     """Completion in the lanes' current bulk groups."""
-    return InGroup(batch, lanes, batch.groups.issue(lanes), site)
+    return InGroup(batch, lanes, batch.groups.issue(lanes, site), site)
 
 
 def distinct(lanes: Array, *keys: Array) -> Array:

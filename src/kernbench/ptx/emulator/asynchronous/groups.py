@@ -7,6 +7,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
 from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.program import Site
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -19,13 +20,15 @@ class BulkGroups:
         # groups each lane has committed, and those it knows to have been read and to be done
         self.committed: Array = np.zeros(batch.lanes, np.int64)
         self.used = False
-        # one more than the group of each lane's last copy
+        # one more than the group of each lane's last copy, and the number of its site
         self._last: Array = np.zeros(batch.lanes, np.int64)
+        self._sites: Array = np.zeros(batch.lanes, np.int64)
         self._known = {True: np.full(batch.lanes, _NEVER), False: np.full(batch.lanes, _NEVER)}
 
-    def issue(self, lanes: Array) -> Array:
+    def issue(self, lanes: Array, site: Site) -> Array:
         """Lanes begin a copy; gives the groups they belong to."""
         self.used = True
+        self._sites[lanes] = site.number
         for known in self._known.values():
             first = lanes[known[lanes] == _NEVER]
             known[first] = self.committed[first]
@@ -37,6 +40,11 @@ class BulkGroups:
         """Those of the lanes that do not know whether their copies have been read."""
         found: Array = lanes[self._last[lanes] > self._known[True][lanes]]
         return found
+
+    def last_site(self, lane: int) -> Site:
+        """Where a lane began its last copy."""
+        site: Site = self._batch.program.sites[int(self._sites[lane])]
+        return site
 
     def commit(self, lanes: Array) -> None:
         """Close the lanes' current group."""

@@ -339,7 +339,7 @@ class AsynchronousChecks:
         numbers = lanes.lane_numbers()
         left = self._batch.groups.unread(numbers if lanes.mask is None else numbers[lanes.mask])
         if len(left):
-            site = self._batch.agents.last_site("bulk", left) or self._reporter.program.sites[0]
+            site = self._batch.groups.last_site(int(left[0]))
             message = f"{some_threads(self._batch, left)} ends while this copy may still read shared memory"
             hint = "commit the copy and run cp.async.bulk.wait_group.read 0 in the same thread before it ends"
             self._reporter.add("in-flight", site, message, hint, len(left), about="end")
