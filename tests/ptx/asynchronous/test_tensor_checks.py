@@ -224,6 +224,25 @@ def test_padding_of_narrow_elements_need_not_be_written(code, found):
         assert kinds_of(launch(changed, image_, descriptors, said, 64)[0]) == kinds_found
 
 
+def test_tensor_memory_that_nobody_wrote():
+    found = planted(load(64)).findings
+    assert {finding.kind for finding in found} == {"uninitialised-read"}
+    assert "%d0 is stored, and comes from tensor memory (line " in found[0].message
+    assert "`tcgen05.ld.sync.aligned.32x32b.x64.b32`) that nobody wrote, in thread (0, 0, 0)" in found[0].message
+    assert found[0].count == 128
+
+
+def test_a_load_ahead_of_a_loop_that_does_not_run():
+    taken = "\n".join(f"  selp.b32 %d{i}, %d{i}, 0, %p6;" for i in range(64))
+    ahead = load(64) + "  tcgen05.wait::ld.sync.aligned;\n" + taken
+    assert not planted("  setp.eq.u32 %p6, %r20, 0;\n" + ahead).findings
+    assert kinds_of(planted("  setp.ne.u32 %p6, %r20, 0;\n" + ahead)) == {"uninitialised-read"}
+    back = f"  @%p6 tcgen05.st.sync.aligned.32x32b.x64.b32 [%r5], {names(64)};\n"
+    kept = "  setp.eq.u32 %p6, %r20, 0;\n" + load(64) + back + "  mov.b32 %d0, 0;\n" * 64
+    message = planted(kept.replace("setp.eq", "setp.ne")).findings[0].message
+    assert "comes from tensor memory" in message
+
+
 REUSED = """.version 8.7
 .target sm_100a
 .address_size 64

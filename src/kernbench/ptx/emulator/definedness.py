@@ -1,8 +1,8 @@
 """Which registers may hold undefined values, and where their steps go.
 
-Registers that may be used before they are set are followed in every run. What comes from local memory is followed from
-the first load on that meets memory the thread never wrote: until then there is nothing to follow, and a block runs its
-plain steps.
+Registers that may be used before they are set are followed in every run. What comes from local or tensor memory is
+followed from the first load on that meets memory never written: until then there is nothing to follow, and a block runs
+its plain steps.
 """
 
 from kernbench.ptx.emulator.dataflow import bits, passes_on, undefined_at
@@ -12,7 +12,7 @@ from kernbench.ptx.emulator.program import Block, Program
 from kernbench.ptx.emulator.scopes import Register
 from kernbench.ptx.emulator.slots import RegisterSlot
 from kernbench.ptx.emulator.steps import Direct, General, Step
-from kernbench.ptx.emulator.watching import Catch, mark, may_load_undefined, unwrite, watch
+from kernbench.ptx.emulator.watching import Catch, catch_of, mark, may_load_undefined, unwrite, watch
 
 Inserted = list[tuple[int, Step]]
 
@@ -23,13 +23,13 @@ def watch_undefined(program: Program, body: Body) -> None:
     rows = _Rows(program, body)
     unset = rows.closed(_read_unset(body, undefined))
     program.undefined_rows += [rows.row[number] for number in unset]
-    loads = [d for decodings in body.decodings for d in decodings if may_load_undefined(d)]
-    wide = rows.closed([*unset, *(r.number for d in loads for r in d.writes)]) if loads and program.local_bytes else []
+    loads = [d for decodings in body.decodings for d in decodings if _is_followed(program, d)]
+    wide = rows.closed([*unset, *(r.number for d in loads for r in d.writes)]) if loads else []
     program.caught.update(d.site.number for d in loads if wide)
     plain, all_of_them = rows.flags(unset), rows.flags(wide)
     for number, decodings in enumerate(body.decodings):
         block = program.blocks[body.code.entry + number]
-        catches = {d.site.number: Catch(d, all_of_them) for d in decodings if wide and may_load_undefined(d)}
+        catches = {d.site.number: catch_of(d, all_of_them) for d in decodings if wide and _is_followed(program, d)}
         if wide:
             _fill_watched(block, decodings, all_of_them, catches)
         inserted = _plain_steps(decodings, undefined[number], plain)
@@ -38,6 +38,12 @@ def watch_undefined(program: Program, body: Body) -> None:
             if catch is not None:
                 inserted += _around(decoding, catch, catch.first)
         _insert(block.general, block.direct, inserted)
+
+
+def _is_followed(program: Program, decoding: Decoding) -> bool:
+    """Whether what a load brings may be undefined."""
+    tensor = decoding.resolved.meaning == "tcgen05.ld"
+    return may_load_undefined(decoding) and (tensor or program.local_bytes > 0)
 
 
 class _Rows:
@@ -93,7 +99,9 @@ def _fill_watched(block: Block, decodings: list[Decoding], followed: dict[int, i
     for decoding in decodings:
         catch = catches.get(decoding.site.number)
         if catch is None:
-            inserted += _steps(decoding, [r for r in decoding.deciding() if r.number in followed], followed, True)
+            stored = decoding.reads if decoding.resolved.meaning == "tcgen05.st" else []
+            deciding = dict.fromkeys((*decoding.deciding(), *stored))
+            inserted += _steps(decoding, [r for r in deciding if r.number in followed], followed, True)
         else:
             suspects = [r for r in decoding.deciding() if r.number in followed]
             inserted += [(decoding.first_step, step) for step in _watches(decoding, suspects, followed)]

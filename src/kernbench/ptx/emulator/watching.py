@@ -1,8 +1,8 @@
 """Steps that follow undefined values: a bool row beside each register that may hold one.
 
 A value is undefined where a register was never set, or where it was loaded from local memory that the thread never
-wrote; storing such a value makes local memory unwritten again. What such a value decides is reported: an address, a
-branch, what others may read.
+wrote or from tensor memory that nobody wrote; storing such a value makes local memory unwritten again. What such a
+value decides is reported: an address, a branch, what others may read.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.scopes import Register
@@ -173,9 +173,16 @@ def _selection(decoding: Decoding, followed: dict[int, int]) -> Any:
 
 
 def may_load_undefined(decoding: Decoding) -> bool:
-    """Whether a load may read local memory."""
+    """Whether a load may read local or tensor memory."""
+    if decoding.resolved.meaning == "tcgen05.ld":
+        return True
     space = decoding.address_space or decoding.mod("space")
     return decoding.resolved.meaning == "ld" and space in ("", "local", "param::func")
+
+
+def catch_of(decoding: Decoding, followed: dict[int, int]) -> "Catch":
+    """What looks behind a load at what it brought."""
+    return (TensorCatch if decoding.resolved.meaning == "tcgen05.ld" else Catch)(decoding, followed)
 
 
 class Catch:
@@ -238,6 +245,19 @@ class Catch:
         inside = local & (places + states.shape[1] <= len(held))
         states[inside] = held[places[inside][:, None] + offsets]
         return states
+
+
+class TensorCatch(Catch):
+    """The step behind tcgen05.ld: what warps read of tensor memory that nobody wrote is undefined."""
+
+    def _mark(self, window: Window, mask: Mask | None) -> None:
+        definedness = window.batch.checks.definedness
+        empty = definedness.take_empty()
+        flags = np.isin(window.lane_numbers // WARP, empty)
+        for _, target in self._targets:
+            window.put(target, flags, mask)
+            if empty:
+                definedness.came_from(target, self._decoding.site)
 
 
 def _places(decoding: Decoding, window: Window, slot: int | None = None) -> tuple[Any, Any]:

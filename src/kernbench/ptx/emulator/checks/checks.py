@@ -419,7 +419,11 @@ class BatchChecks:
         lanes = window.lane_numbers[bad]
         origin = self.definedness.origins.get(flags)
         why, hint = "was never set in", "set the register on every path that leads here"
-        if origin is not None:
+        if origin is not None and "tcgen05.ld" in origin.text:
+            name = origin.text.partition(" {")[0]
+            why = f"comes from tensor memory (line {origin.line}, `{name}`) that nobody wrote, in"
+            hint = "let a product or a store fill every column that is loaded, on every path that leads here"
+        elif origin is not None:
             why = f"comes from local memory (line {origin.line}, `{origin.text}`) never written by"
             hint = "set the variable on every path that leads here"
         message = f"{register} {_USES[role]}, and {why} {some_threads(self._batch, lanes)}"

@@ -9,12 +9,24 @@ class Definedness:
     """What one batch knows of undefined values beside the rows that mark them."""
 
     def __init__(self) -> None:
-        # set by a load that read local memory nobody wrote, until the step behind it has looked
+        # set by a load that read local or tensor memory nobody wrote, until the step behind it has looked
         self.met = False
+        # the warps that read such tensor memory
+        self._empty: list[int] = []
         # the load that the value of a register comes from, by the slot of the register's row of marks
         self.origins: dict[int, Site] = {}
         # the first place at which what a load brought was told, by the load
         self._told: dict[int, int] = {}
+
+    def meet_empty(self, warps: list[int]) -> None:
+        """Warps have loaded tensor memory that nobody wrote."""
+        self.met = True
+        self._empty += warps
+
+    def take_empty(self) -> list[int]:
+        """The warps whose load met such memory, until now."""
+        found, self._empty, self.met = self._empty, [], False
+        return found
 
     def came_from(self, flags: int, site: Site) -> None:
         """A register was loaded."""

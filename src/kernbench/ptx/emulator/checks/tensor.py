@@ -208,7 +208,7 @@ class TensorChecks:
                 if not self._allocated(chosen, region, "the access", access.site):
                     continue
                 if not writes:
-                    self._order.filled(chosen, region, "tensor memory", access.site)
+                    self._order.loaded(chosen, region)
                 self._order.enter(chosen, region, writes, STORE if writes else LOAD, access.site)
 
     def _foreign(self, access: Any, warp: int, lane: int, count: int) -> None:

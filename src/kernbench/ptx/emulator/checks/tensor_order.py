@@ -146,6 +146,13 @@ class TensorOrder:
             hint = "clear the predicate that adds D in the first product, or store to tensor memory first"
             self._reporter.add("uninitialised-read", site, message, hint, about=what)
 
+    def loaded(self, warps: Array, region: Region) -> None:
+        """What warps load may be empty: that is told where it decides something."""
+        cells, ctas = self._cells, warps % self._batch.ctas
+        if cells.never_written(ctas, region) >= 0:
+            empty = [int(w) for w in warps if cells.never_written(np.array([w % self._batch.ctas]), region) >= 0]
+            self._batch.checks.definedness.meet_empty(empty)
+
     def _knowledge(self, warps: Array, frees: bool) -> Array:
         """For each warp what it knows of the counters of all: [warps, families, warps of the CTA]; its own are sure."""
         ctas, inside = self._place(warps)
