@@ -1,8 +1,9 @@
 """The tutorials are run as they stand: files are written, commands are run, and what they print must be what is shown.
 
 A code block after `<!-- file: NAME -->` is a file, after `<!-- change: NAME -->` the lines that take the place of those
-from its first line to its last in that file. In a console block each `$` line is run; lines below it must be found in
-its output, in order, apart from spaces; a line of dots stands for anything.
+from its first line to its last in that file, after `<!-- add: NAME -->` lines for its end. In a console block each `$`
+line is run; lines below it must be found in its output, in order, apart from spaces; a line of dots stands for
+anything.
 """
 
 import re
@@ -15,8 +16,8 @@ from typer.testing import CliRunner
 from kernbench.cli import app
 
 DOCS = Path(__file__).parent.parent / "docs"
-TUTORIALS = sorted(DOCS.glob("tutorial-*.md"))
-_BLOCK = re.compile(r"(?:<!-- (file|change): (\S+) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
+TUTORIALS = [*sorted(DOCS.glob("tutorial-*.md")), DOCS / "looking-inside.md"]
+_BLOCK = re.compile(r"(?:<!-- (file|change|add): (\S+) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 
 
 def squeezed(text):
@@ -31,6 +32,8 @@ def play(text, folder):
             (folder / name).write_text(body)
         elif what == "change":
             change(folder / name, body)
+        elif what == "add":
+            (folder / name).write_text((folder / name).read_text() + "\n\n" + body)
         elif language == "console":
             count += console(body)
     return count

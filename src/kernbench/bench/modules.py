@@ -1,6 +1,7 @@
 """Python files of a person's own folders, loaded so that they find each other and leave nothing behind."""
 
 import importlib.util
+import linecache
 import sys
 import traceback
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ def load_module(file: Path) -> ModuleType:
         raise BenchError(f"{file} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    # findings show the lines as they are now, also where an earlier version of the file was shown before
+    linecache.checkcache(str(file))
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

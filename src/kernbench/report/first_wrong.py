@@ -2,6 +2,7 @@
 
 from rich.text import Text
 
+from kernbench.result.finding import Place
 from kernbench.result.run import Run
 
 
@@ -17,7 +18,7 @@ def first_wrong_text(title: str, run: Run) -> Text:
         where = wrong["where"]
         keys = "".join(f", {key}={value}" for key, value in wrong["keys"].items())
         text.append(f"{title}: {wrong['name']} is the first intermediate that leaves the golden\n", style="bold")
-        text.append(f"  {where['file']}:{where['line']}: {wrong['who']}{keys}\n  > {where['text']}\n")
+        text.append(f"  {Place(where['file'], where['line'])}: {wrong['who']}{keys}\n  > {where['text']}\n")
         text.append(
             f"  element {tuple(wrong['element'])} is {wrong['actual']:.6g}, the golden's {wrong['expected']:.6g} "
             f"(allowed {wrong['tolerance']:.3g}); {wrong['wrong']:,} of {wrong['elements']:,} are wrong\n"
