@@ -73,6 +73,7 @@ class _Watcher:
         products = [d for decodings in body.decodings for d in decodings if d.resolved.meaning == "wgmma"]
         self._used = {r.number for d in products for r in _data(d)}
         self._unfenced: dict[int, Register] = {}
+        self._covered = _covered(body) if program.kernel.module.compiler else set()
 
     def run(self) -> None:
         entering = self._solve()
@@ -112,7 +113,8 @@ class _Watcher:
             return
         touched = {r.number for r in d.reads} | {r.number for r in d.writes}
         _finish_loads(state, touched)
-        state.unfenced |= touched & self._used
+        if d.site.number not in self._covered:
+            state.unfenced |= touched & self._used
 
     def _block(self, number: int, state: State) -> None:
         """Add the checks of one block."""
@@ -156,8 +158,28 @@ class _Watcher:
                             _before(block, d, _ask(d, register, flags[register.number]))
                 else:
                     touched = [flags[r.number] for r in _unique(d.writes + d.reads) if r.number in flags]
-                    if touched:
+                    if touched and d.site.number not in self._covered:
                         _after(block, d, _mark(d, touched, False))
+
+
+def _covered(body: Body) -> set[int]:
+    """Sites between a wgmma.fence and the operation behind it, in one block.
+
+    Compilers move what sets registers past the asm statement of a fence, which does not name them, and ptxas puts both
+    in order again. Who writes PTX by hand is held to the fence.
+    """
+    found = set()
+    for decodings in body.decodings:
+        since_fence: list[int] | None = None
+        for d in decodings:
+            if d.resolved.meaning == "wgmma.fence":
+                since_fence = []
+            elif d.resolved.meaning == "wgmma":
+                found.update(since_fence or ())
+                since_fence = None
+            elif since_fence is not None:
+                since_fence.append(d.site.number)
+    return found
 
 
 def _finish_loads(state: State, touched: set[int]) -> None:

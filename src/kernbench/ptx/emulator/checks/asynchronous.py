@@ -36,8 +36,8 @@ def leaves_init_fences_out(program: Program) -> bool:
 
     Triton's PTX, which LLVM's back end signs, has a fence behind mbarrier.init for other blocks only.
     """
-    begin = program.kernel.module.source[:200]
-    return "LLVM NVPTX Back-End" in begin and not any("fence.mbarrier_init" in site.text for site in program.sites)
+    fenced = any("fence.mbarrier_init" in site.text for site in program.sites)
+    return program.kernel.module.compiler == "LLVM" and not fenced
 
 
 class AsynchronousChecks:
