@@ -88,3 +88,14 @@ def test_anything(seed):
     assert {word for word in tally if word not in ("taken", "refused")} == set()
     assert tally.count("taken") > 5
     assert tally.count("refused") > 50
+
+
+def test_a_method_that_is_not_there_is_told_with_the_one_that_was_meant():
+    def program(ctx):
+        assert not hasattr(ctx, "maximum_of_all")
+        ctx.shfl_bfyl(ctx.param("s"), 1, mask=1)
+
+    told = r"unknown method of the context 'shfl_bfyl'.*mean 'shfl_bfly'.*ctx\.op"
+    with pytest.raises(PtxBuildError, match=told) as raised:
+        PtxKernel("k").param("f32", "s").build(program)
+    assert "ctx.shfl_bfyl" in str(raised.value)

@@ -26,7 +26,7 @@ def test_out_of_bounds_store_is_dropped_and_named(lab):
     assert found.kind == "out-of-bounds"
     assert found.count == 4
     assert "thread (60, 0, 0) of block (0, 0, 0) writes 4 bytes" in found.message
-    assert "offset 240 of 'x', which has 240 bytes: 0 bytes behind its end; valid are" in found.message
+    assert "offset 240 of 'x', which has 240 bytes: right behind its end; valid are" in found.message
     assert "(240 bytes)" in found.message
     assert found.where.line > 0
     assert "st.global.u32" in found.where.text

@@ -21,3 +21,7 @@ class PtxBuildError(KernbenchError):
     def __str__(self) -> str:
         text = self.where.text
         return f"{self.where}: {self.message}" + (f"\n    {text}" if text else "")
+
+
+class UnknownMethodError(PtxBuildError, AttributeError):
+    """A method that the context does not have; `hasattr` still answers no."""

@@ -78,7 +78,7 @@ class MemoryReporter:
         end = start + size
         offset = f"offset {address - start} of {name}, which has {size} bytes"
         if address >= end:
-            distance = f"{address - end} bytes behind its end"
+            distance = f"{address - end} bytes behind its end" if address > end else "right behind its end"
         elif address < start:
             distance = f"{start - address} bytes before its start"
         elif address + nbytes > end:
