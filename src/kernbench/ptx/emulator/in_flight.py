@@ -168,7 +168,7 @@ def _covered(body: Body) -> set[int]:
     Compilers move what sets registers past the asm statement of a fence, which does not name them, and ptxas puts both
     in order again. Who writes PTX by hand is held to the fence.
     """
-    found = set()
+    found: set[int] = set()
     for decodings in body.decodings:
         since_fence: list[int] | None = None
         for d in decodings:
