@@ -99,6 +99,29 @@ def test_a_mesh_kernel_stops_at_a_line_with_its_handles(command, mine, tmp_path)
     assert view["who"].startswith("rank ")
 
 
+def test_a_statement_of_several_lines_is_reached_once(command, mine, tmp_path):
+    several = "        s = tl.dot(\n            q,\n            tl.trans(k),\n        ) * d**-0.5\n"
+    line = mine("mesh", "        s = tl.dot(q, tl.trans(k)) * d**-0.5\n", several)("s = tl.dot(")
+    command("run", "mine.py", "--stop-at", f"mine.py:{line}#3", "--dump", "d.npz")
+    with np.load(tmp_path / "d.npz") as held:
+        assert held["step"] == 2
+    told = refused(command, "run", "mine.py", "--stop-at", f"mine.py:{line}#5")
+    assert "4 is the most any did" in told
+
+
+def test_a_comprehension_is_one_visit_of_its_line(command, mine):
+    line = mine("mesh", "m = new\n", "m = [new for _ in range(9)][0]\n")("[new for")
+    told = refused(command, "run", "mine.py", "--stop-at", f"mine.py:{line}#5")
+    assert "4 is the most any did" in told
+
+
+def test_a_launch_that_needs_what_a_stopped_one_did_not_make_is_no_error(command, mine):
+    back = "return torch.launch(ring, q, k, v, o, p.S, p.d, p.n_ranks)"
+    more = f"run = {back[7:]}\n    if run.status != 'finished':\n        raise ValueError('no output')\n    return run"
+    line = mine("mesh", back, more)("o = o * shrink")
+    assert "shrink" in command("run", "mine.py", "--stop-at", f"mine.py:{line}").output
+
+
 def test_a_finding_stops_the_mesh_kernel_that_makes_it(command, mine):
     line = mine("mesh", "tl.load(v_ptr, ", "tl.load(v_ptr + 64, ")("v_ptr + 64")
     shown = command("run", "mine.py", "--stop-at", "finding", code=1).output
@@ -137,6 +160,13 @@ def test_a_ptx_bench_stops_at_the_line_of_its_builder(command, mine):
     shown = command("run", "mine.py", "--stop-at", f"mine.py:{line}#3").output
     assert "warp 0 of block" in shown
     assert f"mine.py:{line}" in shown
+
+
+def test_a_source_line_of_ptx_is_reached_once_a_round(command, mine, tmp_path):
+    line = mine("ptx")("total.set")
+    command("run", "mine.py", "--stop-at", f"mine.py:{line}#7", "--dump", "d.npz")
+    told = refused(command, "run", "mine.py", "--stop-at", f"mine.py:{line}#101")
+    assert "100 is the most any did" in told
 
 
 def test_ptx_stops_with_registers_and_shared_memory(command, tmp_path):
@@ -191,3 +221,39 @@ def test_options_that_make_no_sense_are_refused(command, mine):
 def test_runs_that_are_not_asked_to_stop_are_as_before(command, mine):
     mine("mesh")
     assert "1 of 1 right and safe" in command("run", "mine.py").output
+
+
+TENSOR = """
+.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry keep()
+{
+    .reg .b32 %r<4>;
+    .shared .align 4 .b32 slot;
+    mov.u32 %r1, slot;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;
+    bar.sync 0;
+    ld.shared.b32 %r2, [slot];
+    mov.u32 %r3, %laneid;
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r2], {%r3};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r2, 32;
+    tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;
+    ret;
+}
+"""
+
+
+def test_tensor_memory_is_shown_where_it_is_allocated(command, tmp_path):
+    (tmp_path / "k.ptx").write_text(TENSOR)
+    line = line_of(TENSOR, "tcgen05.dealloc")
+    command("ptx", "run", "k.ptx", "--block", 32, "--stop-at", line, "--dump", "d.npz")
+    with np.load(tmp_path / "d.npz") as held:
+        words = held["tensor memory 0 to 31"]
+    assert words.shape == (128, 32)
+    np.testing.assert_array_equal(words[:32, 0], np.arange(32))
+    assert (words[32:] == 0xFFFFFFFF).all()
+    command("ptx", "run", "k.ptx", "--block", 32, "--stop-at", line + 1, "--dump", "e.npz")
+    with np.load(tmp_path / "e.npz") as held:
+        assert [name for name in held if name.startswith("tensor")] == []

@@ -58,7 +58,7 @@ def run_bench(
     host.timed = timed
     host.stop = stop
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
-    run = _call(bench, "launch", bench.launch, p, inputs, torch=host)
+    run = _launched(bench, p, inputs, host, stop)
     if not isinstance(run, Run):
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
     _take_earlier(run, host)
@@ -104,6 +104,16 @@ def parameters_of(
     """The parameters that `run_bench` would run with."""
     chosen, _ = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
     return parameters.make(bench.parameters, chosen)
+
+
+def _launched(bench: Bench, p: Any, inputs: Any, host: Any, stop: Stopper | None) -> Any:
+    """What the bench's launch gives back; a launch that was stopped may leave it without what it goes on with."""
+    try:
+        return _call(bench, "launch", bench.launch, p, inputs, torch=host)
+    except BenchError:
+        if stop is None or stop.met is None:
+            raise
+        return Run({}, [], (), Status.STOPPED)
 
 
 def _intermediates(bench: Bench, host: Any, p: Any, inputs: Any) -> Intermediates:

@@ -323,7 +323,7 @@ def _probed(kernel: Kernel, clustered: bool, stop: Stopper) -> tuple[Program, Pr
     """A program whose every instruction can be stopped at, and who does it."""
     program, bodies = decode(kernel, clustered, probed=True)
     analyse(program, bodies)
-    return program, Probe(stop, kernel.name, {body.code.name: body.all_registers() for body in bodies})
+    return program, Probe(stop, kernel.name, program.sites, {body.code.name: body.all_registers() for body in bodies})
 
 
 def _kernel_of(kernel: Any) -> Kernel:

@@ -15,6 +15,8 @@ from kernbench.result.finding import Place
 from kernbench.result.run import Run, write_bytes
 
 _FIRST = 4
+# arrays that are shown
+_ROWS = 100
 
 
 def stopped_table(title: str, run: Run) -> Group:
@@ -29,9 +31,13 @@ def stopped_table(title: str, run: Run) -> Group:
     table = Table()
     for column in ("name", "shape", "type", "min", "max", "NaN", "first values"):
         table.add_column(column, overflow="fold")
-    for name, array in view["arrays"].items():
-        table.add_row(Text(name), *row_of(np.asarray(array), view["about"].get(name, "")))
-    return Group(head, table)
+    names = list(view["arrays"])
+    for name in names[:_ROWS]:
+        table.add_row(Text(name), *row_of(np.asarray(view["arrays"][name]), view["about"].get(name, "")))
+    left = len(names) - _ROWS
+    return Group(
+        head, table, *([Text(f"  and {left:,} arrays more: --dump FILE.npz has them all")] if left > 0 else [])
+    )
 
 
 def row_of(array: Array, about: str) -> list[str]:

@@ -5,6 +5,8 @@ by line while it watches; other targets call `counts` and `keep` themselves. Wha
 there, and arrays by name, which the run shows as `views["stopped"]`.
 """
 
+import ast
+import linecache
 import re
 import sys
 import traceback
@@ -25,6 +27,7 @@ from kernbench.safety.held import Show, held_in
 FINDING = "finding"
 _NEAREST = 3
 _PYTHON = str(Path(traceback.__file__).parent) + "/"
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _TEXT = re.compile(r"(?:(?P<file>.+):)?(?P<line>\d+)(?:#(?P<nth>\d+))?")
 
 
@@ -91,6 +94,8 @@ class Stopper:
         self.elsewhere: set[str] = set()
         self._times: Counter[str] = Counter()
         self._matches: dict[str, bool] = {}
+        # by file, where the statement that begins at the wanted line ends
+        self._ends: dict[str, int] = {}
         self._who: Callable[[], str] = lambda: ""
         self._show: Show = lambda value: None
         self._watching = False
@@ -141,17 +146,35 @@ class Stopper:
 
     def _enter(self, frame: FrameType, event: str, value: Any) -> Any:
         """A function is called: its lines matter if they are in the wanted file."""
-        if is_ours(frame) or _is_library(frame) or not self.matches(frame.f_code.co_filename):
+        file = frame.f_code.co_filename
+        if is_ours(frame) or _is_library(frame) or not self.matches(file):
             return None
-        return self._line
+        if file not in self._ends:
+            self._ends[file] = last_line(file, self.wanted.line)
+        return self._follower(self._ends[file], frame.f_code.co_name in _COMPREHENSIONS)
 
-    def _line(self, frame: FrameType, event: str, value: Any) -> Any:
-        if event == "line" and self._watching:
-            who = self._who()
-            if self.counts(frame.f_lineno, who):
-                self._take(frame, frame.f_lineno, who, "this line is next")
-                raise StoppedError
-        return self._line
+    def _follower(self, end: int, inside: bool) -> Any:
+        """Follows one call. A statement up to line `end` is reached once, however often Python comes back to its first
+        line from the others, or from a comprehension in it (`inside`).
+        """
+        wanted, before = self.wanted.line, 0
+
+        def follow(frame: FrameType, event: str, value: Any) -> Any:
+            nonlocal before
+            if event == "line" and self._watching:
+                line = frame.f_lineno
+                if not (line == wanted and end and (inside or wanted < before <= end)):
+                    self._reach(frame, line)
+                before = line
+            return follow
+
+        return follow
+
+    def _reach(self, frame: FrameType, line: int) -> None:
+        who = self._who()
+        if self.counts(line, who):
+            self._take(frame, line, who, "this line is next")
+            raise StoppedError
 
     def found(self, finding: Finding) -> None:
         """A finding was made while a program ran: stop there, in the program's own frame."""
@@ -184,6 +207,19 @@ class Stopper:
         near = sorted(self.reached, key=lambda line: (abs(line - self.wanted.line), line))[:_NEAREST]
         told = ", ".join(map(str, sorted(near)))
         return f"{self.wanted} was never reached; the nearest lines that were: {told}"
+
+
+def last_line(file: str, line: int) -> int:
+    """The last line of the statement that begins at a line, of its head if it has a body; 0 where none begins there."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and node.lineno == line:
+            body = getattr(node, "body", None)
+            return max(line, body[0].lineno - 1) if body else node.end_lineno or line
+    return 0
 
 
 def is_ours(frame: FrameType) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from kernbench.common.errors import MachineError
 from kernbench.common.pe_commands import OPERATION_NAMES
 from kernbench.machine import Machine
-from kernbench.result.run import Run
+from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Timeline
 from kernbench.timing.clock import Timing, time_recording
 from kernbench.timing.counters import counters
@@ -57,7 +57,8 @@ def retime(run: Run, machine: Machine) -> Run:
     one whose messages do not pair up, even if that is acknowledged.
     """
     acknowledged = {row["finding"]["kind"] for row in run.views.get("acknowledged", [])}
-    if run.recording is None or not run.ok or run.safe is False or acknowledged & _UNPAIRED:
+    unfinished = run.recording is None or run.status is Status.STOPPED
+    if unfinished or not run.ok or run.safe is False or acknowledged & _UNPAIRED:
         return run
     if hasattr(run.recording, "retime"):
         # other targets record in a form of their own

@@ -32,14 +32,20 @@ def probe_step(site: Site) -> Step:
 
 
 class Probe:
-    """Follows one launch for a stopper. `registers` are those of each function."""
+    """Follows one launch for a stopper. `sites` are those of the program, `registers` those of each function.
 
-    def __init__(self, stopper: Stopper, kernel: str, registers: dict[str, list[Register]]):
+    A source line is many instructions: it is reached at the first of those that lie together.
+    """
+
+    def __init__(self, stopper: Stopper, kernel: str, sites: list[Site], registers: dict[str, list[Register]]):
         self._stopper = stopper
         self._registers = registers
         self._file = f"<ptx {kernel}>"
         self._here: tuple[Window, Mask | None, Site] | None = None
-        self._before: Site | None = None
+        # by number, the line of each site in the file that is meant (0: in another), and whether a line begins there
+        self._lines = [self._line(site) for site in sites]
+        places = [(site.function, line) for site, line in zip(sites, self._lines, strict=True)]
+        self._begins = [place != before for before, place in zip([None, *places], places, strict=False)]
 
     @property
     def stopped(self) -> Stopped | None:
@@ -52,14 +58,10 @@ class Probe:
         if stopper.met is not None:
             return
         self._here = (window, mask, site)
-        line, before = self._line(site), self._before
-        self._before = site
-        if line is None:
-            return
-        stopper.reached.add(line)
-        # a source line is many instructions: it is reached at the first of them
-        again = before is not None and before.number == site.number - 1 and self._line(before) == line
-        if line != stopper.wanted.line or again:
+        line = self._lines[site.number]
+        if line:
+            stopper.reached.add(line)
+        if line != stopper.wanted.line or not line or not self._begins[site.number]:
             return
         for warp in _warps(window, mask):
             if stopper.counts(line, self._name(window.batch, warp)):
@@ -77,14 +79,14 @@ class Probe:
             self._keep(window, mask, site, _warps(window, mask)[0], why)
             raise StoppedError
 
-    def _line(self, site: Site) -> int | None:
-        """The line that a site is of, in the file that is meant; None where it is in another."""
+    def _line(self, site: Site) -> int:
+        """The line that a site is of, in the file that is meant; 0 where it is in another."""
         wanted = self._stopper.wanted
         if not wanted.file or wanted.file.endswith(".ptx") or wanted.file == self._file:
             return site.line
         if site.source_file and self._stopper.matches(site.source_file):
             return site.source_line
-        return None
+        return 0
 
     def _name(self, batch: Any, warp: int) -> str:
         block = by_axis(int(batch.numbers[warp % batch.ctas]), batch.launch.grid)
@@ -92,10 +94,10 @@ class Probe:
 
     def _keep(self, window: Window, mask: Mask | None, site: Site, warp: int, why: str) -> None:
         batch = window.batch
-        arrays, about = self._held(batch, site.function, warp)
+        registers, about = self._held(batch, site.function, warp)
         active = np.ones(window.size, bool) if mask is None else mask
-        arrays["active lanes"] = active[window.lane_numbers // WARP == warp].copy()
-        arrays |= _memories(batch, warp % batch.ctas)
+        arrays = {"active lanes": active[window.lane_numbers // WARP == warp].copy()}
+        arrays |= _memories(batch, warp % batch.ctas) | registers
         where = Place(self._file, site.line, site.function, site.text)
         if site.source_line and site.source_file:
             where = Place(site.source_file, site.source_line, site.function)
@@ -137,7 +139,7 @@ def _memories(batch: Any, cta: int) -> dict[str, Array]:
     parts = {v.name: (v.offset, v.offset + v.size) for v in batch.program.shared if v.size}
     if launch.dynamic_shared:
         static = batch.program.static_shared
-        parts["dynamic shared"] = (static, static + launch.dynamic_shared)
+        parts["dynamic"] = (static, static + launch.dynamic_shared)
     found = {f"shared {name}": _words(memory[first:last].copy()) for name, (first, last) in parts.items()}
     if batch.tensor_memory is not None:
         words = batch.tensor_memory.words[cta].reshape(-1, batch.tensor_memory.words.shape[-1])
