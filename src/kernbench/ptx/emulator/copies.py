@@ -56,7 +56,10 @@ class Copies:
         words = registers[rows[:, None], lanes[None, :]]
         self._batch.port.announce(addresses, lanes, 4 * len(rows), None, site)
         self._begun += 1
-        self._pending.append(Copy(lanes, addresses, words, self._committed[lanes], rows, site, self._begun))
+        copy = Copy(lanes, addresses, words, self._committed[lanes], rows, site, self._begun)
+        self._pending.append(copy)
+        if self._batch.checks is not None:
+            self._batch.checks.copies.begin(self._places(copy)[1], site)
 
     def commit(self, lanes: Array) -> None:
         """Close the lanes' current group."""
@@ -73,7 +76,10 @@ class Copies:
         for copy in self._pending:
             done = chosen(copy)
             if done.any():
-                complete(copy if done.all() else copy.part(done))
+                finished = copy if done.all() else copy.part(done)
+                if self._batch.checks is not None:
+                    self._batch.checks.copies.end(self._places(finished)[1])
+                complete(finished)
             if not done.all():
                 staying.append(copy.part(~done) if done.any() else copy)
         self._pending = staying
@@ -97,15 +103,21 @@ class Copies:
         if len(lanes):
             self._batch.agents.begin(Agent("copy", site, lanes, perform, signal))
 
+    def _places(self, copy: Copy) -> tuple[Mask, Array]:
+        """Which lanes copy to shared memory that there is, and the words they fill: [words of a lane, lanes]."""
+        nbytes = 4 * len(copy.rows)
+        ctas, offsets = self._batch.places.find(copy.addresses, copy.lanes)
+        legal = (ctas >= 0) & (offsets + nbytes <= self._batch.port.space("shared").size) & (offsets % nbytes == 0)
+        first = (ctas[legal] * self._batch.shared_stride + offsets[legal]) // 4
+        return legal, first[None, :] + np.arange(len(copy.rows))[:, None]
+
     def _land(self, copy: Copy) -> None:
         """Write words whose order was looked at when the copy began."""
         shared = self._batch.port.space("shared")
-        ctas, offsets = self._batch.places.find(copy.addresses, copy.lanes)
-        legal = (ctas >= 0) & (offsets + 4 * len(copy.rows) <= shared.size) & (offsets % (4 * len(copy.rows)) == 0)
-        first = (ctas[legal] * self._batch.shared_stride + offsets[legal]) // 4
-        for number, words in enumerate(copy.words[:, legal]):
-            shared.words[4][first + number] = words
-            shared.state[4][first + number] |= _WRITTEN
+        legal, places = self._places(copy)
+        for place, words in zip(places, copy.words[:, legal], strict=True):
+            shared.words[4][place] = words
+            shared.state[4][place] |= _WRITTEN
         self._batch.port.changes += 1
         if not legal.all():
             self._complete(copy.part(~legal))

@@ -14,6 +14,7 @@ from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge, Public
 from kernbench.ptx.emulator.checks.memory import MemoryReporter
 from kernbench.ptx.emulator.checks.order import OrderLog
 from kernbench.ptx.emulator.checks.patterns import MemoryOrder
+from kernbench.ptx.emulator.checks.pending_copies import PendingCopies
 from kernbench.ptx.emulator.checks.reporter import Reporter, by_axis, some_threads, thread_name
 from kernbench.ptx.emulator.checks.waits import deadlock_message
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
@@ -21,7 +22,7 @@ from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED
 from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import SITE_LIMIT, SUSPECTS, WARP_LIMIT, decode, new_cells
 from kernbench.ptx.emulator.memory.order import Order
-from kernbench.ptx.emulator.memory.port import UNCHECKED, Place, Space, Spot
+from kernbench.ptx.emulator.memory.port import UNCHECKED, Place, Space, Spot, offsets_of
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.result.finding import Finding
 
@@ -237,6 +238,7 @@ class BatchChecks:
         self.log = None if checks.order is None else checks.order.batch(batch, self.clocks)
         self.asynchronous = AsynchronousChecks(batch, self, checks.reporter)
         self.endings = Endings(batch, checks.reporter)
+        self.copies = PendingCopies(batch, checks.reporter, checks.memory.shared_name)
         self.definedness = Definedness()
         for row in checks.program.undefined_rows:
             batch.banks["bool"][row] = True
@@ -245,9 +247,9 @@ class BatchChecks:
         self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, place: Place, nbytes: int
     ) -> None:
         """Lanes are about to access `nbytes` bytes of a space."""
+        self.copies.touched(space, writes, site, lanes, active, place, nbytes)
         if self.log is not None:
-            addresses, offset, base = place
-            starts = addresses.astype(np.int64) + int(offset) - base
+            starts = offsets_of(place)
             if space.origins.size:
                 starts = starts + space.origins[lanes].astype(np.int64)
             self.log.threads(space.name, writes, site, lanes, active, starts, nbytes)

@@ -50,6 +50,13 @@ class Space:
 Place = tuple[Array, Any, int]
 
 
+def offsets_of(place: Place) -> Array:
+    """How far from the beginning of its space each position's access lies; constants wrap as addresses do."""
+    addresses, offset, base = place
+    offsets: Array = (addresses + np.uint64(offset) - np.uint64(base)).view(np.int64)
+    return offsets
+
+
 class Checker(Protocol):
     """What the port asks of the checks."""
 

@@ -1,0 +1,69 @@
+"""Shared memory that copies of threads (cp.async) still fill: nobody may touch it before the copier has waited."""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.reporter import Reporter, thread_name
+from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.memory.arena import WRITTEN
+from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of
+from kernbench.ptx.emulator.program import Site
+from kernbench.result.finding import Other
+
+_HINT = (
+    "let the threads that began the copies wait (cp.async.wait_group or wait_all), then a barrier, before the access; "
+    "of wait_group N, the last N groups may still be under way"
+)
+
+
+class PendingCopies:
+    """The words of one batch's shared memory that copies still fill."""
+
+    def __init__(self, batch: Any, reporter: Reporter, shared_name: Any):
+        self._batch = batch
+        self._reporter = reporter
+        self._shared_name = shared_name
+        # for each word, the number of the site whose copy fills it, -1 where none does; made at the first copy
+        self._filled_by: Array = np.zeros(0, np.int32)
+        self._count = 0
+
+    def begin(self, words: Array, site: Site) -> None:
+        """A copy may fill words from now on."""
+        if not self._filled_by.size:
+            self._filled_by = np.full(self._batch.ctas * self._batch.shared_stride // 4 + 1, -1, np.int32)
+        self._filled_by[words] = site.number
+        self._count += words.size
+
+    def end(self, words: Array) -> None:
+        """The copies into words are done."""
+        self._filled_by[words] = -1
+        self._count -= words.size
+
+    def touched(
+        self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, place: Place, nbytes: int
+    ) -> None:
+        """Lanes are about to access shared memory; reads of what nobody wrote before are told elsewhere."""
+        if not self._count or space.name != "shared":
+            return
+        inside = offsets_of(place)
+        legal = (inside >= 0) & (inside + nbytes <= space.size)
+        which = np.flatnonzero(legal if active is None else legal & active)
+        starts = inside[which] + space.origins[lanes[which]].astype(np.int64)
+        filled = np.maximum.reduce([self._filled_by[(starts + k) // 4] for k in range(0, nbytes, 4)])
+        known = writes | (space.state[1][starts] & WRITTEN == WRITTEN)
+        bad = np.flatnonzero((filled >= 0) & known)
+        if len(bad):
+            position = which[bad[0]]
+            copy = self._reporter.program.sites[int(filled[bad[0]])]
+            self._tell(writes, site, int(lanes[position]), int(inside[position]), copy, len(bad))
+
+    def _tell(self, writes: bool, site: Site, lane: int, address: int, copy: Site, count: int) -> None:
+        message = (
+            f"{thread_name(self._batch, lane)} {'writes' if writes else 'reads'} shared memory "
+            f"{self._shared_name(address)}, which a copy begun in line {copy.line} (`{copy.text}`) still fills: "
+            f"the thread that began it has not waited for it"
+        )
+        others = (Other("the copy", self._reporter.place(copy)),)
+        self._reporter.add("in-flight", site, message, _HINT, count, others, about=("copy", copy.number))
