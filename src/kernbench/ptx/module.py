@@ -202,6 +202,15 @@ class Loc:
     source_column: int
     more: str = ""
 
+    @property
+    def inlined_at(self) -> tuple[int, int, int] | None:
+        """File, line and column of the call that was inlined here."""
+        _, found, place = self.more.partition(", inlined_at ")
+        if not found:
+            return None
+        file, line, column = map(int, place.split(",")[0].split())
+        return file, line, column
+
 
 @dataclass(frozen=True, slots=True)
 class Directive:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from kernbench.ptx.emulator.flow import Order, order_blocks
 from kernbench.ptx.emulator.layout import SharedLayout, all_scopes, lay_out_frame, mentioned, reachable
+from kernbench.ptx.emulator.locations import Origin
 from kernbench.ptx.emulator.meanings import CONTROLS, meaning_of
 from kernbench.ptx.emulator.meanings.control import leave
 from kernbench.ptx.emulator.operands import Decoding, Linker
@@ -181,12 +182,19 @@ class _Decoder:
         line = body.lines[number]
         instruction = line.instruction
         text = self.module.line_text(instruction.line).strip() or instruction_text(instruction)
-        file = self.files.get(line.loc.file, "") if line.loc is not None else ""
-        source_line = line.loc.source_line if line.loc is not None else 0
-        site = Site(len(self.sites), body.code.name, instruction.opcode, instruction.line, text, file, source_line)
+        source = self._source(line.loc)
+        site = Site(len(self.sites), body.code.name, instruction.opcode, instruction.line, text, *source)
         self.sites.append(site)
         resolved = body.resolved[number]
         return Decoding(line, resolved, site, body.code, self.linker, body.entry, following, body.block_at)
+
+    def _source(self, origin: Origin | None) -> tuple[str, int, str, int]:
+        """File and line to show, then those of the function that was inlined there, if one was."""
+        if origin is None:
+            return "", 0, "", 0
+        own, inner = origin.own, origin.inner
+        shown = self.files.get(own.file, ""), own.source_line
+        return (*shown, "", 0) if own is inner else (*shown, self.files.get(inner.file, ""), inner.source_line)
 
 
 def _append(block: Block, step: Step) -> None:

@@ -15,7 +15,10 @@ Control = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One instruction of the text: its PTX line, its text, and the source line it was compiled from."""
+    """One instruction of the text: its PTX line, its text, and the source line it was compiled from.
+
+    Of a function that was inlined the source line is that of the call; `inlined_*` say the line in the function.
+    """
 
     number: int
     function: str
@@ -24,6 +27,8 @@ class Site:
     text: str
     source_file: str = ""
     source_line: int = 0
+    inlined_file: str = ""
+    inlined_line: int = 0
 
 
 @dataclass(eq=False)

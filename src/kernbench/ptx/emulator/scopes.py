@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from kernbench.ptx.emulator.locations import Locations, Origin
 from kernbench.ptx.emulator.slots import SlotTable
 from kernbench.ptx.errors import PtxError
 from kernbench.ptx.module import Block, Function, Instruction, Label, Loc, Registers, Statement, Variable
@@ -126,7 +127,7 @@ class Line:
 
     instruction: Instruction
     scope: Scope
-    loc: Loc | None
+    loc: Origin | None
 
 
 def flatten(function: Function, table: SlotTable) -> tuple[list[Line], Scope]:
@@ -136,7 +137,7 @@ def flatten(function: Function, table: SlotTable) -> tuple[list[Line], Scope]:
     for formal in (*function.params, *function.returns):
         _declare_variable(formal, outer)
     lines: list[Line] = []
-    _walk(function.body, outer, lines, None)
+    _walk(function.body, outer, lines, None, Locations())
     return lines, outer
 
 
@@ -147,15 +148,15 @@ def _declare_variable(variable: Variable, scope: Scope) -> None:
         scope.variables[variable.name] = variable
 
 
-def _walk(block: Block, scope: Scope, lines: list[Line], loc: Loc | None) -> Loc | None:
+def _walk(block: Block, scope: Scope, lines: list[Line], loc: Origin | None, locations: Locations) -> Origin | None:
     pending = _statements(block, scope)
     for statement in pending:
         if isinstance(statement, Instruction):
             lines.append(Line(statement, scope, loc))
         elif isinstance(statement, Block):
-            loc = _walk(statement, scope.inner(), lines, loc)
+            loc = _walk(statement, scope.inner(), lines, loc, locations)
         elif isinstance(statement, Loc):
-            loc = statement
+            loc = locations.at(statement)
         elif isinstance(statement, Label):
             if statement.directive:
                 scope.tables[statement.name] = statement

@@ -32,9 +32,12 @@ class Reporter:
         return Place(self.file, site.line, site.function)
 
     def beside(self, site: Site) -> tuple[Other, ...]:
-        """The PTX line of a site whose place is a source line."""
+        """Of a site whose place is a source line: the line in the function that was inlined there, and the PTX line."""
         place = self.ptx(site)
-        return () if self.place(site) == place else (Other("in PTX", place),)
+        if self.place(site) == place:
+            return ()
+        inner = Place(site.inlined_file, site.inlined_line, site.function) if site.inlined_file else None
+        return (*((Other("in the inlined function", inner),) if inner else ()), Other("in PTX", place))
 
     def add(
         self,
