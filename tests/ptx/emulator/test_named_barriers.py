@@ -164,3 +164,37 @@ def test_votes_of_each_round():
     run, out = launch(body, 128)
     assert told(run)
     assert (out == 64).all()
+
+
+COUNTS = """
+  @%p0 bra OTHER;
+  st.shared.b32 [%r4], %r0;
+  {first}
+  bra END;
+OTHER:
+  {second}
+END_OTHER:
+"""
+
+
+@pytest.mark.parametrize("schedule", EVERY)
+@pytest.mark.parametrize(
+    ("first", "second", "counts"),
+    [
+        ("bar.arrive 1, 64;", "bar.sync 1, 96;", ("64", "96")),
+        ("bar.arrive 1, 96;", "bar.sync 1;", ("96", "64")),
+    ],
+)
+def test_one_round_has_one_number_of_threads(first, second, counts, schedule):
+    run, _ = launch(COUNTS.format(first=first, second=second), schedule=schedule)
+    found = [finding for finding in run.findings if finding.kind == "misuse"]
+    assert len(found) == 1
+    assert all(count in found[0].message for count in counts)
+    assert "the same number of threads" in found[0].hint
+
+
+@pytest.mark.parametrize("schedule", EVERY)
+@pytest.mark.parametrize("second", ["bar.sync 1, 64;", "bar.sync 1;"])
+def test_the_same_number_said_twice_is_clean(second, schedule):
+    run, _ = launch(COUNTS.format(first="bar.arrive 1, 64;", second=second), schedule=schedule)
+    assert run.findings == []

@@ -81,6 +81,8 @@ class Barriers:
         if whole and waits and (count is None or (count == batch.warps_per_cta * WARP and nobody_ended)):
             batch.barrier_clocks()
             return fragment.at(following)
+        if self._checks is not None:
+            self._checks.same_count(barrier, batch.cta_of(lanes), count, site)
         self._enter(barrier, lanes, predicate, operation, waits)
         if self._checks is not None:
             warps = lanes.warp_numbers()

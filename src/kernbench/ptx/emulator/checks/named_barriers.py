@@ -11,7 +11,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.knowledge import Knowledge
-from kernbench.ptx.emulator.checks.reporter import thread_name
+from kernbench.ptx.emulator.checks.reporter import by_axis, thread_name
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 
@@ -41,6 +41,22 @@ class NamedBarriers:
         warps = inside * self._batch.ctas + ctas
         self._batch.checks.arrived(warps, self._told.setdefault(number, {}))
         clocks.advance(warps)
+
+    def same_count(self, barrier: Any, ctas: Array, count: int | None, site: Site) -> None:
+        """Lanes of CTAs are about to come: those who came to this round before them wait for as many threads."""
+        everybody = self._batch.warps_per_cta * WARP
+        others = np.where(barrier.expected < 0, everybody, barrier.expected)[ctas]
+        bad = np.flatnonzero((barrier.lanes[ctas] > 0) & (others != (everybody if count is None else count)))
+        if not len(bad):
+            return
+        mine = f"{everybody} threads, the whole block" if count is None else f"{count} threads"
+        message = (
+            f"barrier {barrier.number} is for {mine} here, and others of block "
+            f"{by_axis(int(self._batch.numbers[ctas[bad[0]]]), self._batch.launch.grid)} came to the same round for "
+            f"{int(others[bad[0]])}: PTX leaves open when it opens"
+        )
+        hint = "give every bar.sync, bar.arrive and bar.red of one barrier the same number of threads"
+        self._batch.launch.checks.reporter.add("misuse", site, message, hint, about="count")
 
     def completes(self, number: int, done: Array, waiting: Array) -> None:
         """A round is over in the CTAs of `done`: the warps that waited go on."""
