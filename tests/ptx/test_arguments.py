@@ -112,7 +112,11 @@ def test_a_nans_own_bits_survive():
         (Param("u64"), 1j, "a complex is no argument"),
         (Param("u32"), b"1234", "bytes fill struct and untyped parameters; pass a number"),
         (Param("b8", length=12), b"1234", r"\(12 bytes\): got 4 bytes"),
-        (Param("b8", length=12), 3, "got 3; pass bytes of exactly that size"),
+        (Param("b8", length=12), 3, "got 3; pass bytes of exactly that size, or a NumPy scalar that has it"),
+        (Param("b8", length=2), np.float32(3), "got np.float32"),
+        (Param("b8", length=12), np.zeros((), "i4,i4"), "got 8 bytes"),
+        (Param("u32"), np.zeros((), "i2,i2"), "bytes fill struct and untyped parameters"),
+        (Param("b8", length=8), np.zeros((), "O,"), "no argument|outside the device"),
         (Param("b8", length=128), memory(), "which needs a .u64 parameter"),
     ],
 )
@@ -138,6 +142,15 @@ def test_arrays_structs_and_maps():
     packed = pack_arguments(params, [array, TensorMap(description, encoded), b"12345", array])
     address = array.address.to_bytes(8, "little")
     assert packed == [address, encoded, b"12345", address]
+
+
+def test_numpy_scalars_fill_structs_of_their_size():
+    record = np.zeros((), np.dtype([("a", "i4"), ("b", "f8")], align=True))
+    record["a"], record["b"] = 7, 2.5
+    params = [Param("b8", length=2), Param("b8", length=2), Param("b8", length=16), Param("b8", length=16)]
+    args = [np.float16(1.5), ml_dtypes.bfloat16(1.5), record, record[()]]
+    expected = [np.float16(1.5).tobytes(), np.array(1.5, ml_dtypes.bfloat16).tobytes(), *[record.tobytes()] * 2]
+    assert pack_arguments(params, args) == expected
 
 
 def test_a_map_fills_only_its_own_size():

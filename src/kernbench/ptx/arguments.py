@@ -110,14 +110,31 @@ def _pack_bytes(scalar: ScalarType, size: int, arg: Any) -> bytes:
 
 
 def _pack_number(scalar: ScalarType, size: int, arg: Any) -> bytes:
-    if scalar.nbytes != size:
-        raise _MismatchError(f"got {arg!r}; pass bytes of exactly that size")
     value = arg[()] if isinstance(arg, np.ndarray) else arg
+    if scalar.nbytes != size:
+        return _pack_whole(size, value)
     if scalar.kind == "f":
         return _pack_float(scalar.name, value)
     if scalar.kind == "b" and _is_float(value):
         return _pack_untyped_float(scalar, value)
     return _pack_integer(scalar, value)
+
+
+def _pack_whole(size: int, value: Any) -> bytes:
+    """A NumPy scalar fills a struct of its size: `__half` is one of two bytes."""
+    if not isinstance(value, np.generic) or value.dtype.itemsize != size:
+        raise _MismatchError(f"got {value!r}; pass bytes of exactly that size, or a NumPy scalar that has it")
+    return bytes(value.tobytes())
+
+
+def _is_record(arg: Any) -> bool:
+    return (
+        isinstance(arg, (np.void, np.ndarray)) and arg.ndim == 0 and arg.dtype.kind == "V" and not arg.dtype.hasobject
+    )
+
+
+def _pack_record(scalar: ScalarType, size: int, arg: Any) -> bytes:
+    return _pack_bytes(scalar, size, arg.tobytes())
 
 
 def _is_float(value: Any) -> bool:
@@ -187,5 +204,6 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[ScalarType, int, Any], byte
     (lambda arg: isinstance(arg, DeviceArray), _pack_array),
     (lambda arg: isinstance(arg, TensorMap), _pack_tensor_map),
     (lambda arg: isinstance(arg, (bytes, bytearray, memoryview)), _pack_bytes),
+    (_is_record, _pack_record),
     (_is_number, _pack_number),
 )
