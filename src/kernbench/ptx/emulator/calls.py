@@ -12,6 +12,9 @@ from kernbench.ptx.emulator.program import Code
 from kernbench.ptx.emulator.steps import ControlStep
 from kernbench.ptx.module import Function, Group, Name, Operand, Variable
 
+# calls within calls that a thread may make; those of functions without local memory would fill none
+DEEPEST_CALL = 5000
+
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
@@ -126,6 +129,11 @@ class _Target:
         frame = Frame(self._following, self._name, here.top, here.top + self._code.frame_bytes, self._results)
         if frame.top > batch.frames.room:
             batch.stray(fragment.lanes, self._site, f"call of {self._name} overflows the local stack")
+            scheduler.leave(fragment)
+            return None
+        if len(fragment.stack) >= DEEPEST_CALL:
+            message = f"call of {self._name} is nested {DEEPEST_CALL:,} deep: does the recursion end?"
+            batch.stray(fragment.lanes, self._site, message)
             scheduler.leave(fragment)
             return None
         batch.frames.enter(fragment, self._code, here.base, frame, self._arguments)

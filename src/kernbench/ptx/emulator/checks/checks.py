@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.asynchronous.clusters import cluster_members
 from kernbench.ptx.emulator.checks.asynchronous import AsynchronousChecks
 from kernbench.ptx.emulator.checks.clocks import Clocks, masks_of
@@ -79,7 +80,7 @@ class Checks:
         first = min((a.offset for a in self._tracked), default=0) & ~3
         last = max((a.offset + a.nbytes for a in self._tracked), default=0)
         self.first_byte = first
-        self.cells = new_cells((last - first + 7) // 4 + 1, first)
+        self.cells = _cells(first, last)
         self.clusters = _clusters(launch)
 
     def _written_allocations(self, launch: Any) -> list[Allocation]:
@@ -199,6 +200,17 @@ class Checks:
         self.reporter.general("deadlock", message, hint, others, site)
 
 
+def _cells(first: int, last: int) -> tuple[Array, Array]:
+    """The cells of bytes of global memory, as long as there is memory for them."""
+    try:
+        return new_cells((last - first + 7) // 4 + 1, first)
+    except MemoryError:
+        raise MisuseError(
+            f"the arrays that the kernel may write lie in {last - first:,} bytes, and the race check has no memory for "
+            f"that many: make them smaller, or launch with checks=False (--no-checks)"
+        ) from None
+
+
 def _clusters(launch: Any) -> Array:
     """The number of each CTA's cluster; nothing where each CTA is its own."""
     if int(np.prod(launch.cluster)) == 1:
@@ -268,6 +280,11 @@ class BatchChecks:
         """Lanes are about to access shared memory of CTAs of their cluster."""
         which = slice(None) if active is None else active
         self.asynchronous.ends.accessed(ctas[which], lanes[which], site)
+
+    def outside_parameter(self, site: Site, problem: str) -> None:
+        """A load at a fixed place reaches past its kernel parameter."""
+        hint = "compare the type of the load with the parameter's; each is a variable of its own"
+        self._reporter.add("out-of-bounds", site, problem, hint)
 
     def agent_memory(self, space: str) -> tuple[Array, Array, int, Array]:
         """Cells, lanes, the byte at which they begin, and the state of each byte, of a space that agents access."""

@@ -6,13 +6,16 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.gathering import together
-from kernbench.ptx.emulator.lanes import Lanes, Mask
+from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.meanings.mbarrier import init_fence
 from kernbench.ptx.emulator.meanings.warp import gathered
 from kernbench.ptx.emulator.memory.order import SCOPES, Order
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.steps import ControlStep, Step, action
 from kernbench.ptx.emulator.window import Window
+
+# barriers of a block
+_BARRIERS = 16
 
 
 def barrier(d: Decoding) -> ControlStep:
@@ -27,8 +30,14 @@ def barrier(d: Decoding) -> ControlStep:
     aligned = d.instruction.opcode == "bar" or d.has("aligned")
 
     def run(scheduler: Any, fragment: Any) -> Any:
-        results = []
+        results: list[Any] = []
         for group, (one, many) in _groups(scheduler, fragment, id_slot, count_slot):
+            problem = _problem(one, many)
+            if problem:
+                scheduler.batch.stray(group.lanes, site, problem)
+                scheduler.leave(group)
+                results.append(None)
+                continue
             for part in scheduler.barriers.rounds(group, one, many):
                 votes = None if predicate_slot is None else np.array(part.window.rows[predicate_slot])
                 results.append(
@@ -44,6 +53,15 @@ def barrier(d: Decoding) -> ControlStep:
         return ControlStep(run)
     meeting = together(run, following, site)
     return ControlStep(lambda scheduler, fragment: scheduler.gathering.arrive(fragment, meeting))
+
+
+def _problem(number: int, count: int | None) -> str:
+    """What is wrong with a barrier's number or count, which may come from registers."""
+    if not 0 <= number < _BARRIERS:
+        return f"barrier {number}: a block has 0 to {_BARRIERS - 1}"
+    if count is not None and count % WARP:
+        return f"barrier {number} for {count} threads: the count is a multiple of the warp's {WARP}"
+    return ""
 
 
 def _groups(scheduler: Any, fragment: Any, id_slot: int, count_slot: int | None) -> Any:

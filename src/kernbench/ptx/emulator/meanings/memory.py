@@ -12,6 +12,7 @@ from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.steps import Step, action, compute, nothing
 from kernbench.ptx.emulator.window import Window
+from kernbench.ptx.module import Address, Name
 from kernbench.ptx.types import TYPES
 
 _STRONG = frozenset(("volatile", "relaxed", "acquire", "release"))
@@ -33,7 +34,7 @@ def load(d: Decoding) -> Step:
         targets = d.halves(targets[0])
     if address.space == "param":
         d.parameter = address.name
-        return _parameter(d, address, targets)
+        return _parameter(d, address, targets, _outside(d, index))
     if d.entry and not address.space and d.mod("space") in ("param", "param::entry"):
         address = _of_parameters(d, address)
     bank, rows = d.bank_rows(targets)
@@ -94,12 +95,25 @@ def space_label(d: Decoding, address: AddressSlot) -> str:
     return (address.space or d.mod("space") or "generic").partition("::")[0]
 
 
-def _parameter(d: Decoding, address: AddressSlot, targets: list[int]) -> Step:
+def _outside(d: Decoding, index: int) -> str:
+    """What a load at a fixed place of a kernel parameter misses of it; nothing if it lies inside."""
+    operand, nbytes = d.instruction.operands[index], d.traffic[2] if d.traffic else 0
+    if not isinstance(operand, Address) or not isinstance(operand.base, Name):
+        return ""
+    size = next((formal.size or 0 for formal in d.code.params if formal.name == operand.base.text), None)
+    if size is None or 0 <= operand.offset <= size - nbytes:
+        return ""
+    return f"reads {nbytes} bytes at offset {operand.offset} of parameter '{operand.base.text}', which has {size} bytes"
+
+
+def _parameter(d: Decoding, address: AddressSlot, targets: list[int], outside: str) -> Step:
     """A kernel parameter at a fixed place: one value for all lanes."""
     dtype = d.table.slots[targets[0]].dtype
-    slot = address.slot
+    slot, site = address.slot, d.site
 
     def general(window: Window, mask: Mask | None) -> None:
+        if outside and window.batch.checks is not None:
+            window.batch.checks.outside_parameter(site, outside)
         values = window.batch.parameter(slot, dtype, len(targets))
         for target, value in zip(targets, values, strict=True):
             window.put(target, value, mask)
