@@ -459,8 +459,16 @@ def gather_outside(core):
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        (lambda core, a, out: core.tload(a, core.alloc("UB", (8, 16))), "where a tile, tensor or FIFO is wanted"),
-        (lambda core, a, out: core.tadd(1, 2, 3), "got 1 where a tile"),
+        (lambda core, a, out: core.tload(a, core.alloc("UB", (8, 16))), "tload(dst, tensor, pad=None) got <Tensor"),
+        (lambda core, a, out: core.tadd(1, 2, 3), "tadd(dst, a, b) got 1 where something else is wanted"),
+        (
+            lambda core, a, out: core.tmuls(*[core.alloc("UB", (8, 16))] * 2, 1.0, 2.0),
+            "it is called tmuls(dst, a, number)",
+        ),
+        (
+            lambda core, a, out: core.tcmps(core.alloc("UB", (8, 32), "i8"), core.alloc("UB", (8, 32)), 1.0),
+            "number, mode",
+        ),
         (lambda core, a, out: core.alloc("UB", (8, 16), "f99"), "unknown element type 'f99'"),
         (lambda core, a, out: core.alloc("UB", (8.0, 16)), "a tile has two sizes from 1 on, whole numbers"),
         (lambda core, a, out: core.alloc("UB", (10**6, 10**6)), "larger than any memory"),

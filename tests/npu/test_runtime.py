@@ -352,6 +352,7 @@ def test_heap_and_dependence_pool_are_rings_too():
     [
         (lambda rt, t: rt.submit(args=[]), "a task needs a kernel"),
         (lambda rt, t: rt.submit(aiv0=copy, args=[t]), "needs a direction: IN(t), OUT(t) or INOUT(t)"),
+        (lambda rt, t: npu.IN(np.zeros((64, 64))), "Arrays become tensors as arguments of the launch"),
         (lambda rt, t: rt.submit(aiv0=copy, args=[npu.IN(t)] * 33), "a task takes at most 32 and 16"),
         (lambda rt, t: rt.submit(aiv0=copy, args=[1] * 17), "a task takes at most 32 and 16"),
         (lambda rt, t: rt.submit(aiv0=copy, block_num=25, sync_start=True), "the chip has 24 clusters"),

@@ -8,6 +8,7 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 from traceback import walk_tb
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from kernbench.common.errors import KernbenchError, KernelError, MisuseError, unknown
 from kernbench.npu.fifo import FifoState
-from kernbench.npu.operations import OPERATIONS
+from kernbench.npu.operations import OPERATIONS, Operation, call_of
 from kernbench.npu.places import AIC, AIV0, AIV1, LANES
 from kernbench.npu.task import Binding, Block, Context, Task
 from kernbench.npu.tensors import Tensor
@@ -254,8 +255,13 @@ def _told(error: AttributeError) -> tuple[str, str, str]:
     *_, (frame, _) = walk_tb(error.__traceback__)
     looked_for = error.name in ("number", "shape", "record", "buffer", "offset")
     if looked_for and "__kernbench_internal__" in frame.f_globals:
-        message = f"an operation of the core got {error.obj!r} where a tile, tensor or FIFO is wanted"
-        return "misuse", message, "destinations come first: tload(tile, tensor), tstore(tensor, tile), tadd(dst, a, b)"
+        called = next((told for told in (_operation(f) for f, _ in walk_tb(error.__traceback__)) if told), "the core")
+        message = f"{called} got {error.obj!r} where something else is wanted"
+        return (
+            "misuse",
+            message,
+            "dst, a, b are tiles; destinations come first: tload(tile, tensor), tstore(tensor, tile)",
+        )
     if isinstance(error.obj, KernelCore) and error.name:
         known = (*OPERATIONS, "tile", "alloc", "block_idx", "block_num", "sub_block_id", "tprint", "checkpoint")
         return "misuse", unknown("operation of a core", error.name, known), ""
@@ -266,3 +272,10 @@ def bound(context: Context, task: Task, tensor: Tensor, direction: str, position
     """A tensor as a kernel gets it."""
     binding = Binding(context, task, direction, position, tensor.name)
     return Tensor(tensor.buffer, tensor.offset, tensor.shape, tensor.strides, binding)
+
+
+def _operation(frame: FrameType) -> str:
+    """How the operation is called whose method runs in a frame; empty if it is no operation."""
+    op = frame.f_locals.get("op") or OPERATIONS.get(frame.f_code.co_name)
+    internal = "__kernbench_internal__" in frame.f_globals
+    return call_of(op) if internal and isinstance(op, Operation) else ""

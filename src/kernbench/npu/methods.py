@@ -7,7 +7,7 @@ from typing import Any
 from kernbench.common.errors import KernelError
 from kernbench.npu.core import Core
 from kernbench.npu.forms import FORMS
-from kernbench.npu.operations import OPERATIONS, Operation
+from kernbench.npu.operations import OPERATIONS, Operation, call_of
 from kernbench.npu.tiles import Tile
 
 __kernbench_internal__ = True
@@ -80,6 +80,7 @@ def _one_number(op: Operation) -> Method:
     code, run = op.code, op.run
     assert run is not None
     default = "rint" if op.form == "convert" else None
+    extra = 1 if op.form == "compare_scalar" else 0
 
     def method(self: Core, dst: Tile, a: Tile, value: Any = default, *more: Any) -> None:
         frame = sys._getframe(1)
@@ -87,7 +88,9 @@ def _one_number(op: Operation) -> Method:
         row = self._memo.get(key)
         self._append(self.record(op, frame, key, dst, (a,)) if row is None else row)
         if value is None:
-            raise KernelError("misuse", f"{op.name}: a number is wanted after the tiles")
+            raise KernelError("misuse", f"{op.name}: a number is wanted after the tiles: {call_of(op)}")
+        if len(more) != extra:
+            raise KernelError("misuse", f"{op.name}: {3 + len(more)} arguments; it is called {call_of(op)}")
         if dst.data is not None:
             run(dst.data, a.data, value, *more)
 

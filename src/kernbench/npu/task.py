@@ -1,5 +1,6 @@
 """Tasks, their blocks and arguments, and what all parts of a launch share."""
 
+import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import index
@@ -30,7 +31,10 @@ class Arg:
 
     def __post_init__(self) -> None:
         if not isinstance(self.tensor, Tensor):
-            raise MisuseError(f"{self.direction}({self.tensor!r}): a tensor is wanted; numbers are passed as they are")
+            raise MisuseError(
+                f"{self.direction}({reprlib.repr(self.tensor)}): a tensor is wanted. Arrays become tensors as "
+                "arguments of the launch, CREATE makes one; numbers are passed as they are"
+            )
 
 
 def IN(tensor: Tensor) -> Arg:  # noqa: N802
