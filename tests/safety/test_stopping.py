@@ -1,5 +1,6 @@
 """Where a run is asked to stop, and what a kernel's variables hold."""
 
+from collections import namedtuple
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,12 @@ def test_variables_are_opened_to_arrays_by_name():
     arrays, _ = held_in(frames, lambda value: None)
     assert sorted(arrays) == ["f.x", "s.parts[0]", "s.parts[1]['y']", "s.total", "x"]
     assert arrays["s.total"] == 2.0
+
+
+def test_named_tuples_keep_their_names():
+    pair = namedtuple("pair", "m l")
+    arrays, _ = held_in([("", {"state": pair(1, 2.0), "plain": (3,)})], lambda value: None)
+    assert sorted(arrays) == ["plain[0]", "state.l", "state.m"]
 
 
 def test_arrays_are_copies():

@@ -51,9 +51,11 @@ def _number(value: Any) -> Array | None:
 
 
 def _opened(value: Any) -> list[tuple[str, Any]]:
-    """The parts of a list, tuple, dictionary or dataclass, with how each is reached from it."""
+    """The parts of a list, (named) tuple, dictionary or dataclass, with how each is reached from it."""
     if isinstance(value, Mapping):
         return [(f"[{key!r}]", inside) for key, inside in value.items()]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return [(f".{name}", inside) for name, inside in zip(value._fields, value, strict=True)]
     if isinstance(value, (list, tuple)):
         return [(f"[{number}]", inside) for number, inside in enumerate(value)]
     if is_dataclass(value) and not isinstance(value, type):
