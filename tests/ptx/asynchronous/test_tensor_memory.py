@@ -50,8 +50,7 @@ LOADS = [(s, n, p) for s in SHAPES for n in (1, 2, 4, 16, 32, 64, 128) for p in 
 def test_loads(shape, repeat, pack):
     per, _, place = SHAPES[shape]
     count = per * repeat
-    split = ", 32" if pack else ", 64"
-    tail = split if shape == "16x32bx2" else ""
+    tail = ", 64" if shape == "16x32bx2" else ""
     text = f"  tcgen05.ld.sync.aligned.{shape}.x{repeat}{pack}.b32 {names(count)}, [%r5]{tail};\n"
     code = kernel(filled() + text, max(count, 128))
     run, words = launch(code, np.zeros(64, np.uint8), (0, 0), 0, 128)
@@ -61,8 +60,8 @@ def test_loads(shape, repeat, pack):
         for i in range(count):
             row, column = place(lane, i)
             if pack:
-                column = column if shape != "16x32bx2" else i + 32 * (lane // 16)
-                assert words[thread, i] == (2 * column) | (2 * column + 1) << 16
+                column = 2 * column if shape != "16x32bx2" else 2 * i + 64 * (lane // 16)
+                assert words[thread, i] == column | (column + 1) << 16
             else:
                 assert words[thread, i] == (32 * warp + row) << 16 | column
 
@@ -84,13 +83,32 @@ def test_stores(shape, repeat, unpack):
         warp, lane = divmod(thread, 32)
         for i in range(count):
             value = (thread * 256 + i + 0x10000 * (i + 1)) & 0xFFFFFFFF
-            row, column = (lane % 16, i + 32 * (lane // 16)) if shape == "16x32bx2" else place(lane, i)
+            width = 2 if unpack else 1
+            row, column = place(lane, i) if shape != "16x32bx2" else (lane % 16, i)
+            first = width * column + (32 * (lane // 16) if shape == "16x32bx2" else 0)
             if unpack:
-                want[32 * warp + row, 2 * column] = value & 0xFFFF
-                want[32 * warp + row, 2 * column + 1] = value >> 16
+                want[32 * warp + row, first] = value & 0xFFFF
+                want[32 * warp + row, first + 1] = value >> 16
             else:
-                want[32 * warp + row, column] = value
+                want[32 * warp + row, first] = value
     np.testing.assert_array_equal(words, want)
+
+
+@pytest.mark.parametrize(("split", "row", "column"), [(5, 0, 5), (16 << 16, 16, 0), (16 << 16 | 9, 16, 9)])
+def test_the_halves_of_a_split_load_are_an_address_apart(split, row, column):
+    text = f"  tcgen05.ld.sync.aligned.16x32bx2.x4.b32 {names(4)}, [%r5], {split};\n"
+    run, words = launch(kernel(filled() + text, 128), np.zeros(64, np.uint8), (0, 0), 0, 128)
+    assert not run.findings, run.findings
+    thread, i = np.arange(128)[:, None], np.arange(4)
+    upper = thread // 16 % 2
+    rows, columns = thread // 32 * 32 + thread % 16 + row * upper, i + column * upper
+    np.testing.assert_array_equal(words[:, :4], rows << 16 | columns)
+
+
+def test_a_split_load_beyond_the_lanes_of_its_warp():
+    text = f"  tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {names(1)}, [%r5], {32 << 16};\n"
+    run, _ = launch(kernel(filled() + text, 128), np.zeros(64, np.uint8), (0, 0), 0, 128)
+    assert [finding.kind for finding in run.findings] == ["tensor-memory"]
 
 
 def copied(shape, data, stride=128, leading=2048, columns=8, more=""):

@@ -127,7 +127,8 @@ class Tcgen05(Wgmma):
     ) -> tuple[Register, ...]:
         """Start a load of `num` repeats of `shape`; the registers have their values after `tcgen05_wait_ld`.
 
-        `pack` puts the 16-bit elements of two columns in one register; `split` is the column offset of 16x32bx2.
+        `pack` puts the 16-bit elements of two columns in one register; `split` is how far the upper half of
+        16x32bx2 lies from the lower one: columns, and lanes above bit 16.
         """
         self._access("tcgen05.ld", source, shape, num, pack, split)
         slots = {"op": "ld", **_SYNC, "shape": shape, "num": f"x{num}", "type": "b32"}
@@ -321,7 +322,7 @@ class Tcgen05(Wgmma):
         _, columns = self._known(shape)
         if (shape == "16x32bx2") != (split is not None):
             raise self.error(f"{what}.{shape}: split= goes with 16x32bx2 only, and must be there")
-        needed = columns * num * (2 if packed else 1) + (split or 0)
+        needed = columns * num * (2 if packed else 1) + ((split or 0) & 0xFFFF)
         if needed > memory.columns:
             raise self.error(f"{what}.{shape}.x{num} touches {needed} columns of {memory!r}")
 

@@ -35,21 +35,21 @@ class Access:
     @property
     def lanes(self) -> int:
         """Lanes it touches."""
-        return 32 if self.layout.shape[0] > 16 else 16
+        return max(self.layout.shape[0], 32) if self.layout.shape[0] > 16 else 16
 
     @property
     def columns(self) -> int:
         """Columns it spans."""
-        return self.layout.shape[1] * (2 if self.packed else 1)
+        return self.layout.shape[1]
 
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
         """First and last + 1 columns that it touches, relative to its address."""
         touched = np.unique(self.layout.columns)
-        cuts = np.flatnonzero(np.diff(touched) > 1) + 1
-        factor = 2 if self.packed else 1
-        pieces = np.split(touched, cuts)
-        return tuple((int(piece[0]) * factor, (int(piece[-1]) + 1) * factor) for piece in pieces)
+        if self.packed:
+            touched = np.union1d(touched, touched + 1)
+        pieces = np.split(touched, np.flatnonzero(np.diff(touched) > 1) + 1)
+        return tuple((int(piece[0]), int(piece[-1]) + 1) for piece in pieces)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,9 +161,10 @@ class TensorUnit:
             place = slice(lane, lane + access.lanes), slice(column, column + access.columns)
             block = self.memory.words[self.memory.chosen(ctas), quarter, place[0], place[1]]
             block = _whole(block, access)
+            rows, columns = access.layout.rows, access.layout.columns
+            found = block[:, rows, columns]
             if access.packed:
-                block = (block[..., 0::2] & np.uint32(0xFFFF)) | block[..., 1::2] << np.uint32(16)
-            found = block[:, access.layout.rows, access.layout.columns]
+                found = (found & np.uint32(0xFFFF)) | block[:, rows, columns + 1] << np.uint32(16)
             self._registers[access.rows[:, None], group[None, :]] = found.transpose(2, 0, 1)
 
     def store(self, access: Access, warps: Array, addresses: Array) -> None:
@@ -187,7 +188,7 @@ class TensorUnit:
             if access.packed:
                 values = np.concatenate([values & np.uint32(0xFFFF), values >> np.uint32(16)], axis=2)
                 rows = np.concatenate([rows, rows], axis=1)
-                columns = np.concatenate([2 * columns, 2 * columns + 1], axis=1)
+                columns = np.concatenate([columns, columns + 1], axis=1)
             inside = columns + column < COLUMNS
             place = (ctas[:, None], quarter, (lane + rows[inside])[None] % 32, (column + columns[inside])[None])
             self.memory.words[place] = values[:, inside]

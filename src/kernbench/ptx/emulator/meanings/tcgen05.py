@@ -129,8 +129,8 @@ def _access(d: Decoding, slots: list[int], index: int, what: str) -> Step:
     address, split = d.address(index), d.position("split")
     half = 0 if split is None else d.constant_of(split) or 0
     rows = np.array(d.bank_rows(slots)[1], np.int64)
-    layout = registers(d.mod("shape"), int(d.mod("num")[1:]), half)
-    access = Access(layout, d.has("pack") or d.has("unpack"), rows, d.site)
+    packed = d.has("pack") or d.has("unpack")
+    access = Access(registers(d.mod("shape"), int(d.mod("num")[1:]), half, packed), packed, rows, d.site)
     d.traffic = ("tensor", "read" if what == "load" else "written", 4 * len(slots))
 
     def perform(window: Window, chosen: Array, warps: Array) -> None:

@@ -13,10 +13,11 @@ _REPEATS = {"32x32b": (1, 1), "16x64b": (1, 2), "16x128b": (2, 4), "16x256b": (4
 
 
 @cache
-def registers(shape: str, repeat: int, split: int = 0) -> Layout:
+def registers(shape: str, repeat: int, split: int = 0, packed: bool = False) -> Layout:
     """Tensor-memory lane and column, from the access's own, of each lane's registers.
 
-    `split` is the column offset of the upper sixteen lanes of `16x32bx2`.
+    `split` is what the address of the upper sixteen lanes of `16x32bx2` has more than that of the lower ones: a lane in
+    its upper half, a column in its lower one. A `packed` register takes two columns, of which this is the first.
     """
     if shape not in _REPEATS:
         raise MisuseError(unknown("shape of a tensor-memory access", shape, _REPEATS))
@@ -24,12 +25,15 @@ def registers(shape: str, repeat: int, split: int = 0) -> Layout:
     lane = np.arange(LANES)[:, None]
     i = np.arange(per * repeat)[None, :]
     register, base = i % per, step * (i // per)
-    rows, columns = _places(shape, lane, register, split)
-    rows, columns = rows + 0 * base, columns + base + 0 * lane
-    return Layout(rows, columns, (int(rows.max()) + 1, int(columns.max()) + 1))
+    rows, columns = _places(shape, lane, register)
+    width = 2 if packed else 1
+    upper = (lane >= 16) & (shape == "16x32bx2")
+    rows = rows + 0 * base + upper * (split >> 16)
+    columns = width * (columns + base + 0 * lane) + upper * (split & 0xFFFF)
+    return Layout(rows, columns, (int(rows.max()) + 1, int(columns.max()) + width))
 
 
-def _places(shape: str, lane: Any, register: Any, split: int) -> tuple[Any, Any]:
+def _places(shape: str, lane: Any, register: Any) -> tuple[Any, Any]:
     if shape == "32x32b":
         return lane + 0 * register, 0 * register
     if shape == "16x64b":
@@ -38,7 +42,7 @@ def _places(shape: str, lane: Any, register: Any, split: int) -> tuple[Any, Any]
         return lane // 4 + 8 * register, lane % 4
     if shape == "16x256b":
         return lane // 4 + 8 * (register // 2), 2 * (lane % 4) + register % 2
-    return lane % 16, np.where(lane < 16, 0, split)
+    return lane % 16, 0 * lane
 
 
 def result_lanes(m: int, base: int = 0) -> Any:
