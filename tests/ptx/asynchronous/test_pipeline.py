@@ -218,3 +218,16 @@ def test_late_results_are_not_seen_early(bench):
     skip = (FULL_WAIT + "  @!%p3 bra FULL;\n", "")
     late = bench.pipe(skip, checks=False, tiles=2).outputs["out"]
     assert not np.array_equal(late, bench.pipe_result())
+
+
+def test_data_over_a_live_barrier(bench):
+    run = bench.pipe((ARRIVE, "  @!%p4 st.shared.u32 [%r10+4], %r6;\n" + ARRIVE))
+    found = [finding.message for finding in run.findings if finding.kind == "mbarrier-misuse"]
+    assert found and "its memory was written after its initialisation, by thread" in found[0], run.findings
+    assert "st.shared.u32 [%r10+4], %r6;" in found[0]
+
+
+def test_the_memory_of_a_barrier_serves_for_data_before_and_after(bench):
+    before = "  st.shared.u64 [%r3+8], 0;\n"
+    run = bench.pipe((INIT_EMPTY, before + INIT_EMPTY))
+    assert run.findings == []

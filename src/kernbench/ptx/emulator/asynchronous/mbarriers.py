@@ -26,10 +26,13 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
     WAITED,
 )
 from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cells import MET, TABLE
 from kernbench.ptx.emulator.program import Site
 
 _ALIGNMENT = 8
+# what the state of eight bytes has more if one of them was written
+_TOUCHED = np.uint64((WRITTEN ^ UNWRITTEN) * 0x0101_0101_0101_0101)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,6 +147,17 @@ class Mbarriers:
         checks = self._batch.checks
         if checks is not None:
             self.opened[slot] = (*checks.asynchronous.moment(lane), -1, 0)
+            self._bytes()[self._words(np.array([slot]))] &= ~_TOUCHED
+
+    def _bytes(self) -> Array:
+        """The state of shared memory, eight bytes at once."""
+        state: Array = self._batch.port.space("shared").state[8]
+        return state
+
+    def _words(self, slots: Array) -> Array:
+        """Where barriers lie, in units of eight bytes."""
+        words: Array = (self.homes[slots] * self._batch.shared_stride + self.places[slots]) // _ALIGNMENT
+        return words
 
     def invalidate(self, addresses: Array, lanes: Array, site: Site) -> None:
         """mbarrier.inval: the memory may be used for something else."""
@@ -168,6 +182,10 @@ class Mbarriers:
             checks.asynchronous.ends.accessed(np.where(slots >= 0, self.homes[slots], -1), lanes, site)
         if checks is not None and len(slots):
             checks.asynchronous.used(slots, lanes, site)
+            touched = (slots >= 0) & (self._bytes()[self._words(slots)] & _TOUCHED != 0)
+            if touched.any():
+                first = int(np.argmax(touched))
+                checks.asynchronous.overwritten(int(slots[first]), int(lanes[first]), site)
         return slots
 
     def arrive(

@@ -24,7 +24,7 @@ from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, some_threads, thread_name
 from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
-from kernbench.ptx.emulator.memory.cells import decode
+from kernbench.ptx.emulator.memory.cells import LANES, STRONG_WRITE, WRITE, decode
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.result.finding import Other
 
@@ -291,6 +291,34 @@ class AsynchronousChecks:
         self._reporter.add(
             kind, site, text.format(who=who, name=name, value=value, last=last), hint, len(lanes), about=what
         )
+
+    def overwritten(self, slot: int, lane: int, site: Site) -> None:
+        """A barrier is used whose memory something else has written since it was made."""
+        barriers = self._batch.mbarriers
+        message = (
+            f"{thread_name(self._batch, lane)} uses {self.name(slot)}, and its memory was written after its "
+            f"initialisation{self._writer(int(barriers.homes[slot]), int(barriers.places[slot]))}"
+        )
+        hint = (
+            "keep data apart from live barriers: check sizes and offsets in shared memory, or run mbarrier.inval first"
+        )
+        self._reporter.add("mbarrier-misuse", site, message, hint, about="overwritten")
+
+    def _writer(self, cta: int, place: int) -> str:
+        """Who last wrote one of the eight bytes of a block's shared memory from a place on."""
+        cells, lanes, _, _ = self._checks.agent_memory("shared")
+        first = (cta * self._batch.shared_stride + place) // 4
+        for word in (first, first + 1):
+            for column in (WRITE, STRONG_WRITE):
+                cell = int(cells[word, column])
+                if cell:
+                    number, other, _ = decode(cell & ((1 << 64) - 1))
+                    mask = int(lanes[word, LANES + column]) or 1
+                    by = actor_name(self._batch.launch, other, (mask & -mask).bit_length() - 1)
+                    sites = self._reporter.program.sites
+                    line = sites[min(number, len(sites) - 1)]
+                    return f", by {by} in line {line.line} (`{line.text}`)"
+        return ""
 
     def multicast(self, masks: Array, lanes: Array, site: Site) -> None:
         """Lanes name blocks of their clusters by masks: there must be such blocks."""
