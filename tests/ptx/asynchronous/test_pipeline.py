@@ -223,7 +223,8 @@ def test_late_results_are_not_seen_early(bench):
 def test_data_over_a_live_barrier(bench):
     run = bench.pipe((ARRIVE, "  @!%p4 st.shared.u32 [%r10+4], %r6;\n" + ARRIVE))
     found = [finding.message for finding in run.findings if finding.kind == "mbarrier-misuse"]
-    assert found and "its memory was written after its initialisation, by thread" in found[0], run.findings
+    assert found, run.findings
+    assert "its memory was written after its initialisation, by thread" in found[0]
     assert "st.shared.u32 [%r10+4], %r6;" in found[0]
 
 
