@@ -505,3 +505,20 @@ def test_sizes_read_from_a_tensor_are_sizes():
     run = run_kernel(kernel, A, lengths, out=OUT)
     assert kinds(run) == ["output-unwritten"]
     assert np.array_equal(run.outputs["out"][:5], A[:5])
+
+
+def test_a_mistake_in_a_function_of_the_kernel_says_which_call_it_was():
+    def order(core, event):
+        core.set_flag("MTE2", "V", event)
+        core.wait_flag("MTE2", "V", event)
+
+    def kernel(core, out):
+        order(core, 0)
+        order(core, 9)
+
+    run = npu.Chip("a2a3").launch(
+        lambda rt, out: rt.submit(aiv0=kernel, args=[npu.OUT(out)]), np.zeros((8, 8), np.float32)
+    )
+    finding = next(f for f in run.findings if f.kind == "misuse")
+    assert finding.where.text.strip() == 'core.set_flag("MTE2", "V", event)'
+    assert [(other.role, other.where.text.strip()) for other in finding.others] == [("called from", "order(core, 9)")]

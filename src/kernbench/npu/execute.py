@@ -152,18 +152,21 @@ class Executor:
             return
         except KernelError as error:
             where = error.where or kernel_place(error) or task.where
-            context.report(error.kind, error.message, error.hint, context.running, where=where)
+            context.report(error.kind, error.message, error.hint, context.running, where=where, others=callers(error))
         except KernbenchError as error:
-            context.report("misuse", str(error), "", context.running, where=kernel_place(error) or task.where)
+            where = kernel_place(error) or task.where
+            context.report("misuse", str(error), "", context.running, where=where, others=callers(error))
         except AttributeError as error:
             kind, message, hint = _told(error)
-            context.report(kind, message, hint, context.running, where=kernel_place(error) or task.where)
+            where = kernel_place(error) or task.where
+            context.report(kind, message, hint, context.running, where=where, others=callers(error))
         except (KeyboardInterrupt, GreenletExit, OverBudgetError):
             raise
         except BaseException as error:
             message = f"{type(error).__name__}: {error}"
             hint = f"mend the kernel's own code ({getattr(kernel, '__name__', kernel)}) at this line"
-            context.report("kernel-error", message, hint, context.running, where=kernel_place(error) or task.where)
+            where = kernel_place(error) or task.where
+            context.report("kernel-error", message, hint, context.running, where=where, others=callers(error))
         self.failed = True
 
     def _run_together(self, block: Block, lanes: list[int], arguments: list[Any]) -> None:
@@ -237,12 +240,21 @@ class Executor:
 
 def kernel_place(error: BaseException) -> Place | None:
     """The innermost line of a traceback that is the user's: neither ours nor in a library."""
-    places = [
+    places = _own_places(error)
+    return places[-1] if places else None
+
+
+def callers(error: BaseException) -> tuple[Other, ...]:
+    """The kernel's lines that called the function of `kernel_place`, innermost first: which call of a helper it was."""
+    return tuple(Other("called from", place) for place in reversed(_own_places(error)[:-1]))
+
+
+def _own_places(error: BaseException) -> list[Place]:
+    return [
         Place(frame.f_code.co_filename, line, frame.f_code.co_name)
         for frame, line in walk_tb(error.__traceback__)
         if "__kernbench_internal__" not in frame.f_globals and not _is_library(frame.f_globals.get("__name__", ""))
     ]
-    return places[-1] if places else None
 
 
 def _is_library(module: str) -> bool:
