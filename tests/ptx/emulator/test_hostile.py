@@ -84,3 +84,25 @@ def test_no_memory_for_the_race_check(monkeypatch):
     monkeypatch.setattr("kernbench.ptx.emulator.checks.checks.new_cells", full)
     with pytest.raises(MisuseError, match=r"the race check has no memory for that many: .*checks=False"):
         findings("  st.global.u32 [%rd1], 1;")
+
+
+@pytest.mark.parametrize("checks", [True, False])
+@pytest.mark.parametrize("address", [0, 0x4000, 0x7FFF_FFF0])
+@pytest.mark.parametrize(
+    "access",
+    [
+        "st.shared.u32 [%r1], 1;",
+        "ld.shared.u32 %r2, [%r1];",
+        "ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [%r1];",
+        "atom.shared.add.u32 %r2, [%r1], 1;",
+        "cp.async.ca.shared.global [%r1], [%rd1], 16;",
+        "st.local.v4.u32 [%r1], {%r1, %r1, %r1, %r1};",
+        "ld.local.u32 %r2, [%r1];",
+    ],
+)
+def test_blocks_without_shared_and_threads_without_local_memory(access, address, checks):
+    device = ptx.EmulatedDevice("sm_80")
+    body = f"  mov.u32 %r1, {address};\n  {access}\n  cp.async.wait_all;\n  ret;\n}}\n"
+    kernel = ptx.parse(HEAD + ENTRY + body).kernels["kernel"]
+    run = device.launch(kernel, 1, 32, [device.array(np.zeros(128, np.uint32)), 7], checks=checks)
+    assert {f.kind for f in run.findings} == ({"out-of-bounds"} if checks else set())

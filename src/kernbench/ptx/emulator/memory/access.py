@@ -100,7 +100,7 @@ def load(
     shift = _shift_of(memory.itemsize)
     count = np.uint64(rows.size)
     span = count << shift
-    odd, last = span - np.uint64(1), size - span
+    odd, last, too_small = span - np.uint64(1), size - span, size < span
     own = origins.size > 0
     masked = mask.size > 0
     # rows of the usual vectors, looked up once
@@ -113,7 +113,7 @@ def load(
         lane = np.uint64(lanes[i])
         address = addresses[i] + offset
         place = address - window
-        if (address & odd) or place > last:
+        if too_small or (address & odd) or place > last:
             _count(report, OUTSIDE, i)
             for k in range(rows.size):
                 bank[rows[k], lane] = poison
@@ -151,7 +151,7 @@ def store(
         lane = lanes[i]
         address = addresses[i] + offset
         place = address - window
-        if (address & (span - np.uint64(1))) or place > size - span:
+        if size < span or (address & (span - np.uint64(1))) or place > size - span:
             _count(report, OUTSIDE, i)
             continue
         if own:
@@ -185,7 +185,7 @@ def checked_load(
     """Checked: outside or misaligned reads as poison; unwritten memory reads as it is, and is reported."""
     shift = _shift_of(memory.itemsize)
     span = np.uint64(rows.size) << shift
-    odd, last = span - np.uint64(1), size - span
+    odd, last, too_small = span - np.uint64(1), size - span, size < span
     own = origins.size > 0
     masked = mask.size > 0
     # rows of the usual vectors, looked up once
@@ -201,7 +201,7 @@ def checked_load(
         place = address - window
         trouble = -1
         racing = False
-        if (address & odd) or place > last:
+        if too_small or (address & odd) or place > last:
             trouble = MISALIGNED if address & odd else OUTSIDE
         else:
             if own:
@@ -265,7 +265,7 @@ def checked_store(
         racing = False
         if address & (span - np.uint64(1)):
             trouble = MISALIGNED
-        elif place > size - span:
+        elif size < span or place > size - span:
             trouble = OUTSIDE
         else:
             if own:
@@ -312,7 +312,7 @@ def announce_store(
         if masked and not mask[i]:
             continue
         place = addresses[i]
-        if (place & (span - np.uint64(1))) or place > size - span:
+        if size < span or (place & (span - np.uint64(1))) or place > size - span:
             continue
         place += origins[lanes[i]]
         if state[place]:

@@ -131,7 +131,7 @@ def atomic(
         lane = lanes[i]
         address = addresses[i] + offset
         place = address - window
-        if (address & (width - np.uint64(1))) or place > size - width:
+        if size < width or (address & (width - np.uint64(1))) or place > size - width:
             _count(report, MISALIGNED if address & (width - np.uint64(1)) else OUTSIDE, i)
             continue
         if own:
