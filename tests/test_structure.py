@@ -29,7 +29,7 @@ ALLOWED = {
 ALLOWED["benches"] = ALLOWED["bench"] | {"bench"}
 ALLOWED["sweep"] = ALLOWED["bench"] | {"bench"}
 ALLOWED["cli"] = ALLOWED["benches"] | {"benches", "report", "sweep"}
-COMMON_FILES = {"__init__.py", "dtypes.py", "errors.py", "ipcq_types.py", "pe_commands.py"}
+COMMON_FILES = {"__init__.py", "compiled.py", "dtypes.py", "errors.py", "ipcq_types.py", "pe_commands.py"}
 
 
 def imports_of(path: Path) -> list[tuple[int, str]]:

@@ -1,8 +1,8 @@
 """What orders the rows of a block in time: pipes, flags, barriers, FIFOs, and the scalar pipe that issues. Compiled."""
 
 import numpy as np
-from numba import njit
 
+from kernbench.common.compiled import njit
 from kernbench.npu.operations import BARRIER, POP, PUSH, SCALAR, SET, WAIT
 from kernbench.npu.order import PER_LANE, THREADS
 from kernbench.npu.places import EVENTS, PIPE_NUMBER

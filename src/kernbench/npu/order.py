@@ -11,8 +11,8 @@ tile is made of whole ones. A block starts with nothing known and all memory unw
 """
 
 import numpy as np
-from numba import njit
 
+from kernbench.common.compiled import njit
 from kernbench.npu.operations import BARRIER, LOAD, OPERATIONS, POP, PUSH, SCALAR, SET, STORE, WAIT
 from kernbench.npu.places import EVENTS, LANES, PIPE_NUMBER, PIPES
 

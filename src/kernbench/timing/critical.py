@@ -6,8 +6,8 @@ Lags and durations along it add up to the total time exactly, so its shares say 
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from kernbench.common.compiled import njit
 from kernbench.common.pe_commands import OPERATION_NAMES
 from kernbench.result.timeline import Step
 from kernbench.timing import graph as g

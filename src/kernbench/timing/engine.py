@@ -11,9 +11,9 @@ bandwidth, rounded up: there the two passes agree to the last digit.
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from kernbench.common.compiled import njit
 from kernbench.timing.graph import Graph, Ints, Small
 
 

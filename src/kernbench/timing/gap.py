@@ -8,8 +8,8 @@ causes are walked back from what ended the wait to where the wait began. docs/co
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from kernbench.common.compiled import njit
 from kernbench.timing import graph as g
 from kernbench.timing.clock import Timing
 from kernbench.timing.graph import Ints

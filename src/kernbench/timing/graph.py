@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from kernbench.common.compiled import njit
 
 Ints = NDArray[np.int64]
 Small = NDArray[np.int32]

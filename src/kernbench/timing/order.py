@@ -1,8 +1,8 @@
 """What orders the commands of one program: dispatch, engines, operands, waits, scratch space, memory. Compiled."""
 
 import numpy as np
-from numba import njit
 
+from kernbench.common.compiled import njit
 from kernbench.timing.graph import put
 
 # kinds of edges, as `graph` numbers them

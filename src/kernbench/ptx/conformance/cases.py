@@ -106,8 +106,8 @@ _INTEGER = (
 )
 
 _MIXED = "<u32.u32.u32|s32.s32.s32|u32.s32.u32|s32.u32.s32>"
-# forms that an H200's driver computes otherwise than the ISA says are not here: most of .sat, .min and .max of single
-# values, and results put into the upper half
+# not here, as some of their cases differ from an H200 and it is not settled who is right: most of .sat, .min and .max
+# of single values, and results put into the upper half
 _VIDEO = (
     f"<vadd|vsub|vabsdiff|vmin|vmax>.{_MIXED} : u32 u32 -> u32",
     f"vsub.{_MIXED}.add : u32 u32 u32 -> u32",

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from kernbench.common.compiled import njit
 
 # kept on disk; no arrays are made inside, so references are not counted: that would cost more than a load
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}

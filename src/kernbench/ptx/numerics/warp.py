@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from kernbench.common.compiled import njit
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.numerics.extremes import extreme
 from kernbench.ptx.numerics.loops import Operation, Row

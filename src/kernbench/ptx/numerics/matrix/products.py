@@ -12,8 +12,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from numba import njit
 
+from kernbench.common.compiled import njit
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.numerics.half import float64_to_half
 from kernbench.ptx.numerics.loops import row_kernel

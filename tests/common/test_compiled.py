@@ -1,0 +1,56 @@
+"""Compiled loops are kept by the version of all sources."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from kernbench.common import compiled
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {folder!r})
+import user
+print(user.twice(3))
+"""
+
+
+def test_a_constant_of_another_file_is_not_stale(tmp_path, monkeypatch):
+    (tmp_path / "constants.py").write_text("FACTOR = 2\n")
+    (tmp_path / "user.py").write_text(
+        "from pathlib import Path\nfrom constants import FACTOR\nfrom kernbench.common import compiled\n"
+        "compiled._PACKAGE, compiled._ROOMS = Path(__file__).parent, ('.',)\n"
+        "@compiled.njit(cache=True)\ndef twice(x):\n    return x * FACTOR\n"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("NUMBA_CACHE_DIR", None)
+
+    def told():
+        command = [sys.executable, "-c", SCRIPT.format(folder=str(tmp_path))]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return done.stdout.strip() or done.stderr
+
+    assert told() == "6"
+    (tmp_path / "constants.py").write_text("FACTOR = 50\n")
+    assert told() == "150"
+    assert len(list((tmp_path / "cache" / "kernbench").iterdir())) == 2
+
+
+def test_only_the_last_versions_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for number in range(6):
+        old = tmp_path / "kernbench" / f"old{number}"
+        old.mkdir(parents=True)
+        os.utime(old, (number, number))
+    compiled.folder.cache_clear()
+    mine = compiled.folder()
+    compiled.folder.cache_clear()
+    assert {path.name for path in (tmp_path / "kernbench").iterdir()} == {"old3", "old4", "old5", Path(mine).name}
+
+
+def test_nowhere_to_keep_it(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    compiled.folder.cache_clear()
+    assert compiled.folder() == ""
+    compiled.folder.cache_clear()
