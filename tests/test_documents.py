@@ -1,5 +1,6 @@
 """The documents tell the truth: the README's kernel runs as written, and every kind of finding is explained."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -77,3 +78,10 @@ def test_links_between_documents_lead_somewhere():
     for file in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", file.read_text()):
             assert target.startswith("http") or (file.parent / target).exists(), f"{file}: {target}"
+
+
+def test_the_api_reference_is_current():
+    spec = importlib.util.spec_from_file_location("api_reference", ROOT / "tools" / "api_reference.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert tool.TARGET.read_text() == tool.reference(), "run: python tools/api_reference.py"
