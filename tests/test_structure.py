@@ -89,6 +89,17 @@ def test_light_rooms_need_neither_greenlet_nor_pydantic(room):
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_ptx_benches_run_from_the_command_line_without_greenlet_and_perfetto():
+    script = (
+        "import sys\n"
+        "for name in ('greenlet', 'threadpoolctl', 'perfetto'): sys.modules[name] = None\n"
+        "from kernbench.cli import app\n"
+        "app(['run', 'batched_incremental_attention', '-p', 'one_warp'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "1 of 1 right and safe" in done.stdout, done.stderr
+
+
 def test_files_stay_readable():
     long = {p.relative_to(SOURCE): n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 600}
     assert not long

@@ -146,7 +146,6 @@ class Pipeline:
 
     def _stage(self, slot: int) -> dict[str, Any]:
         entries = self._by_barrier.get(slot, [])
-        passed = [e for e in entries if e.kind == "pass"]
         moved: Counter[int] = Counter()
         for entry in entries:
             if entry.kind == "bytes":
@@ -156,7 +155,7 @@ class Pipeline:
             waits[self._told(role)] = self._waits([e for e in entries if self._role[e.actor] is role])
         return {
             "barrier": self._name(self._journal.barriers[slot].place),
-            "completed": 1 + max((e.phase for e in passed), default=-1),
+            "completed": self._journal.completed(slot),
             "bytes": sorted(set(moved.values())),
             "waits": waits,
         }

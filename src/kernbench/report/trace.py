@@ -5,9 +5,6 @@ only order, a position is drawn as a microsecond and the groups say that it is n
 
 from typing import Any
 
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
-from perfetto.trace_builder.proto_builder import TraceProtoBuilder
-
 from kernbench.result.timeline import Timeline
 
 SEQUENCE = 1
@@ -19,6 +16,9 @@ _ORDER_NOTE = " (logical order, not time)"
 
 def trace_bytes(timeline: Timeline) -> bytes:
     """The trace file's content."""
+    # only a trace needs it: everything else runs where it is missing
+    from perfetto.trace_builder.proto_builder import TraceProtoBuilder
+
     builder = TraceProtoBuilder()
     tracks = _describe_tracks(builder, timeline)
     flows = _flow_ids(timeline)
@@ -68,7 +68,7 @@ def _slice(builder: Any, timeline: Timeline, i: int, track: int, flows: tuple[in
     start, finish = int(timeline.start[i]), int(timeline.finish[i])
     ordered = timeline.unit == "order"
     scale, keys = (_PS_PER_POSITION, ("position", "positions")) if ordered else (1, ("start_ps", "duration_ps"))
-    begin = _event(builder, start * scale, track, TrackEvent.TYPE_SLICE_BEGIN)
+    begin = _event(builder, start * scale, track, "TYPE_SLICE_BEGIN")
     begin.name = timeline.names[int(timeline.name[i])]
     begin.flow_ids.extend(flows)
     place = timeline.sites[int(timeline.site[i])]
@@ -78,14 +78,14 @@ def _slice(builder: Any, timeline: Timeline, i: int, track: int, flows: tuple[in
     for key, number in zip(keys, (start, finish - start), strict=True):
         argument = begin.debug_annotations.add()
         argument.name, argument.int_value = key, number
-    _event(builder, finish * scale, track, TrackEvent.TYPE_SLICE_END)
+    _event(builder, finish * scale, track, "TYPE_SLICE_END")
 
 
-def _event(builder: Any, time: int, track: int, kind: int) -> Any:
+def _event(builder: Any, time: int, track: int, kind: str) -> Any:
     packet = builder.add_packet()
     packet.timestamp = time // _PS_PER_NS
     packet.trusted_packet_sequence_id = SEQUENCE
-    packet.track_event.type = kind
+    packet.track_event.type = type(packet.track_event).Type.Value(kind)
     packet.track_event.track_uuid = track
     return packet.track_event
 
@@ -96,4 +96,4 @@ def _counter(builder: Any, uuid: int, name: str, times: Any, values: Any) -> Non
     descriptor.name = name
     descriptor.counter.SetInParent()
     for time, value in zip(times.tolist(), values.tolist(), strict=True):
-        _event(builder, time, uuid, TrackEvent.TYPE_COUNTER).double_counter_value = float(value)
+        _event(builder, time, uuid, "TYPE_COUNTER").double_counter_value = float(value)

@@ -84,6 +84,10 @@ class Journal:
         phases: Array = state[slots, PHASE] - state[slots, START]
         return phases
 
+    def completed(self, slot: int) -> int:
+        """Phases of a barrier that have completed by now."""
+        return int(self._phases(np.array([slot]))[0])
+
     def _barrier(self, slot: int) -> None:
         barriers = self._batch.mbarriers
         if slot not in self.barriers:
