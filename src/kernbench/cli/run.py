@@ -122,7 +122,9 @@ def run(
     console.print(runs_table(f"{bench.name}: {bench.summary}", runs, console.width))
     good = [r for _, r in runs if r.ok and (shapes_only or r.right is not None)]
     left = [r for _, r in runs if first_wrong and r.views["first_wrong"]["wrong"] is not None]
-    console.print(f"{len(good)} of {len(runs)} " + ("safe" if shapes_only else "right and safe"))
+    # a GPU checks nothing
+    asked = "right and safe" if all(r.safe is not None for _, r in runs) else "right"
+    console.print(f"{len(good)} of {len(runs)} " + ("safe" if shapes_only else asked))
     if len(runs) == 1:
         for _, result in runs:
             console.print(time_text(result), soft_wrap=True)
