@@ -1,0 +1,78 @@
+"""Deadlocks: who waits where for whom, the cycle, and what would let it go on."""
+
+import time
+
+import numpy as np
+import pytest
+from tests.mesh.planted import D, S, at, launch, only
+
+from kernbench import mesh
+from kernbench.result import Status
+
+
+def both_receive_first(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr, shape=(S, D))
+    side = "E" if tl.program_id(0) == 0 else "W"
+    y = tl.recv(dir=side, shape=(S, D), dtype="f32")
+    tl.send(dir=side, src=x)
+    tl.store(o_ptr, y)
+
+
+def test_deadlock_names_waiters_and_cycle():
+    began = time.perf_counter()
+    run = launch(both_receive_first)
+    assert time.perf_counter() - began < 1
+    assert run.status is Status.DEADLOCKED
+    assert run.safe is False
+    finding = only(run, "deadlock")
+    at(finding, both_receive_first, "tl.recv")
+    assert finding.ranks == (0, 1)
+    assert "rank 0: receive from E waits for a message" in finding.message
+    assert "wait-for cycle: rank 0 -> rank 1 -> rank 0" in finding.message
+    assert "rank 0 could go on if rank 1 sent W" in finding.message
+    assert "matching send" in finding.hint
+
+
+def test_a_deadlock_needs_no_data():
+    assert only(launch(both_receive_first, shapes_only=True), "deadlock")
+
+
+def send_two_then_receive(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr, shape=(S, D))
+    side = "E" if tl.program_id(0) == 0 else "W"
+    for _ in range(2):
+        tl.send(dir=side, src=x)
+    for _ in range(2):
+        y = tl.recv(dir=side, shape=(S, D), dtype="f32")
+    tl.store(o_ptr, y)
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed", 7])
+def test_depth_one_deadlocks_and_says_which_depth_would_do(schedule):
+    run = launch(send_two_then_receive, overrides={"ipcq.depth": 1}, schedule=schedule)
+    finding = only(run, "deadlock")
+    at(finding, send_two_then_receive, "tl.send")
+    assert "depth 2 or more (now 1" in finding.hint
+    assert launch(send_two_then_receive, overrides={"ipcq.depth": 2}, schedule=schedule).safe
+
+
+def waits_for_nobody(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr, shape=(S, D))
+    if tl.program_id(0) > 0:
+        x = tl.recv(dir="W", shape=(S, D), dtype="f32")
+    tl.store(o_ptr, x)
+
+
+def test_deadlock_on_a_rank_that_returned():
+    finding = only(launch(waits_for_nobody, 5), "deadlock")
+    assert "ranks 1-4: receive from W waits for a message" in finding.message
+    assert "rank 1 could go on if rank 0 sent E, but rank 0 has returned" in finding.message
+
+
+def test_large_deadlock_is_told_in_under_a_second():
+    began = time.perf_counter()
+    host = mesh.Host("large", ranks=64)
+    q, o = host.shard(np.zeros((64 * S, D), np.float32)), host.empty((64 * S, D), "f32", axis=0)
+    run = host.launch(waits_for_nobody, q, o)
+    assert time.perf_counter() - began < 1
+    assert "ranks 1-63: receive from W" in only(run, "deadlock").message

@@ -1,0 +1,166 @@
+"""Memory: bounds, alignment, types, what nobody wrote, and too much of it."""
+
+import numpy as np
+import pytest
+from tests.mesh.planted import D, S, at, launch, line_of, only
+
+
+def loads_past_the_end(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr + 4 * D * 4 - 8, shape=(S, D))
+    tl.store(o_ptr, x)
+
+
+def stores_past_the_end(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr, shape=(S, D))
+    tl.store(o_ptr, x)
+    tl.store(o_ptr + D * 4, x)  # one row too far
+
+
+def loads_before_the_start(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr - 4, shape=(S, D))
+    tl.store(o_ptr, x)
+
+
+def loads_nowhere(q_ptr, o_ptr, *, tl):
+    x = tl.load(12345, shape=(S, D))
+    tl.store(o_ptr, x)
+
+
+def strided_past_the_end(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr, shape=(S, D), strides=(D + 1, 1))
+    tl.store(o_ptr, x)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "mark", "words"),
+    [
+        (
+            loads_past_the_end,
+            "tl.load",
+            "120 bytes past its end; 'q' (4x8 f32) is valid in [0x10000000000, 0x10000000080)",
+        ),
+        (stores_past_the_end, "one row too far", "32 bytes past its end; 'o' (4x8 f32) is valid in"),
+        (loads_before_the_start, "tl.load", "4 bytes before its start; 'q' (4x8 f32)"),
+        (loads_nowhere, "tl.load", "no tensor lies there"),
+        (strided_past_the_end, "tl.load", "12 bytes past its end; 'q'"),
+    ],
+)
+def test_out_of_bounds(kernel, mark, words):
+    run = launch(kernel)
+    finding = only(run, "out-of-bounds")
+    at(finding, kernel, mark)
+    assert words in finding.message
+    assert finding.ranks == (0, 1)
+    if "load" in mark:
+        assert np.isnan(run.outputs["o"]).all()
+    else:
+        assert not np.isnan(run.outputs["o"]).any()
+
+
+def test_bounds_need_no_data():
+    assert only(launch(loads_past_the_end, shapes_only=True), "out-of-bounds")
+
+
+def loads_misaligned(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr + 2, shape=(S - 1, D))
+    tl.store(o_ptr, tl.cat(x, x[0:1]))
+
+
+def stores_misaligned(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr, shape=(S, D))
+    tl.store(o_ptr, x)
+    tl.store(o_ptr + 1, x[0:2])  # odd
+
+
+@pytest.mark.parametrize(("kernel", "mark"), [(loads_misaligned, "tl.load"), (stores_misaligned, "# odd")])
+def test_misaligned(kernel, mark):
+    finding = only(launch(kernel), "misaligned")
+    at(finding, kernel, mark)
+    assert "not a multiple of 4" in finding.message
+
+
+def loads_the_output(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr, shape=(2, D))
+    tl.store(o_ptr, x)
+    y = tl.load(o_ptr, shape=(S, D))
+    tl.store(o_ptr, y)
+
+
+def loads_a_fresh_workspace(q_ptr, o_ptr, *, tl):
+    spill = tl.workspace((S, D), "f32")
+    x = tl.load(spill, shape=(S, D))
+    tl.store(o_ptr, x)
+
+
+def spills_cleanly(q_ptr, o_ptr, *, tl):
+    spill = tl.workspace((S, D), "f32")
+    tl.store(spill, tl.load(q_ptr, shape=(S, D)))
+    tl.store(o_ptr, tl.load(spill, shape=(S, D)))
+
+
+def test_reading_what_nobody_wrote():
+    run = launch(loads_the_output)
+    finding = only(run, "uninitialised-read")
+    at(finding, loads_the_output, "y = tl.load")
+    assert "'o' (4x8 f32) reads 16 of 32 elements nobody wrote, the first at [2, 0]" in finding.message
+    assert np.isnan(run.outputs["o"][2:S]).all()
+
+
+def test_workspace_is_poisoned_until_written():
+    assert "workspace of" in only(launch(loads_a_fresh_workspace), "uninitialised-read").message
+    assert launch(spills_cleanly).safe
+
+
+def reads_unwritten_bytes_as_another_type(q_ptr, o_ptr, *, tl):
+    spill = tl.workspace((S * D * 4,), "i8")
+    tl.store(spill, tl.zeros((4,), "i8"))
+    tl.store(o_ptr, tl.load(spill, shape=(S, D), dtype="f32"))
+
+
+def test_unwritten_bytes_are_seen_through_another_type():
+    finding = only(launch(reads_unwritten_bytes_as_another_type), "uninitialised-read")
+    assert "reads 31 of 32 elements nobody wrote, the first at [0, 1]" in finding.message
+
+
+def reads_as_half(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr, shape=(S, D), dtype="f16")
+    tl.store(o_ptr, x)
+
+
+def test_reading_a_float_as_another_float():
+    finding = only(launch(reads_as_half), "type-confusion")
+    at(finding, reads_as_half, "tl.load")
+    assert "reads 'q' (4x8 f32) as f16" in finding.message
+
+
+def store_folds_onto_itself(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr, shape=(S, D))
+    tl.store(o_ptr, x)
+    tl.store(o_ptr, x, strides=(1, 1))
+
+
+def test_strided_store_onto_itself_is_a_race():
+    at(only(launch(store_folds_onto_itself), "race"), store_folds_onto_itself, "strides=(1, 1)")
+
+
+def hoards(q_ptr, o_ptr, *, tl):
+    kept = [tl.zeros((256, 1024)) for _ in range(3)]
+    kept.append(tl.full((512, 1024), 1.0))  # the drop too many
+    x = tl.load(q_ptr, shape=(S, D))
+    tl.store(o_ptr, x)
+
+
+def lets_go(q_ptr, o_ptr, *, tl):
+    for _ in range(10):
+        big = tl.zeros((512, 1024))
+        del big
+    tl.store(o_ptr, tl.load(q_ptr, shape=(S, D)))
+
+
+def test_scratch_overflow_lists_what_fills_it():
+    finding = only(launch(hoards), "scratch-overflow")
+    at(finding, hoards, "the drop too many")
+    assert "a value of 2 MiB does not fit the scratch memory: 3 MiB of 4 MiB are in use" in finding.message
+    assert finding.message.count("256x1024 f32 (1 MiB)") == 3
+    assert f":{line_of(hoards, 'for _ in range(3)')}" in finding.message
+    assert launch(lets_go).safe
