@@ -195,13 +195,16 @@ class FindingLog:
     # told of each finding as it is made, where somebody wants to look inside the run at that moment
     told: Callable[[Finding], None] | None = None
 
-    def add(self, finding: Finding, subject: object = None) -> None:
-        """Take `finding`; `subject` (a tensor's name, a direction) keeps two apart that share a place."""
+    def add(self, finding: Finding, subject: object = None, restated: bool = False) -> None:
+        """Take `finding`; `subject` (a tensor's name, a direction) keeps two apart that share a place.
+
+        A finding that is `restated` says itself all that the ones before it said.
+        """
         key = (finding.kind, finding.where, subject)
         first = self._folded.get(key)
         if first is not None:
             ranks = tuple(sorted({*first.ranks, *finding.ranks}))
-            finding = replace(first, count=first.count + finding.count, ranks=ranks)
+            finding = replace(finding if restated else first, count=first.count + finding.count, ranks=ranks)
         self._folded[key] = finding
         if self.told is not None:
             self.told(finding)

@@ -127,3 +127,22 @@ def test_a_finding_names_the_python_line(device):
     assert (found.where.file, found.where.line) == (__file__, line)
     assert [(o.role, o.where.file) for o in found.others] == [("in PTX", "<ptx k>")]
     assert f"(PTX line {found.others[0].where.line}): thread (31, 0, 0)" in found.message
+
+
+def test_a_line_that_is_unrolled_is_one_finding_for_each_array(device):
+    def program(ctx):
+        left, right, out = (ctx.pointer(name, "f32") for name in ("left", "right", "out"))
+        for k in range(8):
+            product = ctx.load(left, ctx.tid_x + 32 * k) * ctx.load(right, ctx.tid_x + 32 * k)
+            ctx.store(out, product, ctx.tid_x + 32 * k)
+
+    kernel = PtxKernel("k").param("u64", "left").param("u64", "right").param("u64", "out").build(program)
+    left, right, out = device.array(np.zeros(240, "f4")), device.empty(256), device.empty(256)
+    run = device.launch(kernel, 1, 32, [left, right, out])
+    by_array = {name: f for f in run.findings[:2] for name in ("'left'", "'right'") if name in f.message}
+    assert [f.kind for f in run.findings] == ["uninitialised-read", "out-of-bounds", "output-unwritten"]
+    assert by_array["'left'"].count == 16
+    unwritten = by_array["'right'"]
+    lines = [o.where.line for o in unwritten.others if o.role == "in PTX"]
+    assert f"(PTX lines {', '.join(map(str, lines))} and 4 more)" in unwritten.message
+    assert (len(lines), unwritten.count) == (4, 256)

@@ -417,7 +417,7 @@ class AsynchronousChecks:
             message = f"{who}; {them} wrote it {place}, with no proxy fence on the way from there to here"
             hint = "put fence.proxy.async between the ordinary stores and the barrier, or before the operation"
         others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
-        self._reporter.add(trouble.kind, site, message, hint, trouble.count, others, about=other.number)
+        self._reporter.add(trouble.kind, site, message, hint, trouble.count, others, about=self._reporter.place(other))
 
     def _where(self, space: str, place: int) -> str:
         if space == "shared":

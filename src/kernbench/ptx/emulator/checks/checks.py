@@ -446,7 +446,7 @@ class BatchChecks:
             why = f"comes from local memory (line {origin.line}, `{origin.text}`) never written by"
             hint = "set the variable on every path that leads here"
         message = f"{register} {_USES[role]}, and {why} {some_threads(self._batch, lanes)}"
-        self._reporter.add("uninitialised-read", site, message, hint, len(lanes), about=register)
+        self._reporter.add("uninitialised-read", site, message, hint, len(lanes), about=role, register=register)
 
     def inactive_source(self, window: Any, site: Site, count: int, position: int) -> None:
         """A shuffle read a lane that is not there."""

@@ -52,10 +52,12 @@ class MemoryReporter:
         access_text = f"{who} {verb} {nbytes} bytes at {address:#x}"
         if kind == "misaligned":
             hint = f"a {noun} of {nbytes} bytes needs an address that is a multiple of {nbytes}"
-            self._reporter.add(kind, site, f"{access_text}, which is no multiple of {nbytes}", hint, count)
+            array = self._memory_name(space, address)
+            self._reporter.add(kind, site, f"{access_text}, which is no multiple of {nbytes}", hint, count, array=array)
             return
         kind, where, hint = self._situation(space, kind, address, nbytes)
-        self._reporter.add(kind, site, f"{access_text}, {where}", hint, count, about=kind)
+        array = self._memory_name(space, address)
+        self._reporter.add(kind, site, f"{access_text}, {where}", hint, count, about=kind, array=array)
 
     def _situation(self, space: Space, kind: str, address: int, nbytes: int) -> tuple[str, str, str]:
         """The kind of finding, where the access fell, and what to try."""
@@ -148,9 +150,13 @@ class MemoryReporter:
         others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
         kind = batch.launch.actors.kind(warp % batch.launch.actors.count)
         hint = _RACE_HINTS[space.name] if kind == "warp" else _AGENT_HINTS.get(kind, _AGENT_HINTS["barrier"])
-        self._reporter.add("race", site, message, _SCOPE_HINT if narrow else hint, count, others, about=other.number)
+        self._reporter.add(
+            "race", site, message, _SCOPE_HINT if narrow else hint, count, others, about=self._reporter.place(other)
+        )
 
     def _memory_name(self, space: Space, address: int) -> str:
+        if space.name == "local":
+            return "local memory"
         if space.name == "shared":
             return f"shared memory{self._shared_variable(address & 0x0FFF_FFFF_FFFF)}"
         nearest = self._arena.nearest(address)

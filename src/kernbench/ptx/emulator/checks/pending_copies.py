@@ -66,4 +66,4 @@ class PendingCopies:
             f"the thread that began it has not waited for it"
         )
         others = (Other("the copy", self._reporter.place(copy)),)
-        self._reporter.add("in-flight", site, message, _HINT, count, others, about=("copy", copy.number))
+        self._reporter.add("in-flight", site, message, _HINT, count, others, about=("copy", self._reporter.place(copy)))

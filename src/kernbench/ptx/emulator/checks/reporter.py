@@ -1,12 +1,32 @@
 """Turning what was seen into findings: places, names of threads and arrays, and folding."""
 
 import linecache
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.result.finding import Finding, FindingLog, Other, Place
+
+# PTX lines of one source line that a finding names
+_LINES_NAMED = 4
+
+
+@dataclass(eq=False)
+class _Told:
+    """What a finding said first, and the instructions of its source line that it was met at."""
+
+    site: Site
+    message: str
+    others: tuple[Other, ...]
+    sites: dict[int, Site] = field(default_factory=dict)
+
+    def lines(self) -> str:
+        """The PTX lines, shortly."""
+        lines = sorted(self.sites)
+        more = f" and {len(lines) - _LINES_NAMED} more" if len(lines) > _LINES_NAMED else ""
+        return f"PTX line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:_LINES_NAMED]))}{more}"
 
 
 class Reporter:
@@ -15,6 +35,7 @@ class Reporter:
     def __init__(self, program: Program):
         self.program = program
         self.log = FindingLog()
+        self._told: dict[tuple[Any, ...], _Told] = {}
         self.file = f"<ptx {program.kernel.name}>"
         source = program.kernel.module.source
         if source:
@@ -31,13 +52,15 @@ class Reporter:
         """The PTX line of a site."""
         return Place(self.file, site.line, site.function)
 
-    def beside(self, site: Site) -> tuple[Other, ...]:
-        """Of a site whose place is a source line: the line in the function that was inlined there, and the PTX line."""
-        place = self.ptx(site)
-        if self.place(site) == place:
-            return ()
+    def _beside(self, told: _Told) -> tuple[Other, ...]:
+        """Of a source line: the line in the function that was inlined there, and its PTX lines."""
+        site = told.site
         inner = Place(site.inlined_file, site.inlined_line, site.function) if site.inlined_file else None
-        return (*((Other("in the inlined function", inner),) if inner else ()), Other("in PTX", place))
+        lines = sorted(told.sites)[:_LINES_NAMED]
+        return (
+            *((Other("in the inlined function", inner),) if inner else ()),
+            *(Other("in PTX", self.ptx(told.sites[line])) for line in lines),
+        )
 
     def add(
         self,
@@ -48,13 +71,27 @@ class Reporter:
         count: int = 1,
         others: tuple[Other, ...] = (),
         about: Any = None,
+        register: str = "",
+        array: str = "",
     ) -> None:
-        """One finding at a site; `about` keeps two apart that share a line."""
-        beside = self.beside(site)
-        line = f" (PTX line {site.line})" if beside else ""
-        text = f"`{site.text}`{line}: " if site.text else ""
-        found = Finding(kind, text + message, self.place(site), (*others, *beside), hint, count)
-        self.log.add(found, (about, site.line))
+        """One finding at a site; `about` keeps two apart that share a line.
+
+        Instructions of one source line, as of an unrolled loop, fold where they are alike and meant for one `array`.
+        Where the source is not known each PTX line has findings of its own, by `register`.
+        """
+        place = self.place(site)
+        subject: tuple[Any, ...] = (about, register, site.line)
+        if place != self.ptx(site):
+            subject = (about, array, site.opcode)
+        told = self._told.setdefault((kind, place, subject), _Told(site, message, others))
+        told.sites.setdefault(site.line, site)
+        text = f"`{told.site.text}`" if told.site.text else ""
+        others = told.others
+        if place != self.ptx(site):
+            text += f" ({told.lines()})"
+            others += self._beside(told)
+        found = Finding(kind, f"{text}: {told.message}" if text else told.message, place, others, hint, count)
+        self.log.add(found, subject, restated=True)
 
     def general(
         self, kind: str, message: str, hint: str, others: tuple[Other, ...] = (), site: Site | None = None

@@ -204,7 +204,9 @@ class TensorOrder:
             f"line {other.line} (`{other.text}`) there, and nothing says that it is done"
         )
         others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
-        self._reporter.add("race", site, message, _HINTS[found.what], found.count, others, about=other.number)
+        self._reporter.add(
+            "race", site, message, _HINTS[found.what], found.count, others, about=self._reporter.place(other)
+        )
 
     def uncommitted(self) -> list[tuple[int, Site]]:
         """Lanes whose last operations no commit follows, and those operations."""

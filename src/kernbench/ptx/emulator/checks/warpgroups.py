@@ -81,7 +81,8 @@ class WarpgroupChecks:
         message = f"{who} {verb} {name}, which line {owner.line} {part} and nobody has waited for"
         others = (Other("the operation in flight", self._reporter.place(owner)),)
         hint = "run wgmma.commit_group and wgmma.wait_group before its registers are touched"
-        self._reporter.add("in-flight", site, message, hint, len(warps), others, about=name)
+        about = self._reporter.place(owner)
+        self._reporter.add("in-flight", site, message, hint, len(warps), others, about=about, register=name)
 
     def unfenced(self, lanes: Array, name: str, site: Site) -> None:
         """Lanes have touched a register that an operation uses, with no fence between."""
