@@ -117,10 +117,28 @@ def test_only_the_command_line_prints():
 
 
 DISTRIBUTIONS = {"google": "protobuf"}
+PYPROJECT = tomllib.loads((SOURCE.parent.parent / "pyproject.toml").read_text())
+
+
+def test_every_file_that_is_no_module_goes_into_the_wheel():
+    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["kernbench"]
+    packed = {path for pattern in patterns for path in SOURCE.glob(pattern)}
+    others = {p for p in SOURCE.rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")}
+    assert others == {p for p in packed if p.is_file()}
+
+
+def test_every_folder_with_modules_is_a_package():
+    folders = {path.parent for path in SOURCE.rglob("*.py")}
+    assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_licences_of_what_is_carried_are_there():
+    for name in PYPROJECT["project"]["license-files"]:
+        assert (SOURCE.parent.parent / name).read_text()
 
 
 def test_everything_imported_is_declared():
-    declared = tomllib.loads((SOURCE.parent.parent / "pyproject.toml").read_text())["project"]
+    declared = PYPROJECT["project"]
     extras = [r for group in declared["optional-dependencies"].values() for r in group]
     known = {re.split(r"[<>=\[ ]", r)[0].lower() for r in [*declared["dependencies"], *extras]}
     known |= {"kernbench", "torch", "tests", "benchmarks"} | set(sys.stdlib_module_names)

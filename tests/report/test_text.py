@@ -52,13 +52,26 @@ def test_the_table_fits_a_narrow_terminal():
         "floor_ratio": 1.5,
     }
     runs = [("single_user_prefill", Run({}, [], ("deadlock",), Status.FINISHED, metrics=metrics))]
-    for width in (80, 160):
+    for width in (80, 100, 120, 160):
         shown = text(runs_table("title", runs, width), width)
-        assert "single_user_prefill" in shown
-        assert "2.5 us" in shown
-        assert "none" in shown
+        for word in ("single_user_prefill", "2.5 us", "none", "findings"):
+            assert word in shown, width
         assert max(map(len, shown.splitlines())) <= width
     assert "50/25/10 %" in shown
+
+
+def test_columns_give_way_where_the_engines_have_long_names():
+    engines = ("cube", "vector", "mte", "memory", "orchestrator")
+    metrics = {"time_ps": 2_500_000, "utilisation": {}, "bound": "one task", "floor_ratio": 1.5, "engines": engines}
+    runs = [("contexts_33_64_48_15", Run({}, [], ("deadlock",), Status.FINISHED, metrics=metrics))]
+    for width, columns in (
+        (125, {"engines"}),
+        (135, {"engines", "rel. L2"}),
+        (160, {"engines", "rel. L2", "commands"}),
+    ):
+        shown = text(runs_table("title", runs, width), width).replace("/".join(engines), "engines")
+        assert "findings" in shown
+        assert {name for name in ("engines", "rel. L2", "commands") if name in shown} == columns, width
 
 
 def test_times_as_people_read_them():

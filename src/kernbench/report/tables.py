@@ -12,40 +12,45 @@ from kernbench.report.time import duration
 from kernbench.report.verdict import answer
 from kernbench.result.run import Run
 
-# columns in order: name, whether a narrow terminal still shows it
-_COLUMNS = (
-    ("right", True),
-    ("safe", True),
-    ("rel. L2", False),
-    ("commands", False),
-    ("time", True),
-    ("bound", True),
-    ("x limit", True),
-    ("busy", False),
-)
-NARROW = 110
+_COLUMNS = ("right", "safe", "rel. L2", "commands", "time", "bound", "x limit", "busy")
+# what a narrow terminal goes without, first to last
+_SPARED = ("commands", "rel. L2", "busy")
+_WIDTH = 120
 # engines whose use is shown where a run does not name those of its target
 _ENGINES = ("gemm", "math", "dma")
 
 
-def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = NARROW) -> Table:
+def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = _WIDTH) -> Table:
     """One row a run: right, safe, error, time, what bounds it, how busy the engines were, findings."""
     table = Table(title=title, title_justify="left")
-    table.add_column("panel", no_wrap=True)
     rows = [(name, run, _cells(run)) for name, run in runs]
-    shown = [name for name, always in _COLUMNS if always or width >= NARROW]
-    # a column that nothing is known for is left out
-    shown = [name for name in shown if name != "busy" or any(cells[name] for *_, cells in rows)]
     engines = next((run.metrics["engines"] for _, run, _ in rows if "engines" in run.metrics), _ENGINES)
+    headings = {name: "/".join(engines) if name == "busy" else name for name in _COLUMNS}
+    names, cells = [name for name, *_ in rows], [cells for *_, cells in rows]
+    # a column that nothing is known for is left out
+    known = [name for name in _COLUMNS if name != "busy" or any(row[name] for row in cells)]
+    table.add_column("panel", no_wrap=True)
+    shown = _fitting(width, names, {name: [headings[name], *(row[name] for row in cells)] for name in known})
     for name in shown:
-        heading = "/".join(engines) if name == "busy" else name
-        table.add_column(heading, justify="left" if name in ("right", "safe") else "right", no_wrap=True)
+        table.add_column(headings[name], justify="left" if name in ("right", "safe") else "right", no_wrap=True)
     table.add_column("findings", overflow="fold")
-    for name, run, cells in rows:
+    for name, run, row in rows:
         kinds = sorted({f.kind for f in run.findings})
         last = Text(", ".join(kinds) or "none", style="red" if kinds else "dim")
-        table.add_row(name, *(cells[column] for column in shown), last)
+        table.add_row(name, *(row[column] for column in shown), last)
     return table
+
+
+def _fitting(width: int, names: Sequence[str], columns: Mapping[str, Sequence[str | Text]]) -> list[str]:
+    """The columns for which there is room beside the runs' names and the word findings."""
+    shown = list(columns)
+    longest = {name: max(map(len, column)) for name, column in columns.items()}
+    for name in _SPARED:
+        # a column takes three characters more than its text, the table one
+        if 1 + sum(3 + n for n in (max(map(len, [*names, "panel"])), *(longest[s] for s in shown), 8)) <= width:
+            break
+        shown = [other for other in shown if other != name]
+    return shown
 
 
 def _cells(run: Run) -> dict[str, str | Text]:
