@@ -67,7 +67,9 @@ class Scheduler:
         self._ready.extend(programs)
         with Watchdog(seconds, lambda: (self.switches, steps()), self.abandon):
             while self._ready:
-                self._switch_to(self._pick())
+                # what the watchdog sends may arrive when the program has just given way
+                with suppress(OverBudgetError):
+                    self._switch_to(self._pick())
             self._end(programs)
 
     @property

@@ -74,10 +74,20 @@ class Watchdog:
 
     def __exit__(self, *exc: object) -> None:
         sys.breakpointhook = self._hook
-        self._done.set()
-        self._thread.join()
+        while not self._ended():
+            pass
         if self._room:
             sys.setrecursionlimit(sys.getrecursionlimit() - self._room)
+
+    def _ended(self) -> bool:
+        """Whether nothing more comes from the watchdog; what it sent too late is lost here, and asked for again."""
+        try:
+            self._done.set()
+            self._thread.join()
+            _send(self._target, None)
+        except self._error:
+            return False
+        return True
 
     def _exception_type(self) -> type[OverBudgetError]:
         watchdog = self
@@ -90,6 +100,8 @@ class Watchdog:
         return StoppedByWatchdogError
 
     def _on_raise(self) -> None:
+        if self._done.is_set():
+            return
         self._raised += 1
         if self._raised > self.PATIENCE:
             self._raised = 0
@@ -109,4 +121,10 @@ class Watchdog:
             sys.setrecursionlimit(sys.getrecursionlimit() + _ROOM)
             # until the program has really stopped, try again at short intervals
             wait = 0.05
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._target), ctypes.py_object(self._error))
+            _send(self._target, self._error)
+
+
+def _send(thread: int, error: type[BaseException] | None) -> None:
+    """Have `error` raised in a thread at its next step; None takes back what has not been raised yet."""
+    sent = ctypes.py_object() if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), sent)

@@ -1,0 +1,46 @@
+"""The watchdog stops a program that only computes, and leaves one alone that ends just then."""
+
+import threading
+import time
+
+import pytest
+
+from kernbench.safety.budget import OverBudgetError, Watchdog
+
+
+def _spin(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def test_a_program_that_only_computes_is_stopped():
+    begin = time.monotonic()
+    with pytest.raises(OverBudgetError), Watchdog(0.05, lambda: 0, lambda: None):
+        _spin(20)
+    assert time.monotonic() - begin < 10
+
+
+def test_one_that_makes_progress_is_not():
+    with Watchdog(0.02, time.monotonic, lambda: None):
+        _spin(0.2)
+
+
+@pytest.mark.parametrize("late", [0.0, 0.05])
+def test_what_is_sent_as_the_program_ends_does_not_arrive(late):
+    looking, ended = threading.Event(), threading.Event()
+
+    def progress():
+        # the second look is at the deadline; the program ends while it lasts
+        if looking.is_set():
+            ended.wait(10)
+            time.sleep(late)
+        return 0
+
+    abandoned = []
+    with Watchdog(0.02, progress, lambda: abandoned.append(1)):
+        looking.set()
+        time.sleep(0.1)
+        ended.set()
+    _spin(0.2)
+    assert not abandoned
