@@ -82,7 +82,7 @@ def random_tile(rng, rows, depth, kind):
 
 
 COPY = """
-  // copy %r20 bytes from %rd1 to shared memory, 16 at a time
+  // copy %r20 bytes from %rd1 to the tiles in shared memory, 16 for each of 128 threads at a time
   mov.u32 %r10, %tid.x;
   shl.b32 %r10, %r10, 4;
 COPY:
@@ -91,8 +91,10 @@ COPY:
   cvt.u64.u32 %rd2, %r10;
   add.u64 %rd2, %rd2, %rd1;
   ld.global.v4.u32 {%r11, %r12, %r13, %r14}, [%rd2];
-  st.shared.v4.u32 [%r10], {%r11, %r12, %r13, %r14};
-  add.u32 %r10, %r10, %r21;
+  mov.u32 %r15, tiles;
+  add.u32 %r15, %r15, %r10;
+  st.shared.v4.u32 [%r15], {%r11, %r12, %r13, %r14};
+  add.u32 %r10, %r10, 2048;
   bra COPY;
 COPIED:
 """

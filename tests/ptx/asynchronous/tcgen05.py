@@ -1,7 +1,7 @@
 """Kernels with tcgen05: a head that fills shared memory, pieces for the middle, a tail that stores."""
 
 import numpy as np
-from tests.ptx.asynchronous.matrices import TCGEN05_CODES, descriptor, image, random_tile, strides
+from tests.ptx.asynchronous.matrices import COPY, TCGEN05_CODES, descriptor, image, random_tile, strides
 
 from kernbench import ptx
 
@@ -24,26 +24,12 @@ HEAD = """.version 8.7
   ld.param.u64 %rd4, [a];
   ld.param.u64 %rd5, [b];
   ld.param.u32 %r22, [idesc];
-  mov.u32 %r21, 2048;
   mov.u32 %r0, %tid.x;
   shr.u32 %r1, %r0, 5;
   setp.eq.u32 %p2, %r1, 0;
   setp.eq.u32 %p3, %r0, 0;
   mov.u32 %r2, tiles;
-  mov.u32 %r10, %r0;
-  shl.b32 %r10, %r10, 4;
-COPY:
-  setp.ge.u32 %p1, %r10, %r20;
-  @%p1 bra COPIED;
-  cvt.u64.u32 %rd2, %r10;
-  add.u64 %rd2, %rd2, %rd1;
-  ld.global.v4.u32 {{%r11, %r12, %r13, %r14}}, [%rd2];
-  add.u32 %r15, %r10, %r2;
-  st.shared.v4.u32 [%r15], {{%r11, %r12, %r13, %r14}};
-  add.u32 %r10, %r10, %r21;
-  bra COPY;
-COPIED:
-  @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], {columns};
+{copy}  @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], {columns};
   @%p3 mbarrier.init.shared::cta.b64 [done], 1;
   @%p3 fence.mbarrier_init.release.cluster;
   fence.proxy.async.shared::cta;
@@ -79,10 +65,27 @@ def names(count):
     return "{" + ", ".join(f"%d{i}" for i in range(count)) + "}"
 
 
-def kernel(body, registers, columns=128, tail=TAIL):
+# what a kernel for two CTAs of a cluster has in the place of that for one
+PAIRED = {
+    ".param .u32 idesc)": ".param .u32 idesc) .reqnctapercluster 2, 1, 1",
+    "  ld.param.u32 %r22, [idesc];\n": """  ld.param.u32 %r22, [idesc];
+  mov.u32 %r6, %cluster_ctarank;
+  mul.wide.u32 %rd7, %r6, %r20;
+  add.u64 %rd1, %rd1, %rd7;
+""",
+    "cta_group::1": "cta_group::2",
+    "  bar.sync 0;\n": "  barrier.cluster.arrive.aligned;\n  barrier.cluster.wait.aligned;\n",
+    "  mul.wide.u32 %rd6, %r0,": "  mad.lo.u32 %r7, %r6, 128, %r0;\n  mul.wide.u32 %rd6, %r7,",
+}
+
+
+def kernel(body, registers, columns=128, tail=TAIL, changes=None):
     stores = "\n".join(f"  st.global.b32 [%rd6+{4 * i}], %d{i};" for i in range(registers))
-    head = HEAD.format(registers=registers, columns=columns)
+    head = HEAD.format(registers=registers, columns=columns, copy=COPY)
     text = head + body + tail.format(nbytes=4 * registers, stores=stores, columns=columns)
+    for old, new in (changes or {}).items():
+        assert old in text, old
+        text = text.replace(old, new)
     return ptx.parse(text).kernels["kernel"]
 
 

@@ -16,6 +16,7 @@ from tests.ptx.asynchronous.tcgen05 import (
     COMMIT,
     DEPTH,
     KINDS_F16,
+    PAIRED,
     WAIT,
     expected,
     idesc,
@@ -224,78 +225,15 @@ def test_block_scales(kind, vector):
     )
 
 
-PAIR = """.version 8.6
-.target sm_100a
-.address_size 64
-.shared .align 8 .b64 done;
-.shared .align 4 .b32 slot;
-.extern .shared .align 1024 .b8 tiles[];
-.visible .entry kernel(.param .u64 image, .param .u64 out, .param .u32 nbytes, .param .u64 a, .param .u64 b,
-                       .param .u32 idesc) .reqnctapercluster 2, 1, 1
-{{
-  .reg .pred %p<8>;
-  .reg .b16 %h<2>;
-  .reg .b32 %r<64>;
-  .reg .b64 %rd<16>;
-  .reg .b32 %d<{registers}>;
-  ld.param.u64 %rd1, [image];
-  ld.param.u64 %rd3, [out];
-  ld.param.u32 %r20, [nbytes];
-  ld.param.u64 %rd4, [a];
-  ld.param.u64 %rd5, [b];
-  ld.param.u32 %r22, [idesc];
-  mov.u32 %r0, %tid.x;
-  shr.u32 %r1, %r0, 5;
-  setp.eq.u32 %p2, %r1, 0;
-  setp.eq.u32 %p3, %r0, 0;
-  mov.u32 %r6, %cluster_ctarank;
+# the first CTA multiplies for both, and tells both
+PAIR = """
   setp.eq.u32 %p7, %r6, 0;
-  mul.wide.u32 %rd7, %r6, %r20;
-  add.u64 %rd1, %rd1, %rd7;
-  mov.u32 %r2, tiles;
-  mov.u32 %r10, %r0;
-  shl.b32 %r10, %r10, 4;
-COPY:
-  setp.ge.u32 %p1, %r10, %r20;
-  @%p1 bra COPIED;
-  cvt.u64.u32 %rd2, %r10;
-  add.u64 %rd2, %rd2, %rd1;
-  ld.global.v4.u32 {{%r11, %r12, %r13, %r14}}, [%rd2];
-  add.u32 %r15, %r10, %r2;
-  st.shared.v4.u32 [%r15], {{%r11, %r12, %r13, %r14}};
-  add.u32 %r10, %r10, 2048;
-  bra COPY;
-COPIED:
-  @%p2 tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [slot], 128;
-  @%p3 mbarrier.init.shared::cta.b64 [done], 1;
-  @%p3 fence.mbarrier_init.release.cluster;
-  fence.proxy.async.shared::cta;
-  barrier.cluster.arrive.aligned;
-  barrier.cluster.wait.aligned;
-  ld.shared.u32 %r3, [slot];
-  shl.b32 %r4, %r1, 21;
-  add.u32 %r5, %r3, %r4;
   and.pred %p6, %p3, %p7;
   setp.ne.b32 %p5, 0, 0;
   @%p6 tcgen05.mma.cta_group::2.kind::f16 [%r3], %rd4, %rd5, %r22, %p5;
-  mov.b16 %h1, 3;
-  @%p6 tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [done], %h1;
-WAITING:
-  mbarrier.try_wait.parity.shared::cta.b64 %p4, [done], 0;
-  @!%p4 bra WAITING;
-  tcgen05.fence::after_thread_sync;
-  tcgen05.ld.sync.aligned.32x32b.x{registers}.b32 {names}, [%r5];
-  tcgen05.wait::ld.sync.aligned;
-  mad.lo.u32 %r7, %r6, 128, %r0;
-  mul.wide.u32 %rd6, %r7, {nbytes};
-  add.u64 %rd6, %rd6, %rd3;
-{stores}
-  barrier.cluster.arrive.aligned;
-  barrier.cluster.wait.aligned;
-  @%p2 tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;
-  @%p2 tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r3, 128;
-  ret;
-}}
+  .reg .b16 %both;
+  mov.b16 %both, 3;
+  @%p6 tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [done], %both;
 """
 
 
@@ -315,8 +253,7 @@ def test_two_blocks(m, schedule):
         data = image(mine[0], "32B", False, 0, lead_a, stride_a, total)
         parts.append(data | image(mine[1], "32B", False, bytes_a, lead_b, stride_b, total))
     width = n if m == 256 else n // 2
-    stores = "\n".join(f"  st.global.b32 [%rd6+{4 * i}], %d{i};" for i in range(width))
-    text = PAIR.format(registers=width, names=names(width), nbytes=4 * width, stores=stores)
+    code = kernel(PAIR + WAIT + load(width), width, changes=PAIRED)
     device = ptx.EmulatedDevice("sm_100a")
     out = device.array(np.zeros((256, width), np.uint32))
     descriptors = [
@@ -324,7 +261,7 @@ def test_two_blocks(m, schedule):
         descriptor(BASE + bytes_a, lead_b, stride_b, TCGEN05_CODES["32B"], True),
     ]
     given = [device.array(np.concatenate(parts)), out, total, *descriptors, idesc(m, n, kinds)]
-    run = device.launch(ptx.parse(text).kernels["kernel"], 2, 128, given, shared_bytes=total, schedule=schedule)
+    run = device.launch(code, 2, 128, given, shared_bytes=total, schedule=schedule)
     assert not run.findings, run.findings
     got, want = result(out.numpy(), "f32"), expected(a, b)
     if m == 128:

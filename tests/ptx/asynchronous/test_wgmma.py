@@ -30,7 +30,6 @@ KERNEL = """.version 8.4
   ld.param.u32 %r20, [nbytes];
   ld.param.u64 %rd4, [a];
   ld.param.u64 %rd5, [b];
-  mov.u32 %r21, 2048;
 {copy}
   {proxy}
   bar.sync 0;
