@@ -383,6 +383,9 @@ _DATA_TYPES = {
     "f32.ftz": "FLOAT32_FTZ",
     "tf32": "TFLOAT32",
     "tf32.ftz": "TFLOAT32_FTZ",
+    "b4x16": "16U4_ALIGN8B",
+    "b4x16_p64": "16U4_ALIGN16B",
+    "b6x16_p32": "16U6_ALIGN16B",
 }
 _SWIZZLES = {
     "none": "NONE",

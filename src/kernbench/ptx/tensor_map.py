@@ -51,6 +51,12 @@ ELEMENT_BYTES: Mapping[str, int] = MappingProxyType(
         "tf32.ftz": 4,
     }
 )
+# narrow elements lie packed in global memory -> bits of one, and bytes of each 16 in shared memory that hold some
+PACKED_ELEMENTS: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {"b4x16": (4, 16), "b4x16_p64": (4, 8), "b6x16_p32": (6, 12)}
+)
+_PADDED_ROW = 128
+_PADDED_SWIZZLES = ("none", "128B", "128B.atom32B", "128B.atom64B")
 FLOAT_ELEMENTS = frozenset(("f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz"))
 # swizzle -> bytes the inner box may have
 SWIZZLES: Mapping[str, int] = MappingProxyType(
@@ -75,7 +81,8 @@ class TensorMapDescription:
     """What a tensor map says, held to the rules of cuTensorMapEncodeTiled when it is made.
 
     Dimension 0 is the innermost and dense; `strides` are the byte strides of dimensions 1 and on. `box` is what one
-    copy moves, in elements; a traversal stride of n in `element_strides` takes every n-th of them.
+    copy moves, in elements; a traversal stride of n in `element_strides` takes every n-th of them. Elements of 4 and 6
+    bits lie packed in global memory; "b4x16_p64" and "b6x16_p32" get 16 bytes of shared memory for each 16 elements.
     """
 
     address: int
@@ -101,14 +108,42 @@ class TensorMapDescription:
         return len(self.dims)
 
     @property
-    def element_bytes(self) -> int:
-        """Bytes of one element."""
-        return ELEMENT_BYTES[self.element]
+    def element_bits(self) -> int:
+        """Bits of one element."""
+        packed = PACKED_ELEMENTS.get(self.element)
+        return 8 * ELEMENT_BYTES[self.element] if packed is None else packed[0]
+
+    @property
+    def filled(self) -> int:
+        """Bytes of each 16 in shared memory that hold elements: 16, but for padded ones."""
+        return PACKED_ELEMENTS.get(self.element, (0, 16))[1]
+
+    @property
+    def grain(self) -> int:
+        """Elements that are moved together: one, or as many narrow ones as fill whole bytes and gaps."""
+        if self.filled < 16:
+            return 16
+        return max(1, 8 // self.element_bits)
+
+    @property
+    def grain_bytes(self) -> int:
+        """Bytes in global memory of elements that are moved together."""
+        return self.grain * self.element_bits // 8
+
+    @property
+    def step(self) -> int:
+        """Elements that an innermost coordinate must be a multiple of."""
+        return _PADDED_ROW if self.filled < 16 else 128 // self.element_bits
 
     @property
     def byte_strides(self) -> tuple[int, ...]:
-        """Byte strides of all dimensions, the dense innermost one included."""
-        return (self.element_bytes, *self.strides)
+        """Byte strides of all dimensions, that of innermost elements that are moved together included."""
+        return (self.grain_bytes, *self.strides)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of shared memory that a row of the box fills, gaps included."""
+        return self.copied[0] * self.element_bits // 8 * 16 // self.filled
 
     @property
     def copied(self) -> tuple[int, ...]:
@@ -118,17 +153,18 @@ class TensorMapDescription:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes one copy moves into shared memory, parts outside the tensor included."""
-        return prod(self.copied) * self.element_bytes
+        """Bytes one copy moves, as barriers count them: parts outside the tensor included, gaps not."""
+        return prod(self.copied) * self.element_bits // 8
 
     @property
     def reach(self) -> int:
         """Bytes from the address to the end of the tensor's last element."""
-        return sum((n - 1) * s for n, s in zip(self.dims, self.byte_strides, strict=True)) + self.element_bytes
+        outer = sum((n - 1) * s for n, s in zip(self.dims[1:], self.strides, strict=True))
+        return outer + -(-self.dims[0] * self.element_bits // 8)
 
     def _check_names(self) -> None:
         for what, name, known in (
-            ("element type", self.element, ELEMENTS),
+            ("element type", self.element, (*ELEMENTS, *PACKED_ELEMENTS)),
             ("swizzle", self.swizzle, SWIZZLES),
             ("interleave", self.interleave, INTERLEAVES),
             ("L2 promotion", self.l2_promotion, L2_PROMOTIONS),
@@ -152,7 +188,7 @@ class TensorMapDescription:
 
     def _problems(self) -> Iterable[str]:
         """Every broken rule, in words; the first one is raised."""
-        unit = 32 if self.interleave == "32B" else 16
+        unit = 32 if self.interleave == "32B" or self.filled < 16 else 16
         if self.address % unit:
             yield f"address {self.address:#x} is no multiple of {unit} bytes: align the array's start"
         yield from _outside("size", self.dims, 1, 2**32)
@@ -163,16 +199,29 @@ class TensorMapDescription:
             if stride % unit:
                 yield f"stride {stride} of dimension {dimension} is no multiple of {unit} bytes: pad the rows"
         yield from self._inner_problems()
+        yield from self._packed_problems()
+
+    def _packed_problems(self) -> Iterable[str]:
+        """What holds for narrow elements only."""
+        if self.element not in PACKED_ELEMENTS:
+            return
+        whole = 2 if self.filled == 16 else _PADDED_ROW
+        if self.dims[0] % whole:
+            yield f"{self.element} needs an innermost size that is a multiple of {whole} elements; got {self.dims[0]}"
+        if self.filled < 16 and self.box[0] != _PADDED_ROW:
+            yield f"{self.element} needs a box of {_PADDED_ROW} elements in the innermost dimension; got {self.box[0]}"
+        if self.filled < 16 and self.swizzle not in _PADDED_SWIZZLES:
+            yield f"{self.element} cannot be swizzled by {self.swizzle}; allowed are {', '.join(_PADDED_SWIZZLES)}"
 
     def _inner_problems(self) -> Iterable[str]:
-        inner = self.box[0] * self.element_bytes
+        inner = self.box[0] * self.element_bits // 8 * 16 // self.filled
         limit = SWIZZLES[self.swizzle]
         if inner % 16:
             yield f"the box's innermost row is {inner} bytes; it must be a multiple of 16"
         if self.interleave == "none" and limit and inner > limit:
             yield (
                 f"the box's innermost row is {inner} bytes, swizzle {self.swizzle} allows {limit}: "
-                f"use a box of {limit // self.element_bytes} elements there, or split the dimension"
+                f"use a box of {limit * 8 // self.element_bits} elements there, or split the dimension"
             )
         if self.box_bytes > BOX_BYTES:
             yield f"the box is {self.box_bytes} bytes; shared memory holds {BOX_BYTES}"
@@ -206,7 +255,8 @@ def describe_tensor_map(
 ) -> TensorMapDescription:
     """A checked description of a tensor in `array`, `offset` bytes from its start; the element type is the array's.
 
-    `element` overrides it, for "tf32" and the flushing types, which NumPy does not tell apart from f32.
+    `element` overrides it, for "tf32" and the flushing types, which NumPy does not tell apart from f32, and for narrow
+    elements ("b4x16", "b4x16_p64", "b6x16_p32"), which an array of bytes holds packed.
     """
     sizes = shape_of(dims)
     return TensorMapDescription(
@@ -225,6 +275,8 @@ def describe_tensor_map(
 
 def _element_of(dtype: np.dtype[Any], element: str | None) -> str:
     if element is not None:
+        if element in PACKED_ELEMENTS and dtype.itemsize != 1:
+            raise MisuseError(f"tensor map: {element} elements in an array of {dtype.name}: pack them into bytes")
         if element in ELEMENT_BYTES and ELEMENT_BYTES[element] != dtype.itemsize:
             raise MisuseError(f"tensor map: {element} elements in an array of {dtype.name}: the widths differ")
         return element

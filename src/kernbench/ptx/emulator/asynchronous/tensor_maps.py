@@ -25,6 +25,7 @@ LAYOUT = np.dtype(
 )  # fmt: skip
 ELEMENT_NUMBERS = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz",
+    "b4x16", "b4x16_p64", "b6x16_p32",
 )  # fmt: skip
 _SWIZZLES = {
     "none": (0, 0),

@@ -28,7 +28,7 @@ _SWIZZLES = {
     "128B.atom32B.flip8B": (3, 5, 1),
     "128B.atom64B": (1, 6, 0),
 }
-_NAN = b"\xf7\x7f" * 4
+_NAN = b"\xf7\x7f" * 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Box:
 
     description: TensorMapDescription
     base: int
-    # rows: sizes, byte strides, elements copied, element strides
+    # rows: sizes, byte strides, elements copied, element strides; narrow elements that are moved together are one
     shape: Array
     element: int
     swizzle: Array
@@ -45,13 +45,18 @@ class Box:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a box."""
+        """Bytes of a box, without gaps."""
         return self.description.box_bytes
 
     @property
     def inner(self) -> int:
-        """Bytes of a row."""
+        """Bytes of a row in global memory."""
         return int(self.shape[2, 0]) * self.element
+
+    @property
+    def room(self) -> int:
+        """Bytes of a box in shared memory, gaps inside rows included."""
+        return self.nbytes // self.description.filled * kernels.PIECE
 
     @property
     def span(self) -> int:
@@ -61,7 +66,7 @@ class Box:
 
 def _pitch(description: TensorMapDescription) -> int:
     """Bytes from row to row in shared memory: a swizzle keeps its span for each."""
-    return SWIZZLES[description.swizzle] or description.copied[0] * description.element_bytes
+    return SWIZZLES[description.swizzle] or description.row_bytes
 
 
 def box_of(data: bytes) -> Box:
@@ -70,14 +75,15 @@ def box_of(data: bytes) -> Box:
     rank = description.rank
     shape = np.zeros((4, rank), np.int64)
     shape[0], shape[1], shape[2] = description.dims, description.byte_strides, description.copied
+    shape[(0, 2), 0] //= description.grain
     shape[3] = description.element_strides
-    fill = _NAN if description.oob_fill == "nan" else bytes(8)
+    fill = _NAN if description.oob_fill == "nan" else bytes(16)
     return Box(
         description,
         description.address - GLOBAL_BASE,
         shape,
-        description.element_bytes,
-        np.array((*_SWIZZLES[description.swizzle], _pitch(description)), np.int64),
+        description.grain_bytes,
+        np.array((*_SWIZZLES[description.swizzle], _pitch(description), description.filled), np.int64),
         np.frombuffer(fill, np.uint8),
     )
 
@@ -149,7 +155,9 @@ class _Move:
         site: Site,
         reduction: Reduction | None,
     ):
-        self._batch, self._box, self._ends, self._coordinates = batch, box, ends, coordinates
+        self._batch, self._box, self._ends = batch, box, ends
+        # in elements that are moved together
+        self._coordinates = coordinates // np.array([box.description.grain] + [1] * (coordinates.shape[1] - 1))
         self._completion, self._site, self._reduction = completion, site, reduction
         stride = batch.shared_stride
         self._origins = ends.places // stride * stride
@@ -164,9 +172,10 @@ class _Move:
         """The bytes of shared memory that boxes fill."""
         box, places = self._box, self._ends.places
         legal = chosen[(places + box.span <= self._ends.limits)[chosen]]
-        if box.span == box.nbytes:
-            return Ranges(places[legal], np.full(len(legal), box.nbytes), legal)
-        rows, pieces = np.arange(box.nbytes // box.inner), np.arange(0, box.inner, kernels.PIECE)
+        if box.span == box.room:
+            return Ranges(places[legal], np.full(len(legal), box.room), legal)
+        rows = np.arange(box.nbytes // box.inner)
+        pieces = np.arange(0, box.description.row_bytes, kernels.PIECE)
         offsets = self._offsets[legal, None] + (rows[:, None] * box.swizzle[3] + pieces).reshape(-1)
         offsets ^= ((offsets >> 7) & box.swizzle[0]) << box.swizzle[1]
         starts = (self._origins[legal, None] + offsets).reshape(-1)
@@ -241,7 +250,7 @@ class _Move:
         for op in chosen:
             one = np.zeros(box.nbytes + 16, np.uint8)
             state = np.zeros(box.nbytes + 16, np.uint8)
-            plain = np.array((0, 0, 0, box.inner), np.int64)
+            plain = np.array((0, 0, 0, box.inner, kernels.PIECE), np.int64)
             zero = np.zeros(1, np.int64)
             kernels.load_boxes(
                 memory.words[1], memory.words[8], memory.state[1], memory.state[8], batch.checks is not None, one,

@@ -2,7 +2,8 @@
 
 Boxes lie in shared memory row after row, in pieces of 16 bytes whose places the swizzle exchanges by address bits; rows
 that are shorter than the swizzle's span leave the rest of it as it is. `swizzle` holds the mask and shift of the
-exchanged bits, whether halves of pieces are exchanged too, and the bytes from row to row. Of a box only what lies
+exchanged bits, whether halves of pieces are exchanged too, the bytes from row to row, and the bytes of each piece that
+hold elements (the rest are gaps, which are left as they are). Of a box only what lies
 inside the tensor is read or written; a load fills the rest. `report` counts, for global and for shared memory, places
 outside what is allocated and places nobody wrote, with the first operation and place.
 """
@@ -95,7 +96,7 @@ def load_boxes(
     report: Any,
 ) -> None:
     """Boxes from global to shared memory. `shape` rows: sizes, byte strides, elements copied, element strides."""
-    inner = shape[2, 0] * element
+    inner, filled = shape[2, 0] * element, swizzle[4]
     rows = 1
     for d in range(1, shape.shape[1]):
         rows *= shape[2, d]
@@ -105,14 +106,14 @@ def load_boxes(
         for row in range(rows):
             place, inside = _row(row, op, coordinates, shape)
             source = base + place + start
-            for piece in range(0, inner, PIECE):
-                offset = offsets[op] + row * swizzle[3] + piece
+            for piece in range(0, inner, filled):
+                offset = offsets[op] + row * swizzle[3] + piece // filled * PIECE
                 target = _swizzled(offset, swizzle[0], swizzle[1], 0)
                 if target < 0 or target + PIECE > size:
                     _count(report, SHARED_OUTSIDE, op, target)
                     continue
                 target += origins[op]
-                whole = inside and low <= piece and piece + PIECE <= high and not swizzle[2]
+                whole = inside and low <= piece and piece + PIECE <= high and not swizzle[2] and filled == PIECE
                 at = source + piece
                 if whole and at & 7 == 0 and at >= 0 and at + PIECE <= memory.size:
                     word, to = at >> 3, target >> 3
@@ -123,7 +124,7 @@ def load_boxes(
                         for k in range(PIECE):
                             shared_state[target + k] |= WRITTEN
                         continue
-                for k in range(PIECE):
+                for k in range(filled):
                     byte = piece + k
                     value = fill[byte % element]
                     if inside and low <= byte < high and _readable(state, checked, at + k, op, GLOBAL_OUTSIDE, report):
@@ -158,7 +159,7 @@ def take_boxes(
     report: Any,
 ) -> None:
     """What boxes in shared memory hold, row after row without swizzle, as far as a store writes it."""
-    inner = shape[2, 0] * element
+    inner, filled = shape[2, 0] * element, swizzle[4]
     rows = staged.shape[1] // inner
     for op in chosen:
         start = coordinates[op, 0] * element
@@ -168,7 +169,7 @@ def take_boxes(
             if not inside:
                 continue
             for byte in range(low, high):
-                offset = offsets[op] + row * swizzle[3] + byte
+                offset = offsets[op] + row * swizzle[3] + byte // filled * PIECE + byte % filled
                 place = _swizzled(offset, swizzle[0], swizzle[1], swizzle[2])
                 if place < 0 or place >= size:
                     _count(report, SHARED_OUTSIDE, op, place)

@@ -18,7 +18,7 @@ from kernbench.ptx.emulator.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.steps import Step, action
 from kernbench.ptx.emulator.window import Window
 from kernbench.ptx.module import Address, Vector
-from kernbench.ptx.tensor_map import ELEMENT_BYTES
+from kernbench.ptx.tensor_map import ELEMENT_BYTES, PACKED_ELEMENTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +145,10 @@ def _points(window: Window, slots: list[int], mask: Mask | None) -> Array:
 
 def _legal_points(window: Window, lanes: Array, points: Array, box: tensors.Box, site: Any, stores: bool) -> None:
     """Complain about coordinates that the copy engine refuses."""
-    _aligned(window, lanes, site, "innermost coordinate (in bytes)", points[:, 0] * box.element, ALIGNMENT)
+    if box.description.grain == 1:
+        _aligned(window, lanes, site, "innermost coordinate (in bytes)", points[:, 0] * box.element, ALIGNMENT)
+    else:
+        _aligned(window, lanes, site, "innermost coordinate", points[:, 0], box.description.step)
     below = (points < 0).any(axis=1)
     if stores and window.batch.checks is not None and below.any():
         point = tuple(points[below][0].tolist())
@@ -179,7 +182,7 @@ def tensor_load(d: Decoding) -> Step:
             at = to.positions[chosen]
             offsets, here, ctas, barriers = to.offsets[chosen], points[at], to.ctas[chosen], to.slots[chosen]
             if four:
-                rows = np.tile(np.arange(4) * box.nbytes, len(at))
+                rows = np.tile(np.arange(4) * box.room, len(at))
                 at, ctas, barriers = np.repeat(at, 4), np.repeat(ctas, 4), np.repeat(barriers, 4)
                 offsets, here = np.repeat(offsets, 4) + rows, _four(here)
             if len(at):
@@ -188,6 +191,15 @@ def tensor_load(d: Decoding) -> Step:
                 tensors.begin_load(batch, box, shared_ends(batch, ctas, offsets), here, completion, site)
 
     return action(general)
+
+
+def _refused(element: str, reduces: bool) -> str:
+    """Why elements of this type cannot be stored, or an empty string."""
+    if element == "b4x16_p64":
+        return f"elements of {element} can be loaded, not stored: use 'b4x16', without gaps"
+    if reduces and element in PACKED_ELEMENTS:
+        return f"elements of {element} cannot be combined, only stored"
+    return ""
 
 
 def tensor_store(d: Decoding) -> Step:
@@ -210,10 +222,15 @@ def tensor_store(d: Decoding) -> Step:
         sources, points = addresses_of(window, source, mask), _points(window, slots, mask)
         _aligned(window, lanes, site, "source", sources.astype(np.int64), tensors.ALIGNMENT)
         ctas, offsets = batch.places.find(sources, lanes)
-        for box, which in _boxes(window, lanes, addresses_of(window, target, mask), rank, site):
+        maps = addresses_of(window, target, mask)
+        for box, which in _boxes(window, lanes, maps, rank, site):
             here, home, place, who = points[which], ctas[which], offsets[which], lanes[which]
+            if refusal := _refused(box.description.element, bool(operation)):
+                if batch.checks is not None:
+                    batch.checks.bad_tensor_map(site, refusal, int(maps[which[0]]), who)
+                continue
             if four:
-                place = np.repeat(place, 4) + np.tile(np.arange(4) * box.nbytes, len(who))
+                place = np.repeat(place, 4) + np.tile(np.arange(4) * box.room, len(who))
                 here, home, who = _four(here), np.repeat(home, 4), np.repeat(who, 4)
             _legal_points(window, who, here, box, site, True)
             completion = in_group(batch, who, site)
