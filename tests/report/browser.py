@@ -21,7 +21,19 @@ DRAWN = """new Promise((done) => {
   const look = () => (window.kernbench?.ready ? window.kernbench.ready.then(() => done(1)) : setTimeout(look, 20));
   look();
 })"""
-KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "Tab": 9, "+": 187, "-": 189, "0": 48, "n": 78, "Enter": 13}
+KEYS = {
+    "ArrowRight": 39,
+    "ArrowLeft": 37,
+    "Tab": 9,
+    "+": 187,
+    "-": 189,
+    "0": 48,
+    "n": 78,
+    "p": 80,
+    "/": 191,
+    "Enter": 13,
+    "Escape": 27,
+}
 
 
 def find_browser() -> str | None:
@@ -55,10 +67,12 @@ class Browser:
         self._number = 0
         self._session: str | None = None
         self.complaints: list[str] = []
+        # what the page asked for beside itself
+        self.fetched: list[str] = []
         threading.Thread(target=self._listen, daemon=True).start()
         (target,) = [t for t in self("Target.getTargets")["targetInfos"] if t["type"] == "page"]
         self._session = self("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
+        for domain in ("Page", "Runtime", "Log", "Network"):
             self(f"{domain}.enable")
 
     def _listen(self) -> None:
@@ -71,6 +85,8 @@ class Browser:
     def _take(self, message: dict[str, Any]) -> None:
         if "id" in message:
             self._answers.put(message)
+        elif message["method"] == "Network.requestWillBeSent":
+            self.fetched.append(message["params"]["request"]["url"])
         elif message["method"] == "Runtime.exceptionThrown":
             details = message["params"]["exceptionDetails"]
             self.complaints.append(str(details.get("exception", details).get("description", details)))
@@ -102,6 +118,7 @@ class Browser:
     def show(self, file: Path, width: int = 1280, height: int = 900, dark: bool = False, mobile: bool = False) -> None:
         """Load a page and wait until it is drawn; what it complains of is kept in `complaints`."""
         self.complaints.clear()
+        self.fetched.clear()
         self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
         self.media(dark)
         self("Page.navigate", url=file.resolve().as_uri())

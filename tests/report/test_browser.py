@@ -6,36 +6,16 @@ Pictures for a human look are left in out/page.
 import re
 import struct
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
-from tests.report.browser import Browser, find_browser
+from tests.report.conftest import PICTURES, PROGRAM, sections, view, written
 from tests.report.samples import HOSTILE, sample, timeline, unsafe
 
 from kernbench.bench import find, run_bench
 from kernbench.report import difference, page_html
 
-PROGRAM = find_browser()
-PICTURES = Path(__file__).parents[2] / "out" / "page"
 SMALL = {"context": 48, "d_head": 16, "h_q": 4, "h_kv": 2, "lengths": (), "n_ranks": 4}
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here: apt install chromium")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    held = Browser(PROGRAM, tmp_path_factory.mktemp("profile"))
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    yield held
-    held.close()
-
-
-@pytest.fixture
-def quiet(browser):
-    """The browser, of whose pages nobody may have complained when the test ends."""
-    yield browser
-    assert browser.complaints == []
-    assert browser.ask("kernbench.problems") == []
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +24,6 @@ def milestone(tmp_path_factory):
     bench = find("milestone_gqa_llama70b")
     runs = [(panel, run_bench(bench, panel, SMALL, timed=True)) for panel in bench.panels]
     return written(tmp_path_factory.mktemp("page"), page_html(bench.name, runs))
-
-
-def written(folder, text, name="page.html"):
-    file = folder / name
-    file.write_text(text)
-    return file
-
-
-def sections(browser):
-    return browser.ask("[...document.querySelectorAll('[role=tabpanel]:not([hidden]) h2')].map(h => h.textContent)")
-
-
-def view(browser):
-    return browser.ask("(t => [t.from, t.to, t.line.total])(kernbench.timelines.at(-1))")
 
 
 def colours(browser):
@@ -72,7 +38,8 @@ def colours(browser):
 def test_a_mesh_run_has_its_parts(quiet, milestone):
     quiet.show(milestone)
     parts = ["Verdict", "Limits: where the time goes", "Timeline", "Engines", "Queues over time", "Critical path"]
-    assert sections(quiet) == [*parts, "Mesh", "Error against the golden", "How it was run"]
+    parts += ["Mesh", "What the kernel did", "Error against the golden", "How it was run"]
+    assert sections(quiet) == parts
     assert quiet.ask("[...document.querySelectorAll('.verdict .answer')].map(a => a.textContent)")[:2] == ["yes", "yes"]
     assert colours(quiet) > 4
     assert quiet.ask("document.querySelectorAll('.source .row.hot').length") > 3
@@ -112,7 +79,7 @@ def test_keys_zoom_and_pan(quiet, milestone):
     quiet.press("0")
     assert view(quiet)[:2] == [0, total]
     quiet.press("n")
-    assert "of the critical path" in quiet.ask("kernbench.timelines[0].status.textContent")
+    assert "of the critical path; waited last for: " in quiet.ask("kernbench.timelines[0].detail.textContent")
     assert view(quiet)[1] - view(quiet)[0] < total
 
 
@@ -160,6 +127,10 @@ def test_the_mouse_zooms_pans_and_chooses(quiet, milestone):
     for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
         quiet("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
     assert " on cube 0 PE 0, " in quiet.ask("kernbench.timelines[0].status.textContent")
+    told = quiet.ask("kernbench.timelines[0].detail.innerText")
+    assert told.startswith(f"{chosen[1]} on cube 0 PE 0, ")
+    # its line, and those around it
+    assert quiet.ask("kernbench.timelines[0].detail.querySelectorAll('.snippet .here').length") == 1
 
 
 def test_fingers_pan_and_pinch(quiet, milestone):
@@ -193,35 +164,6 @@ def test_fingers_pan_and_pinch(quiet, milestone):
     quiet("Emulation.setTouchEmulationEnabled", enabled=False)
 
 
-def test_spans_within_spans_count_once(quiet, tmp_path):
-    line = timeline(80, lanes=8)
-    # on lane 0: 0-100 with 10-30 and 40-60 inside, then 90-150 and 300-400
-    start, finish = [0, 10, 40, 90, 300], [100, 30, 60, 150, 400]
-    keep = [5, *[0] * 7]
-    line = replace(
-        line,
-        lane=np.repeat(np.arange(8), keep),
-        name=np.zeros(5, int),
-        site=np.zeros(5, int),
-        start=np.array(start),
-        finish=np.array(finish),
-        flows=np.empty((0, 2), int),
-        critical_path=[],
-    )
-    quiet.show(written(tmp_path, page_html("t", [("r", sample(timeline=line))])))
-    for a, b, busy in (
-        (0, 400, 250),
-        (0, 50, 50),
-        (20, 50, 30),
-        (95, 120, 25),
-        (120, 350, 80),
-        (160, 290, 0),
-        (0, 0, 0),
-    ):
-        asked = f"(({{ line }}) => kernbench.busyBetween(line, line.lanes[0], {a}, {b}))(kernbench.timelines[0])"
-        assert quiet.ask(asked) == busy, (a, b)
-
-
 def test_a_line_shows_its_spans(quiet, milestone):
     quiet.show(milestone)
     quiet.ask("document.querySelector('.source .row.hot button').click()")
@@ -242,38 +184,6 @@ def test_waves_step_through_the_mesh(quiet, milestone):
     assert quiet.ask("document.querySelector('.mesh .note').textContent").startswith("wave 1 of")
 
 
-def test_two_hundred_thousand_spans_stay_smooth(quiet, tmp_path):
-    median = """(() => {
-      const t = kernbench.timelines[0], times = [];
-      for (let k = 0; k < 15; k++) {
-        const width = t.line.total / [1, 3, 30][k % 3];
-        t.setView(k * 0.01 * t.line.total, k * 0.01 * t.line.total + width);
-        t.paint();
-        times.push(t.drawn);
-      }
-      return times.sort((a, b) => a - b)[7];
-    })()"""
-    took = []
-    for spans in (8_000, 200_000):
-        quiet.show(written(tmp_path, page_html("t", [("r", sample(spans))]), f"{spans}.html"))
-        assert quiet.ask("kernbench.timelines[0].line.start.length") == spans
-        took.append(quiet.ask(median))
-    # 25 times the spans: a picture costs what its pixels cost
-    assert took[1] < 5 * took[0] + 10, took
-    # busy shares are exact whatever the zoom
-    exact = quiet.ask(
-        """(() => {
-      const { line } = kernbench.timelines[0], lane = line.lanes[1];
-      let sum = 0;
-      for (let k = 0; k < 100; k++) sum += busyOf(line, lane, (k * line.total) / 100, ((k + 1) * line.total) / 100);
-      return [sum, busyOf(line, lane, 0, line.total)];
-    })()""".replace("busyOf", "kernbench.busyBetween")
-    )
-    assert exact[0] == pytest.approx(exact[1])
-    line = timeline(200_000)
-    assert exact[1] == (line.finish - line.start)[line.lane == 1].sum()
-
-
 def test_every_view_and_every_finding(quiet, tmp_path):
     quiet.show(written(tmp_path, page_html(HOSTILE, [(HOSTILE, sample(name=HOSTILE)), ("bad", unsafe())])))
     assert {"Mesh", "Task graph", "Barrier pipeline", "Printed by the kernel"} <= set(sections(quiet))
@@ -288,6 +198,25 @@ def test_every_view_and_every_finding(quiet, tmp_path):
     assert HOSTILE in quiet.ask("document.body.textContent")
     assert quiet.ask("window.hacked") is None
     quiet.picture(PICTURES / "findings.png", whole=False)
+
+
+def test_many_findings_are_told_by_kind(quiet, tmp_path):
+    (race, _) = unsafe().findings
+    found = [replace(race, message=f"writes {n}") for n in range(120)] + [replace(race, kind="descriptor")]
+    run = replace(unsafe(), findings=found)
+    quiet.show(written(tmp_path, page_html("t", [("r", run)])))
+    section = "document.querySelector('section[aria-label=Findings]')"
+    assert quiet.ask(f"{section}.querySelector('table').innerText").split()[-8:] == [
+        *("race", "120", "360", "tests/report/samples.py:5"),
+        *("descriptor", "1", "3", "tests/report/samples.py:5"),
+    ]
+    # the first ones of a kind are open, the others one line each, which opens
+    assert quiet.ask(f"{section}.querySelectorAll(':scope > .finding').length") == 3
+    assert quiet.ask(f"{section}.querySelectorAll('details.folded:not([open])').length") == 118
+    quiet.ask(f"{section}.querySelector('details.folded summary').click()")
+    assert "writes 2" in quiet.ask(f"{section}.querySelector('details[open] .message').innerText")
+    quiet.ask(f"{section}.querySelectorAll('td button')[1].click()")
+    assert quiet.ask("document.activeElement.textContent") == "descriptor: 1 finding"
 
 
 def test_acknowledged_findings_are_shown_and_do_not_count(quiet, tmp_path):
@@ -351,26 +280,3 @@ def test_phone_dark_and_paper(quiet, milestone):
     width, height = struct.unpack(">II", (PICTURES / "phone.png").read_bytes()[16:24])
     assert width == 390
     assert height > 2000
-
-
-def test_a_column_is_as_high_as_its_lane_was_busy(quiet, tmp_path):
-    quiet.show(written(tmp_path, page_html("t", [("r", sample(80_000))])))
-    shares = """(() => {
-      const t = kernbench.timelines[0], { line, canvas, gutter } = t, lane = t.rows[1].lane;
-      const found = [], copy = new OffscreenCanvas(canvas.width, canvas.height);
-      const copied = copy.getContext("2d", { willReadFrequently: true });
-      for (const [from, to] of [[0, line.total], [line.total / 3, line.total / 2]]) {
-        t.setView(from, to);
-        t.paint();
-        copied.drawImage(canvas, 0, 0);
-        const held = copied.getImageData(gutter, 22 + 17 + 2, canvas.width - gutter, 10);
-        const ground = 0xffffffff, pixels = new Uint32Array(held.data.buffer);
-        const painted = pixels.filter((pixel) => pixel !== ground).length / pixels.length;
-        found.push([painted, kernbench.busyBetween(line, lane, from, to) / (to - from)]);
-      }
-      return found;
-    })()"""
-    quiet.ask("(t => { t.showPath = t.showFlows = false; })(kernbench.timelines[0])")
-    for painted, busy in quiet.ask(shares):
-        # the lane's bar is 13 pixels high, of which the lower 3 are not looked at: they are painted more often
-        assert painted == pytest.approx((busy * 13 - 3) / 10, abs=0.08)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.report.causes import explained
 from kernbench.report.page.folding import small_enough
 from kernbench.report.time import duration
 from kernbench.result.finding import KINDS
@@ -23,12 +24,18 @@ SCRIPTS = (
     "format",
     "data",
     "painting",
+    "spans",
     "timeline",
+    "overview",
     "verdict",
+    "findings",
+    "limits",
     "charts",
     "source",
     "mesh",
     "tasks",
+    "pipeline",
+    "counts",
     "errormap",
     "compare",
     "main",
@@ -40,7 +47,7 @@ _COLUMNS = (
     ("safe", ""),
     ("time", "n"),
     ("x limit", "n wide"),
-    ("bound", "wide"),
+    ("limited by", "wide"),
     ("findings", ""),
 )
 _WORDS = {True: ("yes", "good"), False: ("NO", "bad"), None: ("not asked", "quiet")}
@@ -115,6 +122,7 @@ def _digest(text: str) -> str:
 def _run_data(name: str, run: Run) -> dict[str, Any]:
     views = {key: view for key, view in run.views.items() if key != "messages" or _fits(view)}
     data = {**replace(run, views=views, timeline=None).to_dict(), "title": name}
+    data["explained"] = explained(run.metrics)
     if run.timeline is None:
         return data
     return {**data, "sources": run.sources(), "timeline": small_enough(run.timeline)}

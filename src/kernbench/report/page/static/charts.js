@@ -1,6 +1,4 @@
-// Engines over time and queues over time (uPlot), and how busy each kind of engine was.
-
-const BINS = 320;
+// Queues over time (uPlot), and how busy each kind of engine was.
 
 function enginesTable(run, line) {
   const rows = kindsOf(line).map(({ kind, lanes }) => {
@@ -47,11 +45,11 @@ function ratesTable(metrics) {
     el("h3", null, "achieved against peak"),
     table(
       [
-        ["", 0],
+        ["rate", 0],
         ["achieved", 1],
         ["peak", 1],
         ["", 0],
-        ["", 1],
+        ["of peak", 1],
       ],
       rows,
     ),
@@ -88,67 +86,6 @@ function timeAxis(line) {
   return { values: (_, ticks) => ticks.map((at) => (line.unit === "ps" ? duration(at) : whole(at))), space: 70 };
 }
 
-function utilisationChart(host, line, picked) {
-  const kinds = kindsOf(line).slice(0, PALETTE.length);
-  const bins = Math.min(BINS, Math.max(1, Math.round(line.total)));
-  const width = line.total / bins;
-  const middles = Float64Array.from({ length: bins }, (_, k) => (k + 0.5) * width);
-  const shares = kinds.map(({ lanes }) =>
-    Float64Array.from({ length: bins }, (_, k) => {
-      let sum = 0;
-      for (const lane of lanes) if (lane.count) sum += busyBetween(line, lane, k * width, (k + 1) * width);
-      return (100 * sum) / (width * lanes.length);
-    }),
-  );
-  const series = kinds.map(({ kind, lanes }, i) => ({
-    label: `${kind} (${lanes.length})`,
-    stroke: PALETTE[i],
-    width: 1.5,
-    points: { show: false },
-    value: (_, v) => (v === null || v === undefined ? "" : `${v.toFixed(0)} %`),
-  }));
-  return chart(
-    host,
-    {
-      scales: { x: { time: false, range: [0, Math.max(1, line.total)] }, y: { range: [0, 100] } },
-      axes: [timeAxis(line), { values: (_, ticks) => ticks.map((v) => `${v} %`), size: 54 }],
-      cursor: { drag: { x: true, y: false, setScale: false } },
-      series: [
-        {
-          label: line.unit === "ps" ? "time" : "step",
-          value: (_, v) => (v === null || v === undefined ? "" : moment(line, v)),
-        },
-        ...series,
-      ],
-      hooks: {
-        setSelect: [
-          (self) => {
-            if (self.select.width > 3)
-              picked(self.posToVal(self.select.left, "x"), self.posToVal(self.select.left + self.select.width, "x"));
-          },
-        ],
-      },
-    },
-    [middles, ...shares],
-  );
-}
-
-// Mark on the chart what the timeline shows.
-function markView(made, line, from, to) {
-  const everything = from <= 0 && to >= line.total;
-  const left = made.valToPos(from, "x"),
-    right = made.valToPos(to, "x");
-  made.setSelect(
-    {
-      left: everything ? 0 : left,
-      width: everything ? 0 : Math.max(2, right - left),
-      top: 0,
-      height: made.over.clientHeight,
-    },
-    false,
-  );
-}
-
 async function counterChart(host, line, counter) {
   const { times, values } = await columns(counter, ["times", "values"]);
   const at = new Float64Array(times.length + 2),
@@ -180,6 +117,7 @@ async function counterChart(host, line, counter) {
           width: 1.5,
           paths: uPlot.paths.stepped({ align: 1 }),
           points: { show: false },
+          value: (_, v) => (v === null || v === undefined ? "" : whole(v)),
         },
       ],
     },
@@ -191,17 +129,20 @@ function countersPart(line, part) {
   const host = el("div");
   const show = (number) =>
     counterChart(host, line, line.counters[number]).catch((error) => page.problems.push(String(error)));
+  // the one that changed most often says most
+  const changes = (i) => (line.counters[i].times || {}).count || 0;
+  const order = line.counters.map((_, i) => i).sort((a, b) => changes(b) - changes(a) || a - b);
   part.append(
     el(
       "div",
       { class: "tools" },
       choice(
         "counter",
-        line.counters.map((one, i) => [i, one.name]),
+        order.map((i) => [i, line.counters[i].name]),
         show,
       ),
     ),
     host,
   );
-  page.later(() => show(0));
+  page.later(() => show(order[0]));
 }

@@ -8,6 +8,7 @@ const page = {
   charts: [],
   views: [],
   timelines: [],
+  overviews: [],
   pending: [],
   serial: 0,
   busyBetween,
@@ -38,8 +39,11 @@ async function showRun(run, panel) {
   if (view && views.mesh && views.mesh.pes.length)
     panel.append(section("Mesh", null, () => meshPart(run, line, messages, (from, to) => view.setView(from, to))));
   if (Array.isArray(views.tasks) && views.tasks.length)
-    panel.append(section("Task graph", null, () => tasksPart(run, line)));
+    panel.append(section("Task graph", null, () => tasksPart(run, line, view && ((from, to) => view.around(from, to)))));
   if (views.pipeline) panel.append(section("Barrier pipeline", null, () => pipelinePart(views.pipeline)));
+  const counts = countsOf(run);
+  if (counts.single.length || counts.tables.length)
+    panel.append(section("What the kernel did", null, () => countsPart(run)));
   if ((run.comparison || []).some((one) => one.error_map))
     panel.append(section("Error against the golden", null, () => errorsPart(run)));
   if (views.printf) panel.append(section("Printed by the kernel", null, () => printedPart([views.printf].flat())));
@@ -65,18 +69,17 @@ function printedPart(lines) {
 }
 
 function timelineSections(run, line, panel) {
-  let chartMade = null;
-  const { view, parts } = timelinePart(line, (from, to) => {
-    if (chartMade) markView(chartMade, line, from, to);
-  });
+  let overview = null;
+  const { view, parts } = timelinePart(run, line, () => overview.paint());
+  overview = new Overview(view);
   page.timelines.push(view);
+  page.overviews.push(overview);
   panel.append(
     section(line.unit === "ps" ? "Timeline" : "Timeline (order, no time)", null, (part) => {
-      const host = el("div");
-      part.append(host, ...parts.flat(Infinity).filter(Boolean));
+      part.append(overview.canvas, overviewNote(line, overview), ...parts.flat(Infinity).filter(Boolean));
       page.later(() => {
-        chartMade = utilisationChart(host, line, (from, to) => view.setView(from, to));
         view.paint();
+        overview.paint();
       });
     }),
   );
@@ -96,11 +99,23 @@ function timelineSections(run, line, panel) {
   return view;
 }
 
+const overviewNote = (line, overview) =>
+  el(
+    "p",
+    { class: "note" },
+    line.unit === "ps"
+      ? "How busy each kind of engine was, from 0 to 100 % of all its lanes. "
+      : "How many lanes of a kind are in use at a step: order, no time. ",
+    overview.left > 0 ? `${overview.left} kinds with less to do are left out. ` : "",
+    "Drag for a range, click to go there.",
+  );
+
 function originPart(run) {
-  const shown = (value) => (value !== null && typeof value === "object" ? JSON.stringify(value) : String(value));
+  const shown = (value) =>
+    value === null ? "none" : typeof value === "object" ? JSON.stringify(value).replaceAll(",", ", ") : String(value);
   const rows = (object) =>
     Object.entries(object).flatMap(([key, value]) => [
-      el("dt", null, key),
+      el("dt", null, key.replaceAll("_", " ")),
       el(
         "dd",
         null,
@@ -112,9 +127,12 @@ function originPart(run) {
       ),
     ]);
   const numbers = Object.fromEntries(Object.entries(run.metrics).filter(([, value]) => typeof value !== "object"));
+  const outputs = Object.entries(run.outputs || {}).map(
+    ([name, one]) => `${name} ${one && one.shape ? `${shown(one.shape)} ${one.dtype}` : shown(one)}`,
+  );
   return [
-    el("dl", null, rows(run.origin), rows({ outputs: run.outputs })),
-    el("details", null, el("summary", null, "all numbers"), el("dl", null, rows(numbers))),
+    el("dl", null, rows(run.origin), rows({ outputs: outputs.join(", ") || "none" })),
+    el("details", { class: "screen" }, el("summary", null, "all numbers"), el("dl", null, rows(numbers))),
   ];
 }
 
@@ -187,6 +205,7 @@ function setTheme(theme) {
     view.classify();
     view.paint();
   });
+  page.overviews.forEach((one) => one.paint());
   page.charts.forEach((one) => one.redraw(false, true));
 }
 
@@ -197,8 +216,17 @@ function begin() {
     .getElementById("theme")
     .addEventListener("click", () => setTheme((theme = theme === "dark" ? "light" : "dark")));
   prefers.addEventListener("change", () => setTheme((theme = prefers.matches ? "dark" : "light")));
-  window.addEventListener("beforeprint", () => setTheme("light"));
-  window.addEventListener("afterprint", () => setTheme(theme));
+  // on paper nothing can be opened
+  let opened = [];
+  window.addEventListener("beforeprint", () => {
+    setTheme("light");
+    opened = [...document.querySelectorAll("details:not([open])")];
+    opened.forEach((one) => one.setAttribute("open", ""));
+  });
+  window.addEventListener("afterprint", () => {
+    setTheme(theme);
+    opened.splice(0).forEach((one) => one.removeAttribute("open"));
+  });
   setTheme(theme);
   if (held.compare.length)
     addTab("comparison", (panel) => {
@@ -224,7 +252,9 @@ function begin() {
     }),
   );
   page.select = select;
-  page.ready = select(0);
+  page.ready = select(0).then(() => {
+    page.opened = performance.now();
+  });
 }
 
 begin();

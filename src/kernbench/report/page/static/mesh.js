@@ -29,6 +29,8 @@ function wavesOf(messages, links) {
   return waves;
 }
 
+const linkColour = (share) => `color-mix(in srgb, var(--link-high) ${(100 * share).toFixed(1)}%, var(--link-low))`;
+
 const CELL = 44,
   SPACE = 22;
 
@@ -125,7 +127,7 @@ class MeshView {
       "svg",
       {
         viewBox: box,
-        width: Math.min(760, Math.max(right, Math.min(2.2 * right, 620))),
+        width: Math.min(760, Math.max(right, Math.min(1.7 * right, 620))),
         role: "img",
         "aria-label": "the mesh: PEs and links coloured by use",
         style: { minWidth: `${Math.min(right, 560)}px` },
@@ -135,6 +137,7 @@ class MeshView {
       this.peMarks.map((one) => [one.mark, one.label]),
     );
     this.told = el("p", { class: "note", role: "status", "aria-live": "polite" });
+    this.most = el("span");
     this.update();
   }
 
@@ -180,18 +183,21 @@ class MeshView {
       const rank = this.ranks.has(pe.key) ? `, rank ${this.ranks.get(pe.key)}` : "";
       title.textContent = `${pe.key}${rank}: ${works ? `${this.kind} busy ${percent(share)}` : "did nothing"}`;
     }
+    const shares = new Map(this.linkMarks.map(({ link }) => [link, this.use(link.name, null, from, to)]));
+    const busiest = Math.max(0, ...shares.values());
     for (const { link, title, mark } of this.linkMarks) {
-      const share = this.use(link.name, null, from, to);
+      const share = shares.get(link);
       const on = wave ? carried.has(link.name) : share > 0;
-      mark.setAttribute("stroke", on ? "var(--accent)" : "var(--line)");
-      mark.setAttribute("stroke-width", on ? 1.2 + 4 * Math.sqrt(share) : 1);
-      const count = wave ? `, ${carried.get(link.name) || 0} messages of this wave` : "";
+      mark.style.stroke = on ? linkColour(busiest ? share / busiest : 0) : "var(--line)";
+      mark.setAttribute("stroke-width", on ? 1.6 + 2.4 * (busiest ? share / busiest : 0) : 1);
+      const count = wave ? `, ${counted(carried.get(link.name) || 0, "message", "messages")} of this wave` : "";
       title.textContent = `${link.name}: sending ${percent(share)}${count}`;
     }
+    this.most.textContent = `${percent(busiest)} (the busiest here)`;
     this.told.textContent = wave
       ? `wave ${this.wave} of ${this.waves.length}: ${moment(this.line, from)} to ${moment(this.line, to)}, ` +
-        `${wave.messages.length} messages; links that carry it are coloured`
-      : `whole run, ${extent(this.line, this.line.total)}; numbers in PEs are ranks; a link is as thick as it is used`;
+        `${counted(wave.messages.length, "message", "messages")}; links that carry it are coloured`
+      : `whole run, ${extent(this.line, this.line.total)}; numbers in PEs are ranks`;
     if (wave && this.follow) this.seen(from, to);
   }
 
@@ -246,6 +252,10 @@ function meshPart(run, line, messages, seen) {
     class: "ramp",
     style: { background: `linear-gradient(90deg, ${RAMP.map(rgb).join(",")})` },
   });
+  const links = el("span", {
+    class: "ramp",
+    style: { background: "linear-gradient(90deg, var(--link-low), var(--link-high))" },
+  });
   page.views.push(view);
   return el(
     "div",
@@ -268,9 +278,9 @@ function meshPart(run, line, messages, seen) {
     el(
       "p",
       { class: "note" },
-      "idle",
-      scale,
-      "busy all the time. A message belongs to the wave after the last one its sender had received.",
+      el("span", { class: "key" }, "PE: idle", scale, "busy all the time"),
+      el("span", { class: "key" }, "link, sending: 0", links, view.most),
+      view.waves.length ? "A message belongs to the wave after the last one its sender had received." : "",
     ),
   );
 }

@@ -57,7 +57,7 @@ class TimelinePainting {
     const pixels = new Uint32Array(image.data.buffer);
     pixels.fill(word(this.colours.ground));
     const palette = [...PALETTE, css("--other")].map(word);
-    if (this.site >= 0) {
+    if (this.site >= 0 || this.hits) {
       palette[0] = word(this.colours.accent);
       palette[CLASSES - 1] = word(this.colours.line);
     }
@@ -176,8 +176,8 @@ class TimelinePainting {
       context.fillStyle = this.colours.ground;
       if (b - a > 3) context.fillRect(b - 1, y + 2, 1, ROW - 4);
       if (b - a < 26) continue;
-      context.fillStyle =
-        this.site < 0 ? "#10151a" : line.site[i] === this.site ? this.colours.ground : this.colours.quiet;
+      const plain = this.site < 0 && !this.hits;
+      context.fillStyle = plain ? "#10151a" : this.classOf(i) ? this.colours.ink : this.colours.ground;
       context.fillText(fitted(context, line.names[line.name[i]], b - a - 6), a + 3, y + ROW / 2 + 0.5);
     }
   }

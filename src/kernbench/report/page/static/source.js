@@ -88,6 +88,7 @@ function sourceRow(line, view, number, text, held) {
     el("span", null, text),
   );
   if (held) {
+    view.sourceRows.set(held.site, row);
     row.querySelector("button").addEventListener("click", () => {
       const on = row.getAttribute("aria-current") !== "true";
       row
@@ -110,7 +111,7 @@ function kindsTable(run, line) {
     el("h3", null, "by what the time went to"),
     table(
       [
-        ["", 0],
+        ["work", 0],
         ["", 0],
         ["time", 1],
         ["share", 1],
@@ -164,23 +165,19 @@ function stretches(run, line, view) {
         { "aria-label": `show the longest ${one.name} of ${lane.group} ${lane.name} in the timeline` },
       );
       return [
-        one.name,
-        `${lane.group} ${lane.name}`,
-        site ? shortPlace(run, site).split("/").pop() : "",
+        [one.name, el("div", { class: "quiet" }, site ? shortPlace(run, site).split("/").pop() : "")],
+        [lane.name, el("div", { class: "quiet" }, lane.group)],
         whole(one.visits),
-        extent(line, one.time),
-        percent(one.time / line.total),
+        [extent(line, one.time), el("div", { class: "quiet" }, percent(one.time / line.total))],
         wait,
         go,
       ];
     });
   const heads = [
-    ["", 0],
+    ["what, line", 0],
     ["lane", 0],
-    ["line", 0],
     ["visits", 1],
-    ["time", 1],
-    ["share", 1],
+    ["time, share", 1],
     ["mostly after", 0],
     ["", 0],
   ];

@@ -1,8 +1,9 @@
 // The timeline: what is shown of it, and what hands and keys do to it.
 
-class TimelineView extends TimelinePainting {
-  constructor(line, seen) {
+class TimelineView extends TimelineSpans {
+  constructor(run, line, seen) {
     super();
+    this.run = run;
     this.line = line;
     this.seen = seen;
     this.from = 0;
@@ -13,6 +14,8 @@ class TimelineView extends TimelinePainting {
     this.showPath = true;
     this.showFlows = true;
     this.filter = "";
+    this.hits = null;
+    this.sourceRows = new Map();
     this.onlyPath = false;
     this.drawn = 0;
     this.keysId = `timeline-keys-${page.serial++}`;
@@ -30,7 +33,8 @@ class TimelineView extends TimelinePainting {
       this.canvas,
       this.spacer,
     );
-    this.status = el("div", { class: "status", role: "status", "aria-live": "polite" });
+    this.status = el("div", { class: "status" });
+    this.detail = el("div", { class: "detail", role: "status", "aria-live": "polite" });
     this.legend = el("div", { class: "legend" });
     this.classify();
     this.layout();
@@ -55,7 +59,13 @@ class TimelineView extends TimelinePainting {
     this.sums = new Map();
     let entries = order.slice(0, CLASSES - 1).map((label, place) => [PALETTE[place], label]);
     if (order.length >= CLASSES) entries.push(["var(--other)", `${order.length - CLASSES + 1} others`]);
-    if (this.site >= 0)
+    if (this.hits) {
+      const told = `${counted(this.hits.count, "span holds", "spans hold")} “${this.hits.text}”`;
+      entries = [
+        ["var(--accent)", `${told}, ${extent(line, this.hits.time)} in all`],
+        ["var(--line)", "all else"],
+      ];
+    } else if (this.site >= 0)
       entries = [
         ["var(--accent)", `${placeName(line.sites[this.site])} ${line.sites[this.site].text}`],
         ["var(--line)", "all else (Escape shows its colours)"],
@@ -68,6 +78,7 @@ class TimelineView extends TimelinePainting {
   }
 
   classOf(i) {
+    if (this.hits) return this.isHit(i) ? 0 : CLASSES - 1;
     if (this.site >= 0) return this.line.site[i] === this.site ? 0 : CLASSES - 1;
     return this.table[this.keys[i]];
   }
@@ -90,6 +101,7 @@ class TimelineView extends TimelinePainting {
     const wanted = this.filter.toLowerCase();
     const onPath = new Set(this.line.path.lane);
     this.rows = [];
+    this.hitOrder = null;
     let group = null;
     for (const [number, lane] of this.line.lanes.entries()) {
       if (this.onlyPath && !onPath.has(number)) continue;
@@ -138,10 +150,6 @@ class TimelineView extends TimelinePainting {
 
   // Looking at one span
 
-  laneOf(i) {
-    return this.line.lanes.find((lane) => i >= lane.first && i < lane.first + lane.count);
-  }
-
   spanAt(x, y) {
     const row = this.rows[Math.floor((y - AXIS + this.box.scrollTop) / ROW)];
     if (!row || !row.lane || y < AXIS || x < this.gutter) return null;
@@ -163,42 +171,46 @@ class TimelineView extends TimelinePainting {
 
   tell(i) {
     if (i === null) return;
-    const { line } = this;
-    const lane = this.laneOf(i);
-    const site = line.sites[line.site[i]];
-    this.status.replaceChildren(
-      el("b", null, line.names[line.name[i]]),
-      ` on ${lane.group}, ${lane.name}: from ${moment(line, line.start[i], 1)} `,
-      `for ${extent(line, line.finish[i] - line.start[i])}`,
-      el("br"),
-      el("code", null, `${placeName(site)}  ${site.text}`),
-    );
+    const site = this.line.sites[this.line.site[i]];
+    const text = site ? `  ${placeName(site)}  ${site.text}` : "";
+    this.status.replaceChildren(...this.brief(i), el("code", null, text));
   }
 
-  choose(i) {
+  choose(i, lead) {
     this.chosen = i;
-    this.tell(i);
+    this.describe(i, lead);
     this.redraw();
   }
 
-  // The step of the critical path after (or before) the middle of the view comes into it.
+  // The next step of the critical path (or the one before) comes into view; from a chosen span on it, its neighbour.
   follow(direction) {
     const { path } = this.line;
     if (!path.start.length) return;
-    const now = this.at ?? (direction > 0 ? -1 : path.start.length);
+    const here = this.chosen === null ? -1 : this.stepOfSpan(this.chosen);
+    const now = here >= 0 ? here : (this.at ?? (direction > 0 ? -1 : path.start.length));
     this.at = Math.max(0, Math.min(path.start.length - 1, now + direction));
     this.reveal(path.start[this.at], path.length[this.at], path.lane[this.at]);
-    const site = this.line.sites[path.site[this.at]];
-    this.status.replaceChildren(
-      el(
-        "b",
-        null,
-        `step ${this.at + 1} of ${path.start.length} of the critical path: ${path.names[path.name[this.at]]}`,
-      ),
-      `, ${extent(this.line, path.length[this.at])}, waited last for: ${path.waits[path.waited_for[this.at]]}`,
-      el("br"),
-      el("code", null, site ? `${placeName(site)}  ${site.text}` : ""),
-    );
+    const span = this.spanOfStep(this.at);
+    if (span !== null) return this.choose(span);
+    this.choose(null);
+    return this.detail.replaceChildren(...this.stepText(this.at));
+  }
+
+  // A step that is no span of its own (spans may be folded).
+  stepText(k) {
+    const { path, sites } = this.line;
+    const site = sites[path.site[k]];
+    return [
+      el("b", null, path.names[path.name[k]]),
+      `, ${extent(this.line, path.length[k])}. Step ${k + 1} of ${path.start.length} of the critical path; `,
+      `waited last for: ${path.waits[path.waited_for[k]]}.`,
+      site ? snippet(this.run, site, 1) : "",
+    ];
+  }
+
+  around(from, to) {
+    const margin = Math.max(0.25 * (to - from), this.line.total / 2000);
+    this.setView(from - margin, to + margin);
   }
 
   reveal(start, length, lane) {
@@ -289,6 +301,7 @@ class TimelineView extends TimelinePainting {
       End: () => this.setView(this.line.total, this.line.total + this.to - this.from),
       n: () => this.follow(1),
       p: () => this.follow(-1),
+      "/": () => this.finder.focus(),
       Escape: () => {
         this.choose(null);
         this.showLine(-1);
@@ -303,31 +316,35 @@ class TimelineView extends TimelinePainting {
 
 const placeName = (site) => (site ? `${site.short || site.file}:${site.line}` : "");
 
-function timelinePart(line, seen) {
-  const view = new TimelineView(line, seen);
+function timelinePart(run, line, seen) {
+  const view = new TimelineView(run, line, seen);
+  const relay = () => {
+    view.layout();
+    view.redraw();
+  };
   const toggle = (name, key) => {
     const made = button(
       name,
       () => {
         view[key] = !view[key];
         made.setAttribute("aria-pressed", view[key]);
-        view.layout();
-        view.redraw();
+        relay();
       },
       { "aria-pressed": view[key] },
     );
     return made;
   };
-  const wanted = el("input", {
+  const lanes = el("input", {
     type: "search",
     placeholder: "gemm, PE 3, …",
     "aria-label": "lanes whose name holds",
     oninput: () => {
-      view.filter = wanted.value;
-      view.layout();
-      view.redraw();
+      view.filter = lanes.value;
+      relay();
     },
   });
+  view.finder = spanFinder(view);
+  const path = line.path.start.length > 0;
   const tools = el(
     "div",
     { class: "tools", role: "group", "aria-label": "timeline tools" },
@@ -336,30 +353,43 @@ function timelinePart(line, seen) {
     button("◀", () => view.pan(-0.5), { "aria-label": "earlier" }),
     button("▶", () => view.pan(0.5), { "aria-label": "later" }),
     button("whole run", () => view.setView(0, line.total)),
-    line.path.start.length
-      ? [
-          toggle("critical path", "showPath"),
-          toggle("only its lanes", "onlyPath"),
-          button("next step", () => view.follow(1)),
-        ]
-      : null,
+    path ? [toggle("critical path", "showPath"), toggle("only its lanes", "onlyPath")] : null,
+    path ? [button("step before", () => view.follow(-1)), button("next step", () => view.follow(1))] : null,
     line.flows.source.length ? toggle("arrows", "showFlows") : null,
-    choice(
-      "colour by",
-      [
-        ["name", "operation"],
-        ["site", "kernel line"],
-      ],
-      (value) => {
-        view.colourBy = value;
-        view.classify();
-        view.redraw();
-      },
-    ),
-    el("label", null, "lanes", wanted),
+    colourChoice(view),
+    el("label", null, "lanes", lanes),
+    el("label", null, "spans", view.finder),
   );
   const fold = line.folded ? el("p", { class: "note" }, line.folded) : null;
-  return { view, parts: [tools, view.legend, view.box, view.status, keysNote(view), fold] };
+  return { view, parts: [tools, view.legend, view.box, view.status, view.detail, keysNote(view), fold] };
+}
+
+function colourChoice(view) {
+  const options = [
+    ["name", "operation"],
+    ["site", "kernel line"],
+  ];
+  return choice("colour by", options, (value) => {
+    view.colourBy = value;
+    view.classify();
+    view.redraw();
+  });
+}
+
+// Typing marks spans; Enter goes to the next, shift and Enter to the one before.
+function spanFinder(view) {
+  const made = el("input", {
+    type: "search",
+    placeholder: "name or line text",
+    "aria-label": "spans whose name or source line holds; Enter goes to the next",
+    oninput: () => view.find(made.value),
+    onkeydown: (event) => {
+      if (event.key !== "Enter") return;
+      event.preventDefault();
+      view.nextHit(event.shiftKey ? -1 : 1);
+    },
+  });
+  return made;
 }
 
 function keysNote(view) {
@@ -377,6 +407,9 @@ function keysNote(view) {
     key("↑", "↓"),
     "lanes, ",
     path ? [key("n", "p"), "along the critical path (the dark line below lanes), "] : null,
+    key("/"),
+    "find spans, ",
+    "click a span for its line and what it waited for, ",
     "drag to pan, ctrl+wheel or two fingers to zoom, double click to go to a span. ",
     view.line.unit === "ps"
       ? "The height of a column is the share of its time in which the lane was busy."
