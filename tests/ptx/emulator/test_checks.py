@@ -122,6 +122,51 @@ def test_uninitialised_and_outside_local(lab):
     assert lab.kinds(local + "  st.local.u32 [%rd1+16], %r0;") == ["out-of-bounds"]
 
 
+@pytest.mark.parametrize("size", [1, 5, 13, 16, 20])
+def test_local_variables_end_at_their_last_byte(lab, size):
+    local = f"  .local .align 4 .b8 mine[{size}];\n  .local .align 4 .b8 other[4];\n  mov.u64 %rd1, mine;\n"
+    assert lab.kinds(local + f"  st.local.u8 [%rd1+{size - 1}], %r0;") == []
+    (found,) = lab.findings(local + f"  st.local.u8 [%rd1+{size}], %r0;")
+    assert found.kind == "out-of-bounds"
+    assert f"offset {size} of 'mine' in local memory, which has {size} bytes: right behind its end" in found.message
+    generic = local + f"  cvta.local.u64 %rd2, %rd1;\n  add.u64 %rd2, %rd2, %rd3;\n  ld.u8 %r5, [%rd2+{size}];"
+    assert lab.kinds("  mov.u64 %rd3, 0;\n" + generic) == ["out-of-bounds"]
+
+
+CALLED = """
+.func (.param .b64 out) inner(.param .b64 given)
+{
+  .reg .b64 %a; .reg .b32 %x;
+  .local .align 4 .b8 own[12];
+  ld.param.u64 %a, [given];
+  st.local.u32 [own+INDEX], 1;
+  st.u32 [%a], 7;
+  mov.u64 %a, own;
+  cvta.local.u64 %a, %a;
+  st.param.u64 [out], %a;
+  ret;
+}
+"""
+CALLER = """
+  .local .align 4 .b8 mine[4];
+  .param .b64 passed, result;
+  mov.u64 %rd1, mine;
+  cvta.local.u64 %rd2, %rd1;
+  st.param.u64 [passed], %rd2;
+  call (result), inner, (passed);
+  ld.param.u64 %rd3, [result];
+  ld.local.u32 %r5, [%rd1];
+"""
+
+
+def test_local_variables_of_functions_have_bounds_and_end_with_their_return(lab):
+    assert lab.kinds(CALLER, outside=CALLED.replace("INDEX", "8")) == []
+    (found,) = lab.findings(CALLER, outside=CALLED.replace("INDEX", "12"))
+    assert (found.kind, "offset 12 of 'own'" in found.message) == ("out-of-bounds", True)
+    after = CALLER + "  ld.u32 %r6, [%rd3+8];"
+    assert lab.kinds(after, outside=CALLED.replace("INDEX", "8")) == ["out-of-bounds"]
+
+
 def test_race_in_shared_memory(lab):
     (found,) = lab.findings(TO_SHARED + FROM_NEXT, outside=SHARED, block=64)
     assert found.kind == "race"

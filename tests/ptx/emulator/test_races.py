@@ -326,3 +326,59 @@ AGAIN:
   st.global.u32 [%rd1], %r5;
 """
     assert both(lab, body, zeros(1), zeros(64), grid=2, block=32) == []
+
+
+LEAVE = """
+  and.b32 %r4, %r0, 1;
+  setp.eq.u32 %p1, %r4, 1;
+  mov.u32 %r5, tile;
+  shl.b32 %r6, %r0, 2;
+  add.u32 %r6, %r6, %r5;
+  {store}
+  @%p1 bra DONE;
+  {meet}
+  ld.shared.u32 %r7, [%r6+{offset}];
+DONE:
+"""
+_STORE = "st.shared.u32 [%r6], %r0;"
+
+
+@pytest.mark.parametrize(
+    ("store", "meet", "offset", "kinds"),
+    [
+        # the odd lanes have ended when the even ones meet without them
+        (_STORE, "bar.warp.sync 0x55555555;", 4, ["race"]),
+        (_STORE, "bar.warp.sync 0x55555555;", 0, []),
+        (_STORE, "bar.warp.sync 0xffffffff;", 4, []),
+        (_STORE + "\n  bar.warp.sync 0xffffffff;", "bar.warp.sync 0x55555555;", 4, []),
+        (_STORE + "\n  bar.sync 0;", "bar.warp.sync 0x55555555;", 4, []),
+    ],
+)
+def test_lanes_that_have_ended_are_met_only_by_name(lab, store, meet, offset, kinds):
+    body = LEAVE.format(store=store, meet=meet, offset=offset)
+    assert both(lab, body, outside=SHARED) == kinds
+
+
+def test_a_flag_tells_nothing_of_lanes_that_have_ended(lab):
+    body = """
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra READ;
+  mul.wide.u32 %rd1, %r0, 4;
+  add.u64 %rd1, %rd1, %rd20;
+  st.global.u32 [%rd1], 7;
+  setp.ne.u32 %p2, %r0, 0;
+  @%p2 bra DONE;
+  st.release.gpu.global.u32 [%rd21], 1;
+  bra DONE;
+READ:
+  setp.ne.u32 %p2, %r0, 0;
+  @%p2 bra DONE;
+POLL:
+  ld.acquire.gpu.global.u32 %r7, [%rd21];
+  setp.eq.u32 %p3, %r7, 0;
+  @%p3 bra POLL;
+  ld.global.u32 %r8, [%rd20+{offset}];
+DONE:
+"""
+    assert both(lab, body.format(offset=0), zeros(32), zeros(1), grid=2) == []
+    assert both(lab, body.format(offset=4), zeros(32), zeros(1), grid=2) == ["race"]

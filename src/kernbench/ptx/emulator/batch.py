@@ -163,6 +163,8 @@ class Batch:
         alive[warps] &= ~active
         self.alive_bits[warps] = _bits(np.ascontiguousarray(alive[warps]).reshape(-1))
         self.alive_count -= lanes.count
+        if self.checks is not None:
+            self.checks.clocks.ended(warps, active)
         if self.checks is not None and (self.launch.actors.asynchronous or self.places.size > 1):
             self._blocks_ended(np.unique(warps % self.ctas))
 

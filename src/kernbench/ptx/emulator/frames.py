@@ -6,7 +6,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.fragment import Fragment, Frame
-from kernbench.ptx.emulator.memory.arena import POISON, UNWRITTEN, WRITTEN, views
+from kernbench.ptx.emulator.memory.arena import NOTHING, POISON, UNWRITTEN, WRITTEN, views
 from kernbench.ptx.emulator.memory.port import Space
 from kernbench.ptx.emulator.program import Code
 from kernbench.ptx.emulator.stack import STACK_BYTES, Stack
@@ -21,7 +21,12 @@ class Frames:
         self._stride = max(16, nbytes)
         size = batch.lanes * self._stride if nbytes else 16
         self._bytes: Array = np.full(size, POISON, np.uint8)
-        self._state: Array = np.full(size, UNWRITTEN, np.uint8)
+        # what lies beyond the frames, and between the variables of one, is no memory
+        self._state: Array = np.full(size, NOTHING, np.uint8)
+        self._fresh: dict[str, Array] = {}
+        if nbytes:
+            kernel = self._fresh_frame(batch.program.entry)
+            self._state.reshape(-1, self._stride)[:, : len(kernel)] = kernel
         # where the frame of each function begins now, and the cells that hold addresses in it
         self._bases: dict[str, int] = {}
         self._cells: dict[str, list[tuple[Array, int]]] = {}
@@ -36,6 +41,19 @@ class Frames:
         origins = np.arange(self._batch.lanes, dtype=np.uint64) * np.uint64(self._stride)
         words, state = views(self._bytes), views(self._state)
         return Space("local", words, state, self.nbytes, origins, np.zeros(1, bool))
+
+    def _fresh_frame(self, code: Code) -> Array:
+        """The states of the bytes of a function's frame when it begins."""
+        states = self._fresh.get(code.name)
+        if states is None:
+            states = self._fresh[code.name] = np.full(code.frame_bytes, NOTHING, np.uint8)
+            for _, offset, nbytes in code.variables:
+                states[offset : offset + nbytes] = UNWRITTEN
+        return states
+
+    def base_of(self, function: str) -> int:
+        """Where the frame of a function begins now."""
+        return self._bases.get(function, 0)
 
     @property
     def room(self) -> int:
@@ -72,7 +90,7 @@ class Frames:
             lanes = _lanes(fragment)
             self._ends.setdefault(frame.base, np.zeros(self._batch.lanes, np.int64))[lanes] = self.stack.tops(lanes)
         if self.nbytes:
-            self._state.reshape(-1, self._stride)[_lanes(fragment), frame.base : frame.top] = UNWRITTEN
+            self._state.reshape(-1, self._stride)[_lanes(fragment), frame.base : frame.top] = self._fresh_frame(code)
         for transfer, value in zip(arguments, values, strict=True):
             self._write(fragment, transfer, frame.base, value)
 
@@ -85,6 +103,8 @@ class Frames:
         if self._batch.program.takes_stack:
             lanes = _lanes(fragment)
             self.stack.restore(lanes, self._ends[frame.base][lanes], None)
+        if self.nbytes:
+            self._state.reshape(-1, self._stride)[_lanes(fragment), frame.base : frame.top] = NOTHING
         for transfer, value in zip(frame.results, values, strict=True):
             self._write(fragment, transfer, caller, value)
 

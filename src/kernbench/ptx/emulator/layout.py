@@ -21,7 +21,7 @@ from kernbench.ptx.module import (
     Vector,
 )
 
-# bytes between shared variables, so that running over the end of one is not silently the next
+# bytes between shared variables, and behind local ones, so that running over the end of one is not silently the next
 _GAP = 16
 # local memory that a thread can have
 LOCAL_BYTES = 1 << 19
@@ -79,16 +79,18 @@ def lay_out_frame(code: Code, scopes: Iterable[Scope], entry: bool) -> None:
     end = 0
     for scope in scopes:
         for variable in scope.variables.values():
-            kernel_parameter = entry and variable.space == "param" and id(scope) == code.scope
+            kernel_parameter = entry and id(scope) == code.scope and variable in code.params
             if variable.space not in ("local", "param") or kernel_parameter:
                 continue
             alignment = variable.natural_alignment
             end = -(-end // alignment) * alignment
             code.frame[id(scope), variable.name] = end
+            code.variables.append((variable.name, end, variable.size or 0))
             end += variable.size or 0
             if end > LOCAL_BYTES:
                 message = f"'{variable.name}' ends at byte {end:,} of the local memory of '{code.name}'"
                 raise PtxError(f"{message}; a thread has {LOCAL_BYTES:,} bytes: use a global array", variable.line)
+            end += _GAP if variable.space == "local" else 0
     code.frame_bytes = -(-end // 16) * 16
 
 

@@ -256,8 +256,8 @@ class Decoding:
             if self.linker.clustered:
                 return AddressSlot(self.table.number(SymbolSlot("shared", name, place)), 0, "shared", name)
             return AddressSlot(self.table.constant(place, "uint64"), 0, "shared", name)
-        if variable.space == "local" or (variable.space == "param" and not (self.entry and scope == self.code.scope)):
-            place = self.code.frame[scope, name]
+        place = self.code.frame.get((scope, name))
+        if place is not None:
             slot = self.table.number(SymbolSlot("frame", self.code.name, place + offset))
             return AddressSlot(slot, 0, "local", name)
         if variable.space == "param":

@@ -106,6 +106,8 @@ class Code:
     returns: tuple[Variable, ...] = ()
     # offsets of parameters and local variables in the frame, by (scope identity, name)
     frame: dict[tuple[int, str], int] = field(default_factory=dict)
+    # the same by place: name, offset, bytes; what lies between them is no memory
+    variables: list[tuple[str, int, int]] = field(default_factory=list)
     frame_bytes: int = 0
     # slots of parameters and results that are registers
     formals: dict[str, int] = field(default_factory=dict)

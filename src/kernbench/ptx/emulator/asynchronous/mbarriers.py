@@ -207,7 +207,7 @@ class Mbarriers:
         if checks is not None and how.release:
             checks.asynchronous.arriving(slots, lanes)
         completed = kernels.arrive(
-            slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, self._whole(lanes),
+            slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, self._tellers(lanes),
             self._first_lane, batch.ctas, self.homes,
             self.columns, self.state, self.held, self.done, *_clocks(checks), self.arrivals, site.number, tokens,
             self._report,
@@ -230,7 +230,7 @@ class Mbarriers:
             return
         ctas = lanes // WARP % self._batch.ctas
         local = (slots >= 0) & (self.homes[slots] == ctas)
-        whole = self._whole(lanes)
+        whole = self._tellers(lanes)
         checks.asynchronous.arriving(slots, lanes)
         for slot, lane in zip(slots[local].tolist(), lanes[local].tolist(), strict=True):
             warp = lane // WARP
@@ -251,12 +251,15 @@ class Mbarriers:
         """The barriers that lanes name by CTA of the batch and offset, -1 (with a finding) where there is none."""
         return self._usable(self.at(ctas, offsets), offsets, lanes, site, ctas)
 
-    def _whole(self, lanes: Array) -> Array:
-        """For each warp of the batch, whether all its living lanes are among `lanes`."""
-        batch = self._batch
-        here = np.bincount(lanes // WARP, minlength=batch.warps)
-        whole: Array = here >= np.bitwise_count(batch.alive_bits)
+    def _whole(self, lanes: Array, members: Array) -> Array:
+        """For each warp of the batch, whether all its `members`, a mask of each warp, are among `lanes`."""
+        whole: Array = np.bincount(lanes // WARP, minlength=self._batch.warps) >= np.bitwise_count(members)
         return whole
+
+    def _tellers(self, lanes: Array) -> Array:
+        """For each warp of the batch, whether `lanes` tell all that it did."""
+        checks = self._batch.checks
+        return self._whole(lanes, self._batch.alive_bits if checks is None else checks.clocks.apart())
 
     def raise_pending(self, slots: Array) -> None:
         """One arrival more in the current phase of each barrier."""
@@ -305,7 +308,7 @@ class Mbarriers:
         """Lanes whose wait is over learn what the arrivals knew, those of other blocks only if it is `wide`."""
         checks = self._batch.checks
         if checks is not None:
-            whole, clocks = self._whole(lanes[passed]), checks.clocks
+            whole, clocks = self._whole(lanes[passed], self._batch.alive_bits), checks.clocks
             kernels.acquire(
                 slots, lanes, passed, whole, self._batch.ctas, self.homes, self.done, clocks.clocks, clocks.met
             )

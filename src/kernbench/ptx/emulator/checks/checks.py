@@ -259,6 +259,8 @@ class BatchChecks:
         self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, place: Place, nbytes: int
     ) -> None:
         """Lanes are about to access `nbytes` bytes of a space."""
+        if space.name != "local":
+            self.clocks.touched(lanes, active)
         self.copies.touched(space, writes, site, lanes, active, place, nbytes)
         if self.log is not None:
             starts = offsets_of(place)

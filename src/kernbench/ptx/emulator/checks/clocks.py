@@ -39,7 +39,8 @@ class Moment:
     inside: int
     own: int
     row: Array
-    alive: int
+    # its lanes, as of `Clocks.apart`
+    lanes: int
     beyond: Knowledge
     private: dict[int, Knowledge]
     peers: Array | None
@@ -49,7 +50,7 @@ class Moment:
 
     def tell(self, mask: int) -> Knowledge:
         """What the lanes of `mask` know together: of the others of their warp, only what they did before they met."""
-        number, whole = self.first + self.inside, not self.alive & ~mask
+        number, whole = self.first + self.inside, not self.lanes & ~mask
         row, lanes = self.row, self.beyond.lanes
         if whole:
             row = row.copy()
@@ -97,6 +98,10 @@ class Clocks:
         self._private: dict[int, Knowledge] = {}
         # lanes with knowledge of their own
         self.special: Array = np.zeros(batch.lanes, bool)
+        # lanes that have accessed memory, and those that ended then and whom nobody has met, as a mask of each warp
+        self._touched: Array = np.zeros(batch.lanes, bool)
+        self._all_touched = False
+        self._ended: Array = np.zeros(batch.warps, np.uint32)
         self.exhausted = False
         warp = np.arange(batch.warps)
         # the number of each CTA's first actor in the grid; those of very large grids repeat
@@ -127,6 +132,22 @@ class Clocks:
         """The living lanes of a warp, as a mask."""
         return int(self._batch.alive_bits[warp])
 
+    def apart(self) -> Array:
+        """For each warp its lanes that those who meet must name, or not know of: the living, and the ended unmet."""
+        found: Array = self._batch.alive_bits | self._ended
+        return found
+
+    def touched(self, lanes: Array, active: Mask | None) -> None:
+        """Lanes access memory."""
+        if not self._all_touched:
+            self._touched[lanes if active is None else lanes[active]] = True
+            self._all_touched = bool(self._touched.all())
+
+    def ended(self, warps: Array, active: Array) -> None:
+        """Lanes of warps end: what they did last is known to nobody yet."""
+        left = active & self._touched.reshape(-1, WARP)[warps]
+        self._ended[warps] |= np.ascontiguousarray(np.packbits(left, axis=1, bitorder="little")).view(np.uint32)[:, 0]
+
     def own(self, warp: int) -> int:
         """A warp's own clock."""
         inside = warp // self._batch.ctas
@@ -155,7 +176,8 @@ class Clocks:
             base = warp * WARP
             private = {lane: self._private[base + lane] for lane in range(WARP) if base + lane in self._private}
         return Moment(
-            int(self.first_numbers[cta]), inside, own, row, self.alive(warp), self._beyond.get(warp, _NOTHING), private,
+            int(self.first_numbers[cta]), inside, own, row, int(self.apart()[warp]),
+            self._beyond.get(warp, _NOTHING), private,
             self.peers[warp].copy() if len(self.peers) > 1 else None, self.publications.actors,
             self._lane,
         )  # fmt: skip
@@ -345,13 +367,15 @@ class Clocks:
 
     def meet(self, warps: Array, masks: Array) -> None:
         """Lanes of warps meet: each knows what the others of its mask did before."""
-        whole = (self._batch.alive_bits[warps] & ~masks.astype(np.uint32)) == 0
+        named = masks.astype(np.uint32)
+        whole = (self.apart()[warps] & ~named) == 0
         together = warps[whole]
         ctas, inside = together % self._batch.ctas, together // self._batch.ctas
         self.met[together] = self.clocks[ctas, inside, inside]
         self._collapse(together)
         for warp, mask in zip(warps[~whole].tolist(), masks[~whole].tolist(), strict=True):
-            self._meet_some(warp, mask & self.alive(warp))
+            self._meet_some(warp, mask & int(self.apart()[warp]))
+        np.bitwise_and.at(self._ended, warps, ~named)
         self.advance(np.unique(warps))
 
     def _meet_some(self, warp: int, mask: int) -> None:
@@ -390,6 +414,7 @@ class Clocks:
         clocks, own = self.clocks, self._own
         if done is None or present is None:
             self._collapse(np.arange(self._batch.warps))
+            self._ended[...] = 0
             joined = clocks.max(axis=1)
             clocks[...] = joined[:, None, :]
             self.met[...] = clocks[:, own, own].T.reshape(-1)
@@ -416,6 +441,7 @@ class Clocks:
         clocks, rows = self.clocks, ctas[:, None]
         warps = members[None, :] * self._batch.ctas + rows
         self._collapse(warps.reshape(-1))
+        self._ended[warps] = 0
         joined = clocks[rows, members].max(axis=1)
         if given is not None:
             np.maximum(joined, given[ctas], out=joined)

@@ -34,19 +34,28 @@ class MemoryReporter:
             if kind == "race":
                 self._race(batch, space, site, what, address, who, count, spot.scope, races[0].tolist())
             else:
-                self._bad(space, site, what, kind, address, spot.nbytes, who, count)
+                self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count)
 
     def bad_copy(
         self, batch: Any, space: Space, site: Site, what: str, kind: str, address: int, lane: int, count: int
     ) -> None:
         """A byte of an asynchronous copy is wrong."""
         who = f"the copy that {thread_name(batch, lane)} begins"
-        kind, where, hint = self._situation(space, kind, address, 1)
+        kind, where, hint = self._situation(batch, site, space, kind, address, 1)
         message = f"{who} {_WORDS[what][1]} a byte at {address:#x}, {where}"
         self._reporter.add(kind, site, message, hint, count, about=kind)
 
     def _bad(
-        self, space: Space, site: Site, what: str, kind: str, address: int, nbytes: int, who: str, count: int
+        self,
+        batch: Any,
+        space: Space,
+        site: Site,
+        what: str,
+        kind: str,
+        address: int,
+        nbytes: int,
+        who: str,
+        count: int,
     ) -> None:
         noun, verb = _WORDS[what]
         access_text = f"{who} {verb} {nbytes} bytes at {address:#x}"
@@ -55,14 +64,18 @@ class MemoryReporter:
             array = self._memory_name(space, address)
             self._reporter.add(kind, site, f"{access_text}, which is no multiple of {nbytes}", hint, count, array=array)
             return
-        kind, where, hint = self._situation(space, kind, address, nbytes)
+        kind, where, hint = self._situation(batch, site, space, kind, address, nbytes)
         array = self._memory_name(space, address)
         self._reporter.add(kind, site, f"{access_text}, {where}", hint, count, about=kind, array=array)
 
-    def _situation(self, space: Space, kind: str, address: int, nbytes: int) -> tuple[str, str, str]:
+    def _situation(
+        self, batch: Any, site: Site, space: Space, kind: str, address: int, nbytes: int
+    ) -> tuple[str, str, str]:
         """The kind of finding, where the access fell, and what to try."""
-        if space.name != "global":
-            return self._in_block_memory(space, kind, address, nbytes)
+        if space.name == "local":
+            return self._in_local_memory(batch, site, kind, address, nbytes)
+        if space.name == "shared":
+            return self._in_shared_memory(space, kind, address)
         nearest = self._arena.nearest(address)
         if address < _NULL_PAGE:
             return kind, "which is a null pointer or close to one: no array lies there", _POINTER_HINT
@@ -74,9 +87,10 @@ class MemoryReporter:
         offset = address - GLOBAL_BASE
         if 0 <= offset < self._arena.used and is_freed(self._arena, offset):
             return "use-after-free", f"in {name}, which was freed", "free arrays after the last launch that uses them"
-        return kind, self._beside(name, nearest.address, nearest.nbytes, address, nbytes, nearest.valid), _BOUNDS_HINT
+        where = self._beside(name, nearest.address, nearest.nbytes, address, nbytes)
+        return kind, f"{where}; valid are {nearest.valid}", _BOUNDS_HINT
 
-    def _beside(self, name: str, start: int, size: int, address: int, nbytes: int, valid: str) -> str:
+    def _beside(self, name: str, start: int, size: int, address: int, nbytes: int) -> str:
         end = start + size
         offset = f"offset {address - start} of {name}, which has {size} bytes"
         if address >= end:
@@ -87,15 +101,20 @@ class MemoryReporter:
             distance = f"the last {address + nbytes - end} of the {nbytes} lie behind its end"
         else:
             distance = "where it may not be accessed"
-        return f"{offset}: {distance}; valid are {valid}"
+        return f"{offset}: {distance}"
 
-    def _in_block_memory(self, space: Space, kind: str, address: int, nbytes: int) -> tuple[str, str, str]:
-        place = address & 0x0FFF_FFFF_FFFF
-        if space.name == "local":
-            if kind == "uninitialised-read":
-                return kind, "local memory that the thread did not write", "set the variable first"
-            return kind, f"outside its {space.size} bytes of local memory", _BOUNDS_HINT
-        variable = self._shared_variable(place)
+    def _in_local_memory(self, batch: Any, site: Site, kind: str, address: int, nbytes: int) -> tuple[str, str, str]:
+        if kind == "uninitialised-read":
+            return kind, "local memory that the thread did not write", "set the variable first"
+        place = (address & _WINDOW) - batch.frames.base_of(site.function)
+        before = [one for one in self._program.codes[site.function].variables if one[1] <= place]
+        if not before or (address & _WINDOW) >= batch.frames.room:
+            return kind, "where the thread has no local memory", _LOCAL_HINT
+        name, start, size = before[-1]
+        return kind, self._beside(f"'{name}' in local memory", start, size, place, nbytes), _LOCAL_HINT
+
+    def _in_shared_memory(self, space: Space, kind: str, address: int) -> tuple[str, str, str]:
+        variable = self._shared_variable(address & _WINDOW)
         if kind == "uninitialised-read":
             return kind, f"shared memory that nobody wrote{variable}", "write it, then a barrier, then read"
         return kind, f"outside the block's {space.size} bytes of shared memory{variable}", _BOUNDS_HINT
@@ -158,11 +177,13 @@ class MemoryReporter:
         if space.name == "local":
             return "local memory"
         if space.name == "shared":
-            return f"shared memory{self._shared_variable(address & 0x0FFF_FFFF_FFFF)}"
+            return f"shared memory{self._shared_variable(address & _WINDOW)}"
         nearest = self._arena.nearest(address)
         return "global memory" if nearest is None else self._name(nearest.address, nearest.name)
 
 
+# an address without its space
+_WINDOW = 0x0FFF_FFFF_FFFF
 # addresses below this are offsets from a null pointer, as in p[i] with p never set
 _NULL_PAGE = 1 << 20
 # how far from an array an address may lie and still be meant for it
@@ -175,6 +196,7 @@ def _near(address: int, allocation: Allocation) -> bool:
 
 _POINTER_HINT = "check which argument or register holds the pointer; pass arrays made by device.array or device.empty"
 _BOUNDS_HINT = "compare the index with the size before the access, and check the launch's grid and block"
+_LOCAL_HINT = "compare the index with the size before the access; a function's variables end with its return"
 _AGENT_HINTS = {
     "barrier": "wait on the mbarrier that the copy completes on, with the parity of its phase, before the access",
     "bulk": "wait with cp.async.bulk.wait_group (and a barrier after it) before the memory is used again",
