@@ -256,9 +256,9 @@ class Decoding:
             if self.linker.clustered:
                 return AddressSlot(self.table.number(SymbolSlot("shared", name, place)), 0, "shared", name)
             return AddressSlot(self.table.constant(place, "uint64"), 0, "shared", name)
-        place = self.code.frame.get((scope, name))
-        if place is not None:
-            slot = self.table.number(SymbolSlot("frame", self.code.name, place + offset))
+        if (scope, name) in self.code.frame:
+            place = self.code.frame[scope, name] + offset
+            slot = self.table.number(SymbolSlot("frame", self.code.name, place))
             return AddressSlot(slot, 0, "local", name)
         if variable.space == "param":
             self.parameter = name
