@@ -30,17 +30,19 @@ class State:
     """What may be so at a place: registers by number.
 
     `written` and `read` are those that operations in flight write, or read as A, with the groups committed since;
-    `unfenced` those touched since the last wgmma.fence; `loads` the loads under way, with the registers they set.
+    `unfenced` those touched since the last wgmma.fence, `used` those that operations used since then; `loads` the loads
+    under way, with the registers they set.
     """
 
     written: dict[int, int] = field(default_factory=dict)
     read: dict[int, int] = field(default_factory=dict)
     unfenced: set[int] = field(default_factory=set)
+    used: set[int] = field(default_factory=set)
     loads: dict[int, frozenset[int]] = field(default_factory=dict)
 
     def copy(self) -> "State":
         """The same again."""
-        return State(dict(self.written), dict(self.read), set(self.unfenced), dict(self.loads))
+        return State(dict(self.written), dict(self.read), set(self.unfenced), set(self.used), dict(self.loads))
 
     def join(self, other: "State") -> bool:
         """Take in what may be so on another way here; whether anything is new."""
@@ -49,9 +51,10 @@ class State:
             for register, groups in theirs.items():
                 if mine.get(register, _MOST_GROUPS + 1) > groups:
                     mine[register], new = groups, True
-        if not other.unfenced <= self.unfenced:
-            self.unfenced |= other.unfenced
-            new = True
+        for ours, others in ((self.unfenced, other.unfenced), (self.used, other.used)):
+            if not others <= ours:
+                ours |= others
+                new = True
         for load, registers in other.loads.items():
             if not registers <= self.loads.get(load, frozenset()):
                 self.loads[load] = registers | self.loads.get(load, frozenset())
@@ -73,7 +76,8 @@ class _Watcher:
         products = [d for decodings in body.decodings for d in decodings if d.resolved.meaning == "wgmma"]
         self._used = {r.number for d in products for r in _data(d)}
         self._unfenced: dict[int, Register] = {}
-        self._covered = _covered(body) if program.kernel.module.compiler else set()
+        # sites, and registers that they may touch behind a fence
+        self._covered: set[tuple[int, int]] = set()
 
     def run(self) -> None:
         entering = self._solve()
@@ -113,8 +117,15 @@ class _Watcher:
             return
         touched = {r.number for r in d.reads} | {r.number for r in d.writes}
         _finish_loads(state, touched)
-        if d.site.number not in self._covered:
-            state.unfenced |= touched & self._used
+        state.unfenced |= touched & self._used - self._movable(state)
+
+    def _movable(self, state: State) -> set[int]:
+        """Registers that no operation has used since the last fence: who touches them may have done so before it.
+
+        Compilers move what sets registers past the asm statement of a fence, which does not name them, and ptxas puts
+        both in order again. Who writes PTX by hand is held to the fence.
+        """
+        return self._used - state.used - state.unfenced if self._program.kernel.module.compiler else set()
 
     def _block(self, number: int, state: State) -> None:
         """Add the checks of one block."""
@@ -126,6 +137,8 @@ class _Watcher:
                         self._unfenced[register.number] = register
             elif decoding.resolved.meaning not in _STEPS:
                 self._ordinary(block, decoding, state)
+                touched = {r.number for r in decoding.reads + decoding.writes}
+                self._covered |= {(decoding.site.number, register) for register in touched & self._movable(state)}
             self._step(decoding, state)
 
     def _ordinary(self, block: Block, d: Decoding, state: State) -> None:
@@ -157,29 +170,10 @@ class _Watcher:
                         if register.number in flags:
                             _before(block, d, _ask(d, register, flags[register.number]))
                 else:
-                    touched = [flags[r.number] for r in _unique(d.writes + d.reads) if r.number in flags]
-                    if touched and d.site.number not in self._covered:
+                    registers = [r.number for r in _unique(d.writes + d.reads) if r.number in flags]
+                    touched = [flags[n] for n in registers if (d.site.number, n) not in self._covered]
+                    if touched:
                         _after(block, d, _mark(d, touched, False))
-
-
-def _covered(body: Body) -> set[int]:
-    """Sites between a wgmma.fence and the operation behind it, in one block.
-
-    Compilers move what sets registers past the asm statement of a fence, which does not name them, and ptxas puts both
-    in order again. Who writes PTX by hand is held to the fence.
-    """
-    found: set[int] = set()
-    for decodings in body.decodings:
-        since_fence: list[int] | None = None
-        for d in decodings:
-            if d.resolved.meaning == "wgmma.fence":
-                since_fence = []
-            elif d.resolved.meaning == "wgmma":
-                found.update(since_fence or ())
-                since_fence = None
-            elif since_fence is not None:
-                since_fence.append(d.site.number)
-    return found
 
 
 def _finish_loads(state: State, touched: set[int]) -> None:
@@ -194,6 +188,7 @@ def _multiply(d: Decoding, state: State) -> None:
     for number in {r.number for r in _data(d)} - written:
         state.read[number] = 0
     state.unfenced -= {r.number for r in _data(d)}
+    state.used |= {r.number for r in _data(d)}
 
 
 def _data(d: Decoding) -> list[Register]:
@@ -203,6 +198,7 @@ def _data(d: Decoding) -> list[Register]:
 
 def _fence(d: Decoding, state: State) -> None:
     state.unfenced.clear()
+    state.used.clear()
 
 
 def _commit(d: Decoding, state: State) -> None:
