@@ -15,10 +15,15 @@ def run(tmp_path_factory):
     return run_bench(load_file(write_new("mesh", "mine", tmp_path_factory.mktemp("b"))), timed=True)
 
 
-def test_a_timed_run_has_a_table_and_its_page(run):
+def test_a_timed_run_has_a_table_a_picture_and_its_page(run):
     shown = run._repr_html_()
     assert "<caption>mine</caption>" in shown
     assert ">yes</td>" in shown
+    # what needs no script comes first, and is drawn in the notebook's own colours
+    plain = shown[: shown.index("<details>")]
+    assert "<svg" in plain
+    assert "<script" not in plain
+    assert "background:#fff" not in plain
     (page,) = re.findall(r'srcdoc="([^"]*)"', shown)
     assert unescape(page).startswith("<!doctype html>")
     assert "sandbox=" in shown

@@ -1,15 +1,18 @@
-"""A run as a notebook shows it: the verdict as a table, findings as text, and the page with its timeline in a frame."""
+"""A run as a notebook shows it: the verdict as a table, findings as text, the timeline as a still picture, and folded
+away the whole page. All but the page needs no script, and takes the notebook's own colours.
+"""
 
 from html import escape
 
 from kernbench.report.page import page_html
+from kernbench.report.picture import timeline_svg
 from kernbench.report.plain import plain_text
 from kernbench.report.time import duration
 from kernbench.report.verdict import run_text
 from kernbench.result.run import Run
 
 # characters of a page that a notebook still carries
-_MOST = 3_000_000
+_MOST = 1_500_000
 _WORDS = {True: "yes", False: "NO", None: "not asked"}
 _CELL = 'style="text-align:left;padding:2px 12px 2px 0"'
 
@@ -21,6 +24,7 @@ def notebook_html(run: Run) -> str:
     if not run.ok:
         parts.append(f"<pre>{escape(plain_text(run_text(title, run)))}</pre>")
     if run.timeline is not None:
+        parts.append(timeline_svg(run.timeline))
         parts.append(_frame(page_html(title, [(title, run)])))
     return "".join(parts)
 
@@ -31,14 +35,23 @@ def _table(title: str, run: Run) -> str:
         rows["time"] = duration(run.metrics["time_ps"])
         rows["bound"] = str(run.metrics.get("bound", ""))
     rows["findings"] = ", ".join(dict.fromkeys(f.kind for f in run.findings)) or "none"
-    rows["outputs"] = ", ".join(f"{name} {list(a.shape)} {a.dtype}" for name, a in run.outputs.items()) or "none"
+    rows["outputs"] = ", ".join(_outputs(run)) or "none"
     head = "".join(f"<th {_CELL}>{escape(name)}</th>" for name in rows)
     body = "".join(f"<td {_CELL}>{escape(value)}</td>" for value in rows.values())
     return f"<table><caption>{escape(title)}</caption><tr>{head}</tr><tr>{body}</tr></table>"
 
 
+def _outputs(run: Run) -> list[str]:
+    """Name, shape and type of each; a run that was loaded knows no more of them."""
+    if run.outputs:
+        return [f"{name} {list(array.shape)} {array.dtype}" for name, array in run.outputs.items()]
+    kept = run.views.get("outputs")
+    return [f"{name} {one.get('shape')} {one.get('dtype')}" for name, one in kept.items()] if kept else []
+
+
 def _frame(page: str) -> str:
     if len(page) > _MOST:
-        return "<p>The timeline is too large for a notebook: run.save(FILE), then kernbench report FILE.</p>"
+        return "<p>The page is too large for a notebook: run.save(FILE), then kernbench report FILE.</p>"
     style = "width:100%;height:640px;border:1px solid #8884"
-    return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(page, quote=True)}"></iframe>'
+    frame = f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(page, quote=True)}"></iframe>'
+    return f"<details><summary>the whole page, with zoom and source</summary>{frame}</details>"

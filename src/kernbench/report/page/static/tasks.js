@@ -105,7 +105,7 @@ function tasksPart(run, line, show) {
       { class: "note" },
       all.length > shown.length ? `The first ${whole(shown.length)} of ${whole(all.length)} tasks. ` : "",
       "A thin line before a task is its wait from ready to start; a blue edge is the dependence it waited for last, ",
-      "grey ones came sooner; a dark foot means the critical path ran through the task.",
+      "grey ones came sooner; a foot means the critical path ran through the task.",
     ),
     reasonsTable(all),
     el(

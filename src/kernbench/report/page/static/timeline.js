@@ -406,7 +406,7 @@ function keysNote(view) {
     "whole run, ",
     key("↑", "↓"),
     "lanes, ",
-    path ? [key("n", "p"), "along the critical path (the dark line below lanes), "] : null,
+    path ? [key("n", "p"), "along the critical path (the line below lanes), "] : null,
     key("/"),
     "find spans, ",
     "click a span for its line and what it waited for, ",
