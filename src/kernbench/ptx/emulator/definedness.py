@@ -1,8 +1,8 @@
 """Which registers may hold undefined values, and where their steps go.
 
 Registers that may be used before they are set are followed in every run. What comes from local or tensor memory is
-followed from the first load on that meets memory never written: until then there is nothing to follow, and a block runs
-its plain steps.
+followed from the first load on that meets memory never written, what comes from a compiler's divisions from the first
+divisor of zero on: until then there is nothing to follow, and a block runs its plain steps.
 """
 
 from kernbench.ptx.emulator.dataflow import bits, passes_on, undefined_at
@@ -12,7 +12,15 @@ from kernbench.ptx.emulator.program import Block, Program
 from kernbench.ptx.emulator.scopes import Register
 from kernbench.ptx.emulator.slots import RegisterSlot
 from kernbench.ptx.emulator.steps import Direct, General, Step
-from kernbench.ptx.emulator.watching import Catch, catch_of, mark, may_load_undefined, unwrite, watch
+from kernbench.ptx.emulator.watching import (
+    Catch,
+    catch_of,
+    mark,
+    may_divide_by_zero,
+    may_load_undefined,
+    unwrite,
+    watch,
+)
 
 Inserted = list[tuple[int, Step]]
 
@@ -41,7 +49,9 @@ def watch_undefined(program: Program, body: Body) -> None:
 
 
 def _is_followed(program: Program, decoding: Decoding) -> bool:
-    """Whether what a load brings may be undefined."""
+    """Whether what a load brings, or a division gives, may be undefined and is told where it decides something."""
+    if may_divide_by_zero(decoding):
+        return bool(program.kernel.module.compiler)
     tensor = decoding.resolved.meaning == "tcgen05.ld"
     return may_load_undefined(decoding) and (tensor or program.local_bytes > 0)
 

@@ -1,8 +1,9 @@
 """Steps that follow undefined values: a bool row beside each register that may hold one.
 
 A value is undefined where a register was never set, or where it was loaded from local memory that the thread never
-wrote or from tensor memory that nobody wrote; storing such a value makes local memory unwritten again. What such a
-value decides is reported: an address, a branch, what others may read.
+wrote or from tensor memory that nobody wrote, or where a compiler's integer division has a divisor of zero; storing
+such a value makes local memory unwritten again. What such a value decides is reported: an address, a branch, what
+others may read.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,10 @@ _LOCAL = np.uint64(LOCAL_BASE >> 44)
 _ADDRESS = (1 << 64) - 1
 # operations that put a value together from parts: one part that is defined makes it so
 _JOINING = frozenset(("or", "bfi", "lop3", "prmt"))
+
+
+# what compilers compute ahead, and do not use where the divisor is zero
+DIVISIONS = frozenset(("div.int", "rem.int"))
 
 
 class UndefinedLoadError(Exception):
@@ -180,9 +185,14 @@ def may_load_undefined(decoding: Decoding) -> bool:
     return decoding.resolved.meaning == "ld" and space in ("", "local", "param::func")
 
 
+def may_divide_by_zero(decoding: Decoding) -> bool:
+    """Whether an instruction is an integer division whose divisor is no constant but zero."""
+    return decoding.resolved.meaning in DIVISIONS and not decoding.constant_of(2)
+
+
 def catch_of(decoding: Decoding, followed: dict[int, int]) -> "Catch":
-    """What looks behind a load at what it brought."""
-    return (TensorCatch if decoding.resolved.meaning == "tcgen05.ld" else Catch)(decoding, followed)
+    """What looks behind a load at what it brought, and behind a division at its result."""
+    return _CATCHES.get(decoding.resolved.meaning, Catch)(decoding, followed)
 
 
 class Catch:
@@ -258,6 +268,22 @@ class TensorCatch(Catch):
             window.put(target, flags, mask)
             if empty:
                 definedness.came_from(target, self._decoding.site)
+
+
+class DivisionCatch(Catch):
+    """The step behind an integer division: its result is undefined in lanes whose divisor is zero."""
+
+    def _mark(self, window: Window, mask: Mask | None) -> None:
+        definedness = window.batch.checks.definedness
+        lanes = definedness.take_divided()
+        flags = np.isin(window.lane_numbers, lanes)
+        for _, target in self._targets:
+            window.put(target, flags, mask)
+            if len(lanes):
+                definedness.came_from(target, self._decoding.site)
+
+
+_CATCHES: dict[str, type[Catch]] = {"tcgen05.ld": TensorCatch, **dict.fromkeys(DIVISIONS, DivisionCatch)}
 
 
 def _places(decoding: Decoding, window: Window, slot: int | None = None) -> tuple[Any, Any]:

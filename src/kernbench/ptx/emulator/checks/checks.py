@@ -25,7 +25,7 @@ from kernbench.ptx.emulator.memory.cells import SITE_LIMIT, SUSPECTS, WARP_LIMIT
 from kernbench.ptx.emulator.memory.order import Order
 from kernbench.ptx.emulator.memory.port import UNCHECKED, Place, Space, Spot, offsets_of
 from kernbench.ptx.emulator.program import Program, Site
-from kernbench.result.finding import Finding
+from kernbench.result.finding import Finding, Other
 
 CHECKED = (
     "out-of-bounds",
@@ -228,6 +228,7 @@ def active_lanes_of(lanes: Lanes) -> Array:
     return numbers if lanes.mask is None else numbers[lanes.mask]
 
 
+_DIVISION = "test the divisor first; the result is not defined"
 _USES = {
     "guard": "decides whether this runs",
     "target": "decides where this goes",
@@ -429,9 +430,11 @@ class BatchChecks:
         zero = zero if mask is None else zero & mask
         if zero.any():
             lanes = window.lane_numbers[zero]
+            if site.number in self._checks.program.caught:
+                self.definedness.meet_zero(lanes.tolist())
+                return
             who = some_threads(self._batch, lanes)
-            hint = "test the divisor first; the result is not defined"
-            self._reporter.add("division", site, f"integer division by zero in {who}", hint, len(lanes))
+            self._reporter.add("division", site, f"integer division by zero in {who}", _DIVISION, len(lanes))
 
     def undefined(self, window: Any, site: Site, register: str, role: str, bad: Mask, flags: int) -> None:
         """An undefined register decides something."""
@@ -439,6 +442,11 @@ class BatchChecks:
             return
         lanes = window.lane_numbers[bad]
         origin = self.definedness.origins.get(flags)
+        if origin is not None and origin.opcode in ("div", "rem"):
+            message = f"integer division by zero in {some_threads(self._batch, lanes)}, and the result {_USES[role]}"
+            others = (Other(f"where it {_USES[role].replace('this', 'something')}", self._reporter.place(site)),)
+            self._reporter.add("division", origin, message, _DIVISION, len(lanes), others)
+            return
         why, hint = "was never set in", "set the register on every path that leads here"
         if origin is not None and "tcgen05.ld" in origin.text:
             name = origin.text.partition(" {")[0]

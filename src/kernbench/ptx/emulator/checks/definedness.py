@@ -13,7 +13,9 @@ class Definedness:
         self.met = False
         # the warps that read such tensor memory
         self._empty: list[int] = []
-        # the load that the value of a register comes from, by the slot of the register's row of marks
+        # lanes that divided by zero
+        self._divided: list[int] = []
+        # the load or division that the value of a register comes from, by the slot of the register's row of marks
         self.origins: dict[int, Site] = {}
         # the first place at which what a load brought was told, by the load
         self._told: dict[int, int] = {}
@@ -28,8 +30,18 @@ class Definedness:
         found, self._empty, self.met = self._empty, [], False
         return found
 
+    def meet_zero(self, lanes: list[int]) -> None:
+        """Lanes are about to divide by zero."""
+        self.met = True
+        self._divided += lanes
+
+    def take_divided(self) -> list[int]:
+        """The lanes whose division had a divisor of zero, until now."""
+        found, self._divided, self.met = self._divided, [], False
+        return found
+
     def came_from(self, flags: int, site: Site) -> None:
-        """A register was loaded."""
+        """A register was loaded, or is the result of a division."""
         self.origins[flags] = site
 
     def first_use(self, flags: int, site: Site) -> bool:
