@@ -45,8 +45,8 @@ def _outputs(run: Run) -> list[str]:
     """Name, shape and type of each; a run that was loaded knows no more of them."""
     if run.outputs:
         return [f"{name} {list(array.shape)} {array.dtype}" for name, array in run.outputs.items()]
-    kept = run.views.get("outputs")
-    return [f"{name} {one.get('shape')} {one.get('dtype')}" for name, one in kept.items()] if kept else []
+    kept = run.views.get("outputs", {}).items()
+    return [f"{name} {one.get('shape')} {one.get('dtype')}" for name, one in kept if isinstance(one, dict)]
 
 
 def _frame(page: str) -> str:

@@ -75,7 +75,8 @@ def _busy(timeline: Timeline, lane: int, classes: NDArray[np.int64]) -> Floats:
         done = _before(np.sort(start[mine]), edges) - _before(np.sort(finish[mine]), edges)
         shares[number] = np.diff(done) / (timeline.total / BINS)
     # spans may lie within spans
-    return shares / np.maximum(1.0, shares.sum(axis=0))
+    once: Floats = shares / np.maximum(1.0, shares.sum(axis=0))
+    return once
 
 
 def _before(times: NDArray[np.int64], edges: Floats) -> Floats:
@@ -143,7 +144,7 @@ def _axis(timeline: Timeline, height: int) -> str:
 
 def _nice(least: float) -> int:
     """The least of 1, 2 or 5 times a power of ten that is not below `least`."""
-    power = 10 ** max(0, math.floor(math.log10(max(1.0, least))))
+    power = int(10.0 ** max(0, math.floor(math.log10(max(1.0, least)))))
     return next(n * power for n in (1, 2, 5, 10) if n * power >= least)
 
 
