@@ -15,6 +15,8 @@ CASES = list(
             f"vadd.{MIXED}<|.sat> $d.<b2|h1>, $a.h1, $b.b3, $c : u32 u32 u32 -> u32",
             "<vshl|vshr>.<u32|s32>.<u32|s32>.u32<|.sat>.<clamp|wrap> $d, $a.h0, $b.b0 : u32 u32 -> u32",
             "vset.<u32|s32>.<u32|s32>.<eq|lt|ge> $d.h0, $a.b1, $b, $c : u32 u32 u32 -> u32",
+            f"vmax.{MIXED}.<min|max> : u32 u32 u32 -> u32",
+            "vset.<u32|s32>.<u32|s32>.ge.<min|max> : u32 u32 u32 -> u32",
             f"vmad.{MIXED}<.po|.sat|.sat.shr7|.shr15> : u32 u32 u32 -> u32",
             f"<vadd|vsub|vavrg|vabsdiff|vmin|vmax>4.{MIXED}<|.sat|.add> : u32 u32 u32 -> u32",
             f"<vadd|vavrg|vabsdiff>2.{MIXED}<|.sat|.add> $d.h0, $a.h30, $b.h12, $c : u32 u32 u32 -> u32",
@@ -64,19 +66,22 @@ def expected(text: str, a: int, b: int, c: int) -> int:
     if opcode == "vmad":
         signed = asign or bsign
         shift = next((int(w[3:]) for w in words if w.startswith("shr")), 0)
-        value = x * y + part(c, "", signed) + ("po" in words) >> shift
+        value = part(x % 2**32, "", True) * part(y % 2**32, "", True) + part(c, "", True) + ("po" in words)
+        value = (value % 2**64 if shift and "sat" in words and not signed else value) >> shift
         return (clamped(value, 32, signed) if "sat" in words else value) % 2**32
     value = plain(opcode, words, x, y)
     width = {"": 32, "b": 8, "h": 16}[d_part[:1]]
     value = clamped(value, width, dsign) if "sat" in words else value
     second = next((w for w in words if w in ("add", "min", "max")), "")
     if second:
-        value = part(value % 2**32, "", dsign)
-        other = part(c, "", dsign)
+        sign = asign if opcode == "vset" else dsign
+        value = value if sign and opcode not in ("vadd", "vsub") else part(value % 2**32, "", sign)
+        other = part(c, "", sign)
         value = {"add": value + other, "min": min(value, other), "max": max(value, other)}[second]
     elif d_part:
         mask = (1 << width) - 1 << width * int(d_part[1:])
-        value = c & ~mask | value << width * int(d_part[1:]) & mask
+        upper = d_part == "h1" and "sat" not in words
+        value = c & ~mask | (value if upper else value << width * int(d_part[1:])) & mask
     return value % 2**32
 
 

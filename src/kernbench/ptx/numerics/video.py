@@ -2,6 +2,11 @@
 
 A part is "" (the whole register), "b0" to "b3" or "h0", "h1"; of packed instructions the parts of both sources
 together, the highest lane first ("b7531"), and the lanes of the result that are written ("b20").
+
+Where an H200 is of one mind against the ISA's text it is followed: what is put into the upper half of a register is the
+upper half of the value, the second operation of vset takes its sign from the first source, and minimum and maximum of
+signed results see all bits of the value but a sum's or difference's. Of `.sat` it follows the text in some forms only;
+there the text is followed.
 """
 
 from collections.abc import Callable
@@ -88,6 +93,8 @@ def scalar(opcode: str, mods: Any, parts: Parts) -> Callable[..., None]:
     signs = {name: _signed(mods, name) for name in ("dtype", "atype", "btype")}
     width = _WIDTHS[parts.d[:1]]
     place = width * int(parts.d[1:] or 0)
+    # how the second operation looks at both, and whether the value was brought to 32 bits before
+    ordered, wraps = signs["atype" if opcode == "vset" else "dtype"], opcode in ("vadd", "vsub") or "sat" in mods
 
     def function(a: Rows, b: Rows, *more: Rows) -> None:
         value = compute(_taken(a, parts.a, signs["atype"]), _taken(b, parts.b, signs["btype"]))
@@ -95,32 +102,33 @@ def scalar(opcode: str, mods: Any, parts: Parts) -> Callable[..., None]:
             value = _saturated(value, width, signs["dtype"])
         *rest, out = more
         if second is not None:
-            value = second(_extended(value, 32, signs["dtype"]), _extended(rest[0], 32, signs["dtype"]))
+            whole = ordered and not wraps
+            value = second(value if whole else _extended(value, 32, ordered), _extended(rest[0], 32, ordered))
         elif rest:
             kept = ((1 << width) - 1) << place
-            value = (rest[0].astype(np.int64) & ~kept) | ((value << place) & kept)
+            put = value if parts.d == "h1" and "sat" not in mods else value << place
+            value = (rest[0].astype(np.int64) & ~kept) | (put & kept)
         out[...] = value.astype(np.uint32)
 
     return function
 
 
 def multiply_add(mods: Any, parts: Parts) -> Callable[..., None]:
-    """vmad: a product of up to 64 bits, an addend, perhaps one more, scaled and saturated."""
-    signs = {name: _signed(mods, name) for name in ("dtype", "atype", "btype")}
-    final = signs["atype"] or signs["btype"]
+    """vmad: a product of 64 bits, an addend, perhaps one more, scaled and saturated.
+
+    As on an H200 the parts and the addend count as signed 32-bit numbers, whatever their types; these decide how the
+    sum is shifted and saturated.
+    """
+    signs = {name: _signed(mods, name) for name in ("atype", "btype")}
+    signed = signs["atype"] or signs["btype"]
     shift = int(mods.get("scale", "shr0")[3:])
-    low, high = (-(1 << 31), (1 << 31) - 1) if final else (0, (1 << 32) - 1)
-
-    def one(a: int, b: int, c: int) -> int:
-        value = (a * b + c + ("po" in mods)) >> shift
-        return min(max(value, low), high) if "sat" in mods else value
-
-    exact = np.frompyfunc(one, 3, 1)
+    logical = shift and not signed and "sat" in mods
 
     def function(a: Rows, b: Rows, c: Rows, out: Rows) -> None:
         left, right = _taken(a, parts.a, signs["atype"]), _taken(b, parts.b, signs["btype"])
-        total = exact(left.astype(object), right.astype(object), _extended(c, 32, final).astype(object))
-        out[...] = np.bitwise_and(total, 0xFFFF_FFFF).astype(np.uint32)
+        value = _extended(left, 32, True) * _extended(right, 32, True) + _extended(c, 32, True) + ("po" in mods)
+        value = (value.view(np.uint64) >> np.uint64(shift)).view(np.int64) if logical else value >> shift
+        out[...] = (_saturated(value, 32, signed) if "sat" in mods else value).astype(np.uint32)
 
     return function
 
