@@ -176,3 +176,12 @@ def test_structs_go_through_calls(lab):
     assert (lab.arrays[0].numpy() == np.arange(32)).all()
     (found,) = lab.findings(body + "%rd6;", zeros(32), outside=FUNCTION)
     assert found.kind == "uninitialised-read"
+
+
+def test_a_packed_conversion_with_one_part_that_is_set(lab):
+    """Triton converts two values to 8-bit floats at once, and stores one byte of them."""
+    convert = "  cvt.rn.f32.u32 %f1, %r0;\n  cvt.rn.satfinite.e4m3x2.f32 %h1, {}, {};\n"
+    store = OUT + "  st.global.b8 [%rd8], %h1;"
+    assert lab.kinds(convert.format("%f9", "%f1") + store, zeros(32)) == []
+    assert (lab.arrays[0].numpy()[1:4] == [0x38, 0x40, 0x44]).all()
+    assert lab.kinds(convert.format("%f9", "%f8") + store, zeros(32)) == ["uninitialised-read"]

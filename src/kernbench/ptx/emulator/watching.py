@@ -28,6 +28,8 @@ _ADDRESS = (1 << 64) - 1
 _JOINING = frozenset(("or", "bfi", "lop3", "prmt"))
 
 
+# instructions that lay several values side by side in one register
+_PACKING = frozenset(("pack", "cvt.packed", "cvt.pack"))
 # what compilers compute ahead, and do not use where the divisor is zero
 DIVISIONS = frozenset(("div.int", "rem.int"))
 
@@ -90,10 +92,10 @@ def mark(decoding: Decoding, sources: list[int], targets: list[int], followed: d
     """Results are undefined where a source is; a selection only where the chosen one is. Runs before the instruction.
 
     With `joins`, values that are put together from parts are undefined only where every part is; words made of halves
-    always.
+    and packed conversions always.
     """
     chosen = _selection(decoding, followed) if decoding.resolved.meaning == "selp" else None
-    parts = decoding.resolved.meaning == "pack" or (joins and decoding.instruction.opcode in _JOINING)
+    parts = decoding.resolved.meaning in _PACKING or (joins and decoding.instruction.opcode in _JOINING)
     if parts and _has_a_sure_part(decoding, sources, followed):
         sources = []
     decided = _deciding_operands(decoding, followed)
@@ -115,8 +117,11 @@ def mark(decoding: Decoding, sources: list[int], targets: list[int], followed: d
 
 def _has_a_sure_part(decoding: Decoding, sources: list[int], followed: dict[int, int]) -> bool:
     """Whether a part that a value is put together from is never undefined."""
-    if decoding.resolved.meaning == "pack":
-        return any(part is None or part.number not in followed for part in decoding.registers_of(1))
+    if decoding.resolved.meaning in _PACKING:
+        # random bits to round with are no part
+        last = len(decoding.operands) - (decoding.mod("rnd") == "rs")
+        parts = [part for index in range(1, last) for part in decoding.registers_of(index)]
+        return any(part is None or part.number not in followed for part in parts)
     return len(sources) < len(decoding.operands) - 1
 
 
