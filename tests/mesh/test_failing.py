@@ -1,5 +1,6 @@
 """Kernels that do not end well: over their budget, or with an error of their own."""
 
+import json
 import time
 from contextlib import suppress
 
@@ -26,8 +27,9 @@ def spins_in_python(q_ptr, o_ptr, *, tl):
 def spins_and_swallows(q_ptr, o_ptr, *, tl):
     while True:
         try:
+            n = 0
             while True:
-                pass
+                n += 1
         except BaseException:
             pass
 
@@ -88,6 +90,13 @@ def test_wall_clock_budget(kernel):
     finding = only(run, "over-budget")
     assert "went 0.3 s without a command" in finding.message
     assert finding.where.file == __file__
+
+
+def test_after_an_abandoned_program_python_still_recovers_from_deep_recursion():
+    run = launch(spins_and_swallows, budget=Budget(seconds=0.1))
+    assert run.status is Status.OVER_BUDGET
+    with pytest.raises(RecursionError):
+        json.loads("[" * 200_000)
 
 
 def test_a_long_kernel_is_fine_within_its_budget():

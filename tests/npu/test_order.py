@@ -423,7 +423,26 @@ def test_a_kernel_that_does_not_stop_is_stopped():
 
     run = run_kernel(kernel, A, out=OUT, budget=Budget(steps=1000, seconds=0.2))
     assert run.status == "over budget"
+    assert run.findings[0].where.line == line_of(kernel, "pipe_barrier")
     assert npu.Chip("a2a3").launch(lambda rt: None).status == "finished"
+
+
+def test_a_kernel_that_catches_what_would_stop_it_is_left_where_it_stands():
+    from kernbench.safety.budget import Budget
+
+    def kernel(core, a, out):
+        while True:
+            try:
+                rounds = 0
+                while True:
+                    rounds += 1
+            except BaseException:
+                pass
+
+    run = run_kernel(kernel, A, out=OUT, budget=Budget(seconds=0.1))
+    assert run.status == "over budget"
+    # the loop is two lines
+    assert line_of(kernel, "rounds += 1") - run.findings[0].where.line in (0, 1)
 
 
 def test_errors_of_the_kernel_itself_are_findings():

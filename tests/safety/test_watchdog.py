@@ -1,5 +1,7 @@
 """The watchdog stops a program that only computes, and leaves one alone that ends just then."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -16,13 +18,13 @@ def _spin(seconds):
 
 def test_a_program_that_only_computes_is_stopped():
     begin = time.monotonic()
-    with pytest.raises(OverBudgetError), Watchdog(0.05, lambda: 0, lambda: None):
+    with pytest.raises(OverBudgetError), Watchdog(0.05, lambda: 0, lambda error: None):
         _spin(20)
     assert time.monotonic() - begin < 10
 
 
 def test_one_that_makes_progress_is_not():
-    with Watchdog(0.02, time.monotonic, lambda: None):
+    with Watchdog(0.02, time.monotonic, lambda error: None):
         _spin(0.2)
 
 
@@ -38,9 +40,37 @@ def test_what_is_sent_as_the_program_ends_does_not_arrive(late):
         return 0
 
     abandoned = []
-    with Watchdog(0.02, progress, lambda: abandoned.append(1)):
+    with Watchdog(0.02, progress, abandoned.append):
         looking.set()
         time.sleep(0.1)
         ended.set()
     _spin(0.2)
     assert not abandoned
+
+
+# in a process of its own: what is left there stays left
+KEEPER = """
+from greenlet import getcurrent, greenlet
+from kernbench.safety.budget import Watchdog
+
+hub, caught = getcurrent(), []
+
+def keeps_what_it_catches():
+    while True:
+        try:
+            n = 0
+            while True:
+                n += 1
+        except BaseException as error:
+            caught.append(error)
+
+program = greenlet(keeps_what_it_catches)
+with Watchdog(0.05, lambda: 0, lambda error: hub.switch()):
+    program.switch()
+print(len(caught))
+"""
+
+
+def test_a_program_that_keeps_what_it_catches_is_left_in_the_end():
+    ended = subprocess.run([sys.executable, "-c", KEEPER], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.strip() == str(Watchdog.LAST), ended.stderr

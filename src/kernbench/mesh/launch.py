@@ -135,7 +135,9 @@ class Launch:
             sites=self._sites,
             max_steps=setting.budget.steps,
         )
-        program = Program(placement.number, lambda: self._body(port, context), lambda: self._abandoned(port, context))
+        program = Program(
+            placement.number, lambda: self._body(port, context), lambda error: self._over_budget(port, context, error)
+        )
         port.program = program
         port.taken = setting.taken
         self._programs.append(program)
@@ -168,6 +170,7 @@ class Launch:
             self._scheduler.stop()
             return State.STOPPED
         except OverBudgetError as error:
+            error.taken = True
             self._over_budget(port, context, error)
             return State.STOPPED
         except KernelError as error:
@@ -222,9 +225,6 @@ class Launch:
             where,
         )
         self._scheduler.stop()
-
-    def _abandoned(self, port: MeshPort, context: TLContext) -> None:
-        self._over_budget(port, context, OverBudgetError())
 
     def _conclude(self) -> None:
         """Findings that only the end of a launch can show."""

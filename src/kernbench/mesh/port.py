@@ -201,9 +201,10 @@ class MeshPort(Port):
     def over_budget(self, steps: int, where: Place) -> None:
         """End this program; one that has swallowed that twice is left where it stands."""
         self._overruns += 1
+        error = OverBudgetError(f"dispatched {steps} commands and had not returned", where)
         if self._overruns > Watchdog.PATIENCE:
-            self._scheduler.abandon()
-        raise OverBudgetError(f"dispatched {steps} commands and had not returned", where)
+            self._scheduler.abandon(error)
+        raise error
 
 
 def waiting(what: Any) -> tuple[Message | Receive, Place]:

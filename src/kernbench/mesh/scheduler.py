@@ -34,7 +34,7 @@ class Program:
     `on_abandon` is called instead of an end when the program cannot be made to stop.
     """
 
-    def __init__(self, number: int, body: Callable[[], State], on_abandon: Callable[[], None]):
+    def __init__(self, number: int, body: Callable[[], State], on_abandon: Callable[[OverBudgetError], None]):
         self.number = number
         self.state = State.READY
         self.waits: Any = None
@@ -113,12 +113,14 @@ class Scheduler:
             program.coroutine.switch()
         self.switches += 1
 
-    def abandon(self) -> None:
+    def abandon(self, error: OverBudgetError) -> None:
         """Called in a program that will not stop: leave it where it is, for good."""
+        if getcurrent() is self._hub:
+            return
         _abandoned.append(getcurrent())
         if self._running is not None:
             self._running.state = State.STOPPED
-            self._running.on_abandon()
+            self._running.on_abandon(error)
         self._hub.switch()
 
     def _end(self, programs: list[Program]) -> None:

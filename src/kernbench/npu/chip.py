@@ -14,7 +14,7 @@ from kernbench import __version__
 from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
 from kernbench.common.errors import KernbenchError, KernelError, MisuseError
 from kernbench.npu.checks import check_order
-from kernbench.npu.execute import Executor, kernel_place
+from kernbench.npu.execute import Executor, callers, kernel_place
 from kernbench.npu.inside import stopping
 from kernbench.npu.model import ChipModel, load
 from kernbench.npu.operations import CLASSES, TABLE
@@ -158,13 +158,20 @@ class _Launch:
         where = _place(orchestrate)
         rows = self.context.recording.rows
         hub = getcurrent()
+
+        def abandon(error: OverBudgetError) -> None:
+            if getcurrent() is not hub:
+                _abandoned.append(getcurrent())
+                self._over_budget(error, where)
+                hub.switch()
+
         program = greenlet(lambda: self._orchestrate(orchestrate, given, more, where))
         # a launch that is over its budget of steps makes no more progress; one that will not stop is left where it is
         # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
         with (
             rare_collections(),
             threadpool_limits(limits=1, user_api="blas"),
-            Watchdog(budget.seconds, lambda: min(len(rows), budget.steps), lambda: self._abandon(hub, where)),
+            Watchdog(budget.seconds, lambda: min(len(rows), budget.steps), abandon),
             stopping(self.context, self.executor, stop),
         ):
             program.switch()
@@ -180,15 +187,15 @@ class _Launch:
             views["stopped"] = stop.met.view()
         return views
 
-    def _abandon(self, hub: Any, where: Place) -> None:
-        _abandoned.append(getcurrent())
-        self._over_budget(where)
-        hub.switch()
-
-    def _over_budget(self, where: Place) -> None:
+    def _over_budget(self, error: OverBudgetError, where: Place) -> None:
         self.status = Status.OVER_BUDGET
         message = f"stopped after {len(self.context.recording.rows):,} rows without an end in sight"
-        self.context.log.add(Finding("over-budget", message, where, (), "the loop's end, or a larger Budget"))
+        hint = (
+            "look for a loop whose condition never changes; a kernel that really is this long gets more with "
+            "budget=Budget(steps=..., seconds=...), --max-steps or --max-seconds"
+        )
+        place = kernel_place(error) or where
+        self.context.log.add(Finding("over-budget", message, place, callers(error), hint))
 
     def _argument(self, name: str, value: Any) -> Any:
         if (not hasattr(value, "__array__") and not hasattr(value, "__dlpack__")) or np.isscalar(value):
@@ -216,8 +223,9 @@ class _Launch:
                 self.runtime.finish()
         except StoppedError:
             self.status = Status.STOPPED
-        except OverBudgetError:
-            self._over_budget(where)
+        except OverBudgetError as error:
+            error.taken = True
+            self._over_budget(error, where)
         except KernelError as error:
             self._failed(error.kind, error.message, error.hint, error.where or kernel_place(error) or where)
         except KernbenchError as error:

@@ -1,8 +1,8 @@
 """Budgets: a launch ends, whatever its kernel does. Steps are counted; a watchdog stops a kernel that only computes.
 
 The watchdog raises `OverBudgetError` inside the running program from outside. A program that swallows even that is left
-where it stands: the exception's own construction runs in the program, and hands control back to the scheduler. Only a
-kernel that blocks inside a C call (a sleep, a read from a pipe) cannot be reached; it ends when the call does.
+where it stands: the exception's own end runs in the program, and hands control back to the scheduler. Only a kernel
+that blocks inside a C call (a sleep, a read from a pipe) cannot be reached; it ends when the call does.
 """
 
 import ctypes
@@ -34,19 +34,27 @@ class Budget:
 
 
 class OverBudgetError(BaseException):
-    """Raised inside a program that used up its budget; no `Exception`, so that kernels do not catch it by accident."""
+    """Raised inside a program that used up its budget; no `Exception`, so that kernels do not catch it by accident.
+
+    Whoever ends the program for it sets `taken`; without that, the program itself has swallowed it.
+    """
+
+    taken = False
 
 
 class Watchdog:
     """While entered, checks every `Budget.seconds` that `progress()` changed; if not, stops the thread's program.
 
-    `abandon` is called in the program when it has swallowed the exception twice; it must not return. A program that
-    calls `breakpoint()` lands in its own frame, and is not watched any more: a person thinks as long as they like.
+    `abandon` is called in the program, with the exception, when it has swallowed that twice; it must not return. A
+    program that calls `breakpoint()` lands in its own frame, and is not watched any more: a person thinks as long as
+    they like.
     """
 
     PATIENCE = 2
+    # a program that keeps every exception it catches lets none of them end
+    LAST = 12
 
-    def __init__(self, seconds: float, progress: Callable[[], object], abandon: Callable[[], None]):
+    def __init__(self, seconds: float, progress: Callable[[], object], abandon: Callable[[OverBudgetError], None]):
         self._seconds = seconds
         self._progress = progress
         self._abandon = abandon
@@ -95,17 +103,20 @@ class Watchdog:
         class StoppedByWatchdogError(OverBudgetError):
             def __init__(self, *args: object):
                 super().__init__(*args)
-                watchdog._on_raise()
+                watchdog._raised += 1
+                watchdog._leave_after(watchdog.LAST, self)
+
+            # not in __init__: Python 3.11 counts an exception in the making, and a switch would leave it counted
+            def __del__(self) -> None:
+                if not self.taken:
+                    watchdog._leave_after(watchdog.PATIENCE, self)
 
         return StoppedByWatchdogError
 
-    def _on_raise(self) -> None:
-        if self._done.is_set():
-            return
-        self._raised += 1
-        if self._raised > self.PATIENCE:
+    def _leave_after(self, exceptions: int, error: OverBudgetError) -> None:
+        if self._raised > exceptions and not self._done.is_set():
             self._raised = 0
-            self._abandon()
+            self._abandon(error)
 
     def _watch(self) -> None:
         last = self._progress()
