@@ -8,7 +8,9 @@ import numpy as np
 
 from kernbench import golden
 from kernbench.bench.definition import Expected
-from kernbench.common.errors import BenchError, KernbenchError, KernelError, unknown
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import BenchError, KernbenchError, KernelError, MisuseError, unknown
+from kernbench.golden.reference import Reference, plain_reference
 from kernbench.result.checkpoint import Checkpoint
 from kernbench.result.comparison import Comparison
 from kernbench.result.finding import place_dict
@@ -24,6 +26,9 @@ class Intermediates:
         self._wanted = dict(wanted)
         self._right: Counter[str] = Counter()
         self._wrong: dict[str, Any] | None = None
+        self._last: Checkpoint | None = None
+        # references of whole arrays, by name
+        self._known: dict[str, Reference] = {}
 
     def take(self, point: Checkpoint) -> None:
         """Compare one value; those behind the first wrong one do not matter."""
@@ -34,13 +39,11 @@ class Intermediates:
         found = self._compare(point)
         if found.passed:
             self._right[point.name] += 1
+            self._last = point
             return
         self._wrong = {
-            "name": point.name,
-            "who": point.who,
-            "where": place_dict(point.where),
-            "keys": {key: str(value) for key, value in point.keys.items()},
-            "element": list(found.worst_index),
+            **_described(point),
+            **_worst(point, found),
             "actual": found.actual,
             "expected": found.expected,
             "tolerance": found.tolerance,
@@ -54,6 +57,7 @@ class Intermediates:
         met = set(self._right) | ({self._wrong["name"]} if self._wrong else set())
         return {
             "right": dict(self._right),
+            "last_right": None if self._last is None else _described(self._last),
             "wrong": self._wrong,
             "never": [name for name in self._wanted if name not in met],
         }
@@ -62,6 +66,8 @@ class Intermediates:
         try:
             expected = self._expected(point)
             array = np.array(point.array)
+            if point.places is not None:
+                return self._scattered(point, array, expected)
             known = np.shape(expected.reference) or getattr(expected.reference, "shape", ())
             if array.size == int(np.prod(known)):
                 array = array.reshape(known)
@@ -77,6 +83,28 @@ class Intermediates:
             raise
         except KernbenchError as error:
             raise KernelError("misuse", f"checkpoint {point.name!r}: {error}", "", point.where) from None
+
+    def _scattered(self, point: Checkpoint, array: Array, expected: Expected) -> Comparison:
+        """Elements that lie anywhere in the golden's array, each held to the tolerance it has there."""
+        reference = self._reference(point, expected)
+        return golden.compare(
+            array.reshape(-1, 1),
+            reference.picked(_inside(point, reference)),
+            name=point.name,
+            compute_dtype=expected.compute_dtype,
+            allowed=expected.allowed,
+        )
+
+    def _reference(self, point: Checkpoint, expected: Expected) -> Reference:
+        """The golden's whole array; what is not finite in it says nothing of the size of others."""
+        if isinstance(expected.reference, Reference):
+            return expected.reference
+        known = None if callable(self._wanted[point.name]) else self._known.get(point.name)
+        if known is None:
+            values = np.asarray(expected.reference, np.float64)
+            sized = plain_reference(np.where(np.isfinite(values), values, 0.0), expected.reduction or 1)
+            known = self._known[point.name] = _holding(sized, values)
+        return known
 
     def _expected(self, point: Checkpoint) -> Expected:
         """What the golden says of this part."""
@@ -97,3 +125,39 @@ class Intermediates:
         except (TypeError, IndexError, KeyError, ValueError) as error:
             told = f"checkpoint {point.name!r}: the golden's intermediate could not be had: {error}"
             raise KernelError("misuse", told, "", point.where) from None
+
+
+def _holding(reference: Reference, values: Array) -> Reference:
+    """The reference with these values, whatever they are."""
+    return Reference(**{**reference.__dict__, "expected": values})
+
+
+def _inside(point: Checkpoint, reference: Reference) -> tuple[Array, ...]:
+    """The places of a checkpoint's elements, which the golden's array must have."""
+    places, shape, count = point.places or (), reference.shape, np.size(point.array)
+    if not places and np.prod(shape) == 1:
+        return tuple(np.zeros(count, np.int64) for _ in shape) or ()
+    if len(places) != len(shape):
+        raise MisuseError(f"at has {len(places)} axes, and the golden's array is {'x'.join(map(str, shape)) or 'one'}")
+    for axis, (place, size) in enumerate(zip(places, shape, strict=True)):
+        outside = np.flatnonzero((place < 0) | (place >= size))
+        if outside.size:
+            element = int(outside[0])
+            who = point.owner(element) if point.owner else point.who
+            index = tuple(int(each[element]) for each in places)
+            raise MisuseError(f"{who} says it has element {index}; axis {axis} of the golden's array has {size}")
+    return places
+
+
+def _described(point: Checkpoint) -> dict[str, Any]:
+    keys = {key: str(value) for key, value in point.keys.items()}
+    return {"name": point.name, "who": point.who, "where": place_dict(point.where), "keys": keys}
+
+
+def _worst(point: Checkpoint, found: Comparison) -> dict[str, Any]:
+    """The element that is furthest off, and who has it."""
+    if point.places is None or not found.worst_index:
+        return {"element": list(found.worst_index)}
+    number = int(found.worst_index[0])
+    who = point.owner(number) if point.owner else point.who
+    return {"element": [int(axis[number]) for axis in point.places], "who": who}

@@ -23,6 +23,14 @@ pointers = ["page0", "page0"]   # ... but is reached through one
 
 [args.map]
 tensor_map = { array = "x", dims = [64, 8], strides = [128], box = [64, 8], swizzle = "128B" }
+
+[[checkpoint]]                  # with --first-wrong: what a kernel holds on its way
+name = "scores"
+line = 120                      # of the PTX, or "kernel.py:35" of the source: before the instruction there
+registers = ["%f1:%f8"]         # of each thread; or shared = "buffer + 1024", global = "%rd5", with count = 64
+at = ["ctaid.x * 16 + tid.x / 4", "i"]      # element i of these in the expected array
+expect = "scores.npy"           # or numbers as they are: [0, 2, 4]
+reduction = 128                 # terms that each is a sum of
 """
 
 import tomllib
@@ -35,8 +43,10 @@ import ml_dtypes
 import numpy as np
 
 from kernbench import golden
+from kernbench.bench.definition import Expected
 from kernbench.common.dtypes import DTYPES, Array
-from kernbench.common.errors import BenchError, unknown
+from kernbench.common.errors import BenchError, KernbenchError, unknown
+from kernbench.ptx.checkpoints import PtxCheckpoint, read_checkpoint
 from kernbench.ptx.module import Kernel, Module, Parameter
 from kernbench.result.comparison import Comparison
 from kernbench.result.run import Run, Status
@@ -45,8 +55,9 @@ ELEMENTS = 65536
 MOST_BYTES = 1 << 34
 _MORE_TYPES = {"f64": np.float64, "i16": np.int16, "i64": np.int64, "u8": np.uint8, "u16": np.uint16}
 _MORE_TYPES |= {"u32": np.uint32, "u64": np.uint64}
-_TOP = ("kernel", "grid", "block", "cluster", "shared_bytes", "seed", "args", "arrays")
+_TOP = ("kernel", "grid", "block", "cluster", "shared_bytes", "seed", "args", "arrays", "checkpoint")
 _ARRAY = ("dtype", "shape", "fill", "file", "expect", "tolerance", "pointers")
+_EXPECTED = ("expect", "reduction", "compute_dtype")
 _ARGUMENT = (*_ARRAY, "value", "bytes", "tensor_map")
 
 
@@ -65,6 +76,9 @@ class LaunchFile:
     cluster: tuple[int, ...] = ()
     # what parameters are called in the source, where that is known
     names: Mapping[str, str] = field(default_factory=dict)
+    checkpoints: tuple[PtxCheckpoint, ...] = ()
+    # what they should hold, by name
+    intermediates: Mapping[str, Expected] = field(default_factory=dict)
 
 
 def read_launch_file(path: Path) -> LaunchFile:
@@ -87,7 +101,59 @@ def read_launch_file(path: Path) -> LaunchFile:
     if not isinstance(kernel, str):
         raise BenchError(f"{path}: kernel = {kernel!r}: a name is wanted")
     grid, block, cluster = numbers.values()
-    return LaunchFile(kernel, grid, block, shared, seed, tables["args"], tables["arrays"], path.parent, cluster)
+    points, wanted = _checkpoints(path, document.get("checkpoint", []))
+    return LaunchFile(
+        kernel,
+        grid,
+        block,
+        shared,
+        seed,
+        tables["args"],
+        tables["arrays"],
+        path.parent,
+        cluster,
+        checkpoints=points,
+        intermediates=wanted,
+    )
+
+
+def _checkpoints(path: Path, tables: Any) -> tuple[tuple[PtxCheckpoint, ...], dict[str, Expected]]:
+    """Values that are named from outside, and what is expected of each name."""
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise BenchError(f"{path}: [[checkpoint]] tables are wanted; got checkpoint = {tables!r}")
+    points, wanted = [], {}
+    for number, table in enumerate(tables):
+        place = f"{path}: [[checkpoint]] number {number + 1}"
+        own = {key: value for key, value in table.items() if key not in _EXPECTED}
+        name = str(own.get("name", ""))
+        # with its name alone it is of the PTX itself
+        if set(own) != {"name"}:
+            points.append(_checkpoint(own, place))
+        if "expect" in table:
+            array = _expected(path, place, table["expect"])
+            reduction = _number(path, "reduction", table.get("reduction", 1)) or 1
+            wanted[name] = Expected(array, None, None, table.get("compute_dtype"), reduction=reduction)
+    return tuple(points), wanted
+
+
+def _expected(path: Path, place: str, expect: Any) -> Array:
+    """An array from a file, or as it stands there."""
+    if not isinstance(expect, list):
+        return _load(path.parent / str(expect))
+    try:
+        return np.array(expect, np.float64)
+    except (TypeError, ValueError):
+        raise BenchError(f"{place}: expect = {expect!r}: an .npy file, or numbers in lists of equal lengths") from None
+
+
+def _checkpoint(table: Mapping[str, Any], place: str) -> PtxCheckpoint:
+    try:
+        point = read_checkpoint(table, place)
+    except KernbenchError as error:
+        raise BenchError(str(error)) from None
+    if not point.line:
+        raise BenchError(f"{place}: line = N says before which line of the PTX, or FILE:LINE of its source, it is")
+    return point
 
 
 def _known(path: Path, where: str, table: Mapping[str, Any], allowed: Sequence[str]) -> None:

@@ -64,8 +64,9 @@ class BatchedIncrementalAttentionKernel:
         q = [value * scale for value in self._load(ctx, ctx.pointer("q_ptr", "f32") + mine, lane)]
         largest, total = ctx.const(float("-inf"), "f32"), ctx.const(0.0, "f32")
         out = [ctx.const(0.0, "f32") for _ in q]
-        with ctx.loop(length):
+        with ctx.loop(length) as key:
             score = self.score(ctx, q, self._load(ctx, k, lane))
+            ctx.checkpoint("scores", score, at=(sequence, head, key))
             before = self.kept(largest)
             ctx.max_(largest, score)
             correction, weight = ctx.ex2(before - largest), ctx.ex2(score - largest)
@@ -74,6 +75,7 @@ class BatchedIncrementalAttentionKernel:
                 ctx.fma(sum_, correction, weight * value, out=sum_)
             k.advance(self.head_dim)
             v.advance(self.head_dim)
+        ctx.checkpoint("weights", total, at=(sequence, head))
         # a sequence without keys has nothing to divide by: its output is zeros
         inverse = ctx.where(total > 0.0, ctx.rcp(total), 0.0)
         self._store(ctx, ctx.pointer("out_ptr", "f32") + mine, [value * inverse for value in out], lane)

@@ -6,7 +6,7 @@ tensor map, swizzled by 128 bytes: rows of 64 elements, and the next 64 of a hea
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,3 +151,13 @@ class ChunkOutputKernel(ABC):
         for name in POINTERS:
             kernel.param("u64", name)
         return kernel.param("f32", "scale").build(self.program)
+
+
+def checkpoint_tile(
+    ctx: Context, name: str, values: Sequence[Register], tile: Any, row: Register, column: Register, square: bool
+) -> None:
+    """Name a thread's part of a tile: of every 8 columns two, in two rows eight apart; rows and, if `square`, columns
+    past the tile's end count for nothing."""
+    rows, columns = f"{row} + 8 * (i / 2 % 2)", f"{column} + 8 * (i / 4) + i % 2"
+    inside = f"{rows} < {tile.length}" + (f" and {columns} < {tile.length}" if square else "")
+    ctx.checkpoint(name, values, at=(f"{tile.start} + {rows}", "ctaid.y", columns), when=inside)

@@ -7,7 +7,7 @@ pairs of bf16: to tensor memory with half the columns, or as 8 x 8 matrices to s
 
 from dataclasses import dataclass
 
-from kernbench.benches._chunk_output_layout import CHUNK, ROW_BYTES, SPAN, Tile
+from kernbench.benches._chunk_output_layout import CHUNK, ROW_BYTES, SPAN, Tile, checkpoint_tile
 from kernbench.benches._chunk_output_sm100_parts import HALVES, QUARTER_LANES, TEAM, WARP, Cursor, Roles
 from kernbench.ptx.builder import Context, Pointer, Predicate, Register
 from kernbench.ptx.builder.tcgen05 import TensorMemory
@@ -55,7 +55,10 @@ def masks(roles: Roles, lane: Lane, gates: Pointer) -> None:
         ctx.tcgen05_fence_after()
         scores = lane.load(roles.accumulator("s", half.stage))
         ctx.tcgen05_wait_ld()
-        lane.store(roles.accumulator("p", half.stage), _decayed(lane, scores, mine))
+        checkpoint_tile(ctx, "scores", scores, tile, lane.rows[0], lane.column, square=True)
+        p = _decayed(lane, scores, mine)
+        checkpoint_tile(ctx, "p", p, tile, lane.rows[0], lane.column, square=True)
+        lane.store(roles.accumulator("p", half.stage), p)
         ctx.tcgen05_wait_st()
         ctx.tcgen05_fence_before()
         with ctx.if_(tile.length < CHUNK):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kernbench.benches._chunk_output_layout import CHUNK, ROW_BYTES, SPAN, Layout
+from kernbench.benches._chunk_output_layout import CHUNK, ROW_BYTES, SPAN, Layout, checkpoint_tile
 from kernbench.ptx.builder import Context, Pointer, Register
 from kernbench.ptx.builder.tiles import Tile as Matrix
 
@@ -127,12 +127,15 @@ class Group:
         ctx, sums = self.ctx, self.carried
         self._clear_tail(tile, stage)
         ctx.wgmma_wait(1)
+        self._checkpoint("scores", tile, self.scores, square=True)
         p = self._masked(self.scores)
+        self._checkpoint("p", tile, p, square=True)
         ctx.wgmma_wait(0)
         for half, gate in enumerate(self._row_gates()):
             decay = ctx.ex2(gate * LOG2_E)
             for i in _of_half(sums, half):
                 sums[i] *= decay
+        self._checkpoint("carried", tile, sums)
         v = self.descriptors["v"].at(stage=stage)
         ctx.wgmma_fence()
         for depth in range(0, CHUNK, DEPTH):
@@ -140,6 +143,9 @@ class Group:
         ctx.wgmma_commit()
         ctx.wgmma_wait(0)
         return sums
+
+    def _checkpoint(self, name: str, tile: Numbers, values: list[Register], square: bool = False) -> None:
+        checkpoint_tile(self.ctx, name, values, tile, self.row, self.column, square)
 
     def _product(self, sums: list[Register], a: Any, b: Any, accumulate: bool) -> None:
         self.ctx.wgmma(f"m64n{2 * len(sums)}k{DEPTH}", sums, a, b, types=_TYPES, accumulate=accumulate)

@@ -194,8 +194,11 @@ class _Slice:
             valid = [key < stop if step > 1 else None for key in keys]
             loaded = [[self._load_row(cache, *pair) for pair in zip(keys, valid, strict=True)] for cache in caches]
             k, v = ([self._floats(row) for row in rows] for rows in loaded)
-            for query, state in zip(queries, states, strict=True):
-                self._take(query, state, k, v, valid)
+            for head, (query, state) in enumerate(zip(queries, states, strict=True)):
+                scores = [self._score(query, *pair) for pair in zip(k, valid, strict=True)]
+                for score, key, inside in zip(scores, keys, valid, strict=True):
+                    ctx.checkpoint("scores", score, at=(self.sequence, f"{self.head} + {head}", key), when=inside)
+                self._take(scores, state, v)
         for state in states:
             self._merge_rows(*state)
         self._finish(states)
@@ -252,16 +255,13 @@ class _Slice:
 
     def _take(
         self,
-        query: list[Register],
+        scores: list[Register],
         state: tuple[Register, Register, list[Register]],
-        k: list[list[Register]],
         v: list[list[Register]],
-        valid: list[Predicate | None],
     ) -> None:
         """Some keys for one head."""
         ctx = self.ctx
         largest, total, sums = state
-        scores = [self._score(query, *pair) for pair in zip(k, valid, strict=True)]
         before = largest.copy()
         for score in scores:
             ctx.max_(largest, score)

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernbench import ptx
 from kernbench.bench import Bench, Expected, ShapesOnly, Size, Variant, normal, param
-from kernbench.benches._batched_incremental_attention import MAX_HEAD_DIM, BatchedIncrementalAttentionKernel
+from kernbench.benches._batched_incremental_attention import LOG2_E, MAX_HEAD_DIM, BatchedIncrementalAttentionKernel
 from kernbench.benches._decode_attention import HEAD_DIMS, DecodeAttention
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError
@@ -79,6 +79,18 @@ def golden(p: Parameters, x: Mapping[str, Array]) -> dict[str, Expected]:
     """Attention in float64."""
     k, v = (x[name].swapaxes(1, 2) for name in ("k", "v"))
     return {"o": Expected(attention(x["q"][:, None], k, v, key_lengths=np.array(p.key_lengths)))}
+
+
+def intermediates(p: Parameters, x: Mapping[str, Array]) -> dict[str, Expected]:
+    """Scores as the kernels have them, times log2(e); for one warp a head, the sum of the weights as well."""
+    group = p.h_q // p.h_kv
+    q, k = x["q"].astype(np.float64), np.repeat(x["k"].astype(np.float64), group, axis=1)
+    scores = np.einsum("uhd,uhkd->uhk", q, k) * (LOG2_E / np.sqrt(p.d_head))
+    found = {"scores": Expected(scores, reduction=p.d_head)}
+    if p.kernel == "one_warp":
+        weights = np.exp2(scores - np.nanmax(scores, axis=2, keepdims=True, initial=-np.inf))
+        found["weights"] = Expected(np.nansum(weights, axis=2), reduction=p.context + p.d_head)
+    return found
 
 
 def host(p: Parameters, machine: Machine) -> ptx.Host:
@@ -172,6 +184,7 @@ bench = Bench(
     host=host,
     launch=launch,
     variants=variants,
+    intermediates=intermediates,
     panels=_PANELS,
     # 512: what the emulator's speed is measured with; 8k: a batch for a real GPU
     sizes={"512": _size(32, 512, 8, 2), "8k": _size(16, 8192, 32, 8)},

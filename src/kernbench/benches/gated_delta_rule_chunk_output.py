@@ -116,6 +116,26 @@ def golden(p: Parameters, x: Mapping[str, Array]) -> dict[str, Expected]:
     return {"o": Expected(reference, compute_dtype="bf16")}
 
 
+def intermediates(p: Parameters, x: Mapping[str, Array]) -> dict[str, Expected]:
+    """q k^T and P of each row with those of its chunk, and e^G (q H^T) where the kernel has it by itself."""
+    chunks = Chunks(tuple(int(start) for start in p.cu_seqlens), CHUNK)
+    q, k = (np.repeat(x[name].astype(np.float64), p.value_heads // p.heads, axis=1) for name in ("q", "k"))
+    gates, states = x["g"].astype(np.float64), x["h"].astype(np.float64)
+    states = states.reshape(-1, p.value_heads, p.value_size, p.key_size)
+    scores, weights = (np.zeros((len(q), p.value_heads, CHUNK)) for _ in range(2))
+    carried = np.zeros((len(q), p.value_heads, p.value_size))
+    for chunk in range(chunks.total):
+        rows = chunks.rows(chunk)
+        part = np.einsum("ihk,jhk->ihj", q[rows], k[rows])
+        apart = (gates[rows][:, None] - gates[rows][None]).swapaxes(1, 2)
+        lower = np.tri(len(part), dtype=bool)[:, None]
+        scores[rows, :, : len(part)] = part
+        weights[rows, :, : len(part)] = np.where(lower, part * np.exp(np.where(lower, apart, 0.0)), 0.0)
+        carried[rows] = np.exp(gates[rows])[:, :, None] * np.einsum("ihk,hvk->ihv", q[rows], states[chunk])
+    found = {"scores": Expected(scores, reduction=p.key_size), "p": Expected(weights, reduction=p.key_size)}
+    return found | ({"carried": Expected(carried, reduction=p.key_size)} if p.kernel == "sm_90a" else {})
+
+
 def host(p: Parameters, machine: Machine) -> ptx.Host:
     """The device."""
     return ptx.Host(p.device, p.kernel)
@@ -160,6 +180,7 @@ bench = Bench(
     host=host,
     launch=launch,
     variants=variants,
+    intermediates=intermediates,
     panels=_PANELS,
     # 4096: what the emulator's speed is measured with
     sizes={"4096": Size({panel: _long(settings["lengths"]) for panel, settings in _PANELS.items()})},

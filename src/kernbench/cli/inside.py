@@ -39,7 +39,16 @@ FIRST_WRONG = Annotated[
     bool,
     typer.Option(
         "--first-wrong",
-        help="Compare values that the kernel names (tl.checkpoint) with the bench's intermediates: which is first?",
+        help="Compare values that the kernel names (tl., core. or ctx.checkpoint) with the bench's intermediates: "
+        "which is the first to leave them?",
+    ),
+]
+FIRST_WRONG_PTX = Annotated[
+    bool,
+    typer.Option(
+        "--first-wrong",
+        help="Compare registers and memory at the launch file's [[checkpoint]]s with what it expects: which is the "
+        "first to leave it?",
     ),
 ]
 

@@ -1,7 +1,7 @@
 """`kernbench ptx`: look at, check, run and print PTX that any compiler made."""
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +11,9 @@ from rich.table import Table
 
 from kernbench import ptx
 from kernbench.bench.artefact import read_artefact
+from kernbench.bench.first_wrong import Intermediates
 from kernbench.bench.ptx_file import ELEMENTS, Arguments, LaunchFile, choose_kernel, read_launch_file
-from kernbench.cli.inside import DUMP, STOP_AT_PTX, check_options, stop_and_tell
+from kernbench.cli.inside import DUMP, FIRST_WRONG_PTX, STOP_AT_PTX, check_first_wrong, check_options, stop_and_tell
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, KernbenchError
@@ -20,6 +21,7 @@ from kernbench.ptx.module import Block, Instruction, Kernel, Module
 from kernbench.ptx.proof import Verdict, prove
 from kernbench.ptx.validation import validate
 from kernbench.report import pipeline_text, run_text, trace_bytes
+from kernbench.report.first_wrong import first_wrong_text
 from kernbench.report.printed import printed_text
 from kernbench.result.run import Run, write_bytes, write_json
 from kernbench.safety.budget import Budget
@@ -203,6 +205,7 @@ def run(
     html: HTML = None,
     stop_at: STOP_AT_PTX = None,
     dump: DUMP = None,
+    first_wrong: FIRST_WRONG_PTX = False,
 ) -> None:
     """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do.
 
@@ -217,7 +220,9 @@ def run(
     if device == "emulator":
         options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
     _maybe_stop(stop_at, dump, json, module, described, device, arch, elements, options)
+    comparing = _comparing(first_wrong, stop_at, device, described, options)
     result = _launch(module, described, device, arch, elements, options)
+    _view(result, comparing)
     _finish(result, out, json, trace, html)
 
 
@@ -296,6 +301,7 @@ def launch_artefact(
     html: HTML = None,
     stop_at: STOP_AT_PTX = None,
     dump: DUMP = None,
+    first_wrong: FIRST_WRONG_PTX = False,
 ) -> None:
     """Launch what a compiler left in its cache: block, cluster, shared memory and types come from its metadata.
 
@@ -310,8 +316,31 @@ def launch_artefact(
     described = found.described(base, choose_kernel(module, base.kernel or found.kernel), elements)
     options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
     _maybe_stop(stop_at, dump, json, module, described, device, "", elements, options)
+    comparing = _comparing(first_wrong, stop_at, device, described, options)
     result = _launch(module, described, device, "", elements, options)
+    _view(result, comparing)
     _finish(result, out, json, trace, html)
+
+
+def _comparing(
+    wanted: bool, stop_at: str | None, device: str, described: LaunchFile, options: dict[str, Any]
+) -> Intermediates | None:
+    """Who compares what the kernel holds on its way, if that is asked for; the launch's options are told."""
+    if not wanted:
+        return None
+    check_first_wrong(stop_at, False, False)
+    if device != "emulator":
+        raise BenchError("--first-wrong: what a kernel holds is not known of real hardware; leave --device away")
+    if not described.intermediates:
+        raise BenchError("--first-wrong: the launch file has no [[checkpoint]] with expect = FILE.npy")
+    comparing = Intermediates(described.kernel or "the launch file", described.intermediates)
+    options |= {"checkpoints": described.checkpoints, "taken": comparing.take}
+    return comparing
+
+
+def _view(result: Run, comparing: Intermediates | None) -> None:
+    if comparing is not None:
+        result.views["first_wrong"] = comparing.view()
 
 
 def _finish(result: Run, out: Path | None, json: Path | None, trace: Path | None, html: Path | None) -> None:
@@ -336,16 +365,14 @@ def _described(
 ) -> LaunchFile:
     """The launch file with what the command line says over it."""
     base = read_launch_file(launch) if launch is not None else LaunchFile()
-    return LaunchFile(
-        kernel or base.kernel,
-        _extent("--grid", grid) or base.grid or (1,),
-        _extent("--block", block) or base.block,
-        shared or base.shared_bytes,
-        base.seed if seed is None else seed,
-        base.args,
-        base.arrays,
-        base.folder,
-        _extent("--cluster", cluster) or base.cluster,
+    return replace(
+        base,
+        kernel=kernel or base.kernel,
+        grid=_extent("--grid", grid) or base.grid or (1,),
+        block=_extent("--block", block) or base.block,
+        shared_bytes=shared or base.shared_bytes,
+        seed=base.seed if seed is None else seed,
+        cluster=_extent("--cluster", cluster) or base.cluster,
     )
 
 
@@ -418,9 +445,13 @@ def _tell(result: Run) -> None:
     console.print(run_text(str(result.origin.get("kernel", "")), result), highlight=False, soft_wrap=True)
     if "printf" in result.views:
         console.print(printed_text("the kernel", result), soft_wrap=True)
+    if "first_wrong" in result.views:
+        text = first_wrong_text(str(result.origin.get("kernel", "")), result)
+        console.print(text, highlight=False, soft_wrap=True)
     for name in ("thread_instructions", "warp_instructions", "gpu_time_ns"):
         if name in result.metrics:
             console.print(f"  {name.replace('_', ' ')}: {result.metrics[name]:,}")
     for name, array in result.outputs.items():
         console.print(f"  wrote {name}: {'x'.join(map(str, array.shape))} {array.dtype}")
-    raise typer.Exit(RIGHT_AND_SAFE if result.ok else FOUND)
+    left = result.views.get("first_wrong", {}).get("wrong") is not None
+    raise typer.Exit(RIGHT_AND_SAFE if result.ok and not left else FOUND)

@@ -1,6 +1,7 @@
 """What a kernel should have computed, and what its rounding errors are relative to."""
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,8 @@ from kernbench.common.errors import MisuseError
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
+# of a reference: all others are arrays
+_NUMBERS = ("head_size", "operand_digits")
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,17 @@ class Reference:
 
     def rows(self, start: int, stop: int) -> "Reference":
         """The reference of the indices `start` to `stop` of the first axis alone."""
-        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("head_size", "operand_digits")}
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NUMBERS}
         return replace(self, **{name: array[start:stop] for name, array in arrays.items()})
+
+    def picked(self, places: tuple[Int64, ...]) -> "Reference":
+        """The reference of single elements, each a row of its own: `places` are their indices, an array an axis."""
+
+        def of(array: Float64) -> Float64:
+            return np.broadcast_to(array, self.shape)[places].reshape(-1, 1)
+
+        arrays: dict[str, Any] = {f.name: of(getattr(self, f.name)) for f in fields(self) if f.name not in _NUMBERS}
+        return replace(self, **arrays)
 
     @property
     def reduction(self) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kernbench.ptx.assembler import assemble
     from kernbench.ptx.builder import PtxBuildError, PtxFunction, PtxKernel, PtxModule
+    from kernbench.ptx.checkpoints import PtxCheckpoint
     from kernbench.ptx.cuda_device import CudaDevice
     from kernbench.ptx.device import EmulatedDevice
     from kernbench.ptx.device_base import DeviceArray
@@ -29,6 +30,7 @@ _HOMES = {
     "PtxModule": "builder",
     "PtxFunction": "builder",
     "PtxBuildError": "builder",
+    "PtxCheckpoint": "checkpoints",
     "EmulatedDevice": "device",
     "DeviceArray": "device_base",
     "CudaDevice": "cuda_device",
@@ -43,6 +45,7 @@ __all__ = [
     "Kernel",
     "Module",
     "PtxBuildError",
+    "PtxCheckpoint",
     "PtxError",
     "PtxFunction",
     "PtxKernel",

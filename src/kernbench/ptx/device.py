@@ -10,6 +10,7 @@ from kernbench import __version__
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.arguments import pack_arguments
+from kernbench.ptx.checkpoints import PtxCheckpoint, with_checkpoints
 from kernbench.ptx.device_base import DeviceArray, Extent, host_array, launch_shape, shape_of
 from kernbench.ptx.emulator.analysis import analyse
 from kernbench.ptx.emulator.asynchronous import tensor_maps
@@ -19,6 +20,7 @@ from kernbench.ptx.emulator.launch import Launch
 from kernbench.ptx.emulator.loading import LoadedModule
 from kernbench.ptx.emulator.machine import architecture, target_runs_on
 from kernbench.ptx.emulator.memory.arena import NOTHING, WRITTEN, Allocation, Arena
+from kernbench.ptx.emulator.naming import Naming
 from kernbench.ptx.emulator.probing import Probe
 from kernbench.ptx.emulator.program import Program
 from kernbench.ptx.emulator.schedule import schedule_of
@@ -26,6 +28,7 @@ from kernbench.ptx.module import Kernel
 from kernbench.ptx.pipeline import pipeline_of
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
 from kernbench.ptx.validation import validate
+from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Finding
 from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
@@ -144,6 +147,8 @@ class EmulatedDevice:
         budget: Budget | None = None,
         order: bool | str = False,
         stop: Stopper | None = None,
+        checkpoints: Sequence[PtxCheckpoint] = (),
+        taken: Taken | None = None,
     ) -> Run:
         """Run `kernel` on every block of `grid` and wait for it.
 
@@ -151,7 +156,8 @@ class EmulatedDevice:
         may), "reversed" or a seed: one legal order of many. `budget.steps` counts instructions as they are run for all
         lanes together. With `order`, `recording` is the happens-before relation of all accesses (`AccessOrder`), to
         be compared with that of another run; with `order="conflicts"` it also tells what meets at every word of memory.
-        `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there.
+        `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there. `taken` gets every value
+        that the kernel names, and those of `checkpoints`, which name them by line for a kernel that does not.
         """
         if order not in (False, True, "conflicts"):
             raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")
@@ -160,9 +166,13 @@ class EmulatedDevice:
         kernel = _kernel_of(kernel)
         blocks, threads, clusters = launch_shape(grid, block, cluster, kernel)
         stop = stop if stop is not None and stop.met is None else None
-        program, probe = self._program(kernel, clusters != (1, 1, 1)), None
+        clustered, probe, naming = clusters != (1, 1, 1), None, None
         if stop is not None:
-            program, probe = _probed(kernel, clusters != (1, 1, 1), stop)
+            program, probe = _probed(kernel, clustered, stop)
+        elif taken is not None:
+            program, naming = _named(with_checkpoints(kernel, checkpoints), clustered, taken)
+        else:
+            program = self._program(kernel, clustered)
         self._check_fit(kernel, program, shared_bytes)
         given = [self._usable(arg) for arg in args]
         parameters = _parameter_block(kernel, pack_arguments(kernel.params, given))
@@ -179,6 +189,7 @@ class EmulatedDevice:
             budget,
             order,
             probe,
+            naming,
         )
 
     def _launch(
@@ -194,6 +205,7 @@ class EmulatedDevice:
         budget: Budget | None,
         order: bool | str,
         probe: Probe | None,
+        naming: Naming | None,
     ) -> Run:
         arena, (grid, block, cluster) = self._arena, shape
         self._launches += 1
@@ -217,6 +229,7 @@ class EmulatedDevice:
             self._launches,
             cluster,
             probe,
+            naming,
         )
         if probe is not None and checker is not None:
             checker.reporter.log.told = probe.found
@@ -324,6 +337,13 @@ def _probed(kernel: Kernel, clustered: bool, stop: Stopper) -> tuple[Program, Pr
     program, bodies = decode(kernel, clustered, probed=True)
     analyse(program, bodies)
     return program, Probe(stop, kernel.name, program.sites, {body.code.name: body.all_registers() for body in bodies})
+
+
+def _named(kernel: Kernel, clustered: bool, taken: Taken) -> tuple[Program, Naming]:
+    """A program that hands on the values that it names, and to whom."""
+    program, bodies = decode(kernel, clustered, named=True)
+    analyse(program, bodies)
+    return program, Naming(taken, f"<ptx {kernel.name}>")
 
 
 def _kernel_of(kernel: Any) -> Kernel:

@@ -6,6 +6,7 @@ from typing import Any
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.device_base import DeviceArray
+from kernbench.result.checkpoint import Taken
 from kernbench.result.run import Launched, Run, Status
 from kernbench.safety.budget import Budget
 from kernbench.safety.stopping import Stopper
@@ -31,6 +32,8 @@ class Host:
         self.machine = None
         # set to stop a launch inside a kernel
         self.stop: Stopper | None = None
+        # who takes the values that kernels name
+        self.checkpoints: Taken | None = None
         self.launches: list[Launched] = []
         self._metrics: list[dict[str, Any]] = []
 
@@ -67,7 +70,10 @@ class Host:
         outputs: Sequence[DeviceArray] | None = None,
         **options: Any,
     ) -> Run:
-        """Run a kernel; `outputs` are the arrays to give back by name, without it all that the device knows of."""
+        """Run a kernel; `outputs` are the arrays to give back by name, without it all that the device knows of.
+
+        `options` are those of the device's launch, among them `checkpoints`, values named from outside.
+        """
         if self.kind == "cuda":
             options.setdefault("repetitions", _REPETITIONS)
         settings = {"schedule": self.schedule, "budget": self.budget, **options}
@@ -75,6 +81,12 @@ class Host:
             if self.kind == "cuda":
                 raise MisuseError("a launch on real hardware cannot be stopped inside: use the emulator")
             settings["stop"] = self.stop
+        if self.checkpoints is not None:
+            if self.kind == "cuda":
+                raise MisuseError("what a kernel holds inside is not known of real hardware: use the emulator")
+            settings["taken"] = self.checkpoints
+        if self.kind == "cuda":
+            settings.pop("checkpoints", None)
         run: Run = self.device.launch(kernel, grid, block, args, shared_bytes, **settings)
         self.launches.append(Launched(run.status, run.findings))
         self._metrics.append(run.metrics)

@@ -324,6 +324,17 @@ class Module:
                 found[item.name] = item
         return found
 
+    @cached_property
+    def source_files(self) -> Mapping[int, str]:
+        """What `.file` lines call the files that `.loc` numbers."""
+        files: dict[int, str] = {}
+        for item in self.items:
+            if isinstance(item, Directive) and item.name == "file":
+                number, _, rest = item.text.strip().partition(" ")
+                if number.isdecimal():
+                    files[int(number)] = rest.split('"')[1] if rest.count('"') >= 2 else rest.strip()
+        return files
+
     @property
     def arch(self) -> str:
         """The first target that names an architecture: "sm_90a"."""

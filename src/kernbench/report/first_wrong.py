@@ -13,7 +13,9 @@ def first_wrong_text(title: str, run: Run) -> Text:
     right = ", ".join(f"{name} {count} times" for name, count in view["right"].items())
     if wrong is None:
         text.append(f"{title}: no intermediate leaves the golden", style="bold")
-        text.append(f" ({right})" if right else ": the kernel named none (tl.checkpoint(name, handle))")
+        text.append(
+            f" ({right})" if right else ": the kernel named none (tl., core. or ctx.checkpoint(name, value, ...))"
+        )
     else:
         where = wrong["where"]
         keys = "".join(f", {key}={value}" for key, value in wrong["keys"].items())
@@ -24,6 +26,11 @@ def first_wrong_text(title: str, run: Run) -> Text:
             f"(allowed {wrong['tolerance']:.3g}); {wrong['wrong']:,} of {wrong['elements']:,} are wrong\n"
         )
         text.append(f"  right before it: {right or 'none'}")
+        last = view.get("last_right")
+        if last is not None:
+            at = Place(last["where"]["file"], last["where"]["line"])
+            keys = "".join(f", {key}={value}" for key, value in last["keys"].items())
+            text.append(f"\n  the last that was right: {last['name']} at {at}, {last['who']}{keys}")
     if view["never"]:
         text.append(f"\n  never met: {', '.join(view['never'])}")
     return text

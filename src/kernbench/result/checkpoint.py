@@ -10,13 +10,19 @@ from kernbench.result.finding import Place
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The values as they are at `where`, in the program that `who` names; `keys` tell which part of the whole it is."""
+    """The values as they are at `where`, in the program that `who` names; `keys` tell which part of the whole it is.
+
+    Where they lie scattered, `places` holds their indices in the whole, an array for each axis, and `owner` tells for
+    the number of an element who has it.
+    """
 
     name: str
     array: Array
     where: Place
     who: str
     keys: dict[str, Any]
+    places: tuple[Array, ...] | None = None
+    owner: Callable[[int], str] | None = None
 
 
 Taken = Callable[[Checkpoint], None]

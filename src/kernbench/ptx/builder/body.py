@@ -11,7 +11,7 @@ from kernbench.ptx.builder.banks import PREFIXES, declared
 from kernbench.ptx.builder.errors import PtxBuildError
 from kernbench.ptx.builder.needs import Needs
 from kernbench.ptx.builder.values import Label, Predicate, Register
-from kernbench.ptx.module import Block, Function, Instruction, Loc, Registers, Statement, Variable
+from kernbench.ptx.module import Block, Directive, Function, Instruction, Loc, Registers, Statement, Variable
 from kernbench.ptx.module import Label as LabelStatement
 from kernbench.result.finding import Place
 from kernbench.safety.places import SiteTable
@@ -146,9 +146,10 @@ class Body:
 
     def falls_through(self) -> bool:
         """Can control reach this point from the statement before it?"""
-        if not self.entries or not isinstance(self.entries[-1].statement, Instruction):
+        written = (entry.statement for entry in reversed(self.entries) if not isinstance(entry.statement, Directive))
+        last = next(written, None)
+        if not isinstance(last, Instruction):
             return True
-        last = self.entries[-1].statement
         return last.guard is not None or last.opcode not in ("bra", "ret", "exit", "trap")
 
     def check_labels(self) -> None:
@@ -173,11 +174,11 @@ class Body:
 
 
 def _located(entries: list[Entry], files: dict[str, int] | None) -> Iterator[tuple[int, Statement]]:
-    """Statements with their braces; a `.loc` before an instruction whose line differs from the last one's."""
+    """Statements with their braces; a `.loc` before one whose line differs from the last one's."""
     last: tuple[str, int] | None = None
     for entry in entries:
         line = entry.place.file, entry.place.line
-        if files is not None and isinstance(entry.statement, Instruction) and line != last:
+        if files is not None and isinstance(entry.statement, (Instruction, Directive)) and line != last:
             number = files.setdefault(entry.place.file, len(files) + 1)
             yield entry.braces, Loc(number, entry.place.line, 1)
             last = line

@@ -17,6 +17,7 @@ from kernbench.ptx.builder.errors import UnknownMethodError
 from kernbench.ptx.builder.logic import Logic
 from kernbench.ptx.builder.matrix import Matrix
 from kernbench.ptx.builder.mbarrier import Mbarriers
+from kernbench.ptx.builder.naming import Naming
 from kernbench.ptx.builder.special import Special
 from kernbench.ptx.builder.tcgen05 import Tcgen05
 from kernbench.ptx.builder.warp import Warp
@@ -40,6 +41,7 @@ class Context(
     Cluster,
     Tcgen05,
     Special,
+    Naming,
     Control,
 ):
     """The kernel that is being built; a topic of instructions is a class of its own, and a file."""

@@ -28,6 +28,10 @@ class Register:
     def __repr__(self) -> str:
         return f"<{self.type} {self.name}>"
 
+    def __str__(self) -> str:
+        """Its name, as texts of `ctx.checkpoint` have it."""
+        return self.name
+
     def __bool__(self) -> NoReturn:
         raise self.context.error(
             f"{self.name} has no value while the kernel is built: branch on it with `with ctx.if_(p):`, or choose "

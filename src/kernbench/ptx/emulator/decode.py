@@ -7,6 +7,7 @@ from kernbench.ptx.emulator.layout import SharedLayout, all_scopes, lay_out_fram
 from kernbench.ptx.emulator.locations import Origin
 from kernbench.ptx.emulator.meanings import CONTROLS, meaning_of
 from kernbench.ptx.emulator.meanings.control import leave
+from kernbench.ptx.emulator.naming import naming_step
 from kernbench.ptx.emulator.operands import Decoding, Linker
 from kernbench.ptx.emulator.probing import probe_step
 from kernbench.ptx.emulator.program import Block, Code, Program, Site
@@ -15,7 +16,7 @@ from kernbench.ptx.emulator.slots import RegisterSlot, SlotTable
 from kernbench.ptx.emulator.stack import STACK_BYTES
 from kernbench.ptx.emulator.steps import ControlStep, Step, guarded
 from kernbench.ptx.isa import Resolved, resolve
-from kernbench.ptx.module import Directive, Function, Kernel
+from kernbench.ptx.module import Function, Kernel
 from kernbench.ptx.printer import instruction_text
 
 # how many activations of recursive functions the local memory of a thread holds
@@ -57,25 +58,29 @@ class Body:
         return self.code.entry + self.starts.index(line)
 
 
-def decode(kernel: Kernel, clustered: bool = False, probed: bool = False) -> tuple[Program, list[Body]]:
+def decode(
+    kernel: Kernel, clustered: bool = False, probed: bool = False, named: bool = False
+) -> tuple[Program, list[Body]]:
     """The program of a kernel, and its functions for further analysis; raises `PtxError` for what cannot be run.
 
-    `clustered` tells that it is launched with clusters of several CTAs; `probed` that somebody looks inside.
+    `clustered` tells that it is launched with clusters of several CTAs; `probed` that somebody looks inside; `named`
+    that its checkpoints are wanted.
     """
-    return _Decoder(kernel, clustered, probed).decode()
+    return _Decoder(kernel, clustered, probed, named).decode()
 
 
 class _Decoder:
-    def __init__(self, kernel: Kernel, clustered: bool, probed: bool):
+    def __init__(self, kernel: Kernel, clustered: bool, probed: bool, named: bool):
         self.kernel = kernel
         self.probed = probed
+        self.named = named
         self.module = kernel.module
         self.table = SlotTable()
         self.shared = SharedLayout()
         self.linker = Linker(self.table, self.module.variables, self.module.functions, clustered=clustered)
         self.blocks: list[Block] = []
         self.sites: list[Site] = []
-        self.files = _source_files(kernel)
+        self.files = kernel.module.source_files
 
     def decode(self) -> tuple[Program, list[Body]]:
         bodies = [self._body(function) for function in reachable(self.kernel, self.module).values()]
@@ -108,7 +113,7 @@ class _Decoder:
         )
 
     def _body(self, function: Function) -> Body:
-        lines, scope = flatten(function, self.table)
+        lines, scope = flatten(function, self.table, self.named)
         code = Code(function.name, params=function.params, returns=function.returns, scope=id(scope))
         for formal in (*function.params, *function.returns):
             register = scope.register(formal.name) if formal.space == "reg" else None
@@ -163,7 +168,7 @@ class _Decoder:
             made = meaning_of(decoding)
             decodings.append(decoding)
             decoding.first_step = len(block.direct)
-            for step in (*((probe_step(decoding.site),) if self.probed else ()), *decoding.before):
+            for step in (*self._looking(decoding), *decoding.before):
                 _append(block, step)
             if isinstance(made, ControlStep):
                 control = made
@@ -171,12 +176,19 @@ class _Decoder:
             else:
                 _append_guarded(block, decoding, made)
             decoding.last_step = len(block.direct)
-            _account(block, decoding)
+            if decoding.line.checkpoint is None:
+                _account(block, decoding)
         if start == len(body.lines):
             control = leave(body.entry)
             block.control = control.run
         body.decodings.append(decodings)
         return _edges(block, control, decodings)
+
+    def _looking(self, decoding: Decoding) -> tuple[Step, ...]:
+        """Steps of those who look inside, before an instruction."""
+        if decoding.line.checkpoint is not None:
+            return (naming_step(decoding, decoding.line.checkpoint, self.module),)
+        return (probe_step(decoding.site),) if self.probed else ()
 
     def _decoding(self, body: Body, number: int, following: int) -> Decoding:
         line = body.lines[number]
@@ -269,14 +281,3 @@ def _called(code: Code, codes: dict[str, Code]) -> set[str]:
             found.add(name)
             pending.extend(codes[name].callees)
     return found
-
-
-def _source_files(kernel: Kernel) -> dict[int, str]:
-    """File numbers of `.file` lines, by the name they give."""
-    files: dict[int, str] = {}
-    for item in kernel.module.items:
-        if isinstance(item, Directive) and item.name.lstrip(".") == "file":
-            number, _, rest = item.text.strip().partition(" ")
-            if number.isdecimal():
-                files[int(number)] = rest.split('"')[1] if rest.count('"') >= 2 else rest.strip()
-    return files

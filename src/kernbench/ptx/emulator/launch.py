@@ -16,6 +16,7 @@ from kernbench.ptx.emulator.memory.arena import Allocation, Arena
 from kernbench.ptx.emulator.memory.heap import Heap
 from kernbench.ptx.emulator.memory.room import require_room
 from kernbench.ptx.emulator.meter import Meter
+from kernbench.ptx.emulator.naming import Naming
 from kernbench.ptx.emulator.probing import Probe
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.ptx.emulator.spinning import EndlessError
@@ -54,6 +55,7 @@ class Launch:
         number: int = 0,
         cluster: Extent = (1, 1, 1),
         probe: Probe | None = None,
+        naming: Naming | None = None,
     ):
         self.program = program
         self.grid, self.block, self.cluster = grid, block, cluster
@@ -70,6 +72,8 @@ class Launch:
         self.schedule = schedule
         # who looks inside
         self.probe = probe
+        # who takes the values that it names
+        self.naming = naming
         # what printf wrote
         self.printed: list[str] = []
         self.unfinished = True

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from kernbench.ptx.checkpoints import PtxCheckpoint, checkpoint_of
 from kernbench.ptx.emulator.locations import Locations, Origin
 from kernbench.ptx.emulator.slots import SlotTable
 from kernbench.ptx.errors import PtxError
-from kernbench.ptx.module import Block, Function, Instruction, Label, Loc, Registers, Statement, Variable
+from kernbench.ptx.module import Block, Function, Instruction, Integer, Label, Loc, Registers, Statement, Variable
 from kernbench.ptx.types import TYPES
 
 _COMPONENTS = ("x", "y", "z", "w")
@@ -123,21 +124,25 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """One instruction, the scope its names belong to, and the source line it was compiled from."""
+    """One instruction, the scope its names belong to, and the source line it was compiled from.
+
+    A checkpoint that is wanted is an instruction without effect.
+    """
 
     instruction: Instruction
     scope: Scope
     loc: Origin | None
+    checkpoint: PtxCheckpoint | None = None
 
 
-def flatten(function: Function, table: SlotTable) -> tuple[list[Line], Scope]:
-    """The instructions of a function in order, and its outermost scope."""
+def flatten(function: Function, table: SlotTable, named: bool = False) -> tuple[list[Line], Scope]:
+    """The instructions of a function in order, with its checkpoints if `named`, and its outermost scope."""
     assert function.body is not None
     outer = Scope(None, table, count())
     for formal in (*function.params, *function.returns):
         _declare_variable(formal, outer)
     lines: list[Line] = []
-    _walk(function.body, outer, lines, None, Locations())
+    _walk(function.body, outer, lines, None, Locations(), named)
     return lines, outer
 
 
@@ -148,13 +153,15 @@ def _declare_variable(variable: Variable, scope: Scope) -> None:
         scope.variables[variable.name] = variable
 
 
-def _walk(block: Block, scope: Scope, lines: list[Line], loc: Origin | None, locations: Locations) -> Origin | None:
+def _walk(
+    block: Block, scope: Scope, lines: list[Line], loc: Origin | None, locations: Locations, named: bool
+) -> Origin | None:
     pending = _statements(block, scope)
     for statement in pending:
         if isinstance(statement, Instruction):
             lines.append(Line(statement, scope, loc))
         elif isinstance(statement, Block):
-            loc = _walk(statement, scope.inner(), lines, loc, locations)
+            loc = _walk(statement, scope.inner(), lines, loc, locations, named)
         elif isinstance(statement, Loc):
             loc = locations.at(statement)
         elif isinstance(statement, Label):
@@ -162,7 +169,14 @@ def _walk(block: Block, scope: Scope, lines: list[Line], loc: Origin | None, loc
                 scope.tables[statement.name] = statement
             else:
                 scope.labels[statement.name] = len(lines)
+        elif named and (point := checkpoint_of(statement)) is not None:
+            lines.append(Line(_empty(statement), scope, loc, point))
     return loc
+
+
+def _empty(statement: Statement) -> Instruction:
+    """An instruction without effect in the place of a statement."""
+    return Instruction("pmevent", (), (Integer(0, "0"),), None, getattr(statement, "line", 0))
 
 
 def _statements(block: Block, scope: Scope) -> list[Statement]:
