@@ -143,6 +143,7 @@ def test_check_makes_up_what_nobody_describes(folder):
         ("grid = [0]", "one to three whole numbers"),
         ("grids = [1]", "unknown key 'grids'"),
         ("[args.z]\nvalue = 1", "unknown parameter of saxpy 'z'"),
+        ("[args.z]\nvalue = 1\nshape = [4]", "[args.z] value stands alone, without shape; an array of one number"),
         ("[args.x]\nshapes = [1]", "unknown key 'shapes'"),
         ('[args.x]\nfill = "lots"\nshape = [4]', "unknown fill 'lots'"),
         (

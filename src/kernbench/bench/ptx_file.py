@@ -95,6 +95,7 @@ def read_launch_file(path: Path) -> LaunchFile:
             raise BenchError(f"{path}: [{name}.NAME] tables are wanted; got {name} = {tables[name]!r}")
         for key, table in tables[name].items():
             _known(path, f"{name}.{key}", table, allowed)
+            _alone(path, f"{name}.{key}", table)
     numbers = {key: _numbers(path, key, document.get(key, [])) for key in ("grid", "block", "cluster")}
     shared, seed = (_number(path, key, document.get(key, 0)) for key in ("shared_bytes", "seed"))
     kernel = document.get("kernel", "")
@@ -160,6 +161,15 @@ def _known(path: Path, where: str, table: Mapping[str, Any], allowed: Sequence[s
     for key in table:
         if key not in allowed:
             raise BenchError(f"{path}: {where and f'[{where}] '}{unknown('key', key, allowed)}")
+
+
+def _alone(path: Path, where: str, table: Mapping[str, Any]) -> None:
+    """A value, bytes or a tensor map are no array, and say all there is to say."""
+    for key in ("value", "bytes", "tensor_map"):
+        rest = [other for other in table if other != key]
+        if key in table and rest:
+            remedy = "; an array of one number has fill = NUMBER" if key == "value" else ""
+            raise BenchError(f"{path}: [{where}] {key} stands alone, without {', '.join(rest)}{remedy}")
 
 
 def _numbers(path: Path, key: str, value: Any) -> tuple[int, ...]:

@@ -8,12 +8,14 @@ after all sources of the rooms that compile: their names, sizes and times of cha
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event
 
 # numba has no types
 _CONFIG: Any = numba.config
@@ -23,6 +25,35 @@ _PACKAGE = Path(__file__).parent.parent
 _ROOMS = ("common", "timing", "npu", "ptx/emulator", "ptx/numerics")
 # versions that are kept: of two checkouts in turn, say
 _KEPT = 4
+
+
+class _Stopwatch(event.Listener):
+    """How long numba has compiled in this process; what is compiled within is not counted twice."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth = 0
+        self._began = 0.0
+
+    def on_start(self, event: Any) -> None:
+        if not self._depth:
+            self._began = time.monotonic()
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self.seconds += time.monotonic() - self._began
+
+
+_STOPWATCH = _Stopwatch()
+_EVENTS: Any = event
+_EVENTS.register("numba:compile", _STOPWATCH)
+
+
+def seconds_compiling() -> float:
+    """Seconds that this process has spent on compiling loops, which no kernel is to blame for."""
+    return _STOPWATCH.seconds
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

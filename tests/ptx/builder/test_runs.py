@@ -146,3 +146,15 @@ def test_a_line_that_is_unrolled_is_one_finding_for_each_array(device):
     lines = [o.where.line for o in unwritten.others if o.role == "in PTX"]
     assert f"(PTX lines {', '.join(map(str, lines))} and 4 more)" in unwritten.message
     assert (len(lines), unwritten.count) == (4, 256)
+
+
+def test_a_register_is_set_where_a_condition_holds(device):
+    def program(ctx):
+        out = ctx.pointer("out", "u32")
+        value = ctx.mov(7, type="u32")
+        value.set(9, pred=ctx.tid_x < 4)
+        ctx.store(out, value, ctx.tid_x)
+
+    out = device.empty(32, np.uint32)
+    assert device.launch(PtxKernel("k").param("u64", "out").build(program), 1, 32, [out]).safe
+    assert out.numpy().tolist() == [9] * 4 + [7] * 28

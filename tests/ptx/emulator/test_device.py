@@ -1,10 +1,14 @@
 """The emulated device: arrays, launches and their refusals, metrics."""
 
+from itertools import chain, repeat
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator import meter
 from kernbench.safety.budget import Budget
 
 COPY = """
@@ -111,3 +115,12 @@ def test_a_run_tells_its_origin(lab):
     assert run.origin["grid"] == (1, 1, 1)
     assert run.safe
     assert run.to_dict()["status"] == "finished"
+
+
+@pytest.mark.parametrize(("compiling", "status"), [(0.0, "over budget"), (999.0, "finished")])
+def test_seconds_of_compiling_are_not_the_kernels(lab, monkeypatch, compiling, status):
+    clock, compiled = chain([0.0], repeat(1000.0)), chain([0.0], repeat(compiling))
+    monkeypatch.setattr(meter, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(meter, "seconds_compiling", lambda: next(compiled))
+    body = "  mov.u32 %r5, 0;\nL:\n  add.u32 %r5, %r5, 1;\n  setp.lt.u32 %p1, %r5, 500;\n  @%p1 bra L;"
+    assert lab.launch(body, budget=Budget(steps=10**9, seconds=500)).status == status

@@ -215,3 +215,32 @@ def test_warps_that_ended_between_others_are_no_source(lab):
 """
     for warp in range(4):
         assert lab.kinds(body.format(warp), grid=2, block=64) == []
+
+
+OPERATIONS = {
+    "shfl": "shfl.sync.bfly.b32 %r5, %r0, 1, 31, {mask};",
+    "vote": "vote.sync.ballot.b32 %r5, %p1, {mask};",
+    "match": "match.any.sync.b32 %r5, %r0, {mask};",
+    "redux": "redux.sync.add.u32 %r5, %r0, {mask};",
+    "elect": "elect.sync %r5|%p2, {mask};",
+    "bar": "bar.warp.sync {mask};",
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_lane_that_its_mask_does_not_name_is_told(lab, name):
+    lower = "  setp.lt.u32 %p1, %r0, 16;\n  {guard}" + OPERATIONS[name].format(mask="0x0000ffff")
+    assert lab.kinds(lower.format(guard="@!%p1 bra DONE;\n  ") + "\nDONE:") == []
+    found = lab.findings(lower.format(guard=""))
+    assert (found[0].kind, found[0].count) == ("warp-mask", 16)
+    assert {f.kind for f in found[1:]} == ({"inactive-lane"} if name == "shfl" else set())
+    assert "the mask 0x0000ffff of thread (16, 0, 0) of block (0, 0, 0) does not name itself" in found[0].message
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_lanes_that_name_each_other_must_give_one_mask(lab, name):
+    split = "  setp.lt.u32 %p1, %r0, 16;\n  selp.b32 %r6, 0x0000ffff, {other}, %p1;\n  "
+    text = split + OPERATIONS[name].format(mask="%r6")
+    assert lab.kinds(text.format(other="0xffff0000")) == []
+    (found,) = lab.findings(text.format(other="0xffff8000"))
+    assert (found.kind, "names lanes that come with another one" in found.message) == ("warp-mask", True)

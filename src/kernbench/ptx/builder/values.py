@@ -70,9 +70,9 @@ class Register:
         """A new register with this value."""
         return self.context.mov(self)
 
-    def set(self, value: Any) -> None:
-        """Give this register a value."""
-        self.context.mov(value, out=self)
+    def set(self, value: Any, *, pred: Any = None) -> None:
+        """Give this register a value, in the threads where `pred` holds."""
+        self.context.mov(value, out=self, pred=pred)
 
     def __add__(self, other: Any) -> "Register":
         return self.context.add(self, other)

@@ -226,6 +226,11 @@ class Batch:
         if self.checks is not None and self.alive_count < self.launch.threads * self.ctas:
             self.checks.endings.look(fragment, operation)
 
+    def masks(self, fragment: Fragment, operation: Any) -> None:
+        """A warp operation runs with masks that do not name whole warps."""
+        if self.checks is not None and operation.members is not None:
+            self.checks.endings.masks(fragment, operation)
+
     def missing_lanes(self, fragment: Fragment, operation: Any, members: Array, missing: Array, bad: Mask) -> None:
         """Lanes that a warp operation's mask names never came."""
         if self.checks is not None and bad.any():

@@ -109,6 +109,7 @@ class Gathering:
         if going is None:
             return None
         self._batch.ended_lanes(going, operation)
+        self._batch.masks(going, operation)
         result = operation.run(self._scheduler, going)
         if staying is None or result is None:
             return result
@@ -163,6 +164,7 @@ class Gathering:
             missing = self._missing(fragment, operation) & ~np.repeat(here[fragment.window.warps], WARP)
             apart: Mask = active & (operation.exchanges | (missing != 0))
             self._batch.missing_lanes(fragment, operation, operation.named(fragment.window), missing, apart)
+            self._batch.masks(fragment, operation)
         going = operation.run(self._scheduler, fragment)
         if going is not None:
             self._scheduler.push(going)

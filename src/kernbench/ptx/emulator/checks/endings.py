@@ -72,6 +72,31 @@ class Endings:
         hint = "use the mask of the lanes that run this: __ballot_sync(mask, condition) before the branch gives it"
         self._reporter.add("warp-mask", operation.site, message, hint, int(np.count_nonzero(bad)))
 
+    def masks(self, fragment: Any, operation: Any) -> None:
+        """A warp operation runs: does each lane name itself, and do all that a mask names give the same one?"""
+        named = operation.named(fragment.window).reshape(-1, WARP)
+        active = fragment.lanes.active().reshape(-1, WARP)
+        own = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+        unnamed = active & ((named & own) == 0)
+        differs = active & ~unnamed & self._differing(named, active & ~unnamed)
+        for bad, what in ((unnamed, "does not name itself"), (differs, "names lanes that come with another one")):
+            if bad.any():
+                position = int(np.argmax(bad.reshape(-1)))
+                who = thread_name(self._batch, int(fragment.window.lane_numbers[position]))
+                message = f"the mask {int(named.reshape(-1)[position]):#010x} of {who} {what}"
+                hint = "all lanes that run this together must give one mask, which names them all and nobody else"
+                self._reporter.add("warp-mask", operation.site, message, hint, int(bad.sum()), about=what)
+
+    def _differing(self, named: Array, active: Mask) -> Mask:
+        """For each lane, whether its mask names an active lane that has another mask."""
+        found: Mask = np.zeros(active.shape, bool)
+        for row in np.flatnonzero(((named != named[:, :1]) & active).any(axis=1) | ~active[:, 0]).tolist():
+            here = np.flatnonzero(active[row])
+            masks = named[row, here]
+            reaches = (masks[:, None] >> here.astype(np.uint32)[None, :]) & 1 == 1
+            found[row, here] = (reaches & (masks[:, None] != masks[None, :])).any(axis=1)
+        return found
+
     def _divergent(self, site: Site, here: Array, absent: int, more: str) -> None:
         message = (
             f"{some_threads(self._batch, here)} reach the barrier without the rest of their warp, "

@@ -145,7 +145,9 @@ def elect(d: Decoding) -> ControlStep:
     def perform(window: Window, lanes: Lanes) -> None:
         mask = lanes.mask
         bits = window.rows[members] & np.repeat(_bits(window, mask), WARP)
-        leader = np.log2((bits & (~bits + np.uint32(1))).astype(np.float64)).astype(np.uint32)
+        # a mask that names nobody who is here elects lane 0, and is told elsewhere
+        lowest = np.maximum(bits & (~bits + np.uint32(1)), np.uint32(1))
+        leader = np.log2(lowest.astype(np.float64)).astype(np.uint32)
         if predicate is not None:
             window.put(predicate, leader == np.tile(np.arange(WARP, dtype=np.uint32), window.size // WARP), mask)
         window.put(target, leader, mask)
