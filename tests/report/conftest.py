@@ -34,7 +34,9 @@ def written(folder, text, name="page.html"):
 
 
 def sections(browser):
-    return browser.ask("[...document.querySelectorAll('[role=tabpanel]:not([hidden]) h2')].map(h => h.textContent)")
+    return browser.ask(
+        "[...document.querySelectorAll('[role=tabpanel]:not([hidden]) section > h2')].map(h => h.textContent)"
+    )
 
 
 def view(browser):

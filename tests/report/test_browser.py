@@ -37,7 +37,7 @@ def colours(browser):
 
 def test_a_mesh_run_has_its_parts(quiet, milestone):
     quiet.show(milestone)
-    parts = ["Verdict", "Limits: where the time goes", "Timeline", "Engines", "Queues over time", "Critical path"]
+    parts = ["Verdict", "Limits: where the time goes", "Timeline", "Engines", "Counters over time", "Critical path"]
     parts += ["Mesh", "What the kernel did", "Error against the golden", "How it was run"]
     assert sections(quiet) == parts
     assert quiet.ask("[...document.querySelectorAll('.verdict .answer')].map(a => a.textContent)")[:2] == ["yes", "yes"]
@@ -264,6 +264,81 @@ def test_a_comparison_beside_its_runs(quiet, tmp_path):
     quiet.picture(PICTURES / "compare.png", whole=False)
     quiet.ask("kernbench.select(2)")
     assert "Timeline" in sections(quiet)
+
+
+CONTRAST = """(() => {
+  const sheet = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const parts = (colour) => {
+    sheet.clearRect(0, 0, 1, 1);
+    sheet.fillStyle = colour;
+    sheet.fillRect(0, 0, 1, 1);
+    return [...sheet.getImageData(0, 0, 1, 1).data].map((part) => part / 255);
+  };
+  const light = (rgb) => {
+    const linear = rgb.map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const over = (top, below) => [0, 1, 2].map((k) => top[3] * top[k] + (1 - top[3]) * below[k]);
+  const ground = (node) => {
+    const own = parts(getComputedStyle(node).backgroundColor);
+    return own[3] === 1 ? own : node.parentElement ? over(own, ground(node.parentElement)) : [1, 1, 1];
+  };
+  const found = [];
+  for (const node of document.querySelectorAll("body *")) {
+    const texts = [...node.childNodes].filter((child) => child.nodeType === 3 && child.textContent.trim());
+    if (!texts.length || !node.getClientRects().length || node.closest("svg, select, script")) continue;
+    const below = ground(node).slice(0, 3);
+    const [a, b] = [light(over(parts(getComputedStyle(node).color), below)), light(below)].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) found.push([node.textContent.slice(0, 40), (a + 0.05) / (b + 0.05)]);
+  }
+  return found;
+})()"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_text_stands_out_from_its_ground(quiet, tmp_path, dark):
+    row = {"by": "source", "reason": "known", "fingerprint": "1f0c22d4", "finding": unsafe().findings[0].to_dict()}
+    runs = [("all", sample(views={**sample().views, "acknowledged": [row]})), ("bad", unsafe())]
+    held = difference(sample(), sample(800), ("before", "after")).to_dict()
+    quiet.show(written(tmp_path, page_html("t", runs, [held])), dark=dark)
+    for tab in range(3):
+        quiet.ask(f"kernbench.select({tab})")
+        quiet.frame()
+        assert quiet.ask(CONTRAST) == []
+
+
+def test_the_focus_can_be_seen_wherever_it_goes(quiet, tmp_path):
+    quiet.show(written(tmp_path, page_html("t", [("a", sample()), ("b", sample())])))
+    seen = set()
+    for _ in range(60):
+        quiet.press("Tab")
+        name, line = quiet.ask("""(a => [
+          a.getAttribute("aria-label") || a.textContent.slice(0, 30) || a.tagName,
+          parseFloat(getComputedStyle(a).outlineWidth) * (getComputedStyle(a).outlineStyle !== "none"),
+        ])(document.activeElement)""")
+        if quiet.ask("document.activeElement === document.body"):
+            break
+        assert line >= 1, name
+        seen.add(name)
+    for wanted in ("timeline", "task graph", "next wave", "play", "step before"):
+        assert wanted in seen, seen
+    wanted = [name for name in seen if name.startswith(("line 1, ", "spans whose name"))]
+    assert len(wanted) == 2, seen
+
+
+def test_paper_has_what_is_folded_away_on_the_screen(quiet, tmp_path):
+    (race, _) = unsafe().findings
+    found = [replace(race, message=f"writes {n}") for n in range(9)]
+    quiet.show(written(tmp_path, page_html("t", [("r", replace(unsafe(), findings=found))])), dark=True)
+    folded = "document.querySelectorAll('details:not([open])').length"
+    closed = quiet.ask(folded)
+    quiet.ask("window.dispatchEvent(new Event('beforeprint'))")
+    # of many findings each still has its line
+    assert quiet.ask(folded) == 7 < closed
+    assert quiet.ask("document.documentElement.dataset.theme") == "light"
+    quiet.ask("window.dispatchEvent(new Event('afterprint'))")
+    assert quiet.ask(folded) == closed
+    assert quiet.ask("document.documentElement.dataset.theme") == "dark"
 
 
 def test_phone_dark_and_paper(quiet, milestone):

@@ -1,4 +1,4 @@
-// Queues over time (uPlot), and how busy each kind of engine was.
+// Counters over time (uPlot), and how busy each kind of engine was.
 
 function enginesTable(run, line) {
   const rows = kindsOf(line).map(({ kind, lanes }) => {

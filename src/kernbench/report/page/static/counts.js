@@ -35,11 +35,12 @@ function countsOf({ metrics }) {
       return { key, title, rows: rows.sort((a, b) => b[1] - a[1]) };
     })
     .filter(({ rows }) => rows.length);
-  return { single, tables };
+  const launches = Array.isArray(metrics.launches_ps) ? metrics.launches_ps : [];
+  return { single, tables, launches };
 }
 
 function countsPart(run) {
-  const { single, tables } = countsOf(run);
+  const { single, tables, launches } = countsOf(run);
   const heads = [
     ["of", 0],
     ["", 0],
@@ -48,6 +49,7 @@ function countsPart(run) {
   return el(
     "div",
     { class: "columns three" },
+    launches.length ? launchesTable(launches) : null,
     single.length ? el("div", null, el("h3", null, "in all"), table([heads[0], heads[2]], single)) : null,
     tables.map(({ key, title, rows }) => {
       const most = rows[0][1];
@@ -62,4 +64,16 @@ function countsPart(run) {
       );
     }),
   );
+}
+
+// All launches of the run, of which the other parts show the last.
+function launchesTable(launches) {
+  const rows = launches.slice(0, 100).map(([kernel, ps], i) => [whole(i + 1), String(kernel), duration(ps)]);
+  rows.push(["", el("b", null, "all"), el("b", null, duration(launches.reduce((sum, [, ps]) => sum + ps, 0)))]);
+  const heads = [
+    ["launch", 1],
+    ["kernel", 0],
+    ["time", 1],
+  ];
+  return el("div", { class: "scroll" }, el("h3", null, "launches"), table(heads, rows));
 }

@@ -8,11 +8,15 @@ const WRONG = [
 const beyond = (share) =>
   WRONG[0].map((low, k) => Math.round(low + (Number.isFinite(share) ? Math.min(1, share) : 1) * (WRONG[1][k] - low)));
 
+const tolerances = (value) =>
+  value > 1 ? `${whole(Number(digits(value, 3)))} times the tolerance` : `${measure(value)} of the tolerance`;
+
 // A picture of the blocks, whose pixels the browser enlarges.
 function errorCanvas(values, rows, across, largest, worst) {
   const top = Math.min(1, largest) || 1;
   const canvas = el("canvas", { width: across, height: rows, tabindex: 0, role: "img" });
   canvas.style.aspectRatio = `2 / ${Math.max(0.1, Math.min(1, (2 * rows) / across))}`;
+  canvas.style.minHeight = `${Math.min(180, 18 * rows)}px`;
   const sheet = new OffscreenCanvas(across, rows);
   const image = new ImageData(across, rows);
   values.forEach((value, i) =>
@@ -25,7 +29,7 @@ function errorCanvas(values, rows, across, largest, worst) {
 
 // Numbers of rows or columns along an edge of the picture; `size` elements make one of its `count` blocks.
 function errorAxis(count, size, most, style) {
-  const step = niceStep(Math.max(1, most / 6));
+  const step = niceStep(Math.max(1, most / Math.min(6, Math.max(1, count))));
   const marks = [];
   for (let at = 0; at < most; at += step)
     marks.push(el("span", { style: { [style]: `${(100 * at) / (count * size)}%` } }, whole(at)));
@@ -54,7 +58,7 @@ async function errorMap(host, one) {
   const place = (i) => {
     const r = Math.floor(i / across),
       c = i % across;
-    const error = Number.isFinite(values[i]) ? `${measure(values[i])} of the tolerance` : "no number";
+    const error = Number.isFinite(values[i]) ? tolerances(values[i]) : "no number";
     return `rows ${range(r, map.block[0], map.shape[0])}, columns ${range(c, map.block[1], map.shape[1])}: largest error ${error}`;
   };
   canvas.setAttribute("aria-label", `errors of ${one.name} by block; the worst: ${place(at)}`);
@@ -106,7 +110,7 @@ function errorLegend(map, values, largest, worst) {
     `a block is ${map.block.join(" x ")} elements; the ring is round the worst. `,
     el("span", { class: "key" }, "error: 0", scale(RAMP), `${measure(Math.min(1, largest) || 1)} of the tolerance`),
     bad
-      ? el("span", { class: "key" }, "wrong: 1", scale(WRONG), `${measure(10 ** worst)} times it or more, or no number`)
+      ? el("span", { class: "key" }, "wrong: 1", scale(WRONG), `${whole(Number(digits(10 ** worst, 3)))} times it or more, or no number`)
       : null,
   );
 }

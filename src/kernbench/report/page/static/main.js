@@ -31,6 +31,8 @@ async function showRun(run, panel) {
   if (run.findings.length) panel.append(section("Findings", null, () => findingsPart(run)));
   if (Array.isArray(run.views.acknowledged) && run.views.acknowledged.length)
     panel.append(section("Acknowledged findings", null, () => acknowledgedPart(run)));
+  // what is wrong comes before all that explains it
+  if (run.right === false) showErrors(run, panel);
   if (isNumber(run.metrics.time_ps) && run.metrics.time_ps > 0 && run.metrics.floors_ps)
     panel.append(section("Limits: where the time goes", null, () => limitsPart(run)));
   const view = line && line.start.length ? timelineSections(run, line, panel) : null;
@@ -42,13 +44,17 @@ async function showRun(run, panel) {
     panel.append(section("Task graph", null, () => tasksPart(run, line, view && ((from, to) => view.around(from, to)))));
   if (views.pipeline) panel.append(section("Barrier pipeline", null, () => pipelinePart(views.pipeline)));
   const counts = countsOf(run);
-  if (counts.single.length || counts.tables.length)
+  if (counts.single.length || counts.tables.length || counts.launches.length)
     panel.append(section("What the kernel did", null, () => countsPart(run)));
-  if ((run.comparison || []).some((one) => one.error_map))
-    panel.append(section("Error against the golden", null, () => errorsPart(run)));
+  if (run.right !== false) showErrors(run, panel);
   if (views.printf) panel.append(section("Printed by the kernel", null, () => printedPart([views.printf].flat())));
   panel.append(section("How it was run", null, () => originPart(run)));
   await Promise.all(page.pending.splice(0));
+}
+
+function showErrors(run, panel) {
+  if ((run.comparison || []).some((one) => one.error_map))
+    panel.append(section("Error against the golden", null, () => errorsPart(run)));
 }
 
 const MOST_PRINTED = 1000;
@@ -95,7 +101,7 @@ function timelineSections(run, line, panel) {
         ),
       ),
     );
-  if (line.counters.length) panel.append(section("Queues over time", null, (part) => countersPart(line, part)));
+  if (line.counters.length) panel.append(section("Counters over time", null, (part) => countersPart(line, part)));
   return view;
 }
 
@@ -163,6 +169,8 @@ function addTab(name, fill) {
     },
     name,
   );
+  // tabs are not printed
+  panel.append(el("h2", { class: "paper", "aria-hidden": true }, name));
   tabs.push({ tab, panel, fill, made: null });
 }
 
@@ -219,11 +227,13 @@ function begin() {
   // on paper nothing can be opened
   let opened = [];
   window.addEventListener("beforeprint", () => {
+    page.timelines.forEach((view) => view.forPaper(true));
     setTheme("light");
-    opened = [...document.querySelectorAll("details:not([open])")];
+    opened = [...document.querySelectorAll("details:not([open], .folded)")];
     opened.forEach((one) => one.setAttribute("open", ""));
   });
   window.addEventListener("afterprint", () => {
+    page.timelines.forEach((view) => view.forPaper(false));
     setTheme(theme);
     opened.splice(0).forEach((one) => one.removeAttribute("open"));
   });

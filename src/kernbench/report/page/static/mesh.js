@@ -93,7 +93,8 @@ class MeshView {
       tall = this.rows * CELL + 2 * SPACE;
     const right = Math.max(...this.pes.map((pe) => (pe.cubeColumn + 1) * wide)),
       bottom = Math.max(...this.pes.map((pe) => (pe.cubeRow + 1) * tall));
-    const cubes = [...new Map(this.pes.map((pe) => [pe.cube, pe])).values()].map((pe) => [
+    const cubes = [...new Map(this.pes.map((pe) => [pe.cube, pe])).values()];
+    const frames = cubes.map((pe) =>
       draw("rect", {
         x: pe.cubeColumn * wide + 4,
         y: pe.cubeRow * tall + 4,
@@ -103,8 +104,10 @@ class MeshView {
         fill: "none",
         stroke: "var(--line)",
       }),
-      draw("text", { x: pe.cubeColumn * wide + 9, y: pe.cubeRow * tall + 16 }, `cube ${pe.cube}`),
-    ]);
+    );
+    const names = cubes.map((pe) =>
+      draw("text", { class: "cube", x: pe.cubeColumn * wide + 9, y: pe.cubeRow * tall + 16 }, `cube ${pe.cube}`),
+    );
     this.linkMarks = this.links
       .filter((link) => this.at.has(link.from) && this.at.has(link.to))
       .map((link) => {
@@ -132,8 +135,9 @@ class MeshView {
         "aria-label": "the mesh: PEs and links coloured by use",
         style: { minWidth: `${Math.min(right, 560)}px` },
       },
-      cubes,
+      frames,
       this.linkMarks.map((one) => one.mark),
+      names,
       this.peMarks.map((one) => [one.mark, one.label]),
     );
     this.told = el("p", { class: "note", role: "status", "aria-live": "polite" });

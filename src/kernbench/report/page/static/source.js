@@ -157,20 +157,19 @@ function stretches(run, line, view) {
         site = line.sites[one.site];
       const [wait] = [...one.waits].sort((a, b) => b[1] - a[1])[0];
       const go = button(
-        "show",
+        one.name,
         () => {
           view.reveal(one.start, one.longest, one.lane);
           view.box.scrollIntoView({ block: "center" });
         },
-        { "aria-label": `show the longest ${one.name} of ${lane.group} ${lane.name} in the timeline` },
+        { "aria-label": `${one.name}: show the longest of ${lane.group} ${lane.name} in the timeline` },
       );
       return [
-        [one.name, el("div", { class: "quiet" }, site ? shortPlace(run, site).split("/").pop() : "")],
+        [go, el("div", { class: "quiet" }, site ? shortPlace(run, site).split("/").pop() : "")],
         [lane.name, el("div", { class: "quiet" }, lane.group)],
         whole(one.visits),
         [extent(line, one.time), el("div", { class: "quiet" }, percent(one.time / line.total))],
         wait,
-        go,
       ];
     });
   const heads = [
@@ -179,7 +178,6 @@ function stretches(run, line, view) {
     ["visits", 1],
     ["time, share", 1],
     ["mostly after", 0],
-    ["", 0],
   ];
-  return [el("h3", null, "by lane"), el("div", { class: "scroll" }, table(heads, rows, { class: "tight" }))];
+  return [el("h3", null, "by lane; a name shows its longest span"), el("div", { class: "scroll" }, table(heads, rows, { class: "tight path-lanes" }))];
 }

@@ -35,6 +35,7 @@ class TimelineView extends TimelineSpans {
     );
     this.status = el("div", { class: "status" });
     this.detail = el("div", { class: "detail", role: "status", "aria-live": "polite" });
+    this.cut = el("p", { class: "note paper" });
     this.legend = el("div", { class: "legend" });
     this.classify();
     this.layout();
@@ -110,9 +111,18 @@ class TimelineView extends TimelineSpans {
       this.rows.push({ lane });
     }
     this.rowOf = new Map(this.rows.map((row, place) => [row.lane, place]));
-    this.height = Math.max(AXIS + 3 * ROW, Math.min(AXIS + this.rows.length * ROW + 2, 560));
+    this.height = Math.max(AXIS + 3 * ROW, Math.min(AXIS + this.rows.length * ROW + 2, this.paper ? 900 : 560));
     this.box.style.height = `${this.height + 2}px`;
     this.spacer.style.height = `${Math.max(0, this.rows.length * ROW + AXIS - this.height)}px`;
+  }
+
+  // On paper nothing scrolls: more rows fit, and what does not is told.
+  forPaper(on) {
+    this.paper = on;
+    this.layout();
+    const fit = Math.floor((this.height - AXIS) / ROW);
+    const all = this.rows.length;
+    this.cut.textContent = all > fit ? `${whole(fit)} of ${whole(all)} rows are printed; choose lanes to print others.` : "";
   }
 
   setView(from, to) {
@@ -361,7 +371,7 @@ function timelinePart(run, line, seen) {
     el("label", null, "spans", view.finder),
   );
   const fold = line.folded ? el("p", { class: "note" }, line.folded) : null;
-  return { view, parts: [tools, view.legend, view.box, view.status, view.detail, keysNote(view), fold] };
+  return { view, parts: [tools, view.legend, view.box, view.cut, view.status, view.detail, keysNote(view), fold] };
 }
 
 function colourChoice(view) {
