@@ -302,3 +302,50 @@ def test_a_thread_that_ends_before_its_copy_was_read(schedule):
     assert kinds(run) == ["in-flight"]
     assert "cp.async.bulk.global.shared::cta" in run.findings[0].where.text
     assert "ends while this copy may still read shared memory" in run.findings[0].message
+
+
+UNEVEN_GROUPS = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry kernel(.param .u64 out)
+{{
+  .reg .pred %p<4>; .reg .b32 %r<8>; .reg .b64 %rd<4>;
+  .shared .align 128 .b8 stages[256];
+  ld.param.u64 %rd1, [out];
+  mov.u32 %r0, %tid.x;
+  setp.eq.u32 %p0, %r0, 0;
+  mov.u32 %r1, 0;
+ROUND:
+  and.b32 %r2, %r1, 1;
+  shl.b32 %r2, %r2, 7;
+  mov.u32 %r3, stages;
+  add.u32 %r3, %r3, %r2;
+  shl.b32 %r4, %r0, 2;
+  add.u32 %r4, %r3, %r4;
+  st.shared.u32 [%r4], %r1;
+  fence.proxy.async.shared::cta;
+  bar.sync 0;
+  @%p0 cp.async.bulk.commit_group;
+  cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r3], 128;
+  cp.async.bulk.commit_group;
+  cp.async.bulk.wait_group.read {keep};
+  bar.sync 0;
+  add.u64 %rd1, %rd1, 128;
+  add.u32 %r1, %r1, 1;
+  setp.lt.u32 %p1, %r1, 4;
+  @%p1 bra ROUND;
+  cp.async.bulk.wait_group 0;
+  ret;
+}}
+"""
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "eager"])
+def test_threads_of_a_warp_with_different_numbers_of_groups(schedule):
+    """One thread commits an empty group before each copy; what a wait leaves in flight is the same for all."""
+    device = ptx.EmulatedDevice("sm_90")
+    out = device.array(np.zeros(128, np.uint32), "out")
+    for keep, told in ((2, {"race"}), (1, set())):
+        run = device.launch(ptx.parse(UNEVEN_GROUPS.format(keep=keep)), 1, 32, [out], schedule=schedule)
+        assert {f.kind for f in run.findings} == told
+    assert (out.numpy().reshape(4, 32) == np.arange(4)[:, None]).all()

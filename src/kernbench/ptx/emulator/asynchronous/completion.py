@@ -49,11 +49,12 @@ class OnBarrier:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InGroup:
-    """Each operation belongs to the current bulk group of its lane."""
+    """Each operation belongs to the current bulk group of its lane, and has a number among those of its warp."""
 
     batch: Any
     lanes: Array
     group: Array
+    numbers: Array
     site: Site
 
     kind = "bulk"
@@ -67,7 +68,7 @@ class InGroup:
             actors, inside = self.batch.launch.actors, self.lanes // WARP // self.batch.ctas
             columns = actors.copied(inside) if writes else actors.bulk(inside)
             checks.asynchronous.shadow.enter(
-                space, writes, ranges, self.lanes, columns, self.group + 1, self.site, atomic=atomic
+                space, writes, ranges, self.lanes, columns, self.numbers + 1, self.site, atomic=atomic
             )
 
 
@@ -83,7 +84,8 @@ def on_barrier(batch: Any, lanes: Array, slots: Array, amounts: Array, site: Sit
 
 def in_group(batch: Any, lanes: Array, site: Site) -> InGroup:
     """Completion in the lanes' current bulk groups."""
-    return InGroup(batch, lanes, batch.groups.issue(lanes, site), site)
+    groups, numbers = batch.groups.issue(lanes, site)
+    return InGroup(batch, lanes, groups, numbers, site)
 
 
 def distinct(lanes: Array, *keys: Array) -> Array:

@@ -1,5 +1,10 @@
-"""Bulk groups: copies out of shared memory that a thread gathers in groups and waits for."""
+"""Bulk groups: copies out of shared memory that a thread gathers in groups and waits for.
 
+Threads of a warp may have committed different numbers of groups, an elected one some empty ones more, say. So what a
+warp knows is counted in its copies: the first that one of its threads has not waited for.
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +15,19 @@ from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 
 _NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Begun:
+    """Copies of one instruction: who began them, in which group of each lane, and the how manieth of each warp."""
+
+    lanes: Array
+    groups: Array
+    numbers: Array
+
+    def part(self, chosen: Array) -> "_Begun":
+        """The same for some of the lanes."""
+        return _Begun(self.lanes[chosen], self.groups[chosen], self.numbers[chosen])
 
 
 class BulkGroups:
@@ -23,22 +41,28 @@ class BulkGroups:
         # one more than the group of each lane's last copy, and the number of its site
         self._last: Array = np.zeros(batch.lanes, np.int64)
         self._sites: Array = np.zeros(batch.lanes, np.int64)
-        self._known = {True: np.full(batch.lanes, _NEVER), False: np.full(batch.lanes, _NEVER)}
+        self._read: Array = np.full(batch.lanes, _NEVER)
+        # instructions that each warp has begun copies with, and those copies that are not known to be read, or done
+        self._begun: Array = np.zeros(batch.warps, np.int64)
+        self._open: dict[bool, list[_Begun]] = {True: [], False: []}
 
-    def issue(self, lanes: Array, site: Site) -> Array:
-        """Lanes begin a copy; gives the groups they belong to."""
+    def issue(self, lanes: Array, site: Site) -> tuple[Array, Array]:
+        """Lanes begin a copy; gives the groups they belong to, and the number of the copy in each lane's warp."""
         self.used = True
         self._sites[lanes] = site.number
-        for known in self._known.values():
-            first = lanes[known[lanes] == _NEVER]
-            known[first] = self.committed[first]
-        groups: Array = self.committed[lanes]
+        first = lanes[self._read[lanes] == _NEVER]
+        self._read[first] = self.committed[first]
+        groups, numbers = self.committed[lanes], self._begun[lanes // WARP]
+        self._begun[np.unique(lanes // WARP)] += 1
         self._last[lanes] = groups + 1
-        return groups
+        if self._batch.checks is not None:
+            for begun in self._open.values():
+                begun.append(_Begun(lanes, groups, numbers))
+        return groups, numbers
 
     def unread(self, lanes: Array) -> Array:
         """Those of the lanes that do not know whether their copies have been read."""
-        found: Array = lanes[self._last[lanes] > self._known[True][lanes]]
+        found: Array = lanes[self._last[lanes] > self._read[lanes]]
         return found
 
     def last_site(self, lane: int) -> Site:
@@ -55,20 +79,25 @@ class BulkGroups:
         limit = np.full(self._batch.lanes, -1, np.int64)
         limit[lanes] = self.committed[lanes] - keep
         self._batch.agents.complete("bulk", lambda agent: _before(agent, limit), reading)
-        for known in (self._known[True],) if reading else self._known.values():
-            began = lanes[known[lanes] != _NEVER]
-            known[began] = np.maximum(known[began], limit[began])
-        self._learn(np.unique(lanes // WARP), reading)
+        began = lanes[self._read[lanes] != _NEVER]
+        self._read[began] = np.maximum(self._read[began], limit[began])
+        for sources in (True,) if reading else (True, False):
+            self._learn(np.unique(lanes // WARP), limit, sources)
 
-    def _learn(self, warps: Array, reading: bool) -> None:
-        """A warp knows that a group is done when each of its threads that copies anything knows."""
+    def _learn(self, warps: Array, limit: Array, sources: bool) -> None:
+        """Warps know that copies are done, or with `sources` read, when each thread that began one knows."""
         checks = self._batch.checks
         if checks is None:
             return
-        for sources in (True,) if reading else (True, False):
-            clocks = self._known[sources].reshape(-1, WARP)[warps].min(axis=1)
-            began = clocks != _NEVER
-            checks.asynchronous.groups_done(warps[began], clocks[began], sources)
+        staying, first = [], self._begun.copy()
+        for begun in self._open[sources]:
+            left = begun.groups >= limit[begun.lanes]
+            if left.any():
+                staying.append(begun if left.all() else begun.part(left))
+                np.minimum.at(first, staying[-1].lanes // WARP, staying[-1].numbers)
+        self._open[sources] = staying
+        warps = warps[self._begun[warps] > 0]
+        checks.asynchronous.groups_done(warps, first[warps], sources)
 
 
 def _before(agent: Agent, limit: Array) -> Array:
