@@ -1,5 +1,6 @@
 """Arithmetic in a launch is float64 rounded once, in every type; elementwise functions follow float64."""
 
+import math
 import operator
 
 import numpy as np
@@ -75,6 +76,9 @@ REFERENCES = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "tanh": np.tanh,
+    "sin": np.sin,
+    "cos": np.cos,
+    "erf": np.vectorize(math.erf, otypes=[np.float64]),
     "abs": np.abs,
     "floor": np.floor,
     "ceil": np.ceil,

@@ -131,7 +131,7 @@ ARGUMENTS = [
     case("dot onto a number", "misuse", "dot needs a tensor handle", lambda g: g.tl.dot(g.x, g.x.T, 0)),
     case("fma of numbers", "misuse", "fma needs a tensor handle", lambda g: g.tl.fma(1.0, 2.0, 3.0)),
     case("cat of a list", "misuse", "cat needs a tensor handle", lambda g: g.tl.cat([g.x, g.x], g.x)),
-    case("where on a number", "misuse", "where needs a tensor handle", lambda g: g.tl.where(True, g.x, g.x)),
+    case("where on a word", "misuse", "where needs a tensor handle", lambda g: g.tl.where("yes", g.x, g.x)),
     case("sum of a number", "misuse", "sum needs a tensor handle", lambda g: g.tl.sum(3)),
     case("add a word", "misuse", "'two' is neither a handle nor a number", lambda g: g.x + "two"),
     case("add nothing", "misuse", "None is neither", lambda g: g.x * None),
@@ -160,7 +160,7 @@ ARGUMENTS = [
     case("load from nan", "misuse", "nan is no byte address", lambda g: g.tl.load(nan)),
     case("load from a value", "misuse", "address", lambda g: g.tl.load(g.tl.arange(0, 4))),
     case("store to a word", "misuse", "'o'", lambda g: g.tl.store("o", g.x)),
-    case("full of a handle", "misuse", "number", lambda g: g.tl.full((2,), g.x)),
+    case("full of a handle", "shape", "full of a handle of shape (3, 4)", lambda g: g.tl.full((2,), g.x)),
     case("index by a word", "misuse", "'a' is no index", lambda g: g.x["a"]),
     case("index by a float", "misuse", "1.5", lambda g: g.x[1.5]),
     case("index by a mask", "misuse", "True", lambda g: g.x[True]),
@@ -279,9 +279,18 @@ def test_clean_code_of_the_same_kinds_passes():
     assert host.launch(kernel, host.replicate(np.ones((3, 4), np.float16)), host.empty((4, 3))).safe
 
 
-def test_an_unknown_name_of_something_else_is_the_kernels_own_mistake():
+def test_an_unknown_name_of_a_handle_is_explained():
     def kernel(*, tl):
         tl.zeros((2, 2)).sofmax()
+
+    with pytest.raises(AttributeError, match="Did you mean 'softmax'") as raised:
+        run_kernel(kernel, TLContext())
+    assert isinstance(raised.value, KernelError)
+
+
+def test_an_unknown_name_of_something_else_is_the_kernels_own_mistake():
+    def kernel(*, tl):
+        (2, 2).sofmax()
 
     with pytest.raises(AttributeError) as raised:
         run_kernel(kernel, TLContext())

@@ -197,6 +197,18 @@ class TensorHandle:
     def __rxor__(self, other: Any) -> TensorHandle:
         return _context(self)._binary("xor", other, self)  # type: ignore[no-any-return]
 
+    def __lshift__(self, other: Any) -> TensorHandle:
+        return _context(self)._binary("shl", self, other)  # type: ignore[no-any-return]
+
+    def __rlshift__(self, other: Any) -> TensorHandle:
+        return _context(self)._binary("shl", other, self)  # type: ignore[no-any-return]
+
+    def __rshift__(self, other: Any) -> TensorHandle:
+        return _context(self)._binary("shr", self, other)  # type: ignore[no-any-return]
+
+    def __rrshift__(self, other: Any) -> TensorHandle:
+        return _context(self)._binary("shr", other, self)  # type: ignore[no-any-return]
+
     def __lt__(self, other: Any) -> TensorHandle:
         return _context(self)._binary("lt", self, other)  # type: ignore[no-any-return]
 
@@ -230,9 +242,6 @@ class TensorHandle:
     def __getitem__(self, index: Any) -> TensorHandle:
         return _context(self).index(self, index)  # type: ignore[no-any-return]
 
-    def __iter__(self) -> Any:
-        raise KernelError("misuse", f"{self!r} cannot be looped over", "index it, or loop over range(handle.shape[0])")
-
     def __bool__(self) -> bool:
         return bool(_context(self).value_of(self))
 
@@ -249,9 +258,9 @@ class TensorHandle:
         """The value of a one-element handle, read back by the PE's CPU."""
         return _context(self).value_of(self)  # type: ignore[no-any-return]
 
-    def to(self, dtype: Any) -> TensorHandle:
-        """Rounded to `dtype`."""
-        return _context(self).cast(self, dtype)  # type: ignore[no-any-return]
+    def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> TensorHandle:
+        """Rounded to `dtype`; the same bits under that type with `bitcast`."""
+        return _context(self).cast(self, dtype, fp_downcast_rounding, bitcast)  # type: ignore[no-any-return]
 
     def reshape(self, *shape: Any) -> TensorHandle:
         """The same elements under another shape; no command."""
@@ -268,6 +277,48 @@ class TensorHandle:
 
     # numpy scalars on the left must leave the operator to __radd__ and friends
     __array_ufunc__ = None
+
+
+# operations of `tl` that may be written behind their first operand, as in Triton
+METHODS = (
+    "abs", "argmax", "argmin", "associative_scan", "broadcast_to", "cast", "cdiv", "ceil", "cos", "cumprod", "cumsum",
+    "erf", "exp", "exp2", "expand_dims", "fdiv", "flip", "floor", "gather", "histogram", "log", "log2", "max", "min",
+    "permute", "ravel", "reduce", "reduce_or", "rsqrt", "sigmoid", "sin", "softmax", "sort", "split", "sqrt", "sqrt_rn",
+    "squeeze", "sum", "tanh", "topk", "unsqueeze", "view", "xor_sum",
+)  # fmt: skip
+
+_NOT_OPERATORS = {
+    "__iter__": ("looped over or unpacked", "index it, or loop over range(handle.shape[0])"),
+    "__len__": ("measured with len", "handle.shape[0], or handle.size"),
+    "__setitem__": ("written into", "make a new value with tl.where or tl.cat; tl.store writes to memory"),
+    "__pow__": ("raised with **", "multiply, or tl.exp2(y * tl.log2(x))"),
+    "__rpow__": ("used as a power with **", "tl.exp2(x * log2 of the base)"),
+    "__matmul__": ("multiplied with @", "tl.dot(a, b)"),
+    "__round__": ("rounded with round", "tl.floor(x + 0.5)"),
+    "__divmod__": ("given to divmod", "x // y and x % y"),
+}  # fmt: skip
+
+
+def _method(name: str) -> Any:
+    def method(self: TensorHandle, *args: Any, **kwargs: Any) -> Any:
+        return getattr(_context(self), name)(self, *args, **kwargs)
+
+    method.__name__, method.__qualname__ = name, f"TensorHandle.{name}"
+    method.__doc__ = f"The same as `tl.{name}(handle, ...)`."
+    return method
+
+
+def _refusal(what: str, instead: str) -> Any:
+    def method(self: TensorHandle, *args: Any) -> Any:
+        _context(self)._fail("misuse", f"{self!r} cannot be {what}", instead)
+
+    return method
+
+
+for _name in METHODS:
+    setattr(TensorHandle, _name, _method(_name))
+for _name, (_what, _instead) in _NOT_OPERATORS.items():
+    setattr(TensorHandle, _name, _refusal(_what, _instead))
 
 
 def bare_handle(number: int, address: int, shape: tuple[int, ...], dtype: str, space: str) -> TensorHandle:
@@ -300,10 +351,12 @@ def _table() -> dict[str, Operation]:
         ("math", "simple"): (
             "add", "sub", "mul", "floordiv", "mod", "and", "or", "xor", "not", "lt", "le", "gt", "ge", "eq", "ne",
             "neg", "abs", "maximum", "minimum", "floor", "ceil", "where", "fma", "cast", "copy", "full", "arange",
-            "broadcast", "cat",
+            "broadcast", "cat", "shl", "shr", "umulhi", "maximum_number", "minimum_number", "gather",
         ),
-        ("math", "reduce"): ("max", "min", "sum", "argmax", "argmin"),
-        ("math", "exp"): ("exp", "exp2", "sigmoid", "tanh"),
+        ("math", "reduce"): ("max", "min", "sum", "argmax", "argmin", "xor_sum", "reduce_or", "histogram"),
+        ("math", "twice"): ("cumsum", "cumprod", "sort_pass"),
+        ("math", "philox"): ("philox",),
+        ("math", "exp"): ("exp", "exp2", "sigmoid", "tanh", "sin", "cos", "erf"),
         ("math", "log"): ("log", "log2"),
         ("math", "sqrt"): ("sqrt", "rsqrt"),
         ("math", "div"): ("div",),

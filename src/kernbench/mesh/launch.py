@@ -1,5 +1,6 @@
 """One launch: sets up a program for each PE, runs them all, and turns how it ended into findings and a Run."""
 
+import sysconfig
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -33,6 +34,8 @@ from kernbench.safety.places import SiteTable
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.waits import Waiter, deadlock
 from kernbench.triton_emu.tl_context import TLContext, run_kernel
+
+_STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), "<frozen")
 
 
 @dataclass(frozen=True)
@@ -183,10 +186,7 @@ class Launch:
             raise
         except BaseException as error:
             message = f"{type(error).__name__}: {error}"
-            hint = (
-                "mend the kernel's own code at this line; run_kernel(kernel, TLContext(), ...) gives a full traceback"
-            )
-            port.report("kernel-error", message, hint, self._raised_at(error))
+            port.report("kernel-error", message, _remedy(error), self._raised_at(error))
             return State.FAILED
         return State.RETURNED
 
@@ -203,9 +203,10 @@ class Launch:
         """The innermost line of the traceback that is not ours."""
         place = self._kernel_place()
         for frame, line in traceback.walk_tb(error.__traceback__):
-            library = "site-packages" in frame.f_code.co_filename
+            file = frame.f_code.co_filename
+            library = "site-packages" in file or file.startswith(_STANDARD_LIBRARY)
             if not library and not _is_ours(frame.f_globals.get("__name__", "")):
-                place = Place(frame.f_code.co_filename, line, frame.f_code.co_name)
+                place = Place(file, line, frame.f_code.co_name)
         return place
 
     def _over_budget(self, port: MeshPort, context: TLContext, error: OverBudgetError) -> None:
@@ -306,6 +307,15 @@ class Launch:
 def _shown(value: Any) -> tuple[Any, str] | None:
     """A handle's values, for whoever looks inside a program."""
     return (value.data, f"{value.dtype} in {value.space}") if isinstance(value, TensorHandle) else None
+
+
+def _remedy(error: BaseException) -> str:
+    """What to do about an error of the kernel's own Python."""
+    if isinstance(error, MemoryError):
+        return "this computer's memory does not hold the value: smaller tiles, or a launch with shapes_only=True"
+    if isinstance(error, RecursionError):
+        return "the function calls itself without end, or too deeply: stop the recursion, or write it as a loop"
+    return "mend the kernel's own code at this line; run_kernel(kernel, TLContext(), ...) gives a full traceback"
 
 
 def _is_ours(module: str) -> bool:

@@ -263,7 +263,7 @@ def _build(name: str, where: Place, out: TensorHandle | None, inputs: list[Tenso
         case "read_value":
             return ReadValueCmd(name, where, inputs[0])
     assert out is not None
-    axis = x if OPERATIONS[name].cost in ("reduce", "softmax") and x != NONE else None
+    axis = x if OPERATIONS[name].cost in ("reduce", "softmax", "twice") and x != NONE else None
     return MathCmd(name, where, tuple(inputs), out, axis)
 
 

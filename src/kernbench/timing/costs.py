@@ -23,6 +23,9 @@ from kernbench.timing.graph import NO_SERVER, Ints, Small
 from kernbench.timing.lower import FIRST_DMA, Lowered
 
 _NAMES = list(OPERATIONS)
+# simple passes of operations that take several: up and down for a scan, compare and choose for a sort, the products
+# and exclusive ors of a round of Philox
+PASSES = {"twice": 2, "philox": 8}
 
 
 def rates(lowered: Lowered, machine: Machine) -> Rates:
@@ -87,7 +90,7 @@ def math_ps(machine: Machine, cost: str, elements: int) -> int:
         special = sum(1 / Fraction(machine.math.results_per_cycle(name)) for name in ("exp", "div"))
         return machine.pe.cycles_ps(elements * (3 / simple + special))
     rate = Fraction(machine.math.results_per_cycle(cost)) if cost in ("exp", "log", "sqrt", "div") else simple
-    return machine.pe.cycles_ps(elements / rate)
+    return machine.pe.cycles_ps(PASSES.get(cost, 1) * elements / rate)
 
 
 def _set_transfers(lowered: Lowered, machine: Machine, duration: Ints, server: Small) -> None:

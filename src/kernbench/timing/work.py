@@ -14,6 +14,7 @@ from kernbench.common.pe_commands import OPERATION_NAMES, OPERATIONS
 from kernbench.machine import Machine
 from kernbench.machine.model import PS_PER_SECOND
 from kernbench.timing.clock import Timing
+from kernbench.timing.costs import PASSES
 from kernbench.timing.graph import Ints
 from kernbench.timing.lower import CODE, Lowered
 
@@ -52,7 +53,7 @@ def count_work(lowered: Lowered, machine: Machine) -> Work:
             array += count * filling
         elif row.engine == "math":
             elements = count * _elements(lowered, row.cost, i)
-            operations += elements * (_SOFTMAX_OPERATIONS if row.cost == "softmax" else 1)
+            operations += elements * (_SOFTMAX_OPERATIONS if row.cost == "softmax" else PASSES.get(row.cost, 1))
             exponentials += elements if row.cost in ("exp", "softmax") else 0
     exp = exponentials / Fraction(machine.math.results_per_cycle("exp"))
     cycle = machine.pe.cycle_ps

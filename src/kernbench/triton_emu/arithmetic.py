@@ -13,6 +13,7 @@ import numpy as np
 from kernbench.common.dtypes import FLOATS, Array, cast, promote
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE, ScratchType
+from kernbench.safety.memory import WINDOW
 from kernbench.triton_emu import numerics
 from kernbench.triton_emu.core import Core, Shape
 
@@ -78,6 +79,8 @@ class Arithmetic(Core):
             result = "i1"
         elif dtype not in FLOATS:
             result = self._integer_result(op, dtype)
+            if op in ("floordiv", "mod") and type(b) is int and b == 0:
+                self._fail("misuse", f"{op} of a handle of {dtype} by 0", "whole numbers have no quotient by 0")
         elif op in numerics.INTEGER_ONLY:
             self._fail("dtype", f"{op} needs integers; got {dtype}", "cast the operands with .to('i32')")
         kind = self._tables.scratch_type(shape, result)
@@ -114,6 +117,13 @@ class Arithmetic(Core):
         if dtype == "i1":
             self._fit(number, "i32")
             return "i32"
+        if type(number) is int and number >= WINDOW:
+            self._fail(
+                "misuse",
+                f"{op} of {number:#x}, which is an address, and a handle of {dtype}",
+                "there are no pointers to single elements: load a tile, tl.load(ptr + bytes, shape, strides=...), or "
+                "use tl.make_block_ptr or tl.make_tensor_descriptor; values of a table become numbers with int(handle)",
+            )
         self._fit(number, dtype)
         return dtype
 

@@ -13,6 +13,7 @@ from kernbench.common.errors import KernelError, MisuseError
 from kernbench.common.pe_commands import HBM, NO_BLOCK, OPERATIONS, SCRATCH, TensorHandle
 from kernbench.result.finding import Other, Place
 from kernbench.result.recording import FIRST_VIEW, NONE, ScratchType, Stream, Tables
+from kernbench.safety.memory import WINDOW
 from kernbench.safety.places import SiteTable
 from kernbench.triton_emu.port import Port
 from kernbench.triton_emu.scratch import Block, ScratchPool
@@ -22,7 +23,10 @@ __kernbench_internal__ = True
 Shape = tuple[int, ...]
 CODE = {name: row.code for name, row in OPERATIONS.items()}
 _LIVE_SHOWN = 8
+# times the scratch memory that a kernel may use before it is stopped
+_HOPELESS = 64
 _MOST_ELEMENTS = 1 << 34
+_NO_MASK = "the second argument of load is a shape; there are no masks: load the part that exists"
 _new_handle = object.__new__
 
 
@@ -50,6 +54,8 @@ class Core:
         self._carries_data = port.carries_data
         self._scratch = ScratchPool(scratch_base, scratch_size, self._place_of, self._overflow, self)
         self._known_shapes: dict[Shape, Shape] = {}
+        # what was told of each line whose value did not fit
+        self._overflows: dict[int, tuple[str, tuple[Other, ...]]] = {}
 
     # Places and errors
 
@@ -63,6 +69,18 @@ class Core:
         raise KernelError(kind, message, hint, self._tables.sites[self._sites.here()])
 
     def _overflow(self, size: int) -> None:
+        """Tell that a value does not fit, in full the first time at each line; give up on a kernel that only grows."""
+        site = self._sites.here()
+        told = self._overflows.get(site)
+        if told is None:
+            told = self._overflows[site] = self._overflow_told(size)
+        message, others = told
+        hint = "use smaller blocks, drop handles that are no longer needed (del), or write in place (out=)"
+        self._port.report("scratch-overflow", message, hint, self._tables.sites[site], others)
+        if self._carries_data and self._scratch.used + size > _HOPELESS * max(self._scratch.size, 1 << 20):
+            self._fail("scratch-overflow", f"{message}. The kernel is stopped here", hint)
+
+    def _overflow_told(self, size: int) -> tuple[str, tuple[Other, ...]]:
         pool = self._scratch
         gap = pool.largest_gap()
         free = pool.size - pool.used
@@ -77,14 +95,7 @@ class Core:
             f"a value of {_size(size)} does not fit the scratch memory: {_size(pool.used)} of {_size(pool.size)} are "
             f"in use{broken}{live}"
         )
-        others = tuple(Other("made a live value", self._place_of(b)) for b in blocks[:3])
-        self._port.report(
-            "scratch-overflow",
-            message,
-            "use smaller blocks, drop handles that are no longer needed (del), or write in place (out=)",
-            self._tables.sites[self._sites.here()],
-            others,
-        )
+        return message, tuple(Other("made a live value", self._place_of(b)) for b in blocks[:3])
 
     def _describe_block(self, block: Block) -> str:
         if block.number < 0:
@@ -378,6 +389,8 @@ class Core:
 
     def _whole_numbers(self, values: Any) -> Shape:
         """A tuple of ints from an int or a sequence of them."""
+        if type(values) is TensorHandle and values.size != 1:
+            self._fail("shape", f"a sequence of whole numbers is wanted; got {values!r}", _NO_MASK)
         try:
             return tuple(index(n) for n in ((values,) if hasattr(values, "__index__") else values))
         except TypeError:
@@ -427,6 +440,10 @@ def _not_a_handle(value: Any) -> str:
     """What to do with something used where a handle is wanted."""
     if hasattr(value, "wait"):
         return "wait for an asynchronous receive before using it, and go on with the handle that wait() returns"
+    if isinstance(value, float) or (isinstance(value, int) and value < WINDOW):
+        return "make a value of it with tl.full(shape, number, dtype)"
+    if isinstance(value, (list, tuple)):
+        return "pass one handle; tl.cat joins several"
     return "load it first"
 
 

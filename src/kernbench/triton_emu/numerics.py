@@ -1,5 +1,6 @@
 """What each operation computes, on NumPy arrays: one row each. Narrow floats compute in f32 and round once."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,12 @@ def _truncating_division(x: Operand, y: Operand) -> Operand:
     return np.where(np.equal(y, 0), 0, np.where(np.less(x, 0) != np.less(divisor, 0), -quotient, quotient))
 
 
+def _upper_product(x: Operand, y: Operand) -> Operand:
+    """The upper 32 bits of the product of two 32-bit words."""
+    wide = (np.asarray(v, np.int64).astype(np.uint32).astype(np.uint64) for v in (x, y))
+    return (np.multiply(*wide) >> np.uint64(32)).astype(np.uint32).view(np.int32)
+
+
 BINARY: dict[str, Callable[..., Operand]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -30,6 +37,11 @@ BINARY: dict[str, Callable[..., Operand]] = {
     "xor": np.bitwise_xor,
     "maximum": np.maximum,
     "minimum": np.minimum,
+    "maximum_number": np.fmax,
+    "minimum_number": np.fmin,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "umulhi": _upper_product,
     "lt": np.less,
     "le": np.less_equal,
     "gt": np.greater,
@@ -38,7 +50,14 @@ BINARY: dict[str, Callable[..., Operand]] = {
     "ne": np.not_equal,
 }
 COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
-INTEGER_ONLY = frozenset(("floordiv", "and", "or", "xor", "not"))
+INTEGER_ONLY = frozenset(("floordiv", "and", "or", "xor", "not", "shl", "shr", "umulhi"))
+
+
+_each_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def _erf(x: Array) -> Array:
+    return np.asarray(_each_erf(x.astype(np.float64))).astype(F32)
 
 
 def _sigmoid(x: Array) -> Array:
@@ -54,6 +73,9 @@ UNARY: dict[str, Callable[[Array], Array]] = {
     "rsqrt": lambda x: np.float32(1) / np.sqrt(x),
     "sigmoid": _sigmoid,
     "tanh": np.tanh,
+    "sin": np.sin,
+    "cos": np.cos,
+    "erf": _erf,
     "floor": np.floor,
     "ceil": np.ceil,
     "neg": np.negative,
@@ -68,6 +90,8 @@ REDUCTIONS: dict[str, Callable[..., Array]] = {
     "sum": np.add.reduce,
     "argmax": np.argmax,
     "argmin": np.argmin,
+    "xor_sum": np.bitwise_xor.reduce,
+    "reduce_or": np.bitwise_or.reduce,
 }
 
 
@@ -111,6 +135,39 @@ def reduce(op: str, x: Array, axis: int | None, dtype: str) -> Array:
     if op == "sum":
         return np.add.reduce(x, axis=axis, keepdims=True, dtype=DTYPES[dtype].numpy)
     return REDUCTIONS[op](x, axis=axis, keepdims=True)
+
+
+def scan(op: str, x: Array, axis: int, reverse: bool, dtype: str) -> Array:
+    """Running sums or products along `axis`, from the end with `reverse`; floats accumulate in f32."""
+    towards = np.flip(x, axis) if reverse else x
+    wide = F32 if dtype in FLOATS else DTYPES[dtype].numpy
+    function = np.cumsum if op == "cumsum" else np.cumprod
+    running: Array = function(towards.astype(wide), axis=axis, dtype=wide)
+    return rounded(np.flip(running, axis) if reverse else running, dtype)
+
+
+def sort(x: Array, axis: int, descending: bool) -> Array:
+    """Along `axis`, smallest first; NaN counts as the largest."""
+    order = np.argsort(widened(x) if x.dtype.kind not in "iub" else x, axis=axis, kind="stable")
+    ordered = np.take_along_axis(x, order, axis)
+    return np.flip(ordered, axis) if descending else ordered
+
+
+PHILOX_ROUNDS = (0xD2511F53, 0xCD9E8D57)
+PHILOX_KEYS = (0x9E3779B9, 0xBB67AE85)
+
+
+def philox(seed: int, counters: list[Array], rounds: int) -> Array:
+    """Philox 4x32: four words for each counter of four words, as i32 on a new first axis."""
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    c0, c1, c2, c3 = (c.astype(np.int64).astype(np.uint64) & low for c in counters)
+    key = [np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32 & 0xFFFFFFFF)]
+    first, second = (np.uint64(n) for n in PHILOX_ROUNDS)
+    for _ in range(rounds):
+        a, b = c0 * first, c2 * second
+        c0, c1, c2, c3 = (b >> shift) ^ c1 ^ key[0], b & low, (a >> shift) ^ c3 ^ key[1], a & low
+        key = [(k + np.uint64(step)) & low for k, step in zip(key, PHILOX_KEYS, strict=True)]
+    return np.stack([c0, c1, c2, c3]).astype(np.uint32).view(np.int32)
 
 
 def softmax(x: Array, axis: int, dtype: str) -> Array:

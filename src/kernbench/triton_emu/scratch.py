@@ -87,6 +87,8 @@ class ScratchPool:
         # by address: live blocks, and free ones until their space is merged into a gap
         self._blocks: dict[int, Block] = {}
         self._collections_left = 3
+        # the smallest size that found no room since space was last given back
+        self._too_large = 1 << 62
         # blocks past the end live here, out of the way of every real address
         self._beyond = base + size + (1 << 36)
 
@@ -142,6 +144,7 @@ class ScratchPool:
         block.sends = ()
         block.arriving = None
         block.shelf.append(block)
+        self._too_large = 1 << 62
 
     def block_at(self, addr: int, nbytes: int) -> Block | None:
         """The live block that holds [addr, addr + nbytes)."""
@@ -167,6 +170,15 @@ class ScratchPool:
         return iter(sorted(self._live(), key=lambda b: (-b.nbytes, b.addr)))
 
     def _from_gaps(self, size: int) -> int:
+        addr = None if size >= self._too_large else self._room_for(size)
+        if addr is None:
+            self._too_large = min(self._too_large, size)
+            self._on_overflow(size)
+            addr = self._beyond
+            self._beyond += size
+        return addr
+
+    def _room_for(self, size: int) -> int | None:
         addr = self._first_fit(size)
         if addr is None:
             self._collect_gaps()
@@ -177,10 +189,6 @@ class ScratchPool:
             gc.collect()
             self._collect_gaps()
             addr = self._first_fit(size)
-        if addr is None:
-            self._on_overflow(size)
-            addr = self._beyond
-            self._beyond += size
         return addr
 
     def _first_fit(self, size: int) -> int | None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.safety.printing import lines_of
 from kernbench.triton_emu.views import Views
@@ -26,6 +28,35 @@ class Telling(Views):
     def static_print(self, *values: Any, sep: str = " ") -> None:
         """The same as `device_print` for what is known without running: shapes, types, numbers."""
         self.device_print(sep.join(map(str, values)))
+
+    def device_assert(self, cond: Any, msg: str = "", mask: Any = None) -> None:
+        """A finding unless `cond` holds, for all elements where `mask` does; no command, no time."""
+        self._hold("device_assert", cond, mask, msg)
+
+    def assume(self, cond: Any) -> None:
+        """What the kernel relies on; a finding unless it holds."""
+        self._hold("assume", cond, None, "")
+
+    def _hold(self, verb: str, cond: Any, mask: Any, text: str) -> None:
+        place = self._sites.places[self._sites.here(3)]
+        said = f": {text}" if text else ""
+        if not isinstance(cond, TensorHandle):
+            holds = np.asarray(bool(self._scalar(cond)))
+        else:
+            data = self._data(cond)
+            if data is None:
+                return
+            holds = data.astype(bool)
+        if mask is not None:
+            chosen = self._data(mask) if isinstance(mask, TensorHandle) else np.asarray(bool(mask))
+            holds = holds | ~np.asarray(True if chosen is None else chosen, bool)
+        if holds.all():
+            return
+        first = [int(i) for i in np.unravel_index(int(np.argmin(holds)), holds.shape)]
+        where = f" for {np.count_nonzero(~holds)} of {holds.size} elements, the first at {first}" if holds.ndim else ""
+        self._port.report(
+            "kernel-error", f"{verb} does not hold{where}{said}", "the condition is the kernel's own", place
+        )
 
     def checkpoint(self, name: str, value: TensorHandle, **keys: Any) -> None:
         """Call a value by a name of the golden's intermediates, to be compared with it as it is here.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import DTYPES, ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.triton_emu.arithmetic import Arithmetic
 from kernbench.triton_emu.core import Shape
@@ -64,6 +65,49 @@ class Views(Arithmetic):
             return self._emit("copy", self._sites.here(), kind, moved, handle.number)
         return self._view(handle, sizes, None, 0, None if handle.data is None else handle.data.reshape(sizes))
 
+    def ravel(self, input: TensorHandle, can_reorder: bool = False) -> TensorHandle:
+        """All elements on one axis."""
+        return self.reshape(input, -1)
+
+    def squeeze(self, input: TensorHandle, dim: int) -> TensorHandle:
+        """Without axis `dim`, which has size 1."""
+        handle = self._handle("squeeze", input)
+        axis = self._axis("squeeze", handle, dim)
+        if handle.shape[axis] != 1:
+            self._fail("shape", f"squeeze: axis {dim} of a handle of shape {handle.shape} is not of size 1")
+        return self.index(handle, tuple(0 if i == axis else slice(None) for i in range(handle.ndim)))
+
+    def unsqueeze(self, input: TensorHandle, dim: int) -> TensorHandle:
+        """The same as `expand_dims`."""
+        return self.expand_dims(input, dim)
+
+    def flip(self, input: TensorHandle, dim: int | None = None) -> TensorHandle:
+        """Axis `dim` (the last for None) in the opposite order."""
+        handle = self._handle("flip", input)
+        axis = self._axis("flip", handle, -1 if dim is None else dim)
+        return self.index(handle, tuple(slice(None, None, -1 if i == axis else None) for i in range(handle.ndim)))
+
+    def split(self, input: TensorHandle) -> tuple[TensorHandle, TensorHandle]:
+        """The two halves of a last axis of size 2."""
+        handle = self._handle("split", input)
+        if not handle.ndim or handle.shape[-1] != 2:
+            self._fail(
+                "shape",
+                f"split of a handle of shape {handle.shape}: the last axis must have size 2",
+                "reshape it to [..., 2] first, or take parts with handle[:, :n]",
+            )
+        return self.index(handle, (..., 0)), self.index(handle, (..., 1))
+
+    def _bitcast(self, handle: TensorHandle, dtype: str) -> TensorHandle:
+        """The same bits as elements of another type of the same size."""
+        if ITEMSIZE[handle.dtype] != ITEMSIZE[dtype]:
+            self._fail("dtype", f"bitcast of {handle.dtype} to {dtype}: the sizes differ", "cast without bitcast=True")
+        whole = self._data(handle)
+        view = self._view(handle, handle.shape, handle.strides)
+        view.dtype, view.data = dtype, None if whole is None else whole.view(DTYPES[dtype].numpy)
+        view.type = self._tables.type_number(view.shape, dtype, view.space)
+        return view
+
     def view(self, input: TensorHandle, *shape: Any) -> TensorHandle:
         """The same as `reshape`."""
         return self.reshape(input, *shape)
@@ -88,6 +132,12 @@ class Views(Arithmetic):
         position = axis % (handle.ndim + 1)
         index = [slice(None)] * handle.ndim
         return self.index(handle, (*index[:position], None, *index[position:]))
+
+    def broadcast(self, input: TensorHandle, other: TensorHandle) -> tuple[TensorHandle, TensorHandle]:
+        """Both stretched to the shape they have in common."""
+        a, b = self._handle("broadcast", input), self._handle("broadcast", other)
+        shape = self._broadcast("broadcast", a.shape, b.shape)
+        return self.broadcast_to(a, shape), self.broadcast_to(b, shape)
 
     def broadcast_to(self, input: TensorHandle, *shape: Any) -> TensorHandle:
         """Axes of size 1 repeated to `shape`."""

@@ -1,0 +1,349 @@
+"""Making values and computing with them: each call one command, named and ordered as in Triton."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import DTYPES, FLOATS, cast, promote
+from kernbench.common.pe_commands import TensorHandle
+from kernbench.result.recording import NONE
+from kernbench.triton_emu import numerics
+from kernbench.triton_emu.arithmetic import Plan
+from kernbench.triton_emu.core import Shape
+from kernbench.triton_emu.memory import Memory
+
+__kernbench_internal__ = True
+
+_Out = TensorHandle | None
+
+
+class PropagateNan:
+    """Whether `maximum`, `minimum` and `clamp` give NaN where an operand is NaN. Here they do unless told NONE."""
+
+    NONE = "none"
+    ALL = "all"
+
+
+class Computing(Memory):
+    """Values, products, reductions, elementwise operations."""
+
+    def full(self, shape: Any, value: Any, dtype: Any = "f32") -> TensorHandle:
+        """`shape` elements, all `value`: a number, or the one element of a handle (then a view)."""
+        site = self._sites.here()
+        if type(value) is TensorHandle:
+            if value.size != 1:
+                self._fail(
+                    "shape", f"full of a handle of shape {value.shape}", "one number, or a handle of one element"
+                )
+            return self._convert(self.broadcast_to(value.reshape(()), self._shape(shape)), self._dtype(dtype), None)
+        sizes, kind, number = self._shape(shape), self._dtype(dtype), self._scalar(value)
+        self._fit(number, kind)
+        data = None
+        if self._port.carries_data:
+            wide = np.full(sizes, number, np.float32 if DTYPES[kind].kind == "float" else np.int64)
+            data = cast(wide, kind)
+        return self._emit("full", site, self._tables.scratch_type(sizes, kind), data)
+
+    def zeros(self, shape: Any, dtype: Any = "f32") -> TensorHandle:
+        """`shape` zeros."""
+        return self.full(shape, 0, dtype)
+
+    def zeros_like(self, input: TensorHandle) -> TensorHandle:
+        """Zeros of the same shape and type."""
+        handle = self._handle("zeros_like", input)
+        return self.full(handle.shape, 0, handle.dtype)
+
+    def arange(self, start: int, end: int | None = None) -> TensorHandle:
+        """The whole numbers from `start` to `end`, without `end`, as i32."""
+        site = self._sites.here()
+        first, last = (0, start) if end is None else (start, end)
+        first, last = self._whole_numbers((first, last))
+        if last < first:
+            self._fail("shape", f"arange from {first} to {last}: the end lies before the start")
+        self._fit(first, "i32")
+        self._fit(max(first, last - 1), "i32")
+        data = np.arange(first, last, dtype=np.int32) if self._port.carries_data else None
+        return self._emit("arange", site, self._tables.scratch_type((last - first,), "i32"), data)
+
+    def dot(
+        self,
+        input: TensorHandle,
+        other: TensorHandle,
+        acc: TensorHandle | None = None,
+        input_precision: Any = None,
+        allow_tf32: Any = None,
+        max_num_imprecise_acc: Any = None,
+        out_dtype: Any = None,
+        *,
+        out: _Out = None,
+    ) -> TensorHandle:
+        """input @ other (+ acc): one GEMM command. Accumulates in f32 (i8 operands: i32).
+
+        The precision arguments are Triton's and change nothing here: products are exact.
+        """
+        site = self._sites.here()
+        x, y = self._read("dot", input), self._read("dot", other)
+        if acc is None:
+            z, acc_type, acc_number = None, NONE, NONE
+        else:
+            z, acc_type, acc_number = self._read("dot", acc), acc.type, acc.number
+        key = ("dot", input.type, other.type, acc_type, out_dtype)
+        plan = self._plans.get(key) or self._plan_dot(key, input, other, acc, out_dtype)
+        missing = x is None or y is None or (acc is not None and z is None)
+        data = None if missing else plan.compute(x, y, z)
+        return self._emit("dot", site, plan.kind, data, input.number, other.number, acc_number, 0, 0, out)
+
+    def _plan_dot(
+        self, key: tuple[Any, ...], a: TensorHandle, b: TensorHandle, acc: TensorHandle | None, out_dtype: Any
+    ) -> Plan:
+        result = self._dot_type(a, b, out_dtype)
+        kind = self._tables.scratch_type(self._dot_shape(a, b, acc), result)
+        operands = (a, b) if acc is None else (a, b, acc)
+        if result == "f32" and all(h.dtype == "f32" for h in operands):
+            plan = Plan(kind, numerics.dot_f32)
+        else:
+            plan = Plan(kind, lambda x, y, z: numerics.dot(x, y, z, result))
+        self._plans[key] = plan
+        return plan
+
+    def _dot_type(self, a: TensorHandle, b: TensorHandle, out_dtype: Any) -> str:
+        if a.dtype in FLOATS and b.dtype in FLOATS:
+            return "f32" if out_dtype is None else self._dtype(out_dtype)
+        if a.dtype == b.dtype == "i8" and (out_dtype is None or self._dtype(out_dtype) == "i32"):
+            return "i32"
+        self._fail(
+            "dtype",
+            f"dot of {a.dtype} and {b.dtype}",
+            "operands are both floats of any kind, or both i8 (which give i32)",
+        )
+
+    def _dot_shape(self, a: TensorHandle, b: TensorHandle, acc: TensorHandle | None) -> Shape:
+        left, right = a.shape, b.shape
+        if len(left) not in (2, 3) or len(left) != len(right) or left[:-2] != right[:-2]:
+            self._fail(
+                "shape", f"dot of shapes {left} and {right}: both [m, k] @ [k, n], or both with one equal batch axis"
+            )
+        if left[-1] != right[-2]:
+            hint = "transpose it with tl.trans" if left[-1] == right[-1] else "the inner sizes must be equal"
+            self._fail("shape", f"dot of shapes {left} and {right}: {left[-1]} columns meet {right[-2]} rows", hint)
+        shape = (*left[:-1], right[-1])
+        if acc is not None and acc.shape != shape:
+            self._fail("shape", f"dot gives {shape}, but acc has shape {acc.shape}")
+        if acc is not None and (acc.dtype in FLOATS) != (a.dtype in FLOATS):
+            self._fail("dtype", f"dot of {a.dtype} and {b.dtype} cannot add to acc of {acc.dtype}", "cast acc first")
+        return shape
+
+    def softmax(
+        self, input: TensorHandle, axis: int = -1, *, dim: int | None = None, ieee_rounding: Any = None
+    ) -> TensorHandle:
+        """exp(x - max) / sum along `axis` (`dim` in Triton; here the last one by default): one command."""
+        site = self._sites.here()
+        handle = self._handle("softmax", input)
+        axis = self._axis("softmax", handle, axis if dim is None else dim)
+        if handle.shape[axis] == 0:
+            self._fail("shape", f"softmax over an empty axis of a handle of shape {handle.shape}")
+        kind = handle.dtype if handle.dtype in FLOATS else "f32"
+        x = self._data(handle)
+        data = None if x is None else numerics.softmax(x, axis, kind)
+        return self._emit("softmax", site, self._tables.scratch_type(handle.shape, kind), data, handle.number, x=axis)
+
+    def max(
+        self,
+        input: TensorHandle,
+        axis: int | None = None,
+        return_indices: bool = False,
+        return_indices_tie_break_left: bool = True,
+        keep_dims: bool = True,
+    ) -> Any:
+        """Largest element along `axis` (all axes for None); with `return_indices` also where the first of them is."""
+        largest = self._reduce("max", input, axis, keep_dims)
+        return (largest, self.argmax(input, axis, keep_dims=keep_dims)) if return_indices else largest
+
+    def min(
+        self,
+        input: TensorHandle,
+        axis: int | None = None,
+        return_indices: bool = False,
+        return_indices_tie_break_left: bool = True,
+        keep_dims: bool = True,
+    ) -> Any:
+        """Smallest element along `axis` (all axes for None); with `return_indices` also where the first of them is."""
+        smallest = self._reduce("min", input, axis, keep_dims)
+        return (smallest, self.argmin(input, axis, keep_dims=keep_dims)) if return_indices else smallest
+
+    def sum(
+        self, input: TensorHandle, axis: int | None = None, keep_dims: bool = True, dtype: Any = None
+    ) -> TensorHandle:
+        """Sum along `axis` (all axes for None), accumulated in f32 or i32."""
+        return self._reduce("sum", input, axis, keep_dims, None if dtype is None else self._dtype(dtype))
+
+    def argmax(
+        self, input: TensorHandle, axis: int | None, tie_break_left: bool = True, keep_dims: bool = True
+    ) -> TensorHandle:
+        """Where the largest element along `axis` is, as i32; the first of equals."""
+        return self._reduce("argmax", input, axis, keep_dims)
+
+    def argmin(
+        self, input: TensorHandle, axis: int | None, tie_break_left: bool = True, keep_dims: bool = True
+    ) -> TensorHandle:
+        """Where the smallest element along `axis` is, as i32; the first of equals."""
+        return self._reduce("argmin", input, axis, keep_dims)
+
+    def where(self, condition: Any, x: Any, y: Any, *, out: _Out = None) -> TensorHandle:
+        """`x` where the mask holds, else `y`; either may be a number, and so may the condition."""
+        site = self._sites.here()
+        if type(condition) in (bool, int):
+            condition = self.full((), bool(condition), "i1")
+        mask = self._handle("where", condition)
+        if mask.dtype in FLOATS:
+            self._fail("dtype", f"where: the condition is {mask.dtype}", "compare it with something first")
+        x_handle, a = self._operand(x)
+        y_handle, b = self._operand(y)
+        shape = mask.shape
+        for handle in (x_handle, y_handle):
+            if handle is not None and handle.shape != shape:
+                shape = self._broadcast("where", shape, handle.shape)
+        kind = self._where_type(x_handle, a, y_handle, b)
+        for handle, number in ((x_handle, a), (y_handle, b)):
+            if handle is None:
+                self._fit(number, kind)
+        m = self._data(mask)
+        data = None
+        if m is not None and a is not None and b is not None:
+            target = DTYPES[kind].numpy
+            a, b = (cast(np.asarray(v), kind) if np.asarray(v).dtype != target else v for v in (a, b))
+            data = np.where(m, a, b)
+        x_number, y_number = (NONE if h is None else h.number for h in (x_handle, y_handle))
+        return self._emit(
+            "where", site, self._tables.scratch_type(shape, kind), data, mask.number, x_number, y_number, out=out
+        )
+
+    def _where_type(self, x_handle: _Out, a: Any, y_handle: _Out, b: Any) -> str:
+        if x_handle is not None and y_handle is not None:
+            return promote(x_handle.dtype, y_handle.dtype)
+        if x_handle is not None:
+            return self._meet("where", x_handle, b)
+        if y_handle is not None:
+            return self._meet("where", a, y_handle)
+        return "f32" if isinstance(a, float) or isinstance(b, float) else "i32"
+
+    def cast(
+        self,
+        input: TensorHandle,
+        dtype: Any,
+        fp_downcast_rounding: str | None = None,
+        bitcast: bool = False,
+        *,
+        out: _Out = None,
+    ) -> TensorHandle:
+        """Rounded to `dtype` (to nearest, ties to even): one command, none if it has that type already.
+
+        With `bitcast` the same bits under another type of the same size: a view.
+        """
+        handle, kind = self._handle("cast", input), self._dtype(dtype)
+        if bitcast:
+            return self._bitcast(handle, kind)
+        if fp_downcast_rounding not in (None, "rtne"):
+            self._fail(
+                "misuse", f"fp_downcast_rounding {fp_downcast_rounding!r}: the machine rounds to nearest ('rtne')"
+            )
+        return self._convert(handle, kind, out)
+
+    def fma(self, x: Any, y: Any, z: Any, *, out: _Out = None) -> TensorHandle:
+        """x * y + z: one command; at least one is a handle, the others may be numbers."""
+        return self._fma((x, y, z), out)
+
+    def value_of(self, input: TensorHandle) -> float | int | bool:
+        """The one element of `input`, read back by the PE's CPU to branch on or to use as a number."""
+        site = self._sites.here()
+        handle = self._handle("reading a value", input)
+        if handle.size != 1:
+            self._fail(
+                "shape",
+                f"a handle of shape {handle.shape} has no single value",
+                "reduce it to one element first; combine masks with & | ~ (not and, or, not, a < b < c), and take the "
+                "larger of two handles with tl.maximum (not max)",
+            )
+        data = self._data(handle)
+        if data is None:
+            self._fail(
+                "value-needed",
+                f"the kernel needs a number, but this run carries no data: {self._provenance(handle)}",
+                "run with data, or make it an argument; integer tensors keep their values in shapes-only launches",
+            )
+        self._record("read_value", site, handle.number, 0, 0)
+        return data.item()  # type: ignore[no-any-return]
+
+    def maximum(self, x: Any, y: Any, propagate_nan: Any = PropagateNan.ALL, *, out: _Out = None) -> Any:
+        """The larger of x and y: one command. NaN if one is, unless `propagate_nan` is tl.PropagateNan.NONE."""
+        op = "maximum" if propagate_nan == "all" else self._with_nan("maximum", propagate_nan)
+        return self._binary(op, x, y, out)
+
+    def minimum(self, x: Any, y: Any, propagate_nan: Any = PropagateNan.ALL, *, out: _Out = None) -> Any:
+        """The smaller of x and y: one command. NaN if one is, unless `propagate_nan` is tl.PropagateNan.NONE."""
+        op = "minimum" if propagate_nan == "all" else self._with_nan("minimum", propagate_nan)
+        return self._binary(op, x, y, out)
+
+    def umulhi(self, x: Any, y: Any) -> Any:
+        """The upper half of the product of two i32, taken as unsigned: one command."""
+        return self._binary("umulhi", x, y)
+
+    def clamp(self, x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.ALL) -> Any:
+        """`x`, not below `min` and not above `max`: two commands."""
+        above = self._binary(self._with_nan("maximum", propagate_nan), x, min)
+        return self._binary(self._with_nan("minimum", propagate_nan), above, max)
+
+    def _with_nan(self, op: str, propagate: Any) -> str:
+        name = str(getattr(propagate, "name", propagate)).lower()
+        if name not in ("all", "none"):
+            self._fail("misuse", f"propagate_nan {propagate!r}: tl.PropagateNan.ALL or tl.PropagateNan.NONE")
+        return op if name == "all" else f"{op}_number"
+
+
+def _elementwise(name: str, op: str, operands: int, meaning: str) -> Callable[..., Any]:
+    """The method for one elementwise row of the table."""
+    if operands == 1:
+
+        def unary(self: Computing, x: Any, *, out: _Out = None) -> Any:
+            return self._unary(op, x, out)
+
+        method: Callable[..., Any] = unary
+    else:
+
+        def binary(self: Computing, x: Any, y: Any, *, out: _Out = None) -> Any:
+            return self._binary(op, x, y, out)
+
+        method = binary
+    method.__name__, method.__qualname__ = name, f"tl.{name}"
+    method.__doc__ = f"{meaning}: one command; `out` may be a handle whose space the result takes over."
+    return method
+
+
+ELEMENTWISE: dict[str, tuple[str, int, str]] = {
+    "exp": ("exp", 1, "e to the x"),
+    "exp2": ("exp2", 1, "2 to the x"),
+    "log": ("log", 1, "Natural logarithm"),
+    "log2": ("log2", 1, "Logarithm to base 2"),
+    "sqrt": ("sqrt", 1, "Square root"),
+    "sqrt_rn": ("sqrt", 1, "Square root"),
+    "rsqrt": ("rsqrt", 1, "One over the square root"),
+    "sigmoid": ("sigmoid", 1, "1 / (1 + exp(-x))"),
+    "sin": ("sin", 1, "Sine of x in radians"),
+    "cos": ("cos", 1, "Cosine of x in radians"),
+    "erf": ("erf", 1, "Error function"),
+    "tanh": ("tanh", 1, "Hyperbolic tangent"),
+    "abs": ("abs", 1, "Magnitude"),
+    "floor": ("floor", 1, "Largest whole number not above x"),
+    "ceil": ("ceil", 1, "Smallest whole number not below x"),
+    "neg": ("neg", 1, "-x"),
+    "add": ("add", 2, "x + y"),
+    "sub": ("sub", 2, "x - y"),
+    "mul": ("mul", 2, "x * y"),
+    "div": ("div", 2, "x / y"),
+    "fdiv": ("div", 2, "x / y"),
+    "div_rn": ("div", 2, "x / y"),
+}
+
+for _name, _row in ELEMENTWISE.items():
+    setattr(Computing, _name, _elementwise(_name, *_row))

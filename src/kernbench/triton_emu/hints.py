@@ -1,0 +1,78 @@
+"""What Triton's compiler is told, where this machine has nothing to compile: checked where it claims something."""
+
+import builtins
+from typing import Any
+
+from kernbench.common.pe_commands import TensorHandle
+from kernbench.triton_emu.randomness import Randomness
+
+__kernbench_internal__ = True
+
+
+class Hints(Randomness):
+    """Small help for kernels written for Triton; none of it is a command."""
+
+    @staticmethod
+    def constexpr(value: Any) -> Any:
+        """The value itself: all numbers are known when a kernel runs."""
+        return value
+
+    @staticmethod
+    def range(*bounds: Any, num_stages: Any = None, loop_unroll_factor: Any = None, **hints: Any) -> builtins.range:
+        """Python's range; how the loop is to be compiled changes nothing."""
+        return builtins.range(*bounds)
+
+    @staticmethod
+    def static_range(*bounds: Any) -> builtins.range:
+        """Python's range."""
+        return builtins.range(*bounds)
+
+    @property
+    def math(self) -> Any:
+        """`tl` itself: tl.math.exp is tl.exp."""
+        return self
+
+    def cdiv(self, x: Any, div: Any) -> Any:
+        """x / div rounded up."""
+        return (x + (div - 1)) // div
+
+    def swizzle2d(self, i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> tuple[Any, Any]:
+        """Where the tile that is (i, j) row by row lies when groups of `size_g` rows are walked column by column."""
+        index = i * size_j + j
+        group, within = index // (size_g * size_j), index % (size_g * size_j)
+        rows = size_i - group * size_g
+        rows = self.minimum(rows, size_g) if isinstance(rows, TensorHandle) else min(rows, size_g)
+        return group * size_g + within % rows, within // rows
+
+    def multiple_of(self, input: Any, values: Any) -> Any:
+        """`input`, which the kernel says is a multiple of `values`; a finding where a plain number is not."""
+        steps = self._whole_numbers(values)
+        if isinstance(input, int) and any(n and input % n for n in steps):
+            place = self._sites.places[self._sites.here()]
+            message = f"multiple_of: {input} is no multiple of {', '.join(map(str, steps))}"
+            self._port.report("misuse", message, "on other machines this reads wrong data: mend the offset", place)
+        return input
+
+    def max_contiguous(self, input: Any, values: Any) -> Any:
+        """`input`."""
+        return input
+
+    def max_constancy(self, input: Any, values: Any) -> Any:
+        """`input`."""
+        return input
+
+    def debug_barrier(self) -> None:
+        """Nothing: a PE has one instruction stream, and what a command needs it waits for."""
+
+    def to_tensor(self, x: Any) -> TensorHandle:
+        """A handle: `x` itself, or a number as a value of one element."""
+        if isinstance(x, TensorHandle):
+            return x
+        number = self._scalar(x)
+        kind = "i1" if isinstance(number, bool) else "i32" if isinstance(number, int) else "f32"
+        return self.full((), number, kind)
+
+    def static_assert(self, condition: Any, message: str = "") -> None:
+        """Stop the kernel unless `condition` holds."""
+        if not condition:
+            self._fail("misuse", f"static_assert failed: {message or 'no message'}")
