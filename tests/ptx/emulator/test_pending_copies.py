@@ -93,3 +93,12 @@ def test_another_stage_may_be_read_meanwhile(lab):
 """
     assert (lab.compute(beside, X, outside=TILE) == np.arange(32)).all()
     assert lab.run.findings == []
+
+
+def test_lanes_that_bring_the_same_word_to_the_same_place(lab):
+    """A scale that a whole warp copies is one copy; different words at one place are a race."""
+    copy = "  mov.u32 %r10, tile;\n  cp.async.ca.shared.global [%r10], [{}], 4;\n  cp.async.wait_all;\n"
+    assert lab.kinds(copy.format("%rd20"), X, outside=TILE) == []
+    own = "  mul.wide.u32 %rd1, %r0, 4;\n  add.u64 %rd1, %rd1, %rd20;\n"
+    assert lab.kinds(own + copy.format("%rd1"), X, outside=TILE) == ["race"]
+    assert lab.kinds(copy.format("%rd20"), X, outside=TILE, block=64) == ["race"]

@@ -8,6 +8,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
+from kernbench.ptx.emulator.asynchronous.completion import distinct
 from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import WRITTEN
 from kernbench.ptx.emulator.program import Site
@@ -54,7 +55,8 @@ class Copies:
         """Lanes begin to copy the words that lie in their registers `rows` to shared addresses."""
         registers = self._batch.banks["uint32"]
         words = registers[rows[:, None], lanes[None, :]]
-        self._batch.port.announce(addresses, lanes, 4 * len(rows), None, site)
+        once = _differing(lanes, addresses, words)
+        self._batch.port.announce(addresses[once], lanes[once], 4 * len(rows), None, site)
         self._begun += 1
         copy = Copy(lanes, addresses, words, self._committed[lanes], rows, site, self._begun)
         self._pending.append(copy)
@@ -126,3 +128,10 @@ class Copies:
         registers = self._batch.banks["uint32"]
         registers[copy.rows[:, None], copy.lanes[None, :]] = copy.words
         self._batch.port.store("shared", copy.addresses, copy.lanes, np.uint64(0), "uint32", copy.rows, None, copy.site)
+
+
+def _differing(lanes: Array, addresses: Array, words: Array) -> Array | slice:
+    """Copies that differ: lanes of a warp that bring the same words to the same place count once, as stores do."""
+    if not (addresses[1:] == addresses[:-1]).any():
+        return slice(None)
+    return distinct(lanes, addresses.astype(np.int64), *words.astype(np.int64))
