@@ -3,17 +3,29 @@
 The orchestrator submits in order, waiting for full rings and values it reads. Ready blocks wait in three queues; mixed
 tasks with a cube core go first, then cube, then vector tasks; within a queue the oldest goes first. A scheduler thread
 starts one block at a time on the first cores that are free. How long blocks take is given; only the order and the
-places this pass decides are kept, and the timing engine works out the times.
+places this pass decides are kept, and the timing engine works out the times. Compiled.
 """
 
-import heapq
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
+import numpy as np
+
+from kernbench.common.compiled import njit
+from kernbench.npu.costs import Ints
 from kernbench.npu.model import ChipModel
 from kernbench.npu.places import AIC, AIV0, AIV1, LANES
 from kernbench.npu.reclaim import Waits
 from kernbench.npu.record import NpuRecording, TaskRecord
 
+_NONE = -1
+# columns of the table of tasks: what does not change ...
+_LANES, _QUEUE, _SYNC, _BLOCKS, _FOLLOWERS, _HOLDERS, _NEXT_SLOT = range(7)
+# ... and what does: blocks that have not started, blocks that have not ended, tasks it still waits for, and whether it
+# is submitted and done
+_WAITING, _LEFT, _MISSING, _SUBMITTED, _DONE = range(7, 12)
+# columns of the table of commands
+_TARGET, _COST, _WAITS, _SLOT, _RING = range(5)
 _BLOCK, _COMMAND = 0, 1
 
 
@@ -23,172 +35,297 @@ class Assignment:
     thread started before; -1 for none. `first_lane` is the AIV that a task of one vector lane runs on.
     """
 
-    cluster: list[int]
-    first_lane: list[int]
-    before: list[tuple[int, ...]]
-    thread: list[int]
-    previous: list[int]
+    cluster: Ints
+    first_lane: Ints
+    before: Ints
+    thread: Ints
+    previous: Ints
 
 
-@dataclass
-class _State:
-    """Free cores and threads, queues, and what is done. `free` has for each lane a bit for each cluster."""
-
-    free: list[int]
-    threads: list[tuple[int, int]]
-    queues: list[list[tuple[int, int, int, int]]] = field(default_factory=lambda: [[], [], []])
-    on_core: dict[tuple[int, int], int] = field(default_factory=dict)
-    on_thread: dict[int, int] = field(default_factory=dict)
-
-
-def assign(recording: NpuRecording, chip: ChipModel, times: list[int], waits: Waits) -> Assignment:
+def assign(recording: NpuRecording, chip: ChipModel, times: Ints, waits: Waits) -> Assignment:
     """Place all blocks; `times` is how long each takes."""
-    return _Scheduler(recording, chip, times, waits).run()
+    tasks, followers, holders = _tasks(recording, waits)
+    commands, values = _commands(recording, chip, waits)
+    owner = np.array(recording.block_task, np.int64)
+    blocks = np.lexsort((np.array(recording.block_index, np.int64), owner))
+    # cluster, first lane, thread, block started before on that thread, blocks before on its cores
+    placed = np.full((len(owner), 4 + len(LANES)), _NONE, np.int64)
+    cores = np.full((len(LANES), chip.clusters.count), _NONE, np.int64)
+    threads = np.full((chip.tasks.schedulers, 2), _NONE, np.int64)
+    threads[:, 0] = 0
+    oldest = np.array(waits.ring_first, np.int64)
+    lists = (followers, holders, values, blocks, owner)
+    _play(tasks, commands, lists, np.asarray(times, np.int64), placed, cores, threads, oldest, chip.tasks.dispatch_ps)
+    return Assignment(placed[:, 0], placed[:, 1], placed[:, 4:], placed[:, 2], placed[:, 3])
 
 
-class _Scheduler:
-    def __init__(self, recording: NpuRecording, chip: ChipModel, times: list[int], waits: Waits):
-        self.recording, self.chip, self.times, self.waits = recording, chip, times, waits
-        count = len(recording.block_task)
-        self.result = Assignment([-1] * count, [AIV0] * count, [()] * count, [-1] * count, [-1] * count)
-        clusters = chip.clusters.count
-        self.state = _State([(1 << clusters) - 1] * len(LANES), [(0, i) for i in range(chip.tasks.schedulers)])
-        self.submit_ps, self.dispatch_ps = chip.tasks.submit_ps, chip.tasks.dispatch_ps
-        self.blocks_of: dict[int, list[int]] = {}
-        for block, task in enumerate(recording.block_task):
-            self.blocks_of.setdefault(task, []).append(block)
-        for blocks in self.blocks_of.values():
-            blocks.sort(key=lambda b: recording.block_index[b])
-        self.left = {t.number: len(self.blocks_of.get(t.number, ())) for t in recording.tasks}
-        self.missing = {t.number: len(t.dependences) for t in recording.tasks}
-        self.followers: dict[int, list[int]] = {}
-        for record in recording.tasks:
-            for earlier in record.dependences:
-                self.followers.setdefault(earlier, []).append(record.number)
-        self.submitted: set[int] = set()
-        self.started: set[int] = set()
-        self.done: set[int] = set()
-        self.events: list[tuple[int, int, int]] = []
-        self.at = 0
-        self.blocked: tuple[int, ...] = ()
+def _tasks(recording: NpuRecording, waits: Waits) -> tuple[Ints, Ints, Ints]:
+    """The table of tasks, one row more than there are; all followers and all holders of slots, task after task."""
+    count = len(recording.tasks)
+    later: list[list[int]] = [[] for _ in range(count)]
+    for task in recording.tasks:
+        for earlier in task.dependences:
+            later[earlier].append(task.number)
+    table = np.zeros((count + 1, 12), np.int64)
+    for task in recording.tasks:
+        lanes = sum(1 << lane for lane in task.lanes)
+        table[task.number, [_LANES, _QUEUE, _SYNC]] = lanes, _queue(task), task.sync_start
+        table[task.number, _MISSING] = len(task.dependences)
+    table[:count, _NEXT_SLOT] = waits.ring_after
+    sizes = np.bincount(np.array(recording.block_task, np.int64), minlength=count)
+    table[:count, _LEFT] = table[:count, _WAITING] = sizes
+    table[1:, _BLOCKS] = np.cumsum(sizes)
+    table[:, _FOLLOWERS], followers = _joined(later)
+    table[:, _HOLDERS], holders = _joined(waits.holders)
+    return table, followers, holders
 
-    def run(self) -> Assignment:
-        """Play events until nothing is left."""
-        now = 0
-        self._orchestrate(now)
-        while self.events:
-            now, kind, number = heapq.heappop(self.events)
-            if kind == _BLOCK:
-                self._end_block(number, now)
-            else:
-                self._end_command(number, now)
-            self._dispatch(now)
-        return self.result
 
-    def _orchestrate(self, now: int) -> None:
-        """Begin the next command that can begin."""
-        commands = self.recording.commands
-        if self.at == len(commands) or self.blocked:
-            return
-        wanted = tuple(t for t in self.waits.of_command(self.at) if t not in self.done)
-        if wanted:
-            self.blocked = wanted
-            return
-        cost = self.submit_ps if commands[self.at].verb in ("submit", "tensor") else 0
-        heapq.heappush(self.events, (now + cost, _COMMAND, self.at))
-        self.at += 1
+def _commands(recording: NpuRecording, chip: ChipModel, waits: Waits) -> tuple[Ints, Ints]:
+    """The table of commands, one row more than there are; and the tasks they wait for, command after command."""
+    table = np.full((len(recording.commands) + 1, 5), _NONE, np.int64)
+    for number, (command, slot) in enumerate(zip(recording.commands, waits.slot_of, strict=True)):
+        makes_task = command.verb in ("submit", "tensor")
+        table[number, _TARGET] = command.target if makes_task else _NONE
+        table[number, _COST] = chip.tasks.submit_ps if makes_task else 0
+        table[number, [_SLOT, _RING]] = slot, recording.tasks[slot].ring if slot >= 0 else 0
+    table[:, _WAITS], values = _joined([c.waits for c in recording.commands])
+    return table, values
 
-    def _end_command(self, number: int, now: int) -> None:
-        command = self.recording.commands[number]
-        if command.verb in ("submit", "tensor"):
-            self.submitted.add(command.target)
-            if not self.missing[command.target]:
-                self._ready(command.target, now)
-        self._orchestrate(now)
 
-    def _ready(self, task: int, now: int) -> None:
-        blocks = self.blocks_of.get(task, ())
-        if not blocks:
-            self._complete(task, now)
-            return
-        queue = _queue(self.recording.tasks[task])
-        for block in blocks:
-            heapq.heappush(self.state.queues[queue], (now, task, self.recording.block_index[block], block))
-
-    def _complete(self, task: int, now: int) -> None:
-        self.done.add(task)
-        for follower in self.followers.get(task, ()):
-            self.missing[follower] -= 1
-            if not self.missing[follower] and follower in self.submitted:
-                self._ready(follower, now)
-        if self.blocked:
-            self.blocked = tuple(t for t in self.blocked if t not in self.done)
-            if not self.blocked:
-                self._orchestrate(now)
-
-    def _end_block(self, block: int, now: int) -> None:
-        task = self.recording.block_task[block]
-        for lane in self._lanes(block):
-            self.state.free[lane] |= 1 << self.result.cluster[block]
-        self.left[task] -= 1
-        if not self.left[task]:
-            self._complete(task, now)
-
-    def _lanes(self, block: int) -> tuple[int, ...]:
-        lanes = self.recording.tasks[self.recording.block_task[block]].lanes
-        return (self.result.first_lane[block],) if len(lanes) == 1 and lanes[0] != AIC else lanes
-
-    def _dispatch(self, now: int) -> None:
-        for queue in self.state.queues:
-            while queue:
-                task = self.recording.tasks[queue[0][1]]
-                waits = task.sync_start and task.number not in self.started
-                if waits and self._clusters_for(task) < len(self.blocks_of[task.number]):
-                    break
-                place = self._place(task)
-                if place is None:
-                    break
-                self.started.add(task.number)
-                self._start(heapq.heappop(queue)[3], place, now)
-
-    def _clusters_for(self, task: TaskRecord) -> int:
-        return self._free_for(task).bit_count()
-
-    def _free_for(self, task: TaskRecord) -> int:
-        """A bit for each cluster in which all cores of a task are free."""
-        found = -1
-        for lane in task.lanes:
-            found &= self.state.free[lane]
-        return found
-
-    def _place(self, task: TaskRecord) -> tuple[int, int] | None:
-        """The first cluster with the cores a task needs, and the AIV for a task of one vector lane."""
-        single = len(task.lanes) == 1 and task.lanes[0] != AIC
-        free = self.state.free[AIV0] | self.state.free[AIV1] if single else self._free_for(task)
-        if not free:
-            return None
-        first = free & -free
-        return first.bit_length() - 1, AIV1 if single and not self.state.free[AIV0] & first else AIV0
-
-    def _start(self, block: int, place: tuple[int, int], now: int) -> None:
-        cluster, first_lane = place
-        result, state = self.result, self.state
-        result.cluster[block], result.first_lane[block] = cluster, first_lane
-        lanes = self._lanes(block)
-        for lane in lanes:
-            state.free[lane] &= ~(1 << cluster)
-        before = {state.on_core[cluster, lane] for lane in lanes if (cluster, lane) in state.on_core}
-        result.before[block] = tuple(sorted(before))
-        for lane in lanes:
-            state.on_core[cluster, lane] = block
-        since, thread = heapq.heappop(state.threads)
-        ready = max(now, since) + self.dispatch_ps
-        heapq.heappush(state.threads, (ready, thread))
-        result.thread[block], result.previous[block] = thread, state.on_thread.get(thread, -1)
-        state.on_thread[thread] = block
-        heapq.heappush(self.events, (ready + self.times[block], _BLOCK, block))
+def _joined(lists: Iterable[Iterable[int]]) -> tuple[Ints, Ints]:
+    """Lists end to end: where each begins, and the end; and all of them."""
+    parts = [list(one) for one in lists]
+    first = np.concatenate([[0], np.cumsum([len(part) for part in parts], dtype=np.int64)]).astype(np.int64)
+    return first, np.array([n for part in parts for n in part], np.int64)
 
 
 def _queue(task: TaskRecord) -> int:
     """Mixed with the cube, cube alone, vector."""
     return 2 if AIC not in task.lanes else int(len(task.lanes) == 1)
+
+
+@njit(cache=True)
+def _is_less(heap, i, j):  # type: ignore[no-untyped-def]
+    """Whether entry i of a heap, (time, kind, number), comes before entry j."""
+    for column in range(3):
+        if heap[i, column] != heap[j, column]:
+            return heap[i, column] < heap[j, column]
+    return False
+
+
+@njit(cache=True)
+def _swap(heap, i, j):  # type: ignore[no-untyped-def]
+    for column in range(3):
+        heap[i, column], heap[j, column] = heap[j, column], heap[i, column]
+
+
+@njit(cache=True)
+def _push(heap, size, time, kind, number):  # type: ignore[no-untyped-def]
+    """Add an entry to a heap of `size[0]` entries; the least is first."""
+    at = size[0]
+    heap[at, 0], heap[at, 1], heap[at, 2] = time, kind, number
+    size[0] += 1
+    while at and _is_less(heap, at, (at - 1) // 2):
+        _swap(heap, at, (at - 1) // 2)
+        at = (at - 1) // 2
+
+
+@njit(cache=True)
+def _pop(heap, size):  # type: ignore[no-untyped-def]
+    """Take the first entry off a heap: it is left behind the last one, where it can still be read."""
+    size[0] -= 1
+    last = size[0]
+    _swap(heap, 0, last)
+    at = 0
+    while True:
+        least = at
+        for down in range(2 * at + 1, min(2 * at + 3, last)):
+            if _is_less(heap, down, least):
+                least = down
+        if least == at:
+            return
+        _swap(heap, at, least)
+        at = least
+
+
+@njit(cache=True)
+def _play(tasks, commands, lists, times, placed, cores, threads, oldest, dispatch_ps):  # type: ignore[no-untyped-def]
+    """Play events until nothing is left. An event is the end of a block or a command; queues hold tasks."""
+    owner, free = lists[4], np.ones(cores.shape, np.bool_)
+    events, size = np.empty((cores.size + 2, 3), np.int64), np.zeros(1, np.int64)
+    queues, lengths = np.empty((3, len(tasks), 3), np.int64), np.zeros((3, 1), np.int64)
+    over, command, now = np.empty(len(tasks), np.int64), 0, 0
+    # a command is under way: the orchestrator has no time for another
+    is_busy = False
+    while True:
+        if not is_busy and command + 1 < len(commands) and not _is_held(command, tasks, commands, lists, oldest):
+            _push(events, size, now + commands[command, _COST], _COMMAND, command)
+            is_busy = True
+            command += 1
+        if not size[0]:
+            return
+        _pop(events, size)
+        now, number = events[size[0], 0], events[size[0], 2]
+        if events[size[0], 1] == _BLOCK:
+            task = owner[number]
+            _take(tasks[task, _LANES], placed[number, 1], placed[number, 0], free, True)
+            tasks[task, _LEFT] -= 1
+            if tasks[task, _LEFT] == 0:
+                _complete(task, tasks, lists, queues, lengths, over, now)
+        else:
+            is_busy, task = False, commands[number, _TARGET]
+            if task >= 0:
+                tasks[task, _SUBMITTED] = 1
+                if tasks[task, _MISSING] == 0:
+                    _ready(task, tasks, lists, queues, lengths, over, now)
+        for q in range(3):
+            while lengths[q, 0]:
+                block = _dispatch(queues[q, 0, 2], tasks, lists, free, cores, placed)
+                if block < 0:
+                    break
+                if tasks[owner[block], _WAITING] == 0:
+                    _pop(queues[q], lengths[q])
+                ready = _thread(block, threads, placed, now) + dispatch_ps
+                threads[placed[block, 2], 0] = ready
+                _push(events, size, ready + times[block], _BLOCK, block)
+
+
+@njit(cache=True)
+def _is_held(number, tasks, commands, lists, oldest):  # type: ignore[no-untyped-def]
+    """Whether a command waits for a value, or for slots of a ring; slots are reclaimed in order, each once."""
+    for k in range(commands[number, _WAITS], commands[number + 1, _WAITS]):
+        if not tasks[lists[2][k], _DONE]:
+            return True
+    ring = commands[number, _RING]
+    while 0 <= oldest[ring] <= commands[number, _SLOT]:
+        slot = oldest[ring]
+        for k in range(tasks[slot, _HOLDERS], tasks[slot + 1, _HOLDERS]):
+            if not tasks[lists[1][k], _DONE]:
+                return True
+        oldest[ring] = tasks[slot, _NEXT_SLOT]
+    return False
+
+
+@njit(cache=True)
+def _ready(task, tasks, lists, queues, lengths, over, now):  # type: ignore[no-untyped-def]
+    """A task waits for nobody any more: it is queued; without blocks it is done."""
+    if tasks[task, _LEFT]:
+        q = tasks[task, _QUEUE]
+        _push(queues[q], lengths[q], now, 0, task)
+    else:
+        _complete(task, tasks, lists, queues, lengths, over, now)
+
+
+@njit(cache=True)
+def _complete(task, tasks, lists, queues, lengths, over, now):  # type: ignore[no-untyped-def]
+    """A task is done; and those without blocks that follow it. `over` has room for all tasks."""
+    over[0], count = task, 1
+    while count:
+        count -= 1
+        ended = over[count]
+        tasks[ended, _DONE] = 1
+        for k in range(tasks[ended, _FOLLOWERS], tasks[ended + 1, _FOLLOWERS]):
+            other = lists[0][k]
+            tasks[other, _MISSING] -= 1
+            if tasks[other, _MISSING] == 0 and tasks[other, _SUBMITTED]:
+                if tasks[other, _LEFT]:
+                    q = tasks[other, _QUEUE]
+                    _push(queues[q], lengths[q], now, 0, other)
+                else:
+                    over[count] = other
+                    count += 1
+
+
+@njit(cache=True)
+def _dispatch(task, tasks, lists, free, cores, placed):  # type: ignore[no-untyped-def]
+    """Put the next block of a task on the first cores that are free; -1 where there are none."""
+    lanes, blocks = tasks[task, _LANES], tasks[task + 1, _BLOCKS] - tasks[task, _BLOCKS]
+    if tasks[task, _SYNC] and tasks[task, _WAITING] == blocks:
+        there = 0
+        for cluster in range(free.shape[1]):
+            there += _are_free(lanes, free, cluster)
+        if there < blocks:
+            return -1
+    cluster, first_lane = _first_free(lanes, free)
+    if cluster < 0:
+        return -1
+    block = lists[3][tasks[task + 1, _BLOCKS] - tasks[task, _WAITING]]
+    tasks[task, _WAITING] -= 1
+    placed[block, 0], placed[block, 1] = cluster, first_lane
+    _take(lanes, first_lane, cluster, free, False)
+    count = 0
+    for lane in range(3):
+        if _has(lanes, first_lane, lane):
+            other = cores[lane, cluster]
+            cores[lane, cluster] = block
+            count = _insert(other, placed[block, 4:], count)
+    return block
+
+
+@njit(cache=True)
+def _insert(other, before, count):  # type: ignore[no-untyped-def]
+    """One more block in an ascending list, unless it is there or none."""
+    for k in range(count):
+        if before[k] == other:
+            return count
+    if other < 0:
+        return count
+    at = count
+    while at > 0 and before[at - 1] > other:
+        before[at] = before[at - 1]
+        at -= 1
+    before[at] = other
+    return count + 1
+
+
+@njit(cache=True)
+def _thread(block, threads, placed, now):  # type: ignore[no-untyped-def]
+    """The scheduler thread that is free first starts a block; gives when it begins to."""
+    first = 0
+    for thread in range(1, len(threads)):
+        if threads[thread, 0] < threads[first, 0]:
+            first = thread
+    placed[block, 2], placed[block, 3] = first, threads[first, 1]
+    threads[first, 1] = block
+    return max(now, threads[first, 0])
+
+
+@njit(cache=True)
+def _is_single(lanes):  # type: ignore[no-untyped-def]
+    """Whether a task has one vector lane and no other: it may run on either."""
+    return lanes == 1 << AIV0 or lanes == 1 << AIV1
+
+
+@njit(cache=True)
+def _has(lanes, first_lane, lane):  # type: ignore[no-untyped-def]
+    """Whether a task has a core."""
+    return lane == first_lane if _is_single(lanes) else lanes >> lane & 1 == 1
+
+
+@njit(cache=True)
+def _are_free(lanes, free, cluster):  # type: ignore[no-untyped-def]
+    missing = 0
+    for lane in range(3):
+        missing += lanes >> lane & 1 and not free[lane, cluster]
+    return missing == 0
+
+
+@njit(cache=True)
+def _first_free(lanes, free):  # type: ignore[no-untyped-def]
+    """The first cluster with the cores a task needs, and the AIV for a task of one vector lane; -1 if there is none."""
+    for cluster in range(free.shape[1]):
+        if not _is_single(lanes):
+            if _are_free(lanes, free, cluster):
+                return cluster, AIV0
+        elif free[AIV0, cluster]:
+            return cluster, AIV0
+        elif free[AIV1, cluster]:
+            return cluster, AIV1
+    return -1, AIV0
+
+
+@njit(cache=True)
+def _take(lanes, first_lane, cluster, free, value):  # type: ignore[no-untyped-def]
+    for lane in range(3):
+        if _has(lanes, first_lane, lane):
+            free[lane, cluster] = value

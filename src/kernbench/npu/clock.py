@@ -104,7 +104,7 @@ def _spent(timing: Timing) -> Ints:
 
 
 def _timed(lowered: Lowered, chip: ChipModel, given: Rates, block_ps: Ints) -> Timing:
-    assignment = assign(lowered.recording, chip, block_ps.tolist(), lowered.waits)
+    assignment = assign(lowered.recording, chip, block_ps, lowered.waits)
     parts = (lowered.inner, transfer_edges(lowered), lowered.outer, core_edges(lowered, assignment))
     graph = join(lowered, *parts)
     return Timing(lowered, chip, assignment, graph, given, run_events(graph, given))

@@ -174,21 +174,24 @@ def _outer(recording: NpuRecording, nodes: Nodes, waits: Waits) -> Edges:
 def core_edges(lowered: Lowered, assignment: Assignment) -> Edges:
     """Blocks wait for their cores, and for the scheduler thread that starts them."""
     nodes, recording = lowered.nodes, lowered.recording
-    found: list[tuple[int, int, int]] = []
-    for block, before in enumerate(assignment.before):
-        found.extend((nodes.end + b, nodes.dispatch + block, e.CORE) for b in before)
-        if assignment.previous[block] >= 0:
-            found.append((nodes.dispatch + assignment.previous[block], nodes.dispatch + block, e.SCHEDULER))
-    by_task: dict[int, list[int]] = {}
-    for block, task in enumerate(recording.block_task):
-        if recording.tasks[task].sync_start:
-            by_task.setdefault(task, []).append(block)
-    for blocks in by_task.values():
-        # all cores must be free before the first block starts
-        waits = {b for block in blocks for b in assignment.before[block]}
-        found.extend((nodes.end + b, nodes.dispatch + block, e.CORE) for block in blocks for b in waits)
-    columns = np.array(found, np.int64).reshape(-1, 3)
-    return columns[:, 0], columns[:, 1], columns[:, 2]
+    owner = np.array(recording.block_task, np.int64)
+    # for each block those that had its cores, then the one its scheduler thread started before
+    source = np.column_stack([assignment.before, assignment.previous])
+    first, kind = np.full(source.shape, nodes.end), np.full(source.shape, e.CORE)
+    first[:, -1], kind[:, -1] = nodes.dispatch, e.SCHEDULER
+    target = np.repeat(nodes.dispatch + np.arange(len(owner))[:, None], source.shape[1], axis=1)
+    there = source >= 0
+    parts = [((source + first)[there], target[there], kind[there])]
+    for task in recording.tasks:
+        if task.sync_start:
+            # all cores must be free before the first block starts
+            blocks = np.flatnonzero(owner == task.number)
+            waits = np.unique(assignment.before[blocks])
+            waits = waits[waits >= 0]
+            pairs = np.repeat(nodes.dispatch + blocks, len(waits))
+            parts.append((np.tile(nodes.end + waits, len(blocks)), pairs, np.full(len(pairs), e.CORE)))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return columns[0], columns[1], columns[2]
 
 
 def join(lowered: Lowered, *parts: Edges) -> Graph:

@@ -14,7 +14,7 @@ from kernbench.npu.model import ChipModel
 from kernbench.npu.operations import CLASSES, LOAD, POP
 from kernbench.npu.path import causes, critical_path, time_of_tasks
 from kernbench.npu.places import AIC, AIV0, PIPES, S
-from kernbench.npu.swimlane import swimlane
+from kernbench.npu.swimlane import first_of_task, swimlane
 from kernbench.result.run import Run
 from kernbench.safety.collector import rare_collections
 
@@ -56,11 +56,8 @@ def task_starts(timing: Timing, on_path: dict[int, int]) -> list[dict[str, Any]]
     it started only then.
     """
     recording, nodes, times = timing.lowered.recording, timing.lowered.nodes, timing.times
-    first: dict[int, int] = {}
-    for block, owner in enumerate(recording.block_task):
-        here = first.get(owner)
-        if here is None or times.start[nodes.dispatch + block] < times.start[nodes.dispatch + here]:
-            first[owner] = block
+    blocks = len(recording.block_task)
+    first = first_of_task(recording.block_task, times.start[nodes.dispatch : nodes.dispatch + blocks])
     rows = []
     for task in recording.tasks:
         if task.number in first:

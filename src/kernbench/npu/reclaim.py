@@ -14,29 +14,21 @@ class Waits:
     """`slot_of[command]` is the task whose slot (and all older ones of its ring) must be reclaimed first, -1 for none.
 
     `holders[task]` are the tasks that must be done before its slot is reclaimed, itself and its consumers so far;
-    `ring_before` the task before it in its ring; `closed_by` the command that closes its scope.
+    `ring_before` and `ring_after` the tasks beside it in its ring; `closed_by` the command that closes its scope.
+    `ring_first` is the first task of each ring.
     """
 
-    recording: NpuRecording
     slot_of: list[int] = field(default_factory=list)
     holders: list[tuple[int, ...]] = field(default_factory=list)
     ring_before: list[int] = field(default_factory=list)
+    ring_after: list[int] = field(default_factory=list)
+    ring_first: list[int] = field(default_factory=list)
     closed_by: list[int] = field(default_factory=list)
-
-    def of_command(self, number: int) -> tuple[int, ...]:
-        """All tasks that must be done before a command can begin."""
-        command = self.recording.commands[number]
-        found = set(command.waits)
-        slot = self.slot_of[number]
-        while slot >= 0:
-            found.update(self.holders[slot])
-            slot = self.ring_before[slot]
-        return tuple(sorted(found))
 
 
 def ring_waits(recording: NpuRecording, chip: ChipModel) -> Waits:
     """Play the rings of a recording."""
-    waits = Waits(recording)
+    waits = Waits()
     tasks = recording.tasks
     consumers: list[list[int]] = [[] for _ in tasks]
     for task in tasks:
@@ -46,7 +38,7 @@ def ring_waits(recording: NpuRecording, chip: ChipModel) -> Waits:
     waits.closed_by = [closes.get(t.scope, -1) for t in tasks]
     limits = (chip.tasks.window, chip.tasks.heap, chip.tasks.dependences)
     rings: dict[int, _Ring] = {}
-    waits.ring_before = [-1] * len(tasks)
+    waits.ring_before, waits.ring_after = [-1] * len(tasks), [-1] * len(tasks)
     # by whom each slot was wanted; who is submitted later cannot hold it
     wanted_by = [len(tasks)] * len(tasks)
     for command in recording.commands:
@@ -61,6 +53,10 @@ def ring_waits(recording: NpuRecording, chip: ChipModel) -> Waits:
                 slot = earlier
         waits.slot_of.append(slot)
     waits.holders = [(t.number, *(c for c in consumers[t.number] if c < wanted_by[t.number])) for t in tasks]
+    for number, earlier in enumerate(waits.ring_before):
+        if earlier >= 0:
+            waits.ring_after[earlier] = number
+    waits.ring_first = [rings[n].members[0] if n in rings else -1 for n in range(chip.tasks.rings)]
     return waits
 
 

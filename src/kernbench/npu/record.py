@@ -18,6 +18,8 @@ Ints = NDArray[np.int64]
 NONE = -1
 
 ROW = Struct("=hbbiiiiiqi")
+# a row in two parts: up to b, and from c on
+HEAD, TAIL = Struct("=hbbiiii"), Struct("=iqi")
 ROW_TYPE = np.dtype(
     [
         ("op", "i2"),

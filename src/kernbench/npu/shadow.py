@@ -3,11 +3,12 @@ nothing orders.
 
 Two tasks are ordered by their dependences (also through others), blocks of one task not at all. A buffer that nobody
 has written yet only lists its reads. From the first write on it is cut into pieces of equal history: who wrote them
-(block + 1, negative where the block added, 0 for nobody), and the number of the set of blocks that read them since.
+(block + 1, negative where the block added, 0 for nobody), and who read them since (block + 1 if it was one, minus the
+number of a set if there were more, 0 for nobody).
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -20,6 +21,9 @@ from kernbench.result.finding import Other
 
 __kernbench_internal__ = True
 NOBODY = 0
+# where the runs of neighbouring elements of a view begin, relative to its first, and how long each is
+Runs = tuple[tuple[int, ...], int]
+ELEMENT: Runs = ((0,), 1)
 
 
 class Shadow:
@@ -29,18 +33,17 @@ class Shadow:
         self._buffer = buffer
         self._context = context
         self._is_written = False
-        self._starts = [0]
-        self._pieces = [(NOBODY, NOBODY)]
+        # piece k is from one start to the next; the end is the last start
         self._size = prod(buffer.shape)
+        self._starts = [0, self._size] if self._size else [0]
+        self._pieces = [(NOBODY, NOBODY)] * (len(self._starts) - 1)
         self._reads: list[tuple[Block, int, Tensor]] = []
         self._write_sites: dict[int, int] = {}
         self._read_sites: dict[int, int] = {}
         self._sets: list[frozenset[int]] = [frozenset()]
-        self._set_numbers: dict[frozenset[int], int] = {frozenset(): NOBODY}
-        # the set that one more reader makes of another
-        self._with: dict[tuple[int, int], int] = {}
+        self._set_numbers: dict[frozenset[int], int] = {}
 
-    def read(self, tensor: Tensor, block: Block, site: int) -> None:
+    def read(self, tensor: Tensor, runs: Runs, block: Block, site: int) -> None:
         """`block` reads these elements."""
         if not self._is_written:
             if not self._buffer.external:
@@ -48,26 +51,28 @@ class Shadow:
             self._reads.append((block, site, tensor))
             return
         missing, number = 0, block.number
-        for first, last in self._spans(tensor):
+        for first, last in self._spans(tensor.offset, runs):
             for k in range(first, last):
-                writer = abs(self._pieces[k][0]) - 1
-                if writer < 0:
+                mark, readers = self._pieces[k]
+                if mark == NOBODY:
                     missing += self._length(k)
-                elif writer != number:
-                    self._check(block, writer, "reads", "wrote", self._write_sites, "missing-dependence")
-                self._add_reader(k, number)
+                elif abs(mark) - 1 != number:
+                    self._check(block, abs(mark) - 1, "reads", "wrote", self._write_sites, "missing-dependence")
+                if readers != number + 1:
+                    self._pieces[k] = (mark, number + 1 if readers == NOBODY else self._joined(readers, number))
         if missing and not self._buffer.external:
             self._uninitialised(tensor, missing)
-        self._read_sites[block.number] = site
+        self._read_sites[number] = site
 
-    def write(self, tensor: Tensor, block: Block, site: int, adds: bool = False) -> None:
+    def write(self, tensor: Tensor, runs: Runs, block: Block, site: int, adds: bool = False) -> None:
         """`block` writes these elements, or adds to them; blocks of one task may all add to the same."""
         self._begin()
         missing = 0
         piece = (-(block.number + 1) if adds else block.number + 1, NOBODY)
-        for first, last in self._spans(tensor):
+        for first, last in self._spans(tensor.offset, runs):
             for k in range(first, last):
-                missing += self._look_before_write(k, block, adds)
+                if adds or self._pieces[k] != (NOBODY, NOBODY):
+                    missing += self._look_before_write(k, block, adds)
             if last == first + 1:
                 self._pieces[first] = piece
             else:
@@ -84,14 +89,14 @@ class Shadow:
         both_add = adds and mark < 0 and self._context.task_of(writer) is block.task
         if mark != NOBODY and writer != block.number and not both_add:
             self._check(block, writer, "writes", "wrote", self._write_sites, "missing-dependence")
-        for other in self._sets[readers]:
+        for other in (readers - 1,) if readers > 0 else self._sets[-readers]:
             if other != block.number:
                 self._check(block, other, "writes", "read", self._read_sites, "write-after-read")
         return self._length(k) if adds and mark == NOBODY else 0
 
-    def written_by(self, tensor: Tensor, block: Block) -> bool:
+    def written_by(self, tensor: Tensor, runs: Runs, block: Block) -> bool:
         """Whether `block` itself wrote all of these elements."""
-        spans = self._spans(tensor)
+        spans = self._spans(tensor.offset, runs)
         return all(abs(self._pieces[k][0]) == block.number + 1 for first, last in spans for k in range(first, last))
 
     def holds(self, element: int) -> bool:
@@ -103,55 +108,59 @@ class Shadow:
         return sum(self._length(k) for k, (writer, _) in enumerate(self._pieces) if writer == NOBODY)
 
     def _length(self, k: int) -> int:
-        following = self._starts[k + 1] if k + 1 < len(self._starts) else self._size
-        return following - self._starts[k]
+        return self._starts[k + 1] - self._starts[k]
 
-    def _spans(self, tensor: Tensor) -> Iterable[tuple[int, int]]:
+    def _spans(self, start: int, runs: Runs) -> "tuple[tuple[int, int]] | Iterator[tuple[int, int]]":
         """The pieces of each run of a view: first, one past the last. Pieces are cut where a run begins or ends."""
-        offsets, length = _runs(tensor.shape, tensor.strides)
-        if len(offsets) == 1:
-            start = tensor.offset + offsets[0]
-            first = self._cut(start)
+        offsets, length = runs
+        if len(offsets) > 1 or not length:
+            return self._many_spans(start, runs)
+        starts = self._starts
+        first = bisect_left(starts, start)
+        if starts[first] == start and starts[first + 1] == start + length:
             # most are read as they were written: one piece
-            is_piece = first + 1 < len(self._starts) and self._starts[first + 1] == start + length
-            return ((first, first + 1 if is_piece else self._cut(start + length)),)
-        return self._many_spans(tensor.offset, offsets, length)
+            return ((first, first + 1),)
+        first = self._cut(start)
+        return ((first, self._cut(start + length)),)
 
-    def _many_spans(self, start: int, offsets: tuple[int, ...], length: int) -> Iterator[tuple[int, int]]:
-        for offset in offsets:
+    def _many_spans(self, start: int, runs: Runs) -> Iterator[tuple[int, int]]:
+        for offset in runs[0]:
             first = self._cut(start + offset)
-            yield first, self._cut(start + offset + length)
+            yield first, self._cut(start + offset + runs[1])
 
     def _cut(self, at: int) -> int:
         """The piece that begins at an element."""
         starts = self._starts
         k = bisect_left(starts, at)
-        if at < self._size and (k == len(starts) or starts[k] != at):
+        if starts[k] != at:
             starts.insert(k, at)
             self._pieces.insert(k, self._pieces[k - 1])
         return k
 
-    def _add_reader(self, k: int, block: int) -> None:
-        writer, readers = self._pieces[k]
-        found = self._with.get((readers, block))
-        if found is None:
-            wanted = self._sets[readers] | {block}
-            found = self._set_numbers.setdefault(wanted, len(self._sets))
-            if found == len(self._sets):
-                self._sets.append(wanted)
-            self._with[readers, block] = found
-        self._pieces[k] = (writer, found)
+    def _joined(self, readers: int, block: int) -> int:
+        """One more reader for those who read so far."""
+        found = frozenset((readers - 1,)) if readers > 0 else self._sets[-readers]
+        if block in found:
+            return readers
+        wanted = found | {block}
+        number = self._set_numbers.setdefault(wanted, len(self._sets))
+        if number == len(self._sets):
+            self._sets.append(wanted)
+        return -number
 
     def _begin(self) -> None:
         """The first write: what was read so far becomes pieces."""
-        if not self._is_written:
-            self._is_written = True
-            for block, site, tensor in self._reads:
-                for first, last in self._spans(tensor):
-                    for k in range(first, last):
-                        self._add_reader(k, block.number)
-                self._read_sites[block.number] = site
-            self._reads.clear()
+        if self._is_written:
+            return
+        self._is_written = True
+        for block, site, tensor in self._reads:
+            for first, last in self._spans(tensor.offset, runs_of(tensor.shape, tensor.strides)):
+                for k in range(first, last):
+                    mark, readers = self._pieces[k]
+                    joined = block.number + 1 if readers == NOBODY else self._joined(readers, block.number)
+                    self._pieces[k] = (mark, joined)
+            self._read_sites[block.number] = site
+        self._reads.clear()
 
     def _uninitialised(self, tensor: Tensor, count: int) -> None:
         total = prod(tensor.shape)
@@ -196,8 +205,8 @@ class Shadow:
 
 
 @lru_cache(maxsize=4096)
-def _runs(shape: Shape, strides: Shape) -> tuple[tuple[int, ...], int]:
-    """Where the runs of neighbouring elements of a view begin, relative to its first, and how long each is."""
+def runs_of(shape: Shape, strides: Shape) -> Runs:
+    """The runs of a view."""
     if 0 in shape:
         return (), 0
     axes = sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1)

@@ -33,14 +33,11 @@ def all_lanes(timing: Timing) -> list[Lane]:
 def _core_lanes(timing: Timing) -> Ints:
     """For each block and lane of its task the number of the core's lane."""
     assignment, recording = timing.assignment, timing.lowered.recording
-    blocks = len(recording.block_task)
-    numbers = np.zeros((blocks, len(LANES)), np.int64)
-    for block in range(blocks):
-        lanes = recording.tasks[recording.block_task[block]].lanes
-        for lane in lanes:
-            core = assignment.first_lane[block] if len(lanes) == 1 and lane != AIC else lane
-            numbers[block, lane] = assignment.cluster[block] * len(LANES) + core
-    return _first_core(timing) + numbers * _PER_CORE
+    is_single = np.array([len(t.lanes) == 1 and t.lanes[0] != AIC for t in recording.tasks], np.bool_)
+    single = is_single[np.array(recording.block_task, np.int64)][:, None]
+    core = np.where(single, assignment.first_lane[:, None], np.arange(len(LANES))[None, :])
+    numbers: Ints = _first_core(timing) + (assignment.cluster[:, None] * len(LANES) + core) * _PER_CORE
+    return numbers
 
 
 def lane_numbers(timing: Timing) -> Ints:
@@ -142,41 +139,40 @@ def _commands(timing: Timing, names: list[str], numbers: dict[str, int]) -> tupl
 
 def _dispatches(timing: Timing, names: list[str], numbers: dict[str, int]) -> tuple[Ints, ...]:
     recording, first, times = timing.lowered.recording, timing.lowered.nodes.dispatch, timing.times
-    count = len(recording.block_task)
-    tasks = [recording.tasks[t] for t in recording.block_task]
-    title = [_named(f"dispatch {t.name}", names, numbers) for t in tasks]
-    lane = 1 + np.array(timing.assignment.thread, np.int64)
-    when = slice(first, first + count)
-    return _columns(lane, np.array(title), np.array([t.site for t in tasks]), times.start[when], times.finish[when])
+    owner = np.array(recording.block_task, np.int64)
+    titles = [_named(f"dispatch {t.name}", names, numbers) if t.lanes else 0 for t in recording.tasks]
+    when = slice(first, first + len(owner))
+    places = np.array([t.site for t in recording.tasks], np.int64)[owner]
+    lane = 1 + timing.assignment.thread
+    return _columns(lane, np.array(titles, np.int64)[owner], places, times.start[when], times.finish[when])
 
 
 def _blocks(timing: Timing, names: list[str], numbers: dict[str, int]) -> tuple[tuple[Ints, ...], Ints]:
     """A span for each block on each of its cores; and the block of each span."""
     recording, nodes, times = timing.lowered.recording, timing.lowered.nodes, timing.times
-    cores = _core_lanes(timing)
-    found, owner = [], []
-    for block, number in enumerate(recording.block_task):
-        task = recording.tasks[number]
-        start, finish = times.finish[nodes.dispatch + block], times.finish[nodes.end + block]
-        title = _named(task.name, names, numbers)
-        for lane in task.lanes:
-            found.append((cores[block, lane], title, task.site, start, finish))
-            owner.append(block)
-    return _columns(*np.array(found, np.int64).reshape(-1, 5).T), np.array(owner, np.int64)
+    task = np.array(recording.block_task, np.int64)
+    taken = np.array([[lane in t.lanes for lane in range(len(LANES))] for t in recording.tasks], np.bool_)
+    titles = np.array([_named(t.name, names, numbers) if t.lanes else 0 for t in recording.tasks], np.int64)
+    sites = np.array([t.site for t in recording.tasks], np.int64)
+    owner, lane = np.nonzero(taken[task])
+    columns = (
+        _core_lanes(timing)[owner, lane],
+        titles[task[owner]],
+        sites[task[owner]],
+        times.finish[nodes.dispatch + owner],
+        times.finish[nodes.end + owner],
+    )
+    return _columns(*columns), owner
 
 
 def _dependences(timing: Timing, owner: Ints, before: int) -> Ints:
     """An arrow for each dependence between tasks: from the block that ended last to the one that started first."""
     recording, nodes, times = timing.lowered.recording, timing.lowered.nodes, timing.times
-    first_span = np.full(len(recording.block_task), -1, np.int64)
+    count = len(recording.block_task)
+    first_span = np.full(count, -1, np.int64)
     first_span[owner[::-1]] = before + np.arange(len(owner))[::-1]
-    last: dict[int, int] = {}
-    early: dict[int, int] = {}
-    for block, task in enumerate(recording.block_task):
-        if task not in last or times.finish[nodes.end + block] > times.finish[nodes.end + last[task]]:
-            last[task] = block
-        if task not in early or times.finish[nodes.dispatch + block] < times.finish[nodes.dispatch + early[task]]:
-            early[task] = block
+    last = first_of_task(recording.block_task, -times.finish[nodes.end : nodes.end + count])
+    early = first_of_task(recording.block_task, times.finish[nodes.dispatch : nodes.dispatch + count])
     pairs = [
         (first_span[last[d]], first_span[early[t.number]])
         for t in recording.tasks
@@ -184,6 +180,14 @@ def _dependences(timing: Timing, owner: Ints, before: int) -> Ints:
         if d in last and t.number in early
     ]
     return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def first_of_task(block_task: list[int], times: Ints) -> dict[int, int]:
+    """For each task that has blocks the one with the least time; of equals the first."""
+    owner = np.array(block_task, np.int64)
+    order = np.lexsort((times, owner))
+    tasks, first = np.unique(owner[order], return_index=True)
+    return dict(zip(tasks.tolist(), order[first].tolist(), strict=True))
 
 
 def _messages(timing: Timing, position: Ints) -> Ints:

@@ -129,16 +129,11 @@ class Binding:
     direction: str
     position: int
     name: str
+    written: bool = False
 
-    @property
-    def reads(self) -> bool:
-        """Whether the task may read it."""
-        return self.direction != WRITES
-
-    @property
-    def writes(self) -> bool:
-        """Whether the task may write it."""
-        return self.direction != READS
+    def __post_init__(self) -> None:
+        # asked at each transfer: whether the task may read it, and whether it may write it
+        self.reads, self.writes = self.direction != WRITES, self.direction != READS
 
     def report(self, kind: str, message: str, hint: str, subject: object = None) -> None:
         """Take a finding at the kernel's line."""

@@ -121,17 +121,23 @@ class Tensor:
 
     def __getitem__(self, key: Any) -> "Tensor":
         parts = key if type(key) is tuple else (key,)
-        count = len(parts)
-        if count > len(self.shape):
-            raise KernelError("shape", f"{count} indices for {self!r}")
+        axis = len(parts)
+        if axis > len(self.shape):
+            raise KernelError("shape", f"{axis} indices for {self!r}")
         offset, broken = self.offset, self.broken
-        shape, strides = self.shape[count:], self.strides[count:]
-        for axis in range(count - 1, -1, -1):
-            part, size, stride = parts[axis], self.shape[axis], self.strides[axis]
+        sizes, steps = self.shape, self.strides
+        shape, strides = sizes[axis:], steps[axis:]
+        # a turn for each index of each transfer of a launch: what is plain is settled here, without a call
+        while axis:
+            axis -= 1
+            part, size, stride = parts[axis], sizes[axis], steps[axis]
             if type(part) is int and 0 <= part < size:
                 offset += part * stride
             elif type(part) is slice:
-                start, stop, broken = self._bounds(axis, part, size, broken)
+                start, stop = part.start, part.stop
+                start, stop = 0 if start is None else start, size if stop is None else stop
+                if not (type(start) is type(stop) is int and 0 <= start <= stop <= size and part.step is None):
+                    start, stop, broken = self._bounds(axis, part, size, broken)
                 offset += start * stride
                 shape, strides = (stop - start, *shape), (stride, *strides)
             else:

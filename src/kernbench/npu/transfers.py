@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from kernbench.npu.methods import install
 from kernbench.npu.numerics import matmul_bias, move, sort
 from kernbench.npu.operations import OPERATIONS, Operation
 from kernbench.npu.places import AIC, GM, L0C, LANES, MOVES, MTE2, PIPE_NUMBER, S, V
-from kernbench.npu.record import NONE, ROW
+from kernbench.npu.record import HEAD, NONE, ROW, TAIL
+from kernbench.npu.shadow import ELEMENT, Runs, runs_of
 from kernbench.npu.task import Binding, Context
 from kernbench.npu.telling import Telling
 from kernbench.npu.tensors import MOST_DIMENSIONS, ReadValue, Tensor
@@ -27,6 +29,21 @@ _LOAD, _STORE, _STORE_ADD, _PUSH, _POP, _READ, _GET = (
 )
 _OUT_PIPES = {source: PIPE_NUMBER[pipe] for (source, target), (pipe, _) in MOVES.items() if target == GM}
 _MTE2, _S, _V = (PIPE_NUMBER[pipe] for pipe in (MTE2, S, V))
+
+
+class _Transfer(NamedTuple):
+    """What is the same each time a place moves a tile to or from views of one form.
+
+    The first columns of the row, the pattern, bytes of an element, tile touched, part moved, runs in memory, and line.
+    """
+
+    head: bytes
+    pattern: int
+    itemsize: int
+    tile: Tile
+    part: Tile
+    runs: Runs
+    site: int
 
 
 class KernelCore(Telling):
@@ -42,30 +59,25 @@ class KernelCore(Telling):
 
     def __init__(self, lane: int, context: Context):
         super().__init__(lane, context)
-        self._transfers: dict[Any, tuple[Tile, int, Tile]] = {}
+        self._transfers: dict[Any, _Transfer] = {}
 
     def tload(self, dst: Tile, src: Tensor, pad: float | None = None) -> None:
         """Device memory to UB or L1. The valid part of `dst` must have the shape of `src` (leading axes of a tensor
         count as rows); with `pad` the tensor may be smaller, and the rest of the whole tile becomes `pad`.
         """
-        key = (_LOAD.code, dst.number, src.shape, src.strides, src.buffer.number, pad is None)
-        tile, pattern, part = self._transfers.get(key) or self._new_transfer(_LOAD, key, dst, src, pad)
-        site = self.sites.here()
-        itemsize = ITEMSIZE[dst.dtype]
-        number = src.buffer.number
-        self._append(
-            ROW.pack(
-                _LOAD.code, self.lane, _MTE2, site, tile.number, NONE, NONE, number, src.offset * itemsize, pattern
-            )
-        )
-        usable = self._may_read(src, site)
+        frame = sys._getframe(1)
+        place = id(frame.f_code) + frame.f_lasti
+        key = (_LOAD.code, place, dst.number, src.shape, src.strides, src.buffer.dtype, pad is None)
+        known = self._transfers.get(key) or self._new_transfer(_LOAD, frame, key, dst, src, pad)
+        self._append(known.head + TAIL.pack(src.buffer.number, src.offset * known.itemsize, known.pattern))
+        usable = self._may_read(src, known.runs, known.site)
         if dst.data is not None:
             if pad is not None:
-                tile.data[...] = pad
+                known.tile.data[...] = pad
             if usable:
-                part.data[...] = _matrix(src, part.valid)
+                known.part.data[...] = _matrix(src, known.part.valid)
             else:
-                part.data[...] = DTYPES[part.dtype].poison
+                known.part.data[...] = DTYPES[known.part.dtype].poison
 
     def tstore(self, dst: Tensor, src: Tile) -> None:
         """UB, L1 or L0C to device memory; from L0C rounded to the tensor's type."""
@@ -76,14 +88,13 @@ class KernelCore(Telling):
         self._store(_STORE_ADD, dst, src)
 
     def _store(self, op: Operation, dst: Tensor, src: Tile) -> None:
-        key = (op.code, src.number, dst.shape, dst.strides, dst.buffer.number, True)
-        tile, pattern, _ = self._transfers.get(key) or self._new_transfer(op, key, src, dst, None)
-        site = self.sites.here(3)
-        pipe = _OUT_PIPES[src.space]
-        number, place = dst.buffer.number, dst.offset * ITEMSIZE[dst.dtype]
-        self._append(ROW.pack(op.code, self.lane, pipe, site, NONE, tile.number, NONE, number, place, pattern))
+        frame = sys._getframe(2)
+        place = id(frame.f_code) + frame.f_lasti
+        key = (op.code, place, src.number, dst.shape, dst.strides, dst.buffer.dtype, True)
+        known = self._transfers.get(key) or self._new_transfer(op, frame, key, src, dst, None)
+        self._append(known.head + TAIL.pack(dst.buffer.number, dst.offset * known.itemsize, known.pattern))
         adds = op is _STORE_ADD
-        if not self._may_write(dst, site, adds) or src.data is None:
+        if not self._may_write(dst, known.runs, known.site, adds) or src.data is None:
             return
         target = dst.data()
         value = src.data.reshape(dst.shape)
@@ -91,10 +102,10 @@ class KernelCore(Telling):
         target[...] = cast(target + value, dst.dtype) if adds else value
 
     def _new_transfer(
-        self, op: Operation, key: Any, tile: Tile, tensor: Tensor, pad: float | None
-    ) -> tuple[Tile, int, Tile]:
-        """Check a transfer that is met for the first time; gives the tile touched, the pattern, and the part moved."""
-        self._new(op, sys._getframe(3 if op is not _LOAD else 2), (tile,))
+        self, op: Operation, frame: FrameType, key: Any, tile: Tile, tensor: Tensor, pad: float | None
+    ) -> "_Transfer":
+        """Check a transfer that is met for the first time at its place."""
+        site, _ = self._new(op, frame, (tile,))
         if not isinstance(tensor, Tensor):
             raise KernelError("misuse", f"{op.name}: a tensor is wanted, got {tensor!r}")
         ends = (GM, tile.space) if op is _LOAD else (tile.space, GM)
@@ -117,15 +128,20 @@ class KernelCore(Telling):
                 "dtype", f"{op.name}: {tensor!r} and {tile.describe()} differ in type", "convert with tcvt"
             )
         pattern = self.tables.pattern(tensor.shape, tensor.strides, ITEMSIZE[tensor.dtype])
-        self._transfers[key] = (tile if pad is None else tile.whole, pattern, part)
+        touched = tile if pad is None else tile.whole
+        operands = (touched.number, NONE) if op is _LOAD else (NONE, touched.number)
+        pipe = _MTE2 if op is _LOAD else _OUT_PIPES[tile.space]
+        head = HEAD.pack(op.code, self.lane, pipe, site, *operands, NONE)
+        runs = runs_of(tensor.shape, tensor.strides)
+        self._transfers[key] = _Transfer(head, pattern, ITEMSIZE[tensor.dtype], touched, part, runs, site)
         return self._transfers[key]
 
-    def _may_read(self, src: Tensor, site: int) -> bool:
+    def _may_read(self, src: Tensor, runs: Runs, site: int) -> bool:
         """Check a read of device memory; False where nothing sensible is there."""
         binding = src.binding
         if binding is None or binding.task is not self.block.task:
             self._undeclared("read", src)
-        elif not binding.reads and not (src.broken or src.buffer.shadow.written_by(src, self.block)):
+        elif not binding.reads and not (src.broken or src.buffer.shadow.written_by(src, runs, self.block)):
             self.report(
                 "argument-direction",
                 f"argument {binding.position} ({src.buffer.describe()}) is declared OUT, and the kernel reads it",
@@ -134,20 +150,22 @@ class KernelCore(Telling):
             )
         if src.broken:
             return False
-        src.buffer.shadow.read(src, self.block, site)
+        src.buffer.shadow.read(src, runs, self.block, site)
         return True
 
-    def _may_write(self, dst: Tensor, site: int, adds: bool) -> bool:
+    def _may_write(self, dst: Tensor, runs: Runs, site: int, adds: bool) -> bool:
         binding = dst.binding
         if binding is None or binding.task is not self.block.task:
             self._undeclared("write", dst)
         else:
-            self.context.written.add((binding.task.record.name, binding.position))
+            if not binding.written:
+                binding.written = True
+                self.context.written.add((binding.task.record.name, binding.position))
             if not binding.writes or (adds and not binding.reads):
                 self._wrong_direction(dst, binding, adds)
         if dst.broken:
             return False
-        dst.buffer.shadow.write(dst, self.block, site, adds)
+        dst.buffer.shadow.write(dst, runs, self.block, site, adds)
         return True
 
     def _wrong_direction(self, dst: Tensor, binding: Binding, adds: bool) -> None:
@@ -176,10 +194,10 @@ class KernelCore(Telling):
         site = self.sites.here()
         if element.shape:
             raise KernelError("shape", f"read: an index for each axis of {tensor!r} is wanted; got {index}")
-        pattern = self.tables.pattern((), (), ITEMSIZE[tensor.dtype])
-        place = element.offset * ITEMSIZE[tensor.dtype]
-        self._append(ROW.pack(_READ.code, self.lane, _S, site, NONE, NONE, NONE, tensor.buffer.number, place, pattern))
-        if not self._may_read(element, site):
+        itemsize = ITEMSIZE[tensor.buffer.dtype]
+        pattern, place, number = self.tables.pattern((), (), itemsize), element.offset * itemsize, tensor.buffer.number
+        self._append(ROW.pack(_READ.code, self.lane, _S, site, NONE, NONE, NONE, number, place, pattern))
+        if not self._may_read(element, ELEMENT, site):
             return 0
         array = element.buffer.array
         if array is None:
@@ -188,7 +206,7 @@ class KernelCore(Telling):
                 f"the kernel needs a value of {tensor.buffer.describe()}; this run carries no floats",
                 "run with data, or pass the value as an argument",
             )
-        value = array[element.offset].item()
+        value = array.item(element.offset)
         if isinstance(value, int):
             value = ReadValue(value)
             value.source = (tensor.buffer.name, index)
