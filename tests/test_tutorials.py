@@ -1,9 +1,9 @@
-"""The tutorials are run as they stand: files are written, commands are run, and what they print must be what is shown.
+"""The documents are run as they stand: files are written, commands are run, and what they print must be what is shown.
 
-A code block after `<!-- file: NAME -->` is a file, after `<!-- change: NAME -->` the lines that take the place of those
-from its first line to its last in that file, after `<!-- add: NAME -->` lines for its end. In a console block each `$`
-line is run; lines below it must be found in its output, in order, apart from spaces; a line of dots stands for
-anything.
+A code block after `<!-- file: NAME -->` (or `example:`) is a file, after `<!-- change: NAME -->` the lines that take
+the place of those from its first line to its last in that file, after `<!-- add: NAME -->` lines for its end. In a
+console block each `$` line is run; lines below it must be found in its output, in order, apart from spaces; a line of
+dots stands for anything. Commands in `sh` blocks take long or need what a test has not: only their words are checked.
 """
 
 import re
@@ -11,13 +11,16 @@ import shlex
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from kernbench.cli import app
 
-DOCS = Path(__file__).parent.parent / "docs"
-TUTORIALS = [*sorted(DOCS.glob("tutorial-*.md")), DOCS / "looking-inside.md"]
-_BLOCK = re.compile(r"(?:<!-- (file|change|add): (\S+) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PLAYED = [ROOT / "README.md", *sorted(DOCS.glob("tutorial-*.md")), DOCS / "looking-inside.md", DOCS / "testing.md"]
+_BLOCK = re.compile(r"(?:<!-- (file|example|change|add): (\S+) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
+_COMMAND = re.compile(r"^(?:\$ | *- run: )?(kernbench .*?)(?:  +#.*)?$", re.MULTILINE)
 
 
 def squeezed(text):
@@ -28,7 +31,7 @@ def play(text, folder):
     """Everything a tutorial says, done in `folder`; how many commands were run."""
     count = 0
     for what, name, language, body in _BLOCK.findall(text):
-        if what == "file":
+        if what in ("file", "example"):
             (folder / name).write_text(body)
         elif what == "change":
             change(folder / name, body)
@@ -65,10 +68,47 @@ def console(body):
     return len(commands)
 
 
-@pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
-def test_the_tutorial_does_what_it_says(tutorial, tmp_path, monkeypatch):
+@pytest.mark.parametrize("document", PLAYED, ids=lambda path: path.stem)
+def test_the_document_does_what_it_says(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert play(tutorial.read_text(), tmp_path) >= 4
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    assert play(document.read_text(), tmp_path) >= 3
+
+
+def commands():
+    """Every command in a shell's block of any document, with the document."""
+    for file in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]:
+        for _, _, language, body in _BLOCK.findall(file.read_text()):
+            if language in ("sh", "console", "yaml"):
+                yield from ((file.name, command) for command in _COMMAND.findall(body))
+
+
+def problem(line, command):
+    """Why the command line has no such command, option or value; nothing is run."""
+    words = shlex.split(line)[1:]
+    context = command.make_context("kernbench", list(words), resilient_parsing=True)
+    while hasattr(command, "resolve_command"):
+        name, command, words = command.resolve_command(context, words)
+        if command is None:
+            return f"no command {words}"
+        group = hasattr(command, "resolve_command")
+        try:
+            context = command.make_context(name, list(words), parent=context, resilient_parsing=group)
+        except Exception as error:
+            return str(error)
+    return ""
+
+
+def test_every_command_of_the_documents_is_one():
+    command_line = get_command(app)
+    found = [(file, line, problem(line, command_line)) for file, line in commands()]
+    assert len(found) > 60
+    assert [row for row in found if row[2]] == []
+
+
+@pytest.mark.parametrize("words", ["rum x.py", "run x.py --htlm y", "ptx look x.ptx", "run x.py --seed y", "new mesh"])
+def test_a_wrong_command_is_seen(words):
+    assert problem(f"kernbench {words}", get_command(app))
 
 
 def test_a_wrong_claim_is_seen(tmp_path, monkeypatch):

@@ -84,6 +84,11 @@ def test_misuse(target, name, words, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(BenchError, match="there is no folder"):
-        write_new("mesh", "mine", tmp_path / "nowhere")
+def test_a_folder_that_is_not_there_is_made(tmp_path):
+    assert write_new("mesh", "mine", tmp_path / "kernels" / "mesh").is_file()
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "kernels").write_text("precious")
+    with pytest.raises(BenchError, match="is a file, not a folder"):
+        write_new("mesh", "mine", tmp_path / "kernels")

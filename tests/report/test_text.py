@@ -63,7 +63,8 @@ def test_the_table_fits_a_narrow_terminal():
 def test_columns_give_way_where_the_engines_have_long_names():
     engines = ("cube", "vector", "mte", "memory", "orchestrator")
     metrics = {"time_ps": 2_500_000, "utilisation": {}, "bound": "one task", "floor_ratio": 1.5, "engines": engines}
-    runs = [("contexts_33_64_48_15", Run({}, [], ("deadlock",), Status.FINISHED, metrics=metrics))]
+    run = Run({}, [], ("deadlock",), Status.FINISHED, comparison=[wrong()], metrics=metrics)
+    runs = [("contexts_33_64_48_15", run)]
     for width, columns in (
         (125, {"engines"}),
         (135, {"engines", "rel. L2"}),
@@ -72,6 +73,12 @@ def test_columns_give_way_where_the_engines_have_long_names():
         shown = text(runs_table("title", runs, width), width).replace("/".join(engines), "engines")
         assert "findings" in shown
         assert {name for name in ("engines", "rel. L2", "commands") if name in shown} == columns, width
+
+
+def test_a_column_that_nothing_is_known_for_is_left_out():
+    shown = text(runs_table("title", [("r", Run({}, [], ("race",), Status.FINISHED, metrics={"commands": 7}))]))
+    assert "commands" in shown
+    assert not any(name in shown for name in ("time", "bound", "x limit", "gemm", "rel. L2"))
 
 
 def test_times_as_people_read_them():

@@ -24,15 +24,16 @@ def template(target: str, name: str) -> str:
 
 
 def write_new(target: str, name: str, folder: Path) -> Path:
-    """Write the file of a new bench; one that is there already is left alone."""
+    """Write the file of a new bench, and its folder where there is none; a file that is there is left alone."""
     text = template(target, name)
     file = folder / f"{name}.py"
-    if not folder.is_dir():
-        raise BenchError(f"there is no folder {folder}: make it first, or name another with --dir")
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:
+        if not folder.is_dir():
+            raise BenchError(f"{folder} is a file, not a folder: name another with --dir") from None
         raise BenchError(f"{file} is there already: choose another name, or remove it first") from None
     except OSError as error:
         raise BenchError(f"{file}: {error.strerror or error}") from None

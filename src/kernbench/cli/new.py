@@ -10,7 +10,7 @@ from kernbench.cli.output import results
 
 TARGET = Annotated[str, typer.Argument(help=f"What the kernel is for: {', '.join(TARGETS)}.")]
 NAME = Annotated[str, typer.Argument(help="The bench's name; its file is NAME.py.")]
-FOLDER = Annotated[Path, typer.Option("--dir", "-d", help="Folder to write it to.")]
+FOLDER = Annotated[Path, typer.Option("--dir", "-d", help="Folder to write it to; made where there is none.")]
 
 
 def new(target: TARGET, name: NAME, folder: FOLDER = Path()) -> None:

@@ -28,7 +28,7 @@ def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = _WIDTH)
     headings = {name: "/".join(engines) if name == "busy" else name for name in _COLUMNS}
     names, cells = [name for name, *_ in rows], [cells for *_, cells in rows]
     # a column that nothing is known for is left out
-    known = [name for name in _COLUMNS if name != "busy" or any(row[name] for row in cells)]
+    known = [name for name in _COLUMNS if any(row[name] for row in cells)]
     table.add_column("panel", no_wrap=True)
     shown = _fitting(width, names, {name: [headings[name], *(row[name] for row in cells)] for name in known})
     for name in shown:
