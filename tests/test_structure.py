@@ -123,7 +123,7 @@ PYPROJECT = tomllib.loads((SOURCE.parent.parent / "pyproject.toml").read_text())
 def test_every_file_that_is_no_module_goes_into_the_wheel():
     patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["kernbench"]
     packed = {path for pattern in patterns for path in SOURCE.glob(pattern)}
-    others = {p for p in SOURCE.rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")}
+    others = {p for p in SOURCE.rglob("*") if p.is_file() and p.suffix != ".py" and p.parent.name != "__pycache__"}
     assert others == {p for p in packed if p.is_file()}
 
 

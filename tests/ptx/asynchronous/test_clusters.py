@@ -184,3 +184,29 @@ def test_an_arrival_on_a_barrier_of_a_block_that_may_have_ended(schedule):
 @pytest.mark.parametrize("end", [WAIT, ARRIVE_AND_WAIT, WAIT.replace("acquire.cluster", "relaxed.cluster")])
 def test_an_arrival_that_the_block_waits_for(end):
     assert kinds(launch(PARTING + end)) == []
+
+
+COMMIT = (
+    INIT
+    + """  mapa.shared::cluster.u32 %r10, %r3, %r7;
+  setp.eq.u32 %p4, %r1, 0;
+  not.pred %p5, %p0;
+  and.pred %p4, %p4, %p5;
+  @%p4 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r10];
+  @%p4 bra DONE;
+"""
+)
+ENDS = {
+    "nothing": ("", ["use-after-free"]),
+    "wait": (WAIT.replace("WAIT:", "  setp.eq.u32 %p6, %r1, 0;\n  @%p6 bra DONE;\nWAIT:"), []),
+    "cluster barrier": ("DONE:\n" + ARRIVE_AND_WAIT.replace(".aligned", ""), []),
+}
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed"])
+@pytest.mark.parametrize("name", ENDS)
+def test_a_commit_on_a_barrier_of_a_block_that_may_have_ended(name, schedule):
+    end, kinds = ENDS[name]
+    body = COMMIT + end + ("" if "DONE:" in end else "DONE:\n") + "  mov.u32 %r40, %r0;\n"
+    run = launch(body, device=ptx.EmulatedDevice("sm_100a"), arch="sm_100a", schedule=schedule)
+    assert [f.kind for f in run.findings] == kinds, run.findings

@@ -193,7 +193,7 @@ class Mbarriers:
     ) -> Array:
         """Arrivals of lanes; gives the state before each."""
         slots = self._known(addresses, lanes, site)
-        self._remote(slots, lanes, site)
+        self.reach(slots, lanes, site)
         self._note("arrive", slots, lanes, counts, site)
         tokens = np.zeros(len(lanes), np.int64)
         self._arrive(slots, lanes, counts, transactions, how, site, tokens)
@@ -237,8 +237,8 @@ class Mbarriers:
             kernels.publish(slot, lane, whole[warp], self._batch.ctas, *_clocks(checks), self.held, self._first_lane)
         checks.asynchronous.arrived(slots, lanes, True)
 
-    def _remote(self, slots: Array, lanes: Array, site: Site) -> None:
-        """Lanes are about to change barriers, some of them those of other CTAs."""
+    def reach(self, slots: Array, lanes: Array, site: Site) -> None:
+        """Lanes change barriers now, or by what they begin now; some of them are those of other CTAs."""
         checks = self._batch.checks
         if checks is not None and self._batch.places.size > 1:
             checks.asynchronous.ends.arriving(slots, lanes, site)
@@ -273,7 +273,7 @@ class Mbarriers:
     def expect(self, addresses: Array, lanes: Array, amounts: Array, site: Site) -> None:
         """expect_tx of lanes, or complete_tx where amounts are negative."""
         slots = self._known(addresses, lanes, site)
-        self._remote(slots, lanes, site)
+        self.reach(slots, lanes, site)
         self._transact(slots, lanes, amounts, site)
 
     def _transact(self, slots: Array, lanes: Array, amounts: Array, site: Site) -> None:

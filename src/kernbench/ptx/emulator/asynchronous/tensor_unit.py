@@ -139,6 +139,7 @@ class TensorUnit:
         """When what lanes began is done, each of `slots` (barriers of the lanes `owners` counts) is arrived at."""
         mbarriers, checks = self._batch.mbarriers, self.checks
         before = None if checks is None else checks.order.commits(lanes)
+        mbarriers.reach(slots, lanes[owners], site)
 
         def signal(chosen: Array) -> None:
             told = np.isin(owners, chosen) & (slots >= 0)
