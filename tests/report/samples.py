@@ -6,7 +6,7 @@ import numpy as np
 
 from kernbench.result import Comparison, Finding, Other, Place, RankError, Run, Status
 from kernbench.result.comparison import ErrorMap
-from kernbench.result.timeline import Lane, Step, Timeline
+from kernbench.result.timeline import Lane, Step, Timeline, Waits
 
 HERE = str(Path(__file__))
 SITES = [Place(HERE, line, "kernel") for line in range(1, 21)]
@@ -42,6 +42,8 @@ def timeline(spans=400, lanes=8, unit="ps", path=True):
         np.array([[first, 4 * each + 1], [first + 3, 4 * each + last]]),
         steps if path else [],
         {"slots in use": (np.array([10, 500, 900]), np.array([1, 2, 0]))},
+        # each for the one before it on its lane
+        Waits(("dispatch", "engine order"), np.ones(each * lanes, int), np.arange(each * lanes) - 1) if path else None,
     )
 
 

@@ -26,6 +26,7 @@ def test_spans_within_spans_count_once(quiet, tmp_path):
         finish=np.array(finish),
         flows=np.empty((0, 2), int),
         critical_path=[],
+        waits=None,
     )
     quiet.show(written(tmp_path, page_html("t", [("r", sample(timeline=line))])))
     for a, b, busy in (
@@ -157,10 +158,12 @@ def test_a_span_tells_what_it_came_after(quiet, tmp_path):
     source, target = line.flows[0].tolist()
     quiet.ask(f"kernbench.timelines[0].choose({target})")
     lane = line.lanes[line.lane[source]]
+    assert "Waited last for: engine order." in detail(quiet)
+    assert f"after: {line.names[line.name[target - 1]]} on {line.lanes[line.lane[target - 1]].group}" in detail(quiet)
     assert f"{line.names[line.name[source]]} on {lane.group}, {lane.name}" in detail(quiet)
     idle = line.start[target] - line.finish[target - 1]
     assert (f"idle for {idle / 1000:.4g} ns before" in detail(quiet)) == (idle > 0)
-    quiet.ask("kernbench.timelines[0].detail.querySelector('button').click()")
+    quiet.ask("kernbench.timelines[0].detail.querySelectorAll('button')[1].click()")
     assert quiet.ask("kernbench.timelines[0].chosen") == source
     assert "before:" in detail(quiet)
 

@@ -20,9 +20,10 @@ from kernbench.report import difference, page_html, run_text, runs_table, time_t
 from kernbench.report.page import folding
 from kernbench.report.page.folding import folded, small_enough
 from kernbench.report.titles import apart
+from kernbench.result.columns import pack
 from kernbench.result.load import read_run
 from kernbench.result.reading import Reader
-from kernbench.result.spans import read_timeline
+from kernbench.result.spans import read_timeline, timeline_dict
 
 
 def data_of(page):
@@ -125,6 +126,36 @@ def test_what_is_too_much_for_a_page_is_folded_until_it_fits(monkeypatch):
     assert sum(len(held[key]["data"]) for key in ("name", "site", "start", "length")) <= 60_000
     np.testing.assert_array_equal(busy(back), busy(line))
     assert held["folded"].startswith("40,000 spans are drawn as ")
+
+
+def test_waits_come_back_and_are_folded_with_their_spans():
+    line = timeline(40_000)
+    back = read_timeline(Reader(timeline_dict(line), "t"))
+    np.testing.assert_array_equal(back.waits.after, line.waits.after)
+    assert back.waits.kinds == line.waits.kinds
+    thin, _ = folded(line, most=5_000)
+    again = read_timeline(Reader(timeline_dict(thin), "t"))
+    assert len(again.waits.after) == len(thin.start)
+    # each waited for the one before it, and what was folded into one does not wait for itself
+    assert set((np.arange(len(thin.start)) - thin.waits.after).tolist()) <= {
+        1,
+        *(np.arange(len(thin.start)) + 1).tolist(),
+    }
+    held = timeline_dict(line)
+    held["waits"]["after"] = pack(np.full(len(line.start), 7))
+    with pytest.raises(MisuseError, match="a span waits for another"):
+        read_timeline(Reader(held, "t"))
+
+
+def test_what_spans_waited_for_is_left_out_before_spans_are(monkeypatch):
+    line = timeline(40_000)
+    held = timeline_dict(line)
+    size = sum(len(held[key]["data"]) for key in ("name", "site", "start", "length"))
+    monkeypatch.setattr(folding, "MOST_BYTES", size)
+    assert "waits" not in small_enough(line)
+    assert small_enough(line)["folded"] == ""
+    monkeypatch.undo()
+    assert "waits" in small_enough(line)
 
 
 def busy_of(line, lane):

@@ -55,6 +55,7 @@ def test_spans_within_spans_count_once():
         finish=np.array([1000, 750]),
         flows=np.empty((0, 2), int),
         critical_path=[],
+        waits=None,
     )
     assert area(timeline_svg(line)) == pytest.approx(1, rel=0.01)
 

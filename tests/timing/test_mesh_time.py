@@ -24,7 +24,7 @@ from kernbench.benches._attention_limits import (
 from kernbench.common.errors import MachineError
 from kernbench.timing import critical_path, graph, retime, time_recording
 from kernbench.timing.costs import gemm_ps, math_ps
-from kernbench.timing.measure import sensitivity
+from kernbench.timing.measure import sensitivity, timeline
 
 REFERENCE = machine.load("reference")
 BENCH = find("milestone_gqa_llama70b")
@@ -305,6 +305,27 @@ def test_timeline_spans_do_not_overlap_on_a_lane(panels):
     order = np.lexsort((line.start, line.lane))
     same = line.lane[order][1:] == line.lane[order][:-1]
     assert (line.start[order][1:][same] >= line.finish[order][:-1][same]).all()
+
+
+def test_every_span_knows_what_it_waited_for(panels):
+    line = timeline(time_recording(panels["single_user_decode"], REFERENCE))
+    waits = line.waits
+    works = np.array([lane.group != "links" and lane.name.split()[0] in ("gemm", "math", "dma") for lane in line.lanes])
+    known = (waits.after >= 0) & works[line.lane]
+    # the others waited for their dispatch, or for what took no time
+    assert known.sum() > 0.5 * works[line.lane].sum()
+    # nothing that works begins before what it waited for has ended, and the engine's order is that of its lane
+    assert (line.finish[waits.after[known]] <= line.start[known]).all()
+    order = known & (waits.kind == waits.kinds.index("engine order"))
+    assert order.any()
+    np.testing.assert_array_equal(line.lane[waits.after[order]], line.lane[order])
+    # the critical path says the same of its steps
+    told = {
+        (line.lanes[lane], start): waits.kinds[kind]
+        for lane, start, kind in zip(line.lane, line.start.tolist(), waits.kind, strict=True)
+    }
+    steps = [step for step in line.critical_path if step.finish > step.start and step.lane.name in ("gemm", "math")]
+    assert [told[step.lane, step.start] for step in steps] == [step.waited_for for step in steps]
 
 
 def test_sensitivity_says_what_would_help():

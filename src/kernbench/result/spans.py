@@ -9,7 +9,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.result.columns import pack, unpack
 from kernbench.result.finding import Place, place_dict, read_place
 from kernbench.result.reading import Reader
-from kernbench.result.timeline import Lane, Step, Timeline
+from kernbench.result.timeline import Lane, Step, Timeline, Waits
 
 Ints = NDArray[np.int64]
 UNITS = ("ps", "order")
@@ -43,7 +43,17 @@ def timeline_dict(timeline: Timeline) -> dict[str, Any]:
             {"name": name, "times": pack(_differences(times)), "values": pack(values)}
             for name, (times, values) in timeline.counters.items()
         ],
+        **_waits_dict(timeline.waits, order, place_of),
     }
+
+
+def _waits_dict(waits: Waits | None, order: Ints, place_of: Ints) -> dict[str, Any]:
+    """What each span waited for, as its distance backwards, which repeats; 0 is none."""
+    if waits is None:
+        return {}
+    after = waits.after[order]
+    distance = np.where(after >= 0, np.arange(len(order)) - place_of[after], 0)
+    return {"waits": {"kinds": list(waits.kinds), "kind": pack(waits.kind[order]), "after": pack(distance)}}
 
 
 def _path_dict(timeline: Timeline, lanes: dict[Lane, int], sites: dict[Place, int]) -> dict[str, Any]:
@@ -107,7 +117,17 @@ def read_timeline(data: Reader) -> Timeline:
     flows = np.stack([_column(data["flows"][key], spans) for key in ("source", "target")], axis=1)
     path = _read_path(data["path"], lanes, sites)
     counters = {one["name"].of(str): _counter(one) for one in data["counters"]}
-    return Timeline(unit, lanes, names, sites, lane, name, site, start, finish, flows, path, counters)
+    waits = _read_waits(data["waits"], spans) if "waits" in data.of(dict) else None
+    return Timeline(unit, lanes, names, sites, lane, name, site, start, finish, flows, path, counters, waits)
+
+
+def _read_waits(data: Reader, spans: int) -> Waits:
+    kinds = data["kinds"].texts()
+    distance = _column(data["after"], spans, spans, least=1 - spans)
+    after = np.arange(spans) - distance
+    if spans and (int(after.min()) < 0 or int(after.max()) >= spans):
+        raise MisuseError(f"{data.path}.after: a span waits for another of the {spans}")
+    return Waits(tuple(kinds), _column(data["kind"], len(kinds), spans), np.where(distance == 0, -1, after))
 
 
 def _lane(data: Reader) -> Lane:

@@ -33,11 +33,24 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Waits:
+    """Why span i began (or, if it is a wait itself, ended) only then: kinds[kind[i]], and the span it waited for last.
+
+    `after` is -1 where that is no span.
+    """
+
+    kinds: tuple[str, ...]
+    kind: Ints
+    after: Ints
+
+
+@dataclass(frozen=True)
 class Timeline:
     """Span i lies on lanes[lane[i]] from start[i] to finish[i] and is names[name[i]] at sites[site[i]].
 
     `flows` are pairs of spans, from a send to its receive. `unit` is "ps", or "order" where positions only say what
-    came before what. `critical_path` is what decided the total, first to last.
+    came before what. `critical_path` is what decided the total, first to last. `waits` is None where nobody recorded
+    what each span waited for.
     """
 
     unit: str
@@ -52,6 +65,7 @@ class Timeline:
     flows: NDArray[np.int64]
     critical_path: list[Step] = field(default_factory=list)
     counters: dict[str, tuple[Ints, NDArray[Any]]] = field(default_factory=dict)
+    waits: Waits | None = None
 
     @property
     def total(self) -> int:

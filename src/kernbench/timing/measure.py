@@ -9,7 +9,8 @@ from kernbench.common.errors import MachineError
 from kernbench.common.pe_commands import OPERATION_NAMES
 from kernbench.machine import Machine
 from kernbench.result.run import Run, Status
-from kernbench.result.timeline import Timeline
+from kernbench.result.timeline import Timeline, Waits
+from kernbench.timing import graph as g
 from kernbench.timing.clock import Timing, time_recording
 from kernbench.timing.counters import counters
 from kernbench.timing.critical import CriticalPath, critical_path
@@ -113,7 +114,17 @@ def timeline(timing: Timing, path: CriticalPath | None = None) -> Timeline:
         flows[(flows >= 0).all(axis=1)],
         (path or critical_path(timing)).steps,
         counters(timing),
+        _waits(timing, shown, position),
     )
+
+
+def _waits(timing: Timing, shown: Ints, position: Ints) -> Waits:
+    """For each span that is shown the edge that its node waited for longest."""
+    graph = timing.lowered.graph
+    edge = timing.times.cause[shown]
+    source = np.searchsorted(graph.offsets, edge, side="right") - 1
+    kind = np.where(edge >= 0, graph.kinds[edge] if graph.edges else 0, g.DISPATCH)
+    return Waits(g.KIND_NAMES, kind.astype(np.int64), np.where(edge >= 0, position[source], -1))
 
 
 def issued(timing: Timing) -> Ints:

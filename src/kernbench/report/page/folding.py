@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kernbench.report.time import duration
 from kernbench.result.spans import timeline_dict
-from kernbench.result.timeline import Timeline
+from kernbench.result.timeline import Timeline, Waits
 
 Ints = NDArray[np.int64]
 # what a browser gets through, and what may travel of one run
@@ -25,7 +25,11 @@ def small_enough(timeline: Timeline) -> dict[str, Any]:
         data = timeline_dict(thin)
         packed = sum(len(data[key]["data"]) for key in ("name", "site", "start", "length"))
         if packed <= MOST_BYTES or most < FEWEST:
-            return {**data, "folded": told}
+            waits = data.pop("waits", None)
+            small = (
+                waits is not None and packed + sum(len(waits[key]["data"]) for key in ("kind", "after")) <= MOST_BYTES
+            )
+            return {**data, "folded": told, **({"waits": waits} if small else {})}
         most //= 2
 
 
@@ -77,4 +81,12 @@ def _merge(timeline: Timeline, order: Ints, group: Ints) -> Timeline:
         start=start,
         finish=start + np.add.reduceat(length, first),
         flows=becomes[timeline.flows.reshape(-1, 2)],
+        waits=None if timeline.waits is None else _merge_waits(timeline.waits, order[longest], becomes),
     )
+
+
+def _merge_waits(waits: Waits, longest: Ints, becomes: Ints) -> Waits:
+    """Of spans that become one, what the longest waited for, unless that is the same one now."""
+    after = waits.after[longest]
+    now = np.where(after >= 0, becomes[after], -1)
+    return Waits(waits.kinds, waits.kind[longest], np.where(now == np.arange(len(now)), -1, now))

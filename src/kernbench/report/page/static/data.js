@@ -58,6 +58,7 @@ async function decodeTimeline(saved) {
     lanes.push({ group, name, first, count: held.per_lane[number], kind: kindOf(group, name) });
   });
   const path = await columns(saved.path, ["lane", "name", "site", "waited_for", "lag", "start", "length"]);
+  const waits = saved.waits ? { kinds: saved.waits.kinds, ...(await columns(saved.waits, ["kind", "after"])) } : null;
   const flows = await columns(saved.flows, ["source", "target"]);
   return {
     unit: saved.unit,
@@ -74,6 +75,7 @@ async function decodeTimeline(saved) {
     busy,
     total,
     flows,
+    waits,
     path: { ...path, names: saved.path.names, waits: saved.path.waits },
   };
 }

@@ -72,13 +72,15 @@ class TimelineSpans extends TimelinePainting {
     return -1;
   }
 
-  // Spans with an arrow to this one, and those it has an arrow to.
+  // What this span waited for last, spans with an arrow to it, and those it has an arrow to.
   neighbours(i) {
-    const { source, target } = this.line.flows;
-    const from = [],
+    const { waits, flows } = this.line;
+    const { source, target } = flows;
+    const distance = waits ? waits.after[i] : 0;
+    const from = distance ? [i - distance] : [],
       to = [];
     for (let k = 0; k < source.length; k++) {
-      if (target[k] === i) from.push(source[k]);
+      if (target[k] === i && source[k] !== i - distance) from.push(source[k]);
       if (source[k] === i) to.push(target[k]);
     }
     return { from, to };
@@ -106,7 +108,7 @@ class TimelineSpans extends TimelinePainting {
       const why = line.path.waits[line.path.waited_for[step]];
       const lag = line.path.lag[step] ? `, ${extent(line, line.path.lag[step])} after it` : "";
       told.push(`Step ${whole(step + 1)} of ${whole(line.path.start.length)} of the critical path; waited last for: ${why}${lag}.`);
-    }
+    } else if (line.waits) told.push(`Waited last for: ${line.waits.kinds[line.waits.kind[i]]}.`);
     if (idle > 0) told.push(`Its lane was idle for ${extent(line, idle)} before.`);
     else if (i > lane.first) told.push("It began as soon as its lane was free.");
     return told.join(" ");
