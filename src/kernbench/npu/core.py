@@ -15,7 +15,6 @@ from kernbench.common.errors import KernelError, unknown
 from kernbench.npu.forms import FORMS, in_space, move_pipe
 from kernbench.npu.operations import OPERATIONS, Operation
 from kernbench.npu.places import (
-    AIC,
     ALIGNMENT,
     ALL,
     EVENTS,
@@ -246,8 +245,3 @@ _SET, _WAIT, _BARRIER = (OPERATIONS[name].code for name in ("set_flag", "wait_fl
 def _pair(sizes: Any) -> Any:
     """Rows and columns as a tuple; what is no sequence stays, and is told of where the tile is checked."""
     return sizes if type(sizes) is tuple else tuple(sizes) if isinstance(sizes, (list, np.ndarray)) else sizes
-
-
-def is_cube(lane: int) -> bool:
-    """Whether a lane is the cube core."""
-    return lane == AIC

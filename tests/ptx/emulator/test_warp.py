@@ -86,6 +86,24 @@ def test_reductions(lab, name, reduce):
     assert set(lab.compute(body, x.astype("u4")).tolist()) == {int(reduce(x))}
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("max", 24.0), ("max.abs", 40.0), ("min", -40.0), ("max.NaN", None), ("min.abs.NaN", None)],
+)
+def test_reductions_of_floats_pass_nan_over_unless_asked(lab, name, expected):
+    x = np.where(T == 3, np.nan, 2.0 * T - 40).astype(np.float32)
+    x[31] = 24.0
+    body = f"""
+  mul.wide.u32 %rd1, %r0, 4;
+  add.u64 %rd1, %rd1, %rd20;
+  ld.global.f32 %f1, [%rd1];
+  redux.sync.{name}.f32 %f2, %f1, 0xffffffff;
+  mov.b32 %r63, %f2;
+"""
+    bits = 0x7FFFFFFF if expected is None else int(np.float32(expected).view(np.uint32))
+    assert set(lab.compute(body, x).tolist()) == {bits}
+
+
 def test_groups_of_a_warp_with_masks_of_their_own(lab):
     body = """
   shr.u32 %r5, %r0, 3;

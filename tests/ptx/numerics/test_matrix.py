@@ -197,9 +197,6 @@ def test_tensor_memory_accesses_cover_a_block_once(shape, lanes):
     assert layout.shape == (lanes, layout.rows.size // lanes)
 
 
-def test_split_accesses_and_rows_of_d():
+def test_split_accesses():
     layout = tensor_memory.registers("16x32bx2", 2, split=8)
     assert [(layout.rows[t, 1], layout.columns[t, 1]) for t in (3, 19)] == [(3, 1), (3, 9)]
-    assert tensor_memory.result_lanes(64, 16)[[0, 15, 16, 63]].tolist() == [16, 31, 48, 127]
-    with pytest.raises(MisuseError, match="no layout of D for M = 32 at lane base 0"):
-        tensor_memory.result_lanes(32)

@@ -37,7 +37,6 @@ _SWIZZLES = {
     "128B.atom64B": (3, 3),
 }
 _SWIZZLE_NAMES = {numbers: name for name, numbers in _SWIZZLES.items()}
-_INTERLEAVES = ("none", "16B", "32B")
 _FILLS = ("zero", "nan")
 _PROMOTIONS = ("none", "64B", "128B", "256B")
 _RANK = 5

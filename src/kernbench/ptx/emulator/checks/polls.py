@@ -12,7 +12,6 @@ from kernbench.ptx.emulator.program import UNKNOWN, VARIABLE, LoopRead
 
 _SHOWN = 4
 _ADDRESS = (1 << 64) - 1
-_OFFSET = (1 << 44) - 1
 _WINDOWS = {LOCAL_BASE >> 44: "local", SHARED_BASE >> 44: "shared"}
 
 

@@ -1,4 +1,4 @@
-"""Where the registers of tcgen05.ld and tcgen05.st lie in tensor memory, and where tcgen05.mma puts its rows."""
+"""Where the registers of tcgen05.ld and tcgen05.st lie in tensor memory."""
 
 from functools import cache
 from typing import Any
@@ -43,13 +43,3 @@ def _places(shape: str, lane: Any, register: Any) -> tuple[Any, Any]:
     if shape == "16x256b":
         return lane // 4 + 8 * (register // 2), 2 * (lane % 4) + register % 2
     return lane % 16, 0 * lane
-
-
-def result_lanes(m: int, base: int = 0) -> Any:
-    """Tensor-memory lane of each row of D for one CTA: M = 128, or M = 64 with lane base 0 or 16."""
-    rows = np.arange(m)
-    if m == 128:
-        return rows
-    if m != 64 or base not in (0, 16):
-        raise MisuseError(f"no layout of D for M = {m} at lane base {base}; known: M = 128, and 64 at base 0 or 16")
-    return rows % 16 + 32 * (rows // 16) + base
