@@ -425,3 +425,31 @@ def test_a_chip_file_extends_another(tmp_path):
     assert chip.machine.clusters.count == 36
     file.write_text(npu.load("a2a3").to_toml())
     assert npu.load(file) == npu.load("a2a3")
+
+
+def test_a_tensor_that_no_computer_has_room_for_is_told_with_its_size():
+    def kernel(core, x, big):
+        core.read(x, 0)
+
+    def orchestrate(rt, x):
+        rt.submit(aiv0=kernel, args=[npu.IN(x), npu.CREATE((2**40, 2**40), "f32", "big")])
+
+    run = npu.Chip("a2a3").launch(orchestrate, np.ones(8, np.int32))
+    (found,) = (f for f in run.findings if f.kind == "misuse")
+    assert "tensor 'big' (1099511627776x1099511627776 f32) has 4,835,703,278,458,516,698,824,704 bytes" in found.message
+    assert "heap on chip a2a3 has 268,435,456" in found.message
+    assert "make it smaller" in found.hint
+    assert found.where.file == __file__
+
+
+def test_a_tile_before_the_memory_is_told_by_its_beginning():
+    def kernel(core, x):
+        core.tile("UB", (8, 64), "f32", offset=-64, name="early")
+
+    def orchestrate(rt, x):
+        rt.submit(aiv0=kernel, args=[npu.IN(x)])
+
+    run = npu.Chip("a2a3").launch(orchestrate, np.ones(8, np.int32))
+    (found,) = run.findings
+    assert found.kind == "tile-bounds"
+    assert "begins 64 bytes before UB, whose first byte is 0" in found.message

@@ -139,7 +139,10 @@ class Core:
         check_shape(key)
         told = describe(name, space, offset, shape, dtype)
         end, size = offset + shape[0] * shape[1] * ITEMSIZE[dtype], self._sizes[space]
-        if offset < 0 or end > size:
+        if offset < 0:
+            message = f"tile {told} begins {-offset} bytes before {space}, whose first byte is 0"
+            self.report("tile-bounds", message, "check how its offset is worked out; the lowest is 0", key)
+        elif end > size:
             self.report(
                 "tile-bounds",
                 f"tile {told} ends at byte {end:#x} of {space}, which has {size:#x} ({size // 1024} KiB)",

@@ -327,12 +327,25 @@ class Runtime:
         """Memory that tasks can be given."""
         context = self._context
         if not external:
-            array = fresh_array(shape, dtype, context.carries_data)
+            array = self._fresh(name, shape, dtype)
         scope = self._scopes[-1].number if self._scopes else -1
         buffer = Buffer(len(context.buffers), name, shape, dtype, array, external, scope)
         buffer.shadow = Shadow(buffer, context)
         context.buffers.append(buffer)
         return whole(buffer)
+
+    def _fresh(self, name: str, shape: tuple[int, ...], dtype: str) -> Any:
+        """Memory for a tensor of the runtime; what this computer has no room for is told, with its size."""
+        try:
+            return fresh_array(shape, dtype, self._context.carries_data)
+        except (MemoryError, ValueError):
+            nbytes, heap = prod(shape) * ITEMSIZE[dtype], self._context.chip.tasks.heap
+            raise KernelError(
+                "misuse",
+                f"tensor '{name}' ({'x'.join(map(str, shape))} {dtype}) has {nbytes:,} bytes ({nbytes / 2**30:,.1f} "
+                f"GiB): this computer has no room for it, and a ring's heap on chip {self.chip} has {heap:,}",
+                "make it smaller, or several of it in turn in scopes of their own; shapes_only=True carries no floats",
+            ) from None
 
     def _bind(self, task: Task, args: Sequence[Any]) -> None:
         """Arguments as kernels get them, and the tensor map told of them."""
