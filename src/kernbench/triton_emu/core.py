@@ -416,7 +416,11 @@ class Core:
 
     def _axis(self, op: str, handle: TensorHandle, axis: int) -> int:
         if not hasattr(axis, "__index__") or not -len(handle.shape) <= axis < len(handle.shape):
-            self._fail("shape", f"{op}: axis {axis!r} of a handle of shape {handle.shape}")
+            count = len(handle.shape)
+            hint = (
+                f"one of 0 to {count - 1}, or -{count} to -1" if count else "a handle without axes has none to choose"
+            )
+            self._fail("shape", f"{op}: axis {axis!r} of a handle of shape {handle.shape}", hint)
         return axis % len(handle.shape)
 
     def _provenance(self, handle: TensorHandle) -> str:

@@ -233,8 +233,9 @@ class Rearranging(Computing):
                 isinstance(r, TensorHandle) and r.shape == v.shape for r, v in zip(results, left, strict=True)
             )
             if not fits:
-                wanted = f"{len(left)} of shape {left[0].shape}"
-                self._fail("shape", f"{op}: combine_fn gave {results!r}, where handles are wanted: {wanted}")
+                hint = "return one handle for each input, of the shape that the function was given"
+                wanted = f"{len(left)} handles of shape {left[0].shape}"
+                self._fail("shape", f"{op}: combine_fn gave {results!r}, not {wanted}", hint)
             return tuple(self.cast(r, kind) for r, kind in zip(results, kinds, strict=True))
 
         return values, combine
