@@ -370,3 +370,34 @@ def test_a_program_that_kills_its_own_coroutine_has_failed():
     run = host.launch(kernel, host.empty((4,), "f32"))
     assert run.status is Status.FAILED
     assert not run.ok
+
+
+def grows(o_ptr, *, tl):
+    held = []
+    while True:
+        held.append(tl.zeros((1 << 18,)))
+
+
+def calls_itself(o_ptr, *, tl):
+    tl.reduce(tl.zeros((4,)), 0, lambda a, b: calls_itself(o_ptr, tl=tl))
+
+
+def asks_too_much(o_ptr, *, tl):
+    np.zeros(1 << 50)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind", "says"),
+    [
+        (grows, "scratch-overflow", "use smaller blocks"),
+        (calls_itself, "kernel-error", "calls itself without end"),
+        (asks_too_much, "kernel-error", "does not hold the value"),
+    ],
+)
+def test_a_kernel_without_measure_is_stopped_and_told_at_its_line(kernel, kind, says):
+    host = mesh.Host("small", ranks=1)
+    run = host.launch(kernel, host.empty((4,), "f32"))
+    (finding,) = {f.kind: f for f in run.findings}.values()
+    assert (finding.kind, run.status) == (kind, Status.FAILED)
+    assert says in finding.hint
+    assert finding.where.file == __file__
