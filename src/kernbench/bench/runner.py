@@ -16,6 +16,7 @@ from kernbench.bench.machines import load_machine, machine_changes, split_settin
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.result.acknowledged import Entry, acknowledge
 from kernbench.result.comparison import Comparison
+from kernbench.result.launches import joined
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 from kernbench.safety.stopping import Stopper
@@ -55,16 +56,14 @@ def run_bench(
         host.schedule = schedule
     if budget is not None:
         host.budget = budget if isinstance(budget, Budget) else replace(host.budget, **budget)
-    host.timed = timed
     host.stop = stop
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     run = _launched(bench, p, inputs, host, stop)
     if not isinstance(run, Run):
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
-    _take_earlier(run, host)
+    run = _acknowledged(run, list(host.launches), baseline)
     if comparing is not None:
         run.views["first_wrong"] = comparing.view()
-    acknowledge(run, baseline)
     stopped = stop is not None and stop.met is not None
     if run.status is Status.FINISHED and run.outputs and not stopped:
         run.comparison = _call(bench, "golden", _judge, bench, run, p, inputs)
@@ -128,13 +127,15 @@ def _intermediates(bench: Bench, host: Any, p: Any, inputs: Any) -> Intermediate
     return comparing
 
 
-def _take_earlier(run: Run, host: Any) -> None:
-    """A bench may launch several times; what was found in any launch was found in the bench."""
-    earlier = [launch for launch in host.launches if launch.findings is not run.findings]
-    run.findings = [finding for launch in earlier for finding in launch.findings] + run.findings
-    bad = [launch.status for launch in earlier if launch.status is not Status.FINISHED]
-    if bad and run.status is Status.FINISHED:
-        run.status = bad[0]
+def _acknowledged(run: Run, launches: list[Run], baseline: list[Entry] | None) -> Run:
+    """The run of all launches that a bench made, without the findings that somebody acknowledges."""
+    acknowledge(run, baseline)
+    if len(launches) < 2:
+        return run
+    for launch in launches:
+        launch.views = {name: view for name, view in launch.views.items() if name != "acknowledged"}
+        acknowledge(launch, baseline)
+    return joined(run, launches)
 
 
 def _call(bench: Bench, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -154,10 +155,7 @@ def _timed(bench: Bench, p: Any, run: Run, host: Any) -> Run:
     # compiled code: imported only by those who ask for time
     from kernbench.timing import retime
 
-    timed = retime(run, host.machine)
-    times = [(launch.kernel, launch.time_ps) for launch in host.launches if launch.time_ps is not None]
-    if len(times) > 1 and "time_ps" in timed.metrics:
-        timed.metrics["launches_ps"] = times
+    timed = _retimed(run, lambda one: retime(one, host.machine))
     if bench.repeats is not None and "time_ps" in timed.metrics:
         timed.metrics["repeats"] = {"count": bench.repeats.count, "of": bench.repeats.of}
     if bench.limits is not None and "time_ps" in timed.metrics:
@@ -166,6 +164,13 @@ def _timed(bench: Bench, p: Any, run: Run, host: Any) -> Run:
         ratio = timed.metrics["time_ps"] / limits[binding] if limits[binding] else None
         timed.metrics |= {"limits_ps": limits, "limit": binding, "limit_ratio": ratio}
     return timed
+
+
+def _retimed(run: Run, retime: Callable[[Run], Run]) -> Run:
+    """The run with its time: of several launches that of each, one after the other."""
+    if not run.launches or not run.ok or run.safe is False:
+        return retime(run)
+    return joined(run, [retime(launch) for launch in run.launches])
 
 
 def _panel(bench: Bench, panel: str | None) -> Mapping[str, Any]:
@@ -201,6 +206,8 @@ def _compare(bench: Bench, run: Run, wanted: Mapping[str, Any]) -> list[Comparis
             f"bench {bench.name}: golden says nothing of output {', '.join(map(repr, unjudged))}; name every output, "
             "and make what nobody looks at with torch.workspace"
         )
+    for launch in run.launches:
+        run.outputs |= {n: array for n, array in launch.outputs.items() if n in wanted and n not in run.outputs}
     for name, expected in wanted.items():
         if name not in run.outputs:
             raise BenchError(f"bench {bench.name}: golden names output {name!r}; the launch gave {sorted(run.outputs)}")

@@ -134,9 +134,7 @@ def _split(p: Parameters, torch: ptx.Host, given: list[Any], lengths: Any, out: 
     first = torch.launch(way.kernel(), way.grid, way.block, [*given, partial, stats, lengths])
     if first.status is not Status.FINISHED:
         return first
-    run = torch.launch(way.reduce_kernel(), way.reduce_grid, way.block, [partial, stats, out], outputs=[out])
-    run.metrics = torch.totals()
-    return run
+    return torch.launch(way.reduce_kernel(), way.reduce_grid, way.block, [partial, stats, out], outputs=[out])
 
 
 _LAUNCHES: dict[str, Callable[..., Run]] = {

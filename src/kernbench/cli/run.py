@@ -18,7 +18,7 @@ from kernbench.cli.inside import DUMP, FIRST_WRONG, STOP_AT, check_first_wrong, 
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
 from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, unknown
-from kernbench.report import printed_text, run_text, runs_table, tasks_text, time_text, trace_bytes
+from kernbench.report import launches_table, printed_text, run_text, runs_table, tasks_text, time_text, trace_bytes
 from kernbench.report.first_wrong import first_wrong_text
 from kernbench.result.run import Run, write_bytes, write_json
 
@@ -131,6 +131,8 @@ def run(
             if (tasks := tasks_text(result)) is not None:
                 console.print(tasks)
     for title, result in runs:
+        if result.launches:
+            console.print(launches_table(title, result))
         if "printf" in result.views:
             console.print(printed_text(title, result), soft_wrap=True)
         if not result.ok:

@@ -3,6 +3,7 @@
 import inspect
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from operator import index
 from typing import Any
@@ -26,7 +27,7 @@ from kernbench.mesh.wiring import install as install_wiring
 from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Place
 from kernbench.result.recording import Recording
-from kernbench.result.run import Launched, Run, Status
+from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 from kernbench.safety.memory import WINDOW
 from kernbench.safety.stopping import Stopper
@@ -60,8 +61,7 @@ class Host:
 
     `machine` is a bundled machine's name, a TOML path or a `Machine`. With `rank_axis=1` every PE of each cube runs the
     kernel; only PE 0 has neighbours, and its memory is the rank's. With `shapes_only` launches carry no data.
-    `schedule` and `budget` hold for launches that do not say otherwise. `launches`: how each
-    ended and what it found.
+    `schedule` and `budget` hold for launches that do not say otherwise. `launches` has the Run of each so far.
     """
 
     def __init__(
@@ -93,9 +93,7 @@ class Host:
         self._placements = self._place()
         self._leaders = [p for p in self._placements if p.leads]
         self._tensors: list[Tensor] = []
-        # set to have each launch timed as it ends
-        self.timed = False
-        self.launches: list[Launched] = []
+        self.launches: list[Run] = []
 
     @property
     def dist(self) -> Dist:
@@ -295,8 +293,7 @@ class Host:
             run.views["printf"] = launch.printed
         if run.status is Status.STOPPED and self.stop is not None and self.stop.met is not None:
             run.views["stopped"] = self.stop.met.view()
-        name = getattr(kernel, "__qualname__", repr(kernel))
-        self.launches.append(Launched(run.status, run.findings, name, self._time(run)))
+        self.launches.append(replace(run))
         return run
 
     def _picture(self, recording: Recording) -> dict[str, Any]:
@@ -308,15 +305,6 @@ class Host:
             "pes": [[p.cube, p.pe, *package.position(p.cube), *cube.position(p.pe)] for p in self._placements],
             "links": [[*k.sender, k.direction, *k.receiver, k.hops] for k in recording.links],
         }
-
-    def _time(self, run: Run) -> int | None:
-        """Picoseconds of a launch that ended well, where they are asked for."""
-        if not self.timed or run.recording is None or not run.ok or run.status is not Status.FINISHED:
-            return None
-        # compiled code: imported only by those who ask for time
-        from kernbench.timing import time_recording
-
-        return time_recording(run.recording, self.machine).total_ps
 
     def _bind(self, kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The kernel's arguments by name; names the tensors after them, and fills in rank_axis."""

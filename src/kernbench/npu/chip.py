@@ -4,6 +4,7 @@ import inspect
 import os
 import platform
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from kernbench.npu.task import READS, Context
 from kernbench.npu.tensors import Tensor
 from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Finding, Place
-from kernbench.result.run import Launched, Run, Status
+from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
 from kernbench.safety.collector import rare_collections
 from kernbench.safety.places import SiteTable
@@ -67,7 +68,7 @@ class Chip:
         # set to stop a launch inside a kernel, and to take the values that kernels name
         self.stop: Stopper | None = None
         self.checkpoints: Taken | None = None
-        self.launches: list[Launched] = []
+        self.launches: list[Run] = []
 
     def __repr__(self) -> str:
         return f"<npu.Chip {self.machine.name}: {self.machine.clusters.count} clusters>"
@@ -102,7 +103,7 @@ class Chip:
             views=launch.views(self.stop),
             origin=self._origin(orchestrate, launch),
         )
-        self.launches.append(Launched(run.status, run.findings))
+        self.launches.append(replace(run))
         return run
 
     def retime(self, run: Run, changes: Mapping[str, Any] | None = None) -> Run:

@@ -1,13 +1,15 @@
 """A device as a bench sees it: arrays, and launches that are remembered, on the emulator or on a real GPU."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.device_base import DeviceArray
 from kernbench.result.checkpoint import Taken
-from kernbench.result.run import Launched, Run, Status
+from kernbench.result.launches import joined_metrics
+from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 from kernbench.safety.stopping import Stopper
 
@@ -18,8 +20,8 @@ _REPETITIONS = 20
 class Host:
     """Launches kernels on `device`, "emulator" or "cuda".
 
-    `schedule` and `budget` hold for every launch. `launches` has each launch's status and findings, in order; what
-    they counted is in `totals()`.
+    `schedule` and `budget` hold for every launch. `launches` has the Run of each launch, in order; what
+    they counted together is in `totals()`.
     """
 
     def __init__(self, device: str = "emulator", arch: str = "sm_90a", budget: Budget | None = None):
@@ -34,8 +36,7 @@ class Host:
         self.stop: Stopper | None = None
         # who takes the values that kernels name
         self.checkpoints: Taken | None = None
-        self.launches: list[Launched] = []
-        self._metrics: list[dict[str, Any]] = []
+        self.launches: list[Run] = []
 
     @property
     def shapes_only(self) -> bool:
@@ -88,30 +89,14 @@ class Host:
         if self.kind == "cuda":
             settings.pop("checkpoints", None)
         run: Run = self.device.launch(kernel, grid, block, args, shared_bytes, **settings)
-        self.launches.append(Launched(run.status, run.findings))
-        self._metrics.append(run.metrics)
         if outputs is not None and run.status is Status.FINISHED:
             run.outputs = {array.name: array.numpy() for array in outputs}
+        self.launches.append(replace(run))
         return run
 
     def totals(self) -> dict[str, Any]:
         """The metrics of all launches, numbers added up."""
-        total: dict[str, Any] = {}
-        for metrics in self._metrics:
-            total = _added(total, metrics)
-        return total
-
-
-def _added(total: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    found = dict(total)
-    for name, value in more.items():
-        if isinstance(value, dict):
-            found[name] = _added(found.get(name, {}), value)
-        elif isinstance(value, (int, float)) and name != "repetitions":
-            found[name] = found.get(name, 0) + value
-        else:
-            found[name] = value
-    return found
+        return joined_metrics([launch.metrics for launch in self.launches])
 
 
 def _open(device: str, arch: str) -> Any:

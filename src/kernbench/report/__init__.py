@@ -6,7 +6,7 @@ from kernbench.report.page import page_html
 from kernbench.report.pipeline import pipeline_text
 from kernbench.report.printed import printed_text
 from kernbench.report.ranking import Contender, ranking_table, ranking_text
-from kernbench.report.tables import commands_table, runs_table
+from kernbench.report.tables import commands_table, launches_table, runs_table
 from kernbench.report.tasks import tasks_text
 from kernbench.report.time import time_text
 from kernbench.report.titles import titles
@@ -22,6 +22,7 @@ __all__ = [
     "difference_text",
     "finding_text",
     "findings_text",
+    "launches_table",
     "page_html",
     "pipeline_text",
     "printed_text",

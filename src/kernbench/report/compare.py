@@ -13,6 +13,7 @@ from kernbench.report.ranking import time_by_cause
 from kernbench.report.time import duration, scaled
 from kernbench.report.titles import apart
 from kernbench.report.verdict import NO, NOT_ASKED, YES
+from kernbench.result.launches import launch_names
 from kernbench.result.run import Run
 
 _LINES = 12
@@ -169,6 +170,7 @@ _METRICS = (
 def _figures(a: Run, b: Run) -> Iterator[tuple[str, Any, Any, Any]]:
     """Name, both values and how they are shown, of what at least one run has."""
     yield "time", _time(a), _time(b), duration
+    yield from _launch_times(a, b)
     for key, name, show in _METRICS:
         yield name, a.metrics.get(key), b.metrics.get(key), show
     used = [run.metrics.get("utilisation", {}) for run in (a, b)]
@@ -176,6 +178,13 @@ def _figures(a: Run, b: Run) -> Iterator[tuple[str, Any, Any, Any]]:
         yield f"{engine} busy", used[0].get(engine), used[1].get(engine), lambda v: f"{100 * v:.1f} %"
     errors = [max((c.max_abs for c in run.comparison or []), default=None) for run in (a, b)]
     yield "largest error", errors[0], errors[1], lambda v: f"{v:.3g}"
+
+
+def _launch_times(a: Run, b: Run) -> Iterator[tuple[str, Any, Any, Any]]:
+    """The time of each launch, where a run is of several."""
+    times = [{name: _time(launch) for name, launch in launch_names(run)} for run in (a, b)]
+    for name in dict.fromkeys([*times[0], *times[1]]):
+        yield f"time of {name}", times[0].get(name), times[1].get(name), duration
 
 
 def _number(name: str, a: Any, b: Any, show: Any) -> Number:

@@ -10,12 +10,15 @@ from rich.text import Text
 from kernbench.common.pe_commands import PeCommand, TensorHandle
 from kernbench.report.time import duration
 from kernbench.report.verdict import answer
+from kernbench.result.launches import launch_names
 from kernbench.result.run import Run
 
 _COLUMNS = ("right", "safe", "rel. L2", "commands", "time", "bound", "x limit", "busy")
 # what a narrow terminal goes without, first to last
 _SPARED = ("commands", "rel. L2", "busy")
 _WIDTH = 120
+# launches of a run that are shown
+_LAUNCHES = 24
 # engines whose use is shown where a run does not name those of its target
 _ENGINES = ("gemm", "math", "dma")
 
@@ -38,6 +41,23 @@ def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = _WIDTH)
         kinds = sorted({f.kind for f in run.findings})
         last = Text(", ".join(kinds) or "none", style="red" if kinds else "dim")
         table.add_row(name, *(row[column] for column in shown), last)
+    return table
+
+
+def launches_table(title: str, run: Run) -> Table:
+    """One row a launch of a run of several: how it ended, what it did, how long it took, its outputs and findings."""
+    table = Table(title=f"{title}: {len(run.launches)} launches, one after the other", title_justify="left")
+    for name in ("launch", "ended", "commands", "time", "bound", "outputs", "findings"):
+        table.add_column(name, justify="right" if name in ("commands", "time") else "left", overflow="fold")
+    for name, launch in launch_names(run)[:_LAUNCHES]:
+        cells, kinds = _cells(launch), sorted({f.kind for f in launch.findings})
+        found = Text(", ".join(kinds) or "none", style="red" if kinds else "dim")
+        outputs = ", ".join(launch.outputs or launch.views.get("outputs", {}))
+        table.add_row(
+            Text(name), str(launch.status), cells["commands"], cells["time"], cells["bound"], Text(outputs), found
+        )
+    if len(run.launches) > _LAUNCHES:
+        table.add_row(f"and {len(run.launches) - _LAUNCHES:,} more")
     return table
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
+from kernbench.result.launches import launch_names
 from kernbench.result.run import Run
 from kernbench.result.timeline import Timeline
 
@@ -39,12 +40,9 @@ def time_text(run: Run) -> Text:
         return text
     total = metrics["time_ps"]
     text.append(f"time {duration(total)}{_whole(metrics)}\n", style="bold")
-    if "launches_ps" in metrics:
-        told = ", ".join(f"{kernel} {duration(time)}" for kernel, time in metrics["launches_ps"])
-        everything = sum(time for _, time in metrics["launches_ps"])
-        text.append(
-            f"  this is the last of {len(metrics['launches_ps'])} launches, {duration(everything)} in all: {told}\n"
-        )
+    if run.launches:
+        told = ", ".join(f"{name} {duration(launch.metrics['time_ps'])}" for name, launch in launch_names(run))
+        text.append(f"  {len(run.launches)} launches one after the other: {told}\n")
     if "limits_ps" in metrics:
         told = ", ".join(f"{name} {duration(t)}" for name, t in metrics["limits_ps"].items())
         ratio = metrics["limit_ratio"]

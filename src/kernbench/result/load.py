@@ -47,22 +47,41 @@ def _parse(path: Path) -> Any:
 def read_run(data: Reader) -> Run:
     """The run of what `Run.to_dict` gave. Verdicts are worked out anew."""
     _check_schema(data)
-    status = data["status"].of(str)
-    if status not in list(Status):
-        raise data["status"].refuse(f"one of {', '.join(Status)} is wanted")
+    status = _read_status(data["status"])
     comparison = data["comparison"].maybe(lambda held: [read_comparison(one) for one in held])
     views = {**data["views"].of(dict), "outputs": data["outputs"].of(dict), "sources": _read_sources(data["sources"])}
     return Run(
         {},
         [read_finding(one) for one in data["findings"]],
         data["checked"].texts(),
-        Status(status),
+        status,
         comparison=comparison,
         timeline=data["timeline"].maybe(read_timeline),
         metrics=_read_metrics(data["metrics"]),
         views=views,
         origin=data["origin"].of(dict),
+        launches=[_read_launch(one) for one in data["launches"]] if "launches" in data.of(dict) else [],
     )
+
+
+def _read_launch(data: Reader) -> Run:
+    """One launch of several, without what only the whole has."""
+    return Run(
+        {},
+        [read_finding(one) for one in data["findings"]],
+        data["checked"].texts(),
+        _read_status(data["status"]),
+        metrics=_read_metrics(data["metrics"]),
+        views={"outputs": data["outputs"].of(dict)},
+        origin=data["origin"].of(dict),
+    )
+
+
+def _read_status(data: Reader) -> Status:
+    status = data.of(str)
+    if status not in list(Status):
+        raise data.refuse(f"one of {', '.join(Status)} is wanted")
+    return Status(status)
 
 
 def _check_schema(data: Reader) -> None:

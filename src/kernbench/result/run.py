@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,22 +36,13 @@ class Status(StrEnum):
     STOPPED = "stopped to look inside"
 
 
-class Launched(NamedTuple):
-    """One launch as a host remembers it: how it ended, what it found, and how long it took where that was asked."""
-
-    status: Status
-    findings: list[Finding]
-    kernel: str = ""
-    time_ps: int | None = None
-
-
 @dataclass(repr=False)
 class Run:
     """What a launch computed, found and recorded.
 
     `checked` names the checks that ran; no findings means safe for those. `comparison` is None until asked for.
     `recording` is what the functional pass recorded, in the target's own form, for timing; `views` holds further data
-    that reports draw.
+    that reports draw. `launches` are the launches one by one where it is of several.
     """
 
     outputs: dict[str, Array]
@@ -64,6 +55,7 @@ class Run:
     metrics: dict[str, Any] = field(default_factory=dict)
     views: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, Any] = field(default_factory=dict)
+    launches: list["Run"] = field(default_factory=list)
 
     @property
     def right(self) -> bool | None:
@@ -97,7 +89,6 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: all but the arrays and the recording, with the source text that it is about."""
-        outputs = {n: {"shape": list(a.shape), "dtype": a.dtype.name} for n, a in self.outputs.items()}
         views = {name: view for name, view in self.views.items() if name not in KEPT}
         plain: dict[str, Any] = _plain(
             {
@@ -109,14 +100,30 @@ class Run:
                 "findings": [f.to_dict() for f in self.findings],
                 "comparison": None if self.comparison is None else [c.to_dict() for c in self.comparison],
                 "metrics": self.metrics,
-                "outputs": outputs or self.views.get("outputs", {}),
+                "outputs": self._described_outputs(),
                 "origin": self.origin,
                 "views": views,
                 "timeline": None if self.timeline is None else timeline_dict(self.timeline),
                 "sources": self.sources(),
+                "launches": [launch._launch_dict() for launch in self.launches],
             }
         )
         return plain
+
+    def _launch_dict(self) -> dict[str, Any]:
+        """One launch of several: what it was, found and counted; the whole has its timeline, views and sources."""
+        return {
+            "status": str(self.status),
+            "checked": list(self.checked),
+            "findings": [f.to_dict() for f in self.findings],
+            "metrics": self.metrics,
+            "outputs": self._described_outputs(),
+            "origin": self.origin,
+        }
+
+    def _described_outputs(self) -> dict[str, Any]:
+        outputs = {n: {"shape": list(a.shape), "dtype": a.dtype.name} for n, a in self.outputs.items()}
+        return outputs or dict(self.views.get("outputs", {}))
 
     def sources(self) -> dict[str, Any]:
         """The source text around every place that the run speaks of, as it was when the run was saved or is now."""

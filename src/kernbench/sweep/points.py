@@ -9,6 +9,7 @@ from typing import Any
 from kernbench.bench import find, run_bench
 from kernbench.bench.machines import load_machine, machine_key
 from kernbench.common.errors import BenchError, KernbenchError, MachineError
+from kernbench.result.launches import joined_metrics
 from kernbench.result.run import Run
 from kernbench.sweep.plan import Group, Plan, Point, told
 from kernbench.timing import summary, time_recording
@@ -62,15 +63,17 @@ def _times(group: Group, run: Run) -> Iterator[Row]:
     """The time of each point; a machine on which the run cannot be timed refuses it."""
     first, told_of = _timers(run)
     base = load_machine(SimpleNamespace(**run.origin["parameters"]))
-    timing = None
+    recordings = [launch.recording for launch in run.launches] or [run.recording]
+    timings: list[Any] = []
     for rates in group.rates:
         machine = base.override({str(machine_key(k)): v for k, v in {**group.shapes, **rates}.items()})
         try:
-            timing = first(run.recording, machine) if timing is None else timing.again(machine)
+            timings = [t.again(machine) for t in timings] or [first(recording, machine) for recording in recordings]
         except MachineError as error:
             yield {"refused": told(error)}
         else:
-            yield _flat(told_of(timing))
+            told_each = [told_of(timing) for timing in timings]
+            yield _flat(joined_metrics(told_each) if len(told_each) > 1 else told_each[0])
 
 
 def _timers(run: Run) -> tuple[Callable[..., Any], Callable[..., dict[str, Any]]]:

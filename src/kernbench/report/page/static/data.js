@@ -103,6 +103,8 @@ const busyBetween = (line, lane, from, to) => busyBefore(line, lane, to) - busyB
 function kindsOf(line) {
   const kinds = new Map();
   for (const lane of line.lanes) {
+    // when launches ran is no engine's work
+    if (lane.group === "launches") continue;
     if (!kinds.has(lane.kind)) kinds.set(lane.kind, { kind: lane.kind, lanes: [], busy: 0 });
     const held = kinds.get(lane.kind);
     held.lanes.push(lane);

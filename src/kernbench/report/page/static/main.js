@@ -28,6 +28,8 @@ async function showRun(run, panel) {
       })
     : null;
   panel.append(section("Verdict", null, () => verdictPart(run)));
+  if (Array.isArray(run.launches) && run.launches.length)
+    panel.append(section("Launches", null, () => launchesPart(run)));
   if (run.findings.length) panel.append(section("Findings", null, () => findingsPart(run)));
   if (Array.isArray(run.views.acknowledged) && run.views.acknowledged.length)
     panel.append(section("Acknowledged findings", null, () => acknowledgedPart(run)));

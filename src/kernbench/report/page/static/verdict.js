@@ -80,10 +80,8 @@ function fastCard(run) {
   const repeats = metrics.repeats;
   if (repeats && isNumber(repeats.count))
     lines.push(`${duration(time * repeats.count)} for ${repeats.count} ${repeats.of}`);
-  if (Array.isArray(metrics.launches_ps)) {
-    const all = metrics.launches_ps.reduce((sum, [, ps]) => sum + ps, 0);
-    lines.push(`the last of ${metrics.launches_ps.length} launches, ${duration(all)} in all`);
-  }
+  const launches = Array.isArray(run.launches) ? run.launches.length : 0;
+  if (launches) lines.push(`${launches} launches, one after the other`);
   return el(
     "div",
     null,
@@ -95,4 +93,36 @@ function fastCard(run) {
       lines.map((text) => el("div", null, text)),
     ),
   );
+}
+
+// Launches, where a run is of several
+
+function launchesPart(run) {
+  let begin = 0;
+  const rows = run.launches.map((launch) => {
+    const { metrics } = launch;
+    const time = isNumber(metrics.gpu_time_ns) ? metrics.gpu_time_ns * 1000 : metrics.time_ps;
+    const from = begin;
+    if (isNumber(time)) begin += time;
+    const count = isNumber(metrics.commands) ? metrics.commands : metrics.warp_instructions;
+    return [
+      String(launch.origin.kernel || "kernel"),
+      launch.status,
+      isNumber(count) ? whole(count) : "",
+      isNumber(time) ? duration(from) : "",
+      isNumber(time) ? duration(time) : "",
+      Object.keys(launch.outputs).join(", "),
+      [...new Set(launch.findings.map((one) => one.kind))].join(", ") || "none",
+    ];
+  });
+  const head = [
+    ["launch", 0],
+    ["ended", 0],
+    ["commands", 1],
+    ["begins", 1],
+    ["time", 1],
+    ["outputs", 0],
+    ["findings", 0],
+  ];
+  return el("div", { class: "scroll" }, table(head, rows));
 }

@@ -1,0 +1,272 @@
+"""Several launches as one run: what they found, counted and took, one behind the other."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from kernbench.result.finding import Place
+from kernbench.result.run import Run, Status
+from kernbench.result.timeline import Ints, Lane, Timeline
+
+# the lane that shows when each launch ran
+LAUNCHES = Lane("launches", "kernel")
+# a cause of the gap: launches of the same run that something else bounds
+OTHERWISE = "bound otherwise"
+Metrics = dict[str, Any]
+
+
+def joined(run: Run, launches: Sequence[Run]) -> Run:
+    """`run`, which a bench gave back, as that of all its `launches`; with fewer than two it is what it was.
+
+    Findings and counts are of all of them. There is a time where all have one, and then a timeline of them one after
+    the other; outputs and views without a time are those of `run`.
+    """
+    if len(launches) < 2:
+        return run
+    bad = [launch.status for launch in launches if launch.status is not Status.FINISHED]
+    timed = all("time_ps" in launch.metrics for launch in launches)
+    views = {**run.views, **_listed(launches), **(_views(launches) if timed else {})}
+    found = [finding for launch in launches for finding in launch.findings]
+    # a bench may put its Run together by itself
+    found += [finding for finding in run.findings if not any(finding is known for known in found)]
+    return replace(
+        run,
+        findings=found,
+        checked=tuple(name for name in run.checked if all(name in launch.checked for launch in launches)),
+        status=bad[0] if bad and run.status is Status.FINISHED else run.status,
+        metrics=joined_metrics([launch.metrics for launch in launches]),
+        timeline=_timeline(launches) if timed else run.timeline,
+        views=views,
+        launches=list(launches),
+    )
+
+
+def kernel_of(run: Run) -> str:
+    """What the kernel of a run is called."""
+    return str(run.origin.get("kernel") or "kernel")
+
+
+def launch_names(run: Run) -> list[tuple[str, Run]]:
+    """The launches of a run with what they are called: by kernel, numbered where one is launched again."""
+    names = [kernel_of(launch) for launch in run.launches]
+    seen: Counter[str] = Counter()
+    found = []
+    for name, launch in zip(names, run.launches, strict=True):
+        seen[name] += 1
+        found.append((f"{name} {seen[name]}" if names.count(name) > 1 else name, launch))
+    return found
+
+
+# Metrics
+
+
+def joined_metrics(parts: Sequence[Metrics]) -> Metrics:
+    """The metrics of launches that ran one after the other: counts and times added up, shares weighed by time."""
+    total: Metrics = {}
+    for part in parts:
+        total = _added(total, part)
+    if all("time_ps" in part for part in parts):
+        times = [part["time_ps"] for part in parts]
+        total |= {key: make(key, parts, times) for key, make in _TIMED.items() if all(key in part for part in parts)}
+        total |= _bound(total, parts)
+    return total
+
+
+# what is no sum: the last one's, or the largest
+_KEPT = frozenset(("repetitions", "engines", "rings", "bound", "limit"))
+_LARGEST = frozenset(("scratch_peak_bytes",))
+
+
+def _added(total: Metrics, more: Metrics) -> Metrics:
+    found = dict(total)
+    for name, value in more.items():
+        known = found.get(name)
+        if isinstance(value, dict):
+            found[name] = _added(known if isinstance(known, dict) else {}, value)
+        elif not isinstance(value, (int, float)) or isinstance(value, bool) or name in _KEPT:
+            found[name] = value
+        elif name in _LARGEST:
+            found[name] = max(known or 0, value)
+        else:
+            found[name] = (known or 0) + value
+    return found
+
+
+def _weighed(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> dict[str, float]:
+    """Shares of time, each launch's weighed by how long it ran."""
+    whole = sum(times) or 1
+    names = dict.fromkeys(name for part in parts for name in part[key])
+    return {
+        name: sum(part[key].get(name, 0.0) * time for part, time in zip(parts, times, strict=True)) / whole
+        for name in names
+    }
+
+
+def _rates(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> dict[str, dict[str, float]]:
+    """Amounts over the whole time, beside the largest peak."""
+    whole = sum(times) or 1
+    found: dict[str, dict[str, float]] = {}
+    for part, time in zip(parts, times, strict=True):
+        for name, rate in part[key].items():
+            row = found.setdefault(name, {"amount": 0, "achieved": 0.0, "peak": 0})
+            row["amount"] += rate["amount"]
+            row["achieved"] += rate["achieved"] * time / whole
+            row["peak"] = max(row["peak"], rate["peak"])
+    return found
+
+
+_TIMED: dict[str, Callable[[str, Sequence[Metrics], Sequence[int]], Any]] = {
+    "utilisation": _weighed,
+    "sensitivity": _weighed,
+    "rates": _rates,
+}
+
+
+def _bound(total: Metrics, parts: Sequence[Metrics]) -> Metrics:
+    """What bounds all launches together, and how far they are from it."""
+    floors = total["floors_ps"]
+    bound = max(floors, key=lambda name: floors[name])
+    found: Metrics = {"bound": bound, "floor_ratio": total["time_ps"] / floors[bound] if floors[bound] else None}
+    if "gap_ps" in total:
+        own = sum(part["floors_ps"][part["bound"]] for part in parts)
+        found["gap_ps"] = {**total["gap_ps"], **({OTHERWISE: own - floors[bound]} if own > floors[bound] else {})}
+    return found
+
+
+# The timeline
+
+
+def _timeline(launches: Sequence[Run]) -> Timeline | None:
+    """The launches one after the other, with a lane that shows them."""
+    parts = [launch.timeline for launch in launches]
+    if any(part is None or part.unit != "ps" for part in parts):
+        return None
+    lines = [part for part in parts if part is not None]
+    begins = _begins(launch.metrics["time_ps"] for launch in launches)
+    lanes = _Numbered([LAUNCHES])
+    names, sites = _Numbered([kernel_of(launch) for launch in launches]), _Numbered([])
+    columns: dict[str, list[Ints]] = {key: [] for key in ("lane", "name", "site", "start", "finish", "flows")}
+    first = len(lines)
+    for line, begin in zip(lines, begins, strict=True):
+        columns["lane"].append(lanes.of(line.lanes)[line.lane])
+        columns["name"].append(names.of(line.names)[line.name])
+        columns["site"].append(sites.of(line.sites)[line.site])
+        columns["start"].append(line.start + begin)
+        columns["finish"].append(line.finish + begin)
+        columns["flows"].append(line.flows.reshape(-1, 2) + first)
+        first += len(line.start)
+    own = _own_spans(launches, lines, begins, names, sites)
+    whole = {key: np.concatenate([own[key], *parts]) for key, parts in columns.items()}
+    path = [
+        replace(step, start=step.start + begin, finish=step.finish + begin)
+        for line, begin in zip(lines, begins, strict=True)
+        for step in line.critical_path
+    ]
+    return Timeline(
+        "ps", lanes.known, names.known, sites.known, **whole, critical_path=path, counters=_counters(lines, begins)
+    )
+
+
+def _own_spans(
+    launches: Sequence[Run], lines: Sequence[Timeline], begins: Sequence[int], names: "_Numbered", sites: "_Numbered"
+) -> dict[str, Ints]:
+    """A span for each launch, at the first place that it names."""
+    start = np.array(begins, np.int64)
+    places = [line.sites[0] if line.sites else Place("<launch>", 0) for line in lines]
+    return {
+        "lane": np.zeros(len(lines), np.int64),
+        "name": names.of([kernel_of(launch) for launch in launches]),
+        "site": sites.of(places),
+        "start": start,
+        "finish": start + np.array([launch.metrics["time_ps"] for launch in launches], np.int64),
+        "flows": np.empty((0, 2), np.int64),
+    }
+
+
+class _Numbered:
+    """Things by number, each once."""
+
+    def __init__(self, known: Iterable[Any]):
+        self.known = list(dict.fromkeys(known))
+        self._numbers = {one: number for number, one in enumerate(self.known)}
+
+    def of(self, things: Iterable[Any]) -> Ints:
+        """The numbers of things; new ones get one."""
+        found = []
+        for one in things:
+            if one not in self._numbers:
+                self._numbers[one] = len(self.known)
+                self.known.append(one)
+            found.append(self._numbers[one])
+        return np.array(found or [0], np.int64)
+
+
+def _begins(times: Iterable[int]) -> list[int]:
+    """When each launch begins."""
+    return [0, *accumulate(times)][:-1]
+
+
+def _counters(lines: Sequence[Timeline], begins: Sequence[int]) -> dict[str, tuple[Ints, Any]]:
+    found: dict[str, tuple[Ints, Any]] = {}
+    for line, begin in zip(lines, begins, strict=True):
+        for name, (times, values) in line.counters.items():
+            if name in found:
+                before = found[name]
+                found[name] = (np.concatenate([before[0], times + begin]), np.concatenate([before[1], values]))
+            else:
+                found[name] = (times + begin, values)
+    return found
+
+
+# Views
+
+_LISTS = ("printf", "acknowledged")
+
+
+def _listed(launches: Sequence[Run]) -> dict[str, Any]:
+    """Views that are lists, one behind the other."""
+    lists = {key: [row for launch in launches for row in launch.views.get(key, [])] for key in _LISTS}
+    return {key: rows for key, rows in lists.items() if rows}
+
+
+def _views(launches: Sequence[Run]) -> dict[str, Any]:
+    """What is drawn of a time, at the times of the whole."""
+    found: dict[str, Any] = {}
+    begins = _begins(launch.metrics["time_ps"] for launch in launches)
+    if all("tasks" in launch.views for launch in launches):
+        found["tasks"] = _tasks(launches, begins)
+    if all("messages" in launch.views and "mesh" in launch.views for launch in launches):
+        found |= _messages(launches, begins)
+    return found
+
+
+def _tasks(launches: Sequence[Run], begins: Sequence[int]) -> list[dict[str, Any]]:
+    """The tasks of all launches, numbered on."""
+    rows: list[dict[str, Any]] = []
+    first = 0
+    for launch, begin in zip(launches, begins, strict=True):
+        tasks = launch.views["tasks"]
+        for task in tasks:
+            moved = {key: task[key] + begin for key in ("ready_ps", "start_ps", "finish_ps")}
+            waited = None if task["waited_for"] is None else task["waited_for"] + first
+            moved |= {"task": task["task"] + first, "waited_for": waited, "after": [n + first for n in task["after"]]}
+            rows.append({**task, **moved})
+        first += 1 + max((task["task"] for task in tasks), default=-1)
+    return rows
+
+
+def _messages(launches: Sequence[Run], begins: Sequence[int]) -> dict[str, Any]:
+    """The messages of all launches, over the links of any of them."""
+    links = _Numbered([])
+    columns: dict[str, list[Ints]] = {key: [] for key in ("link", "start", "sent", "received")}
+    for launch, begin in zip(launches, begins, strict=True):
+        messages = launch.views["messages"]
+        columns["link"].append(links.of(map(tuple, launch.views["mesh"]["links"]))[messages["link"]])
+        for key in ("start", "sent", "received"):
+            columns[key].append(messages[key] + begin)
+    mesh = {**launches[-1].views["mesh"], "links": [list(link) for link in links.known]}
+    return {"mesh": mesh, "messages": {key: np.concatenate(parts) for key, parts in columns.items()}}
