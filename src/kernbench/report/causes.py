@@ -9,7 +9,7 @@ _MESH = {
     "queue stalls": "A message could not leave for want of a free slot: receive earlier, or use deeper queues.",
     "dispatch": "It waited for commands to be issued: larger tiles need fewer commands.",
     "fill and drain": "Others worked before its first command and after its last: begin and end with smaller pieces.",
-    "HBM waits": "Between its commands it waited for loads and stores: load the next tile while this one is computed.",
+    "HBM waits": "Between its commands it waited for DMA of the PE: load the next tile while this one is computed.",
     "other engines": "Between its commands it waited for GEMM or MATH of its own PE: work on two tiles in turn.",
     "other PEs": "It waited for engines of another PE, whose result something here needed.",
     "array fill and drain": "The operands of each product take time to get through the array: use larger products.",
