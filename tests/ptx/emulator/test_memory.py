@@ -173,3 +173,22 @@ def test_addresses_of_parameters_in_32_bits(lab, pointer, access):
     body += "\n  mul.wide.u32 %rd7, %r0, 4;\n  add.u64 %rd7, %rd6, %rd7;\n  st.global.u32 [%rd7], %r0;"
     assert lab.kinds(body, np.zeros(1, "u4"), np.zeros(32, "u4")) == []
     assert (lab.arrays[1].numpy() == np.arange(32)).all()
+
+
+def test_an_address_of_32_bits_below_zero_comes_round_with_its_offset(lab):
+    """nvcc reads tile[31 - i] at -4 * i, with the rest as the offset."""
+    body = """
+  .shared .align 4 .b8 tile[128];
+  shl.b32 %r5, %r0, 2;
+  mov.u32 %r6, tile;
+  add.u32 %r7, %r6, %r5;
+  st.shared.u32 [%r7], %r0;
+  bar.sync 0;
+  sub.u32 %r7, %r6, %r5;
+  ld.shared.u32 %r63, [%r7+124];
+"""
+    assert (lab.compute(body) == np.arange(32)[::-1]).all()
+    below = body.replace("[%r7+124]", "[%r7]").replace("%r63", "%r9")
+    assert [f.kind for f in lab.findings(below)] == ["out-of-bounds"]
+    add = body.replace("ld.shared.u32 %r63, [%r7+124];", "atom.shared.add.u32 %r63, [%r7+124], 1;")
+    assert (lab.compute(add) == np.arange(32)[::-1]).all()

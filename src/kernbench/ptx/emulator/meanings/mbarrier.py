@@ -25,6 +25,9 @@ def active_lanes(window: Window, mask: Mask | None) -> Array:
     return lanes if mask is None else lanes[mask]
 
 
+_NARROW = np.uint64(0xFFFF_FFFF)
+
+
 def values_of(window: Window, slot: int, mask: Mask | None, dtype: Any = np.int64) -> Array:
     """An operand's value in each active lane."""
     row = window.rows[slot]
@@ -34,8 +37,9 @@ def values_of(window: Window, slot: int, mask: Mask | None, dtype: Any = np.int6
 
 
 def addresses_of(window: Window, address: AddressSlot, mask: Mask | None) -> Array:
-    """An address operand in each active lane."""
-    return values_of(window, address.slot, mask, np.uint64) + np.uint64(address.offset)
+    """An address operand in each active lane; one of 32 bits comes round."""
+    found: Array = values_of(window, address.slot, mask, np.uint64) + np.uint64(address.offset)
+    return found & _NARROW if window.rows[address.slot].dtype == np.uint32 else found
 
 
 def _operand(d: Decoding, name: str) -> int:

@@ -144,12 +144,18 @@ class Port:
         return replace(part, origins=origins), place, np.uint64(0)
 
     def addresses(self, window: Window, slot: int) -> Array:
-        """An address operand as one 64-bit address a position."""
+        """An address operand as one 64-bit address a position.
+
+        Of 32 bits the first counts as a sign: with the offset that is added, an address below zero comes round again.
+        """
         row = window.rows[slot]
         if row.ndim and row.dtype == np.uint64:
             return row
         wide = window.scratch("uint64", 7)
-        wide[...] = row
+        if row.dtype == np.uint32:
+            wide.view(np.int64)[...] = row.view(np.int32)
+        else:
+            wide[...] = row
         return wide
 
     def load(
