@@ -48,21 +48,32 @@ def test_the_readme_fault_is_caught(tmp_path):
     assert "rank" in run.comparison[0].reason
 
 
-def test_the_ptx_kernel_of_the_guide_is_right_and_safe(capsys):
-    text = (ROOT / "docs" / "ptx-builder.md").read_text()
-    (code,) = re.findall(r"<!-- example: row_softmax.py -->\n```python\n(.*?)```", text, re.DOTALL)
+def guide(name, file):
+    """The names that an example of a guide leaves behind."""
+    text = (ROOT / "docs" / name).read_text()
+    (code,) = re.findall(rf"<!-- example: {re.escape(file)} -->\n```python\n(.*?)```", text, re.DOTALL)
     names = {}
-    exec(compile(code, "row_softmax.py", "exec"), names)
+    exec(compile(code, file, "exec"), names)
+    return names
+
+
+def test_the_module_of_the_ptx_guide_runs(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    names = guide("ptx.md", "row_sum.py")
+    assert names["run"].safe
+    assert names["y"].numpy().tolist() == [1000] * 4
+    assert "('n', 'u32', 4)" in capsys.readouterr().out
+
+
+def test_the_ptx_kernel_of_the_guide_is_right_and_safe(capsys):
+    names = guide("ptx-builder.md", "row_softmax.py")
     assert names["run"].safe
     np.testing.assert_allclose(names["y"].numpy().sum(axis=1), 1, rtol=1e-5)
     assert ".visible .entry row_softmax" in capsys.readouterr().out
 
 
 def test_the_pipelined_kernel_of_the_guide_is_right_and_safe(capsys):
-    text = (ROOT / "docs" / "ptx-builder.md").read_text()
-    (code,) = re.findall(r"<!-- example: gemm_tile.py -->\n```python\n(.*?)```", text, re.DOTALL)
-    names = {}
-    exec(compile(code, "gemm_tile.py", "exec"), names)
+    names = guide("ptx-builder.md", "gemm_tile.py")
     assert names["run"].safe
     wanted = names["a"].astype(float) @ names["b"].astype(float).T
     np.testing.assert_allclose(names["c"].numpy(), wanted, atol=1e-3)
