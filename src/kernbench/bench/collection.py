@@ -1,15 +1,17 @@
 """All benches of a folder, run one after the other: what a check before a merge needs."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernbench.bench.definition import Bench
+from kernbench.bench.recognising import makes_bench
 from kernbench.bench.registry import load_file
 from kernbench.bench.runner import run_bench
 from kernbench.common.errors import BenchError, KernbenchError
+from kernbench.result.acknowledged import Entry
 from kernbench.result.run import Run
 
 _SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
@@ -31,13 +33,13 @@ class Case:
         return self.run is not None and self.run.ok and self.run.right is not None
 
 
-def bench_files(folder: Path) -> list[Path]:
-    """Python files under a folder that define a bench, by their text; hidden folders and environments are left out."""
+def python_files(folder: Path) -> list[Path]:
+    """Python files under a folder, but for hidden folders, environments, tests and private files; a file is itself."""
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
         raise BenchError(f"there is no folder {folder}")
-    return [file for file in sorted(folder.rglob("*.py")) if _belongs(file.relative_to(folder)) and _mentions(file)]
+    return [file for file in sorted(folder.rglob("*.py")) if _belongs(file.relative_to(folder))]
 
 
 def _belongs(path: Path) -> bool:
@@ -45,30 +47,35 @@ def _belongs(path: Path) -> bool:
     return not hidden and not path.name.startswith(("_", "test_", "conftest"))
 
 
-def _mentions(file: Path) -> bool:
-    text = file.read_text(encoding="utf-8", errors="replace")
-    return "kernbench" in text and "Bench(" in text
+def check_files(
+    files: Sequence[Path], seed: int = 0, schedule: Any = None, baseline: list[Entry] | None = None
+) -> Iterator[Case]:
+    """Each panel of each bench among files, as it is run; a bench that cannot be loaded is a case that failed.
 
-
-def check_files(files: list[Path], seed: int = 0, schedule: Any = None) -> Iterator[Case]:
-    """Each panel of each file, as it is run; a file that cannot be loaded is a case that failed."""
+    Files that do not make a bench when they are imported are left alone; a single file is taken at its word.
+    """
     for file in files:
+        makes = len(files) == 1 or makes_bench(file)
+        if makes is False:
+            continue
         began = time.perf_counter()
         try:
             bench = load_file(file)
         except KernbenchError as error:
+            if makes is None:
+                continue
             yield Case(file, "load", time.perf_counter() - began, error=str(error))
             continue
         panels: list[str | None] = [*bench.panels]
         for panel in panels or [None]:
-            yield _case(file, bench, panel, seed, schedule)
+            yield _case(file, bench, panel, seed, schedule, baseline)
 
 
-def _case(file: Path, bench: Bench, panel: str | None, seed: int, schedule: Any) -> Case:
+def _case(file: Path, bench: Bench, panel: str | None, seed: int, schedule: Any, baseline: list[Entry] | None) -> Case:
     began = time.perf_counter()
     run, error = None, ""
     try:
-        run = run_bench(bench, panel, seed=seed, schedule=schedule, timed=True)
+        run = run_bench(bench, panel, seed=seed, schedule=schedule, timed=True, baseline=baseline)
     except KernbenchError as raised:
         error = str(raised)
     return Case(file, panel or bench.name, time.perf_counter() - began, run, error)

@@ -1,12 +1,17 @@
 """The command line: one file per command; the only place that prints."""
 
 import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from typing import Any
 
 import typer
 
 from kernbench import __version__
 from kernbench.cli import check, compare, machine, new, ptx, report, run, show, sweep
 from kernbench.cli import list as list_command
+from kernbench.cli.document import STDOUT, error_data, wants_stdout, write_document
+from kernbench.cli.examples import examples
 from kernbench.cli.output import MISUSE, errors
 from kernbench.common.errors import KernbenchError
 
@@ -17,15 +22,52 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    epilog=examples("kernbench list", "kernbench new mesh my_ring", "kernbench run my_ring.py --html my_ring.html"),
 )
-app.command("list")(list_command.list_benches)
-app.command("run")(run.run)
-app.command("show")(show.show)
-app.command("sweep")(sweep.sweep)
-app.command("report")(report.report)
-app.command("compare")(compare.compare)
-app.command("check")(check.check)
-app.command("new")(new.new)
+app.command(
+    "list",
+    short_help="The bundled benches and their panels.",
+    epilog=examples("kernbench list", "kernbench list --json -"),
+)(list_command.list_benches)
+app.command(
+    "run",
+    short_help="Run a bench: is it right, is it safe, how fast and why.",
+    epilog=examples(
+        "kernbench run my_ring.py --set n_ranks=8 --html my_ring.html",
+        "kernbench run milestone_gqa_llama70b --panel single_user_decode --machine small",
+        "kernbench run my_ring.py --json - | jq '.runs[].safe'",
+    ),
+)(run.run)
+app.command(
+    "show",
+    short_help="A bench's parameters, source, and a rank's last commands.",
+    epilog=examples("kernbench show milestone_gqa_llama70b --rank 2 --no-source"),
+)(show.show)
+app.command(
+    "sweep",
+    short_help="A bench over many values of parameters and machine keys.",
+    epilog=examples("kernbench sweep my_ring.py --over n_ranks=2,4,8 --over machine.hbm.bandwidth=256,512"),
+)(sweep.sweep)
+app.command(
+    "report",
+    short_help="Saved runs as one page to open.",
+    epilog=examples("kernbench report runs.json --html runs.html"),
+)(report.report)
+app.command(
+    "compare",
+    short_help="Two saved runs beside each other, and why they differ.",
+    epilog=examples("kernbench compare before.json after.json --html change.html"),
+)(compare.compare)
+app.command(
+    "check",
+    short_help="All benches of a folder: right and safe, or not.",
+    epilog=examples("kernbench check kernels --junit verdicts.xml", "kernbench check kernels --baseline known.toml"),
+)(check.check)
+app.command(
+    "new",
+    short_help="A small, working bench to start from.",
+    epilog=examples("kernbench new mesh my_ring", "kernbench new ptx my_kernel --dir kernels"),
+)(new.new)
 app.add_typer(machine.app, name="machine")
 app.add_typer(ptx.app, name="ptx")
 
@@ -46,9 +88,41 @@ def common(
 
 
 def main() -> None:
-    """Entry point: misuse is told in a sentence and ends with exit code 2."""
+    """Entry point: misuse is told in a sentence and ends with exit code 2; with `--json -` as a document, too."""
+    words = sys.argv[1:]
+    if wants_stdout(words):
+        with redirect_stdout(sys.stderr):
+            code = _told_as_document(words)
+        sys.exit(code)
     try:
         app()
     except KernbenchError as error:
-        errors().print(f"error: {error}", style="red", soft_wrap=True)
+        _tell(error)
         sys.exit(MISUSE)
+
+
+def _told_as_document(words: Sequence[str]) -> int:
+    """Run a command whose document has standard output for itself; the exit code."""
+    # what the parser of the command line raises is not public under a name of its own
+    usage: Any = typer.BadParameter.__base__
+    try:
+        return int(app(standalone_mode=False) or 0)
+    except KernbenchError as error:
+        _tell(error)
+        write_document(STDOUT, _command(words), error_data(error, str(error)))
+        return MISUSE
+    except usage as error:
+        error.show()
+        write_document(STDOUT, _command(words), error_data(error, error.format_message()))
+        return int(error.exit_code)
+
+
+def _tell(error: KernbenchError) -> None:
+    errors().print(f"error: {error}", style="red", soft_wrap=True)
+
+
+def _command(words: Sequence[str]) -> str:
+    """The command that a command line names, as documents call it."""
+    named = [word for word in words if not word.startswith("-")]
+    groups = [group.name for group in app.registered_groups]
+    return " ".join(named[: 2 if named[:1] and named[0] in groups else 1])

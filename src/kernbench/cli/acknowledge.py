@@ -13,12 +13,18 @@ from kernbench.result.acknowledged import write_baseline as write_file
 from kernbench.result.run import Run
 
 BASELINE = Annotated[
-    Path | None, typer.Option("--baseline", help="A file of known findings, each with a reason; they do not count.")
+    Path | None,
+    typer.Option("--baseline", metavar="FILE", help="A file of known findings, each with a reason; they do not count."),
 ]
 WRITE_BASELINE = Annotated[
-    Path | None, typer.Option("--write-baseline", help="Write the findings of this run to a baseline; needs --reason.")
+    Path | None,
+    typer.Option(
+        "--write-baseline", metavar="FILE", help="Write the findings of this run to a baseline; needs --reason."
+    ),
 ]
-REASON = Annotated[str, typer.Option("--reason", help="Why the findings of --write-baseline are acknowledged.")]
+REASON = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why the findings of --write-baseline are acknowledged.")
+]
 
 
 def known_findings(baseline: Path | None, write: Path | None, reason: str) -> list[Entry]:

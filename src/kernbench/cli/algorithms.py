@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.bench import Bench, Variant, parameters_of, run_bench
+from kernbench.cli.document import write_document
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, progress, results
 from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.report import Contender, ranking_table, ranking_text, run_text
-from kernbench.result.run import Run, write_json
+from kernbench.report.ranking import ranked as in_order
+from kernbench.result.run import Run
 
 
 def rank(
@@ -41,9 +43,26 @@ def rank(
         runs += [(f"{panel or bench.name} {c.name}", c.run) for c in contenders if c.run is not None]
     if html is not None and runs:
         write_page(html, bench.name, runs)
-    if json is not None:
-        write_json(json, {"bench": bench.name, "runs": [run.to_dict() for _, run in runs]})
+    data = {"bench": bench.name, "runs": [run.to_dict() for _, run in runs], "ranking": _ranking(ranked)}
+    write_document(json, "run", data)
     return FOUND if failed else RIGHT_AND_SAFE
+
+
+def _ranking(contenders: dict[str | None, list[Contender]]) -> list[dict[str, Any]]:
+    """For each panel its algorithms, fastest first; `run` is the place of its run in `runs`."""
+    numbers: dict[int, int] = {}
+    for one in (c for ways in contenders.values() for c in ways if c.run is not None):
+        numbers[id(one)] = len(numbers)
+    return [
+        {
+            "panel": panel,
+            "algorithms": [
+                {"name": c.name, "idea": c.idea, "run": numbers.get(id(c)), "refused": c.refusal or None}
+                for c in in_order(ways)
+            ],
+        }
+        for panel, ways in contenders.items()
+    ]
 
 
 def _variants(

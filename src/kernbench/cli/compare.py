@@ -5,20 +5,23 @@ from typing import Annotated
 
 import typer
 
-from kernbench.cli.output import check_target, errors, results
+from kernbench.cli.document import JSON, write_document
+from kernbench.cli.output import check_targets, errors, results
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.report import difference, difference_text, page_html, titles
 from kernbench.result.load import load_runs
-from kernbench.result.run import Run, write_bytes, write_json
+from kernbench.result.run import Run, write_bytes
 
-A = Annotated[Path, typer.Argument(help="A file of kernbench run --json.")]
-B = Annotated[Path | None, typer.Argument(help="Another; without it, two runs of the first are compared.")]
+A = Annotated[Path, typer.Argument(metavar="A", help="A file of kernbench run --json.")]
+B = Annotated[Path | None, typer.Argument(metavar="B", help="Another; without it, two runs of the first are compared.")]
 RUN_A = Annotated[
-    str | None, typer.Option("--run-a", help="Which run of the first file, by the name its page gives it.")
+    str | None,
+    typer.Option("--run-a", metavar="NAME", help="Which run of the first file, by the name its page gives it."),
 ]
-RUN_B = Annotated[str | None, typer.Option("--run-b", help="Which run of the second file.")]
-HTML = Annotated[Path | None, typer.Option("--html", help="Write a page with the comparison and all runs compared.")]
-JSON = Annotated[Path | None, typer.Option("--json", help="Write the comparisons to this file.")]
+RUN_B = Annotated[str | None, typer.Option("--run-b", metavar="NAME", help="Which run of the second file.")]
+HTML = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the comparison and all runs compared.")
+]
 
 Pair = tuple[tuple[str, Run], tuple[str, Run]]
 
@@ -28,11 +31,10 @@ def compare(a: A, b: B = None, run_a: RUN_A = None, run_b: RUN_B = None, html: H
 
     Files with several runs are compared run by run, by name. Exit code 0, or 2 on misuse.
     """
+    check_targets({"--html": html, "--json": json})
     for option, file in (("--html", html), ("--json", json)):
-        if file is not None:
-            check_target(option, file)
-            if file.resolve() in {one.resolve() for one in (a, b) if one is not None}:
-                raise MisuseError(f"{option} {file} is a file to read from: name another")
+        if file is not None and file.resolve() in {one.resolve() for one in (a, b) if one is not None}:
+            raise MisuseError(f"{option} {file} is a file to read from: name another")
     pairs = _pairs(a, b, run_a, run_b)
     held = [difference(x[1], y[1], (x[0], y[0])) for x, y in pairs]
     console = results()
@@ -43,8 +45,7 @@ def compare(a: A, b: B = None, run_a: RUN_A = None, run_b: RUN_B = None, html: H
         content = page_html("comparison", runs, [one.to_dict() for one in held])
         write_bytes(html, content.encode("utf-8", "replace"))
         errors().print(f"page written to {html}", soft_wrap=True)
-    if json is not None:
-        write_json(json, {"comparisons": [one.to_dict() for one in held]})
+    write_document(json, "compare", {"comparisons": [one.to_dict() for one in held]})
 
 
 def _pairs(a: Path, b: Path | None, run_a: str | None, run_b: str | None) -> list[Pair]:

@@ -7,18 +7,20 @@ from typing import Annotated
 import typer
 
 from kernbench.bench.stopping import run_until
+from kernbench.cli.document import write_document
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, results
 from kernbench.common.errors import BenchError
 from kernbench.report import run_text
 from kernbench.report.printed import printed_text
 from kernbench.report.stopped import stopped_table, write_dump
-from kernbench.result.run import Run, write_json
+from kernbench.result.run import Run
 from kernbench.safety.stopping import Stopper
 
 STOP_AT = Annotated[
     str | None,
     typer.Option(
         "--stop-at",
+        metavar="PLACE",
         help="Stop inside the kernel and show what it holds: FILE:LINE, FILE:LINE#N (the N-th time), or finding.",
     ),
 ]
@@ -26,12 +28,14 @@ STOP_AT_PTX = Annotated[
     str | None,
     typer.Option(
         "--stop-at",
+        metavar="PLACE",
         help="Stop inside the kernel and show what a warp holds: LINE of the PTX, FILE:LINE of the source, "
         "either with #N for the N-th time, or finding.",
     ),
 ]
 DUMP = Annotated[
-    Path | None, typer.Option("--dump", help="With --stop-at: write the arrays it shows to this .npz file.")
+    Path | None,
+    typer.Option("--dump", metavar="FILE", help="With --stop-at: write the arrays it shows to this .npz file."),
 ]
 
 
@@ -66,7 +70,12 @@ def check_options(stop_at: str | None, dump: Path | None) -> None:
 
 
 def stop_and_tell(
-    stop_at: str, dump: Path | None, json: Path | None, title: str, launched: Callable[[Stopper], Run]
+    stop_at: str,
+    dump: Path | None,
+    json: Path | None,
+    command: str,
+    title: str,
+    launched: Callable[[Stopper], Run],
 ) -> None:
     """Run until there, print what it had, and end the command."""
     result = run_until(stop_at, launched)
@@ -79,6 +88,5 @@ def stop_and_tell(
     if dump is not None:
         write_dump(dump, result)
         console.print(f"wrote {dump}: {len(result.views['stopped']['arrays'])} arrays by name", soft_wrap=True)
-    if json is not None:
-        write_json(json, result.to_dict())
+    write_document(json, command, result.to_dict())
     raise typer.Exit(FOUND if result.findings else RIGHT_AND_SAFE)

@@ -1,21 +1,33 @@
 """`kernbench list`: the benches there are."""
 
+from typing import Any
+
 from rich.table import Table
 
 from kernbench.bench import find, known
-from kernbench.cli.output import results
+from kernbench.cli.document import JSON, write_document
+from kernbench.cli.output import check_targets, results
 
 
-def list_benches() -> None:
+def list_benches(json: JSON = None) -> None:
     """List the bundled benches and their panels."""
+    check_targets({"--json": json})
     table = Table(title="benches", title_justify="left")
     for name in ("bench", "what it runs", "panels"):
         table.add_column(name, overflow="fold")
-    for name in known():
-        try:
-            bench = find(name)
-        except ImportError as error:
-            table.add_row(name, f"not available here: {error}", "")
-            continue
-        table.add_row(name, bench.summary, "\n".join(bench.panels))
+    rows = [_row(name) for name in known()]
+    for row in rows:
+        told = row["summary"] if row["unavailable"] is None else f"not available here: {row['unavailable']}"
+        table.add_row(row["name"], told, "\n".join(row["panels"]))
     results().print(table)
+    write_document(json, "list", {"benches": rows})
+
+
+def _row(name: str) -> dict[str, Any]:
+    """What a list says of a bench; a target whose dependences are missing here is no error."""
+    try:
+        bench = find(name)
+    except ImportError as error:
+        return {"name": name, "summary": "", "file": "", "panels": [], "sizes": [], "unavailable": str(error)}
+    facts = {"name": name, "summary": bench.summary, "file": bench.file}
+    return {**facts, "panels": list(bench.panels), "sizes": list(bench.sizes), "unavailable": None}

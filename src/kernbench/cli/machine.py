@@ -1,34 +1,59 @@
 """`kernbench machine`: look at a machine description (a mesh or an npu chip), or check one of one's own."""
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from kernbench.cli.output import results
+from kernbench.cli.completion import machines
+from kernbench.cli.document import JSON, write_document
+from kernbench.cli.examples import examples
+from kernbench.cli.output import check_targets, results
 from kernbench.common.errors import MachineError, unknown
 from kernbench.machine import Machine, bundled, load
 
 if TYPE_CHECKING:
     from kernbench.npu import ChipModel
 
-app = typer.Typer(help="Machine descriptions: show one with units and limits, or check a file.", no_args_is_help=True)
-FILE = Annotated[str, typer.Argument(help="A bundled machine's or chip's name, or the path of a TOML file.")]
+app = typer.Typer(
+    help="Machine descriptions: show one with units and limits, or check a file.",
+    short_help="Machine descriptions: list, show one, check a file.",
+    no_args_is_help=True,
+    epilog=examples("kernbench machine show reference", "kernbench machine check mine.toml"),
+)
+FILE = Annotated[
+    str,
+    typer.Argument(
+        metavar="MACHINE",
+        help="A bundled machine's or chip's name, or the path of a TOML file.",
+        autocompletion=machines,
+    ),
+]
 
 
-@app.command("list")
-def list_machines() -> None:
+@app.command("list", epilog=examples("kernbench machine list"))
+def list_machines(json: JSON = None) -> None:
     """List the bundled machines and chips."""
     from kernbench import npu
 
+    check_targets({"--json": json})
     described = [(name, load(name)) for name in bundled()] + [(name, npu.load(name)) for name in npu.bundled()]
     for name, machine in described:
         results().print(f"{name}: {_size(machine)}, hash {machine.hash}")
+    write_document(
+        json, "machine list", {"machines": [{**_data(machine), "name": name} for name, machine in described]}
+    )
 
 
-@app.command("show")
-def show(file: FILE) -> None:
+@app.command(
+    "show",
+    short_help="Every key of a machine, with value, unit and allowed range.",
+    epilog=examples("kernbench machine show reference", "kernbench machine show mine.toml --json -"),
+)
+def show(file: FILE, json: JSON = None) -> None:
     """Show every key with value, unit and allowed range; "shape" keys need a new run, "rate" keys only new timing."""
+    check_targets({"--json": json})
     machine = _find(file)
     table = Table(title=f"{_kind(machine)} {machine.name}, hash {machine.hash}", title_justify="left")
     for column in ("key", "value", "role", "allowed", "meaning"):
@@ -37,13 +62,20 @@ def show(file: FILE) -> None:
     for key in keys:
         table.add_row(key.name, key.shown, key.role, key.allowed, key.help)
     results().print(table)
+    write_document(json, "machine show", {**_data(machine), "keys": [asdict(key) for key in keys]})
 
 
-@app.command("check")
-def check(file: FILE) -> None:
-    """Check a file: silent success or every problem in it."""
+@app.command(
+    "check",
+    short_help="Is a machine file good? Every problem in it.",
+    epilog=examples("kernbench machine check mine.toml"),
+)
+def check(file: FILE, json: JSON = None) -> None:
+    """Check a file: says that it is good, or every problem in it with the key, the value and what is allowed."""
+    check_targets({"--json": json})
     machine = _find(file)
     results().print(f"{file}: good; {_kind(machine)} {machine.name}, {_size(machine)}", highlight=False)
+    write_document(json, "machine check", {"file": file, **_data(machine)})
 
 
 def _find(file: str) -> "Machine | ChipModel":
@@ -59,6 +91,11 @@ def _find(file: str) -> "Machine | ChipModel":
 
 def _kind(machine: "Machine | ChipModel") -> str:
     return "machine" if isinstance(machine, Machine) else "chip"
+
+
+def _data(machine: "Machine | ChipModel") -> dict[str, Any]:
+    """What is told of every machine."""
+    return {"name": machine.name, "kind": _kind(machine), "size": _size(machine), "hash": machine.hash}
 
 
 def _size(machine: "Machine | ChipModel") -> str:

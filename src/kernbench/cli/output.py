@@ -47,7 +47,8 @@ def check_targets(files: Mapping[str, Path | None]) -> None:
     """As `check_target` for each option that names a file; no two may name the same."""
     named: dict[Path, str] = {}
     for option, file in files.items():
-        if file is None:
+        # --json - is standard output
+        if file is None or (option, str(file)) == ("--json", "-"):
             continue
         check_target(option, file)
         first = named.setdefault(file.resolve(), option)

@@ -6,31 +6,41 @@ from typing import Annotated
 
 import typer
 
-from kernbench.cli.output import check_target, errors, results
+from kernbench.cli.document import JSON, write_document
+from kernbench.cli.output import check_targets, errors, results
 from kernbench.common.errors import MisuseError
 from kernbench.report import page_html, runs_table, titles
 from kernbench.result.load import Loaded, load_runs
 from kernbench.result.run import Run, write_bytes
 
-FILES = Annotated[list[Path], typer.Argument(help="Files of kernbench run --json, or of Run.save.")]
+FILES = Annotated[list[Path], typer.Argument(metavar="FILES", help="Files of kernbench run --json, or of Run.save.")]
 HTML = Annotated[
-    Path | None, typer.Option("--html", help="The page to write; without it, beside the first file and named after it.")
+    Path | None,
+    typer.Option(
+        "--html", metavar="FILE", help="The page to write; without it, beside the first file and named after it."
+    ),
 ]
 
 
-def report(files: FILES, html: HTML = None) -> None:
+def report(files: FILES, html: HTML = None, json: JSON = None) -> None:
     """Write saved runs as one page that needs nothing else: verdict, timeline, critical path, mesh or tasks, errors."""
     loaded = [load_runs(file) for file in files]
     runs = named(files, loaded)
     target = html or files[0].with_suffix(".html")
-    if target.resolve() in {file.resolve() for file in files}:
-        raise MisuseError(f"{target} is a file to read from: name another page with --html")
-    check_target("--html", target)
+    for option, file in (("--html", target), ("--json", json)):
+        if file is not None and file.resolve() in {one.resolve() for one in files}:
+            raise MisuseError(f"{file} is a file to read from: name another with {option}")
+    check_targets({"--html": target, "--json": json})
     benches = list(dict.fromkeys(one.bench for one in loaded if one.bench))
     title = ", ".join(benches) or runs[0][0]
     write_page(target, title, runs)
     console = results()
     console.print(runs_table(title, runs, console.width))
+    rows = [
+        {"name": name, "right": run.right, "safe": run.safe, "time_ps": run.metrics.get("time_ps")}
+        for name, run in runs
+    ]
+    write_document(json, "report", {"title": title, "page": str(target), "shown": rows})
 
 
 def named(files: Sequence[Path], loaded: Sequence[Loaded]) -> list[tuple[str, Run]]:

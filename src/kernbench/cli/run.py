@@ -14,56 +14,79 @@ from kernbench.cli.acknowledge import (
     tell_acknowledged,
 )
 from kernbench.cli.algorithms import rank
+from kernbench.cli.completion import benches, panels
+from kernbench.cli.document import JSON, write_document
 from kernbench.cli.inside import DUMP, FIRST_WRONG, STOP_AT, check_first_wrong, check_options, stop_and_tell
+from kernbench.cli.options import DTYPE, HTML, MACHINE, SCHEDULE, SEED, SETTINGS, SHAPES, schedule_of
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
 from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, unknown
 from kernbench.report import launches_table, printed_text, run_text, runs_table, tasks_text, time_text, trace_bytes
 from kernbench.report.first_wrong import first_wrong_text
-from kernbench.result.run import Run, write_bytes, write_json
+from kernbench.result.run import Run, write_bytes
 
-NAME = Annotated[str, typer.Argument(help="A bench's name, or the path of a .py file that defines one.")]
 MAYBE = Annotated[
-    str | None, typer.Argument(help="A bench's name, or the path of a .py file that defines one; none with --kernels.")
+    str | None,
+    typer.Argument(
+        metavar="BENCH",
+        help="A bench's name, or the path of a .py file that defines one; none with --kernels.",
+        autocompletion=benches,
+    ),
 ]
-PANEL = Annotated[str | None, typer.Option("--panel", "-p", help="One panel; without it all panels run.")]
 PLATFORM = Annotated[
     str | None,
     typer.Option(
-        "--panel", "-p", help="One panel; without it all run. With --kernels the platform: sim, a2a3sim, a5sim."
+        "--panel",
+        "-p",
+        metavar="NAME",
+        help="One panel; without it all run. With --kernels the platform: sim, a2a3sim, a5sim.",
+        autocompletion=panels,
     ),
 ]
-SETTINGS = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", help="key=value: a parameter, or machine.KEY (chip.KEY) of the machine file."),
+DEVICE = Annotated[
+    str | None,
+    typer.Option("--device", metavar="DEVICE", help="Where it runs: emulator or cuda; short for --set device=..."),
 ]
-SEED = Annotated[int, typer.Option(help="Seed of the inputs.", min=0)]
-DTYPE = Annotated[str | None, typer.Option(help="Element type; short for --set dtype=...")]
-DEVICE = Annotated[str | None, typer.Option(help="Where it runs: emulator or cuda; short for --set device=...")]
-SHAPES = Annotated[
-    bool, typer.Option("--shapes-only", help="Carry no data: real sizes, safe and timed, but not judged by the golden.")
+SIZE = Annotated[
+    str | None, typer.Option("--size", metavar="NAME", help="One of the bench's sizes, instead of the panels' own.")
 ]
-SIZE = Annotated[str | None, typer.Option("--size", help="One of the bench's sizes, instead of the panels' own.")]
 ALL = Annotated[
     bool, typer.Option("--all-algorithms", help="Run every algorithm that does a panel's job, and rank them by time.")
 ]
-SCHEDULE = Annotated[str, typer.Option(help="Order in which programs take turns: canonical, reversed or a seed.")]
-STEPS = Annotated[int | None, typer.Option(help="Commands one program may dispatch before it is stopped.", min=1)]
-SECONDS = Annotated[float | None, typer.Option(help="Seconds one program may go without a command.", min=0.01)]
+STEPS = Annotated[
+    int | None,
+    typer.Option("--max-steps", metavar="N", help="Commands one program may dispatch before it is stopped.", min=1),
+]
+SECONDS = Annotated[
+    float | None,
+    typer.Option("--max-seconds", metavar="S", help="Seconds one program may go without a command.", min=0.01),
+]
 TRACE = Annotated[
-    Path | None, typer.Option("--trace", help="Write a Perfetto trace of the (last) run's timeline to this file.")
+    Path | None,
+    typer.Option("--trace", metavar="FILE", help="Write a Perfetto trace of the (last) run's timeline to this file."),
 ]
 KERNELS = Annotated[
     Path | None,
-    typer.Option("--kernels", "-k", help="A folder of npu kernels with their orchestration; needs --golden."),
+    typer.Option(
+        "--kernels",
+        "-k",
+        metavar="FOLDER",
+        help="A folder of npu kernels with their orchestration; needs --golden.",
+    ),
 ]
 GOLDEN = Annotated[
     Path | None,
-    typer.Option("--golden", "-g", help="The file with cases, inputs, reference and tolerance for --kernels."),
+    typer.Option(
+        "--golden",
+        "-g",
+        metavar="FILE",
+        help="The file with cases, inputs, reference and tolerance for --kernels.",
+    ),
 ]
-CASE = Annotated[list[str] | None, typer.Option("--case", help="With --kernels: a case of the golden file, or all.")]
-JSON = Annotated[Path | None, typer.Option("--json", help="Write the runs to this file, for report and compare.")]
-HTML = Annotated[Path | None, typer.Option("--html", help="Write all runs to this file, as a page to open.")]
+CASE = Annotated[
+    list[str] | None,
+    typer.Option("--case", metavar="NAME", help="With --kernels: a case of the golden file, or all."),
+]
 
 
 def run(
@@ -75,6 +98,7 @@ def run(
     settings: SETTINGS = None,
     seed: SEED = 0,
     dtype: DTYPE = None,
+    machine: MACHINE = None,
     device: DEVICE = None,
     shapes_only: SHAPES = False,
     size: SIZE = None,
@@ -97,14 +121,14 @@ def run(
     Exit code 0 if every run is right and safe, 1 on findings or a wrong result, 2 on misuse.
     """
     bench, panels = chosen(name, panel, kernels, golden, case or [])
-    values = parse_settings(bench, settings or [], dtype=dtype, device=device)
+    values = parse_settings(bench, settings or [], machine, dtype=dtype, device=device)
     files = {"--json": json, "--trace": trace, "--html": html, "--write-baseline": write_baseline, "--dump": dump}
     check_targets(files)
     check_options(stop_at, dump)
     known = known_findings(baseline, write_baseline, reason)
     options: dict[str, Any] = {"shapes_only": shapes_only, "size": size, "baseline": known}
     options |= {
-        "schedule": int(schedule) if schedule.isdecimal() and schedule.isascii() else schedule,
+        "schedule": schedule_of(schedule),
         "budget": {k: v for k, v in (("steps", max_steps), ("seconds", max_seconds)) if v is not None},
     }
     if first_wrong:
@@ -144,8 +168,7 @@ def run(
         _write_trace(trace, runs)
     if html is not None:
         write_page(html, bench.name, runs)
-    if json is not None:
-        write_json(json, {"bench": bench.name, "runs": [r.to_dict() for _, r in runs]})
+    write_document(json, "run", {"bench": bench.name, "runs": [r.to_dict() for _, r in runs]})
     raise typer.Exit(RIGHT_AND_SAFE if len(good) == len(runs) and not left else FOUND)
 
 
@@ -199,6 +222,7 @@ def _stop(
         stop_at,
         dump,
         json,
+        "run",
         panel or bench.name,
         lambda stopper: run_bench(bench, panel, values, seed, stop=stopper, **options),
     )
@@ -217,7 +241,9 @@ def _run_all(
     return runs
 
 
-def parse_settings(bench: Bench, settings: list[str], **short: str | None) -> dict[str, Any]:
+def parse_settings(
+    bench: Bench, settings: list[str], machine: str | None = None, **short: str | None
+) -> dict[str, Any]:
     """key=value texts as a dictionary, with the parameters that have an option of their own."""
     values: dict[str, Any] = {}
     for text in settings:
@@ -225,8 +251,10 @@ def parse_settings(bench: Bench, settings: list[str], **short: str | None) -> di
         if not equals or not key.strip():
             raise BenchError(f"--set {text!r}: key=value is wanted, such as --set n_ranks=4")
         values[key.strip()] = value.strip()
+    known = {row.name for row in describe(bench.parameters)}
+    short["chip" if "chip" in known else "machine"] = machine
     for name, chosen in short.items():
-        if chosen is not None and name not in {d.name for d in describe(bench.parameters)}:
+        if chosen is not None and name not in known:
             raise BenchError(f"bench {bench.name} has no parameter {name}")
         if chosen is not None:
             values[name] = chosen

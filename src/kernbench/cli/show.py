@@ -1,25 +1,41 @@
 """`kernbench show`: what a bench is made of, and what a rank of it does."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.syntax import Syntax
 from rich.table import Table
 
 from kernbench.bench import Bench, describe, find, run_bench
-from kernbench.cli.output import progress, results
-from kernbench.cli.run import DTYPE, NAME, SEED, SETTINGS, parse_settings
+from kernbench.cli.completion import panels
+from kernbench.cli.document import JSON, write_document
+from kernbench.cli.options import DTYPE, MACHINE, NAME, SEED, SETTINGS
+from kernbench.cli.output import check_targets, progress, results
+from kernbench.cli.run import parse_settings
 from kernbench.common.errors import BenchError
+from kernbench.common.pe_commands import PeCommand
 from kernbench.report import commands_table
-from kernbench.result.finding import rank_ranges
+from kernbench.result.finding import place_dict, rank_ranges
 
 PANEL = Annotated[
-    str | None, typer.Option("--panel", "-p", help="The panel whose commands are shown; without it the first.")
+    str | None,
+    typer.Option(
+        "--panel",
+        "-p",
+        metavar="NAME",
+        help="The panel whose commands are shown; without it the first.",
+        autocompletion=panels,
+    ),
 ]
-RANK = Annotated[int, typer.Option(help="The rank whose commands are shown.")]
-LAST = Annotated[int, typer.Option(help="How many of its last commands; 0 shows none and runs nothing.", min=0)]
-SOURCE = Annotated[bool, typer.Option(help="Show the source of the bench.")]
+RANK = Annotated[int, typer.Option("--rank", metavar="N", help="The rank whose commands are shown.")]
+LAST = Annotated[
+    int,
+    typer.Option("--last", metavar="N", help="How many of its last commands; 0 shows none and runs nothing.", min=0),
+]
+SOURCE = Annotated[bool, typer.Option("--source/--no-source", help="Show the source of the bench.")]
 
 
 def show(
@@ -28,26 +44,48 @@ def show(
     settings: SETTINGS = None,
     seed: SEED = 0,
     dtype: DTYPE = None,
+    machine: MACHINE = None,
     rank: RANK = 0,
     last: LAST = 12,
     source: SOURCE = True,
+    json: JSON = None,
 ) -> None:
     """Show a bench's parameters, its source, and the last commands of a rank of the first (or given) panel."""
+    check_targets({"--json": json})
     bench = find(name)
-    values = parse_settings(bench, settings or [], dtype=dtype)
+    values = parse_settings(bench, settings or [], machine, dtype=dtype)
     console = results()
     console.print(f"{bench.name}: {bench.summary}")
     console.print(_parameters(bench))
     if bench.panels:
         console.print(_panels(bench))
+    text = Path(bench.file).read_text(errors="replace")
     if source:
-        console.print(
-            Syntax(
-                Path(bench.file).read_text(errors="replace"), "python", line_numbers=True, background_color="default"
-            )
-        )
-    if last:
-        console.print(_commands(bench, panel or next(iter(bench.panels), None), values, seed, rank, last))
+        console.print(Syntax(text, "python", line_numbers=True, background_color="default"))
+    panel = panel or next(iter(bench.panels), None)
+    stream = _stream(bench, panel, values, seed, rank) if last else None
+    first = max(0, len(stream) - last) if stream is not None else 0
+    if stream is not None:
+        title = f"last {len(stream) - first} of {len(stream)} commands of rank {rank}"
+        console.print(commands_table(title + (f", {panel}" if panel else ""), stream[first:], first))
+    elif last:
+        console.print(f"no commands to show: bench {bench.name} records none by rank, as mesh kernels do")
+    shown = None if stream is None else _commands_data(stream, panel, rank, first)
+    write_document(json, "show", {**_data(bench), "source": text if source else None, "commands": shown})
+
+
+def _data(bench: Bench) -> dict[str, Any]:
+    parameters = [asdict(row) for row in describe(bench.parameters)]
+    facts = {"name": bench.name, "summary": bench.summary, "file": bench.file}
+    return {**facts, "parameters": parameters, "panels": dict(bench.panels), "sizes": list(bench.sizes)}
+
+
+def _commands_data(stream: Sequence[PeCommand], panel: str | None, rank: int, first: int) -> dict[str, Any]:
+    rows = [
+        {"number": number, "command": one.op, "engine": one.engine, "where": place_dict(one.where)}
+        for number, one in enumerate(stream[first:], first)
+    ]
+    return {"panel": panel, "rank": rank, "count": len(stream), "last": rows}
 
 
 def _parameters(bench: Bench) -> Table:
@@ -68,17 +106,18 @@ def _panels(bench: Bench) -> Table:
     return table
 
 
-def _commands(bench: Bench, panel: str | None, values: dict[str, str], seed: int, rank: int, last: int) -> Table | str:
+def _stream(
+    bench: Bench, panel: str | None, values: dict[str, str], seed: int, rank: int
+) -> Sequence[PeCommand] | None:
+    """The commands of a rank; None for a bench that records none by rank."""
     with progress(1) as bar:
         bar.update(bar.task_ids[0], description=panel or bench.name)
         run = run_bench(bench, panel, values, seed)
     recording = run.recording
     if not hasattr(recording, "of_rank"):
-        return f"no commands to show: bench {bench.name} records none by rank, as mesh kernels do"
-    stream = recording.of_rank(rank) if recording is not None else None
+        return None
+    stream: Sequence[PeCommand] | None = recording.of_rank(rank) if recording is not None else None
     if recording is None or stream is None:
         ranks = rank_ranges(s.rank for s in recording.streams) if recording else "none"
         raise BenchError(f"rank {rank} dispatched no command; those that did: {ranks}")
-    first = max(0, len(stream) - last)
-    title = f"last {len(stream) - first} of {len(stream)} commands of rank {rank}" + (f", {panel}" if panel else "")
-    return commands_table(title, stream[first:], first)
+    return stream

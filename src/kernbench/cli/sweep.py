@@ -9,8 +9,10 @@ import typer
 from rich.table import Table
 
 from kernbench.bench import find
+from kernbench.cli.document import JSON, STDOUT, write_document
+from kernbench.cli.options import DTYPE, MACHINE, NAME, PANEL, SEED, SETTINGS, SHAPES
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, progress, results
-from kernbench.cli.run import DTYPE, NAME, PANEL, SEED, SETTINGS, SHAPES, parse_settings
+from kernbench.cli.run import parse_settings
 from kernbench.common.errors import BenchError
 from kernbench.report.time import duration
 
@@ -18,13 +20,23 @@ if TYPE_CHECKING:
     from kernbench.sweep import Executor, Plan
     from kernbench.sweep.store import Store
 
-OVER = Annotated[list[str], typer.Option("--over", help="key=a,b,c: a parameter, or machine.KEY; several make a grid.")]
-OUT = Annotated[Path, typer.Option("--out", help="CSV file to write; one of the same sweep goes on or grows.")]
-JOBS = Annotated[int, typer.Option(help="Processes; 0: as many as there are cores.", min=0)]
-RAY = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster; local: start Ray here.")]
-PARQUET = Annotated[Path | None, typer.Option(help="Write the rows as Parquet, too.")]
-PLOT = Annotated[Path | None, typer.Option(help="Write a plot (.png or .svg) of the metric over the first key.")]
-METRIC = Annotated[str, typer.Option(help="What the plot shows.")]
+OVER = Annotated[
+    list[str],
+    typer.Option("--over", metavar="KEY=A,B,C", help="A parameter, or machine.KEY; several of these make a grid."),
+]
+OUT = Annotated[
+    Path, typer.Option("--out", metavar="FILE", help="CSV file to write; one of the same sweep goes on or grows.")
+]
+JOBS = Annotated[int, typer.Option("--jobs", metavar="N", help="Processes; 0: as many as there are cores.", min=0)]
+RAY = Annotated[
+    str | None, typer.Option("--ray", metavar="ADDRESS", help="Run on a Ray cluster; local: start Ray here.")
+]
+PARQUET = Annotated[Path | None, typer.Option("--parquet", metavar="FILE", help="Write the rows as Parquet, too.")]
+PLOT = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="Write a plot (.png or .svg) of the metric over the first key."),
+]
+METRIC = Annotated[str, typer.Option("--metric", metavar="NAME", help="What the plot shows: a column of numbers.")]
 _SHOWN = 40
 _NARROWEST = 24
 
@@ -36,6 +48,7 @@ def sweep(
     settings: SETTINGS = None,
     seed: SEED = 0,
     dtype: DTYPE = None,
+    machine: MACHINE = None,
     shapes_only: SHAPES = False,
     out: OUT = Path("sweep.csv"),
     parquet: PARQUET = None,
@@ -43,35 +56,40 @@ def sweep(
     metric: METRIC = "time_ps",
     jobs: JOBS = 0,
     ray: RAY = None,
+    json: JSON = None,
 ) -> None:
     """Run a bench at every combination of the given values; kernels run again only where a shape changes."""
     # timing is compiled code; other commands start without it
     from kernbench.report.plot import plot_sweep
     from kernbench.sweep import anomalies, in_order, make_plan
     from kernbench.sweep.plan import parse_over
-    from kernbench.sweep.store import Store, write_parquet
+    from kernbench.sweep.store import Store, typed_rows, write_parquet
 
     bench = find(name)
     if bench.panels and panel not in bench.panels:
         raise BenchError(f"choose one panel with --panel: {', '.join(bench.panels)}")
-    _check_files(out, parquet, plot, metric)
-    values = parse_settings(bench, settings or [], dtype=dtype)
+    _check_files(out, parquet, plot, json, metric)
+    values = parse_settings(bench, settings or [], machine, dtype=dtype)
     plan = make_plan(bench, panel, values, parse_over(over), seed, shapes_only)
     place = _executor(jobs, ray)
     store = Store(out, plan)
     _run(plan, place, store, panel or bench.name)
     rows = in_order(store.plan, store.rows)
     results().print(_table(f"{bench.name}: {len(rows)} points in {out}", plan.keys, rows))
-    for told in anomalies(plan, rows):
+    strange = list(anomalies(plan, rows))
+    for told in strange:
         errors().print(f"anomaly: {told}", soft_wrap=True)
     if parquet is not None:
         write_parquet(parquet, rows)
     if plot is not None:
         plot_sweep(plot, plan.keys, metric, rows)
+    files = {"csv": str(out), "parquet": parquet and str(parquet), "plot": plot and str(plot)}
+    data = {"bench": bench.name, "panel": panel, "keys": list(plan.keys), "rows": typed_rows(rows)}
+    write_document(json, "sweep", {**data, "anomalies": strange, "written": files})
     raise typer.Exit(_verdict(plan, rows, out))
 
 
-def _check_files(out: Path, parquet: Path | None, plot: Path | None, metric: str) -> None:
+def _check_files(out: Path, parquet: Path | None, plot: Path | None, json: Path | None, metric: str) -> None:
     """Refuse what could not be written or drawn in the end."""
     from kernbench.report.plot import check_plot
     from kernbench.sweep.columns import METRICS
@@ -81,7 +99,8 @@ def _check_files(out: Path, parquet: Path | None, plot: Path | None, metric: str
     if metric not in METRICS:
         raise BenchError(f"--metric {metric}: a column of numbers is wanted: {', '.join(METRICS)}")
     check_targets({"--out": out})
-    check_targets({"--out": out, "the plan of --out": plan_file(out), "--parquet": parquet, "--plot": plot})
+    files = {"--out": out, "the plan of --out": plan_file(out), "--parquet": parquet, "--plot": plot}
+    check_targets({**files, "--json": None if json == STDOUT else json})
     if parquet is not None:
         check_parquet()
     if plot is not None:

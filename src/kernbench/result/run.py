@@ -144,7 +144,12 @@ class Run:
 
 def write_json(path: str | Path, data: Any) -> None:
     """Write `data` as JSON, whole or not at all."""
-    write_bytes(path, (json.dumps(_plain(data), indent=2, allow_nan=False) + "\n").encode())
+    write_bytes(path, json_text(data).encode())
+
+
+def json_text(data: Any) -> str:
+    """`data` as JSON: arrays as columns, numbers that are not finite as words."""
+    return json.dumps(_plain(data), indent=2, allow_nan=False) + "\n"
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:

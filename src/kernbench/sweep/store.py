@@ -140,10 +140,20 @@ def check_parquet() -> tuple[Any, Any]:
 def write_parquet(file: Path, rows: list[Row]) -> None:
     """The rows as Parquet, whole or not at all; needs pyarrow (the extra `sweep`)."""
     pa, pq = check_parquet()
-    columns = {name: _column([row.get(name) for row in rows]) for name in (rows[0] if rows else {})}
+    columns = _typed_columns(rows)
     content = BytesIO()
     pq.write_table(pa.table(columns), content)
     write_bytes(file, content.getvalue())
+
+
+def typed_rows(rows: list[Row]) -> list[dict[str, object]]:
+    """The rows with numbers, answers and nothing where the file has text, alike in all rows of a column."""
+    columns = _typed_columns(rows)
+    return [{name: values[number] for name, values in columns.items()} for number in range(len(rows))]
+
+
+def _typed_columns(rows: list[Row]) -> dict[str, list[object]]:
+    return {name: _column([row.get(name) for row in rows]) for name in (rows[0] if rows else {})}
 
 
 def _column(values: list[object]) -> list[object]:

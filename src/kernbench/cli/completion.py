@@ -1,0 +1,88 @@
+"""What the shell offers after a tab: benches, panels, machines, parameters. Nobody's file is run for it."""
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import typer
+
+from kernbench.bench import Bench, describe, find, known
+from kernbench.machine import bundled
+
+
+def benches(incomplete: str) -> list[str]:
+    """Names of bundled benches, and Python files."""
+    return _starting(incomplete, [*known(), *_files(incomplete, ".py")])
+
+
+def panels(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Panels of the bench that the command line names."""
+    name = str(ctx.params.get("name") or "")
+    bench = _bundled(name)
+    return _starting(incomplete, bench.panels if bench is not None else _panels_in(Path(name)))
+
+
+def machines(incomplete: str) -> list[str]:
+    """Bundled machines and chips, and TOML files."""
+    return _starting(incomplete, [*_machines(), *_files(incomplete, ".toml")])
+
+
+def settings(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Parameters of a bundled bench, as key=; values where few are known."""
+    key, equals, _ = incomplete.partition("=")
+    if equals and key in ("machine", "chip"):
+        return _starting(incomplete, (f"{key}={name}" for name in _machines()))
+    bench = _bundled(str(ctx.params.get("name") or ""))
+    return _starting(incomplete, (f"{row.name}=" for row in describe(bench.parameters))) if bench is not None else []
+
+
+def _machines() -> list[str]:
+    from kernbench import npu
+
+    return [*bundled(), *npu.bundled()]
+
+
+def _bundled(name: str) -> Bench | None:
+    try:
+        return find(name) if name in known() else None
+    except ImportError:
+        return None
+
+
+def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _files(incomplete: str, suffix: str) -> Iterator[str]:
+    """Files with a suffix, and folders, whose path begins like this."""
+    folder = incomplete.rpartition("/")[0]
+    try:
+        found = sorted(Path(folder or ("/" if incomplete.startswith("/") else ".")).iterdir())
+    except OSError:
+        return
+    for path in found:
+        if path.is_dir() and not path.name.startswith("."):
+            yield f"{path}/"
+        elif path.suffix == suffix:
+            yield str(path)
+
+
+def _panels_in(file: Path) -> list[str]:
+    """Panels that a file writes out, in its call of Bench or under a name of its own."""
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return []
+    named = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    given = [
+        k.value for node in ast.walk(tree) if isinstance(node, ast.Call) for k in node.keywords if k.arg == "panels"
+    ]
+    tables = [named.get(value.id, value) if isinstance(value, ast.Name) else value for value in given]
+    keys = [key for table in tables if isinstance(table, ast.Dict) for key in table.keys]
+    return [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]

@@ -1,0 +1,50 @@
+"""Answers for other programs: one JSON document a command, to a file or, with `--json -`, to standard output."""
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kernbench.result.finding import Place, place_dict
+from kernbench.result.run import SCHEMA, json_text, write_json
+
+JSON = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write the answer to this file as JSON; - is standard output."),
+]
+STDOUT = Path("-")
+_PLACE = re.compile(r"(?P<file>[^\s:][^:\n]*):(?P<line>[1-9]\d{0,8}): ")
+
+
+def write_document(target: Path | None, command: str, data: Mapping[str, Any]) -> None:
+    """Write what a command answers, if somebody asked for it."""
+    if target is None:
+        return
+    document = {"schema": SCHEMA, "command": command, **data}
+    if target != STDOUT:
+        write_json(target, document)
+        return
+    # where everything printed goes to standard error, the document alone has standard output
+    stream = sys.__stdout__ if sys.stdout is sys.stderr else sys.stdout
+    assert stream is not None
+    stream.write(json_text(document))
+    stream.flush()
+
+
+def wants_stdout(words: Sequence[str]) -> bool:
+    """Whether a command line asks for its document on standard output."""
+    return "--json=-" in words or any(pair == ("--json", "-") for pair in pairwise(words))
+
+
+def error_data(error: Exception, text: str) -> dict[str, Any]:
+    """A refusal as data: what it says, the place it is about, and what to do, where it says so apart from the text."""
+    where = getattr(error, "where", None)
+    found = _PLACE.match(text)
+    if not isinstance(where, Place) and found is not None:
+        where = Place(str(Path(found["file"]).resolve()), int(found["line"]))
+    place = place_dict(where) if isinstance(where, Place) else None
+    return {"error": {"text": text, "place": place, "remedy": getattr(error, "hint", "") or None}}

@@ -1,0 +1,58 @@
+"""Arguments and options that several commands on benches share, each said once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernbench.cli.completion import benches, machines, panels, settings
+
+NAME = Annotated[
+    str,
+    typer.Argument(
+        metavar="BENCH", help="A bench's name, or the path of a .py file that defines one.", autocompletion=benches
+    ),
+]
+PANEL = Annotated[
+    str | None,
+    typer.Option("--panel", "-p", metavar="NAME", help="One panel; without it all panels run.", autocompletion=panels),
+]
+SETTINGS = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="KEY=VALUE",
+        help="A parameter, or machine.KEY (chip.KEY) of the machine file; may be given often.",
+        autocompletion=settings,
+    ),
+]
+SEED = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the inputs.", min=0)]
+DTYPE = Annotated[str | None, typer.Option("--dtype", metavar="TYPE", help="Element type; short for --set dtype=...")]
+MACHINE = Annotated[
+    str | None,
+    typer.Option(
+        "--machine",
+        "-m",
+        metavar="NAME",
+        help="A bundled machine or chip, or a TOML file; short for --set machine=... (chip=... on the npu).",
+        autocompletion=machines,
+    ),
+]
+SHAPES = Annotated[
+    bool, typer.Option("--shapes-only", help="Carry no data: real sizes, safe and timed, but not judged by the golden.")
+]
+SCHEDULE = Annotated[
+    str,
+    typer.Option(
+        "--schedule", metavar="ORDER", help="Order in which programs take turns: canonical, reversed or a seed."
+    ),
+]
+HTML = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write all runs to this file, as a page to open.")
+]
+
+
+def schedule_of(text: str) -> str | int:
+    """The schedule that is meant: a name, or a seed."""
+    return int(text) if text.isdecimal() and text.isascii() else text

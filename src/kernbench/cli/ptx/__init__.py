@@ -1,0 +1,54 @@
+"""`kernbench ptx`: look at, check, run and print PTX that any compiler made."""
+
+import typer
+
+from kernbench.cli.examples import examples
+from kernbench.cli.ptx.check import check
+from kernbench.cli.ptx.emit import emit
+from kernbench.cli.ptx.info import info
+from kernbench.cli.ptx.launch import launch_artefact
+from kernbench.cli.ptx.mutate import mutate
+from kernbench.cli.ptx.run import run
+
+app = typer.Typer(
+    help="PTX from any compiler: what is in it, is a launch safe and right, is each barrier needed.",
+    short_help="PTX from any compiler: info, check, run, launch, mutate, emit.",
+    no_args_is_help=True,
+    epilog=examples("kernbench ptx check my_kernel.ptx --grid 4 --block 128"),
+)
+app.command(
+    "info",
+    short_help="Kernels, parameters, instructions, and what ptxas says.",
+    epilog=examples("kernbench ptx info my_kernel.ptx"),
+)(info)
+app.command(
+    "check",
+    short_help="Is it PTX, and is a launch of it safe?",
+    epilog=examples(
+        "kernbench ptx check my_kernel.ptx --grid 4 --block 128",
+        "kernbench ptx check my_kernel.ptx --launch my.toml --html out.html",
+    ),
+)(check)
+app.command(
+    "run",
+    short_help="Run a kernel: is it right, is it safe, what did it do?",
+    epilog=examples(
+        "kernbench ptx run my_kernel.ptx --launch my.toml --out arrays.npz",
+        "kernbench ptx run my_kernel.ptx -l my.toml --device cuda",
+    ),
+)(run)
+app.command(
+    "launch",
+    short_help="Launch what Triton or CuTe DSL left in its cache.",
+    epilog=examples("kernbench ptx launch ~/.triton/cache/HASH --grid 16 --launch sizes.toml"),
+)(launch_artefact)
+app.command(
+    "mutate",
+    short_help="Drop or alter each synchronisation: is it told, or harmless?",
+    epilog=examples("kernbench ptx mutate my_kernel.ptx --launch my.toml --every"),
+)(mutate)
+app.command(
+    "emit",
+    short_help="Parse a file and print it again in its stable form.",
+    epilog=examples("kernbench ptx emit my_kernel.ptx --out stable.ptx"),
+)(emit)

@@ -1,0 +1,67 @@
+"""`kernbench ptx check`: is it PTX, and is a launch of it safe?"""
+
+from typing import Any
+
+from kernbench.bench import ptx_file
+from kernbench.cli.document import JSON
+from kernbench.cli.inside import DUMP, STOP_AT_PTX, check_options
+from kernbench.cli.output import check_targets, results
+from kernbench.cli.ptx.launching import described_launch, finish, launch_kernel, maybe_stop, read_module
+from kernbench.cli.ptx.options import (
+    ARCH,
+    BLOCK,
+    BUDGET,
+    CLUSTER,
+    ELEMENTS,
+    FILE,
+    GRID,
+    HTML,
+    KERNEL,
+    LAUNCH,
+    SECONDS,
+    SEED,
+    SHARED,
+    STEPS,
+    TRACE,
+)
+from kernbench.ptx.validation import validate
+from kernbench.report import pipeline_text
+from kernbench.safety.budget import Budget
+
+
+def check(
+    file: FILE,
+    launch: LAUNCH = None,
+    kernel: KERNEL = "",
+    grid: GRID = "",
+    block: BLOCK = "",
+    cluster: CLUSTER = "",
+    shared: SHARED = 0,
+    elements: ELEMENTS = ptx_file.ELEMENTS,
+    seed: SEED = None,
+    arch: ARCH = "",
+    max_seconds: SECONDS = 600.0,
+    budget: BUDGET = STEPS,
+    json: JSON = None,
+    trace: TRACE = None,
+    html: HTML = None,
+    stop_at: STOP_AT_PTX = None,
+    dump: DUMP = None,
+) -> None:
+    """Is it PTX, does the target have every instruction, and is a launch safe? Says yes, or every problem.
+
+    Without --launch arguments are made at random, which shows less: describe them for a kernel that reads indices.
+    Where warps work in a pipeline of mbarriers, shows its roles and stages: who completes and who awaits which phase.
+    """
+    check_targets({"--json": json, "--trace": trace, "--html": html, "--dump": dump})
+    check_options(stop_at, dump)
+    module = read_module(file)
+    validate(module)
+    results().print(f"{file}: good PTX for {module.arch}: {', '.join(module.kernels) or 'no kernels'}")
+    described = described_launch(launch, kernel, grid, block, shared, seed, cluster)
+    options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
+    maybe_stop(stop_at, dump, json, "ptx check", module, described, "emulator", arch, elements, options)
+    result = launch_kernel(module, described, "emulator", arch, elements, options)
+    if "pipeline" in result.views:
+        results().print(pipeline_text(result.views["pipeline"]), highlight=False, soft_wrap=True)
+    finish("ptx check", result, None, json, trace, html)

@@ -1,0 +1,27 @@
+"""`kernbench ptx emit`: a module in its stable form."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernbench.cli.document import JSON, STDOUT, write_document
+from kernbench.cli.output import check_targets
+from kernbench.cli.ptx.launching import read_module
+from kernbench.cli.ptx.options import FILE
+from kernbench.result.run import write_bytes
+
+OUT = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file; without it, print.")]
+
+
+def emit(file: FILE, out: OUT = None, json: JSON = None) -> None:
+    """Parse a file and print it again in its stable form."""
+    check_targets({"--out": out, "--json": json})
+    module = read_module(file)
+    text = module.emit()
+    if out is not None:
+        write_bytes(out, text.encode("utf-8", errors="surrogateescape"))
+    elif json != STDOUT:
+        typer.echo(text, nl=False)
+    data = {"file": str(file), "written": None if out is None else str(out), "kernels": list(module.kernels)}
+    write_document(json, "ptx emit", {**data, "text": text})

@@ -1,0 +1,109 @@
+"""`kernbench ptx info`: what is in a module."""
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from kernbench import ptx
+from kernbench.cli.document import JSON, write_document
+from kernbench.cli.output import check_targets, errors, results
+from kernbench.cli.ptx.launching import read_module
+from kernbench.cli.ptx.options import FILE
+from kernbench.common.errors import KernbenchError
+from kernbench.ptx.module import Block, Instruction, Kernel, Module
+
+
+def info(file: FILE, json: JSON = None) -> None:
+    """Kernels with their parameters, registers and shared memory, the instructions they use, and what ptxas says."""
+    check_targets({"--json": json})
+    module = read_module(file)
+    console = results()
+    version = ".".join(map(str, module.version))
+    console.print(f"{file}: version {version}, target {', '.join(module.target)}, {module.address_size}-bit addresses")
+    resources = _resources(module)
+    for kernel in module.kernels.values():
+        _show_kernel(console, kernel, resources)
+    for function in module.functions.values():
+        console.print(f"device function {function.name}{'' if function.body else ' (declared only)'}")
+    write_document(json, "ptx info", _data(file, module, resources))
+
+
+def _data(file: Path, module: Module, resources: dict[str, Any]) -> dict[str, Any]:
+    functions = [{"name": f.name, "defined": f.body is not None} for f in module.functions.values()]
+    return {
+        "file": str(file),
+        "version": list(module.version),
+        "targets": list(module.target),
+        "address_size": module.address_size,
+        "kernels": [_kernel_data(kernel, resources) for kernel in module.kernels.values()],
+        "functions": functions,
+    }
+
+
+def _kernel_data(kernel: Kernel, resources: dict[str, Any]) -> dict[str, Any]:
+    parameters = [
+        {"name": p.name, "type": p.type, "shape": list(p.dims), "bytes": p.size, "alignment": p.alignment}
+        for p in kernel.params
+    ]
+    return {
+        "name": kernel.name,
+        "parameters": parameters,
+        "block": kernel.reqntid,
+        "largest_block": kernel.maxntid,
+        "cluster": kernel.cluster,
+        "ptxas": asdict(resources[kernel.name]) if kernel.name in resources else None,
+        "instructions": _counts(kernel),
+    }
+
+
+def _resources(module: Module) -> dict[str, Any]:
+    try:
+        return dict(ptx.assemble(module, arch=module.arch).kernels)
+    except KernbenchError as error:
+        errors().print(f"no figures of ptxas: {error}", soft_wrap=True)
+        return {}
+
+
+def _show_kernel(console: Console, kernel: Kernel, resources: dict[str, Any]) -> None:
+    table = Table(title=f"kernel {kernel.name}", title_justify="left")
+    for column in ("parameter", "type", "bytes", "alignment"):
+        table.add_column(column)
+    for p in kernel.params:
+        table.add_row(p.name, p.type + "".join(f"[{n}]" for n in p.dims), str(p.size), str(p.alignment))
+    console.print(table)
+    demands = {"block": kernel.reqntid, "at most a block of": kernel.maxntid, "cluster": kernel.cluster}
+    for name, value in demands.items():
+        if value is not None:
+            console.print(f"  {name} {'x'.join(map(str, value))}")
+    if kernel.name in resources:
+        console.print(f"  ptxas: {_amounts(resources[kernel.name])}")
+    counts = _counts(kernel)
+    told = ", ".join(f"{opcode} {count}" for opcode, count in counts.items())
+    console.print(f"  {sum(counts.values()):,} instructions: {told}", soft_wrap=True)
+
+
+def _amounts(resources: Any) -> str:
+    """Registers, spills and bytes, as a sentence."""
+    return ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in asdict(resources).items())
+
+
+def _counts(kernel: Kernel) -> dict[str, int]:
+    """How often each opcode occurs, the most frequent first."""
+    return dict(Counter(i.opcode for i in instructions(kernel.function.body)).most_common())
+
+
+def instructions(block: Block | None) -> list[Instruction]:
+    """All instructions of a body, in order."""
+    found: list[Instruction] = []
+    waiting: list[Any] = list(reversed(block.statements)) if block is not None else []
+    while waiting:
+        statement = waiting.pop()
+        if isinstance(statement, Block):
+            waiting.extend(reversed(statement.statements))
+        elif isinstance(statement, Instruction):
+            found.append(statement)
+    return found

@@ -1,0 +1,67 @@
+"""`kernbench ptx launch`: what a compiler left in its cache, with its metadata."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kernbench.bench import ptx_file
+from kernbench.bench.artefact import read_artefact
+from kernbench.bench.ptx_file import choose_kernel
+from kernbench.cli.document import JSON
+from kernbench.cli.inside import DUMP, STOP_AT_PTX, check_options
+from kernbench.cli.output import check_targets
+from kernbench.cli.ptx.launching import described_launch, finish, launch_kernel, maybe_stop, read_module
+from kernbench.cli.ptx.options import (
+    ARRAYS,
+    BUDGET,
+    CLUSTER,
+    DEVICE,
+    ELEMENTS,
+    GRID,
+    HTML,
+    LAUNCH,
+    SECONDS,
+    SEED,
+    STEPS,
+    TRACE,
+)
+from kernbench.safety.budget import Budget
+
+ARTEFACT = Annotated[
+    Path,
+    typer.Argument(metavar="PATH", help="A folder of Triton's cache, a .json or .ptx in it, or a .ptx of CuTe DSL."),
+]
+
+
+def launch_artefact(
+    path: ARTEFACT,
+    launch: LAUNCH = None,
+    grid: GRID = "",
+    cluster: CLUSTER = "",
+    elements: ELEMENTS = ptx_file.ELEMENTS,
+    seed: SEED = None,
+    device: DEVICE = "emulator",
+    max_seconds: SECONDS = 600.0,
+    budget: BUDGET = STEPS,
+    out: ARRAYS = None,
+    json: JSON = None,
+    trace: TRACE = None,
+    html: HTML = None,
+    stop_at: STOP_AT_PTX = None,
+    dump: DUMP = None,
+) -> None:
+    """Launch what a compiler left in its cache: block, cluster, shared memory and types come from its metadata.
+
+    Only the grid, sizes and values are yours: --grid, and a launch file whose [args.NAME] are the names of the source.
+    """
+    check_targets({"--out": out, "--json": json, "--trace": trace, "--html": html, "--dump": dump})
+    check_options(stop_at, dump)
+    found = read_artefact(path)
+    module = read_module(found.ptx)
+    base = described_launch(launch, "", grid, "", 0, seed, cluster)
+    described = found.described(base, choose_kernel(module, base.kernel or found.kernel), elements)
+    options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
+    maybe_stop(stop_at, dump, json, "ptx launch", module, described, device, "", elements, options)
+    result = launch_kernel(module, described, device, "", elements, options)
+    finish("ptx launch", result, out, json, trace, html)

@@ -1,0 +1,159 @@
+"""What the PTX commands share: reading a module, describing a launch, launching, and telling what came of it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from kernbench import ptx
+from kernbench.bench.ptx_file import Arguments, LaunchFile, choose_kernel, read_launch_file
+from kernbench.cli.document import write_document
+from kernbench.cli.inside import stop_and_tell
+from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, results
+from kernbench.cli.report import write_page
+from kernbench.common.errors import BenchError, KernbenchError
+from kernbench.ptx.module import Module
+from kernbench.report import run_text, trace_bytes
+from kernbench.report.printed import printed_text
+from kernbench.result.run import Run, write_bytes
+
+
+def read_module(file: Path) -> Module:
+    """The module of a file."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise BenchError(f"{file}: {error.strerror or error}") from None
+    try:
+        module: Module = ptx.parse(text)
+    except KernbenchError as error:
+        raise BenchError(f"{file}: {error}") from None
+    return module
+
+
+def described_launch(
+    launch: Path | None, kernel: str, grid: str, block: str, shared: int, seed: int | None, cluster: str
+) -> LaunchFile:
+    """The launch file with what the command line says over it."""
+    base = read_launch_file(launch) if launch is not None else LaunchFile()
+    return LaunchFile(
+        kernel or base.kernel,
+        _extent("--grid", grid) or base.grid or (1,),
+        _extent("--block", block) or base.block,
+        shared or base.shared_bytes,
+        base.seed if seed is None else seed,
+        base.args,
+        base.arrays,
+        base.folder,
+        _extent("--cluster", cluster) or base.cluster,
+    )
+
+
+def _extent(option: str, text: str) -> tuple[int, ...]:
+    if not text:
+        return ()
+    parts = text.replace("x", ",").split(",")
+    if len(parts) > 3 or not all(p.strip().isdecimal() and int(p) for p in parts):
+        raise BenchError(f"{option} {text!r}: one to three whole numbers from 1 on are wanted, such as 16,4")
+    return tuple(map(int, parts))
+
+
+def launch_kernel(
+    module: Module,
+    described: LaunchFile,
+    device: str,
+    arch: str,
+    elements: int,
+    options: dict[str, Any],
+    quiet: bool = False,
+) -> Run:
+    """Launch what is described; says what nobody described, unless `quiet`."""
+    chosen = choose_kernel(module, described.kernel)
+    on = _device(device, arch or module.arch)
+    arguments = Arguments(on, chosen, described, elements)
+    for note in () if quiet else arguments.notes:
+        errors().print(f"not described, so made up: {note}", soft_wrap=True)
+    block = described.block or chosen.reqntid or (32,)
+    if described.cluster:
+        options = {**options, "cluster": described.cluster}
+    result: Run = on.launch(chosen, described.grid, block, arguments.values, described.shared_bytes, **options)
+    result.comparison = arguments.compare(result) or None
+    return result
+
+
+def _device(name: str, arch: str) -> Any:
+    if name == "emulator":
+        return ptx.EmulatedDevice(arch=arch)
+    if name == "cuda":
+        return ptx.CudaDevice(0)
+    raise BenchError(f"--device {name!r}: emulator or cuda")
+
+
+def maybe_stop(
+    stop_at: str | None,
+    dump: Path | None,
+    json: Path | None,
+    command: str,
+    module: Module,
+    described: LaunchFile,
+    device: str,
+    arch: str,
+    elements: int,
+    options: dict[str, Any],
+) -> None:
+    """Where a place to stop at is named: run until there, and do not return."""
+    if stop_at is None:
+        return
+    if device != "emulator":
+        raise BenchError("--stop-at: a launch on real hardware cannot be stopped inside; leave --device away")
+    stop_and_tell(
+        stop_at,
+        dump,
+        json,
+        command,
+        described.kernel or next(iter(module.kernels), ""),
+        lambda stopper: launch_kernel(module, described, device, arch, elements, {**options, "stop": stopper}),
+    )
+
+
+def finish(
+    command: str, result: Run, out: Path | None, json: Path | None, trace: Path | None, html: Path | None
+) -> None:
+    """Write what was asked for, tell what came of the launch, and end the command."""
+    write_document(json, command, result.to_dict())
+    if out is not None:
+        _write_arrays(out, result)
+    _write_trace(trace, result)
+    if html is not None:
+        write_page(html, str(result.origin["kernel"]), [(str(result.origin["kernel"]), result)])
+    _tell(result)
+
+
+def _write_arrays(out: Path, result: Run) -> None:
+    with out.open("wb") as stream:
+        arrays: dict[str, Any] = {name: np.asarray(array) for name, array in result.outputs.items()}
+        np.savez(stream, **arrays)
+
+
+def _write_trace(trace: Path | None, result: Run) -> None:
+    if trace is None:
+        return
+    if result.timeline is None:
+        errors().print(f"no trace {trace}: the kernel has no mbarriers, or was not followed on this device")
+        return
+    write_bytes(trace, trace_bytes(result.timeline))
+    results().print(f"wrote {trace}: the warps' swimlane in logical order; open it at ui.perfetto.dev", soft_wrap=True)
+
+
+def _tell(result: Run) -> None:
+    console = results()
+    console.print(run_text(str(result.origin.get("kernel", "")), result), highlight=False, soft_wrap=True)
+    if "printf" in result.views:
+        console.print(printed_text("the kernel", result), soft_wrap=True)
+    for name in ("thread_instructions", "warp_instructions", "gpu_time_ns"):
+        if name in result.metrics:
+            console.print(f"  {name.replace('_', ' ')}: {result.metrics[name]:,}")
+    for name, array in result.outputs.items():
+        console.print(f"  wrote {name}: {'x'.join(map(str, array.shape))} {array.dtype}")
+    raise typer.Exit(RIGHT_AND_SAFE if result.ok else FOUND)

@@ -1,0 +1,71 @@
+"""`kernbench ptx mutate`: is each synchronisation instruction needed, and would the checks tell if it were gone?"""
+
+from typing import Annotated, Any
+
+import typer
+
+from kernbench.bench import ptx_file
+from kernbench.bench.ptx_file import choose_kernel
+from kernbench.cli.document import JSON, write_document
+from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, results
+from kernbench.cli.ptx.launching import described_launch, launch_kernel, read_module
+from kernbench.cli.ptx.options import (
+    ARCH,
+    BLOCK,
+    BUDGET,
+    CLUSTER,
+    ELEMENTS,
+    FILE,
+    GRID,
+    KERNEL,
+    LAUNCH,
+    SECONDS,
+    SEED,
+    SHARED,
+    STEPS,
+)
+from kernbench.ptx.module import Kernel
+from kernbench.ptx.proof import Verdict, prove
+from kernbench.result.run import Run
+from kernbench.safety.budget import Budget
+
+EVERY = Annotated[bool, typer.Option("--every", help="Show the mutants that were told apart, too.")]
+
+
+def mutate(
+    file: FILE,
+    launch: LAUNCH = None,
+    kernel: KERNEL = "",
+    grid: GRID = "",
+    block: BLOCK = "",
+    cluster: CLUSTER = "",
+    shared: SHARED = 0,
+    elements: ELEMENTS = ptx_file.ELEMENTS,
+    seed: SEED = None,
+    arch: ARCH = "",
+    max_seconds: SECONDS = 60.0,
+    budget: BUDGET = STEPS,
+    every: EVERY = False,
+    json: JSON = None,
+) -> None:
+    """Drop or alter each synchronisation instruction, one at a time: do the checks tell it, or is it harmless?
+
+    Let loops turn often enough to use every stage of a pipeline three times. Exit code 1 if a mutant survives: nothing
+    tells it from the kernel, and yet its accesses are ordered otherwise.
+    """
+    check_targets({"--json": json})
+    module = read_module(file)
+    described = described_launch(launch, kernel, grid, block, shared, seed, cluster)
+
+    def launched(mutant: Kernel, **options: Any) -> Run:
+        options["budget"] = Budget(budget, max_seconds)
+        return launch_kernel(mutant.module, described, "emulator", arch, elements, options, quiet=True)
+
+    def told(verdict: Verdict) -> None:
+        if every or verdict.outcome in ("harmless", "equivalent", "survivor"):
+            results().print(str(verdict), highlight=False, markup=False, soft_wrap=True)
+
+    proof = prove(choose_kernel(module, described.kernel), launched, told=told)
+    results().print(str(proof), highlight=False, soft_wrap=True)
+    write_document(json, "ptx mutate", {"file": str(file), **proof.to_dict()})
+    raise typer.Exit(FOUND if proof.survivors else RIGHT_AND_SAFE)

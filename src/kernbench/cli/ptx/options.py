@@ -1,0 +1,64 @@
+"""Arguments and options that several PTX commands share, each said once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FILE = Annotated[Path, typer.Argument(metavar="FILE", help="A PTX file.")]
+LAUNCH = Annotated[
+    Path | None,
+    typer.Option("--launch", "-l", metavar="FILE", help="A TOML file that describes grid, block and arguments."),
+]
+KERNEL = Annotated[
+    str, typer.Option("--kernel", "-k", metavar="NAME", help="The kernel, where the module has several.")
+]
+GRID = Annotated[str, typer.Option("--grid", metavar="X,Y,Z", help="Blocks: x, or x,y, or x,y,z; without it one.")]
+BLOCK = Annotated[
+    str,
+    typer.Option("--block", metavar="X,Y,Z", help="Threads of a block; without it what the kernel demands, else 32."),
+]
+CLUSTER = Annotated[
+    str, typer.Option("--cluster", metavar="X,Y,Z", help="Blocks of a cluster; without it what the kernel demands.")
+]
+SHARED = Annotated[int, typer.Option("--shared", metavar="BYTES", help="Bytes of dynamic shared memory.", min=0)]
+ELEMENTS = Annotated[int, typer.Option("--elements", metavar="N", help="Size of arrays that nothing describes.", min=1)]
+SEED = Annotated[
+    int | None, typer.Option("--seed", metavar="N", help="Seed of what is random; without it the launch file's.", min=0)
+]
+DEVICE = Annotated[str, typer.Option("--device", metavar="DEVICE", help="emulator, or cuda for the first GPU.")]
+ARCH = Annotated[
+    str,
+    typer.Option(
+        "--arch", metavar="SM", help="Architecture of the emulated GPU, such as sm_90a; without it the module's own."
+    ),
+]
+CHECKS = Annotated[bool, typer.Option("--checks/--no-checks", help="Races, bounds, uninitialised reads, barriers.")]
+SCHEDULE = Annotated[
+    str, typer.Option("--schedule", metavar="ORDER", help="Order of the fragments: canonical, reversed or a seed.")
+]
+SECONDS = Annotated[
+    float, typer.Option("--max-seconds", metavar="S", help="Seconds before a launch is stopped.", min=0.01)
+]
+BUDGET = Annotated[
+    int,
+    typer.Option(
+        "--budget",
+        metavar="N",
+        help="Instructions before a launch is stopped; one run by many threads is one.",
+        min=1,
+    ),
+]
+# about a minute of a loop that never ends, and far more than kernels of the usual size need
+STEPS = 10_000_000
+HTML = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write the result to this file, as a page to open.")
+]
+TRACE = Annotated[
+    Path | None,
+    typer.Option("--trace", metavar="FILE", help="Write the warps' swimlane to this file, for ui.perfetto.dev."),
+]
+ARRAYS = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="FILE", help="Write the arrays the kernel wrote to this .npz file."),
+]

@@ -1,0 +1,70 @@
+"""`kernbench ptx run`: run a kernel of a PTX file."""
+
+from typing import Any
+
+from kernbench.bench import ptx_file
+from kernbench.cli.document import JSON
+from kernbench.cli.inside import DUMP, STOP_AT_PTX, check_options
+from kernbench.cli.output import check_targets
+from kernbench.cli.ptx.launching import described_launch, finish, launch_kernel, maybe_stop, read_module
+from kernbench.cli.ptx.options import (
+    ARCH,
+    ARRAYS,
+    BLOCK,
+    BUDGET,
+    CHECKS,
+    CLUSTER,
+    DEVICE,
+    ELEMENTS,
+    FILE,
+    GRID,
+    HTML,
+    KERNEL,
+    LAUNCH,
+    SCHEDULE,
+    SECONDS,
+    SEED,
+    SHARED,
+    STEPS,
+    TRACE,
+)
+from kernbench.safety.budget import Budget
+
+
+def run(
+    file: FILE,
+    launch: LAUNCH = None,
+    kernel: KERNEL = "",
+    grid: GRID = "",
+    block: BLOCK = "",
+    cluster: CLUSTER = "",
+    shared: SHARED = 0,
+    elements: ELEMENTS = ptx_file.ELEMENTS,
+    seed: SEED = None,
+    device: DEVICE = "emulator",
+    arch: ARCH = "",
+    checks: CHECKS = True,
+    schedule: SCHEDULE = "canonical",
+    max_seconds: SECONDS = 600.0,
+    budget: BUDGET = STEPS,
+    out: ARRAYS = None,
+    json: JSON = None,
+    trace: TRACE = None,
+    html: HTML = None,
+    stop_at: STOP_AT_PTX = None,
+    dump: DUMP = None,
+) -> None:
+    """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do.
+
+    Exit code 0 if it is, 1 on findings or a wrong result, 2 on misuse.
+    """
+    check_targets({"--out": out, "--json": json, "--trace": trace, "--html": html, "--dump": dump})
+    check_options(stop_at, dump)
+    module = read_module(file)
+    described = described_launch(launch, kernel, grid, block, shared, seed, cluster)
+    options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
+    if device == "emulator":
+        options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
+    maybe_stop(stop_at, dump, json, "ptx run", module, described, device, arch, elements, options)
+    result = launch_kernel(module, described, device, arch, elements, options)
+    finish("ptx run", result, out, json, trace, html)
