@@ -48,6 +48,16 @@ def test_only_the_last_versions_are_kept(tmp_path, monkeypatch):
     assert {path.name for path in (tmp_path / "kernbench").iterdir()} == {"old3", "old4", "old5", Path(mine).name}
 
 
+def test_versions_that_may_be_in_use_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for number in range(6):
+        (tmp_path / "kernbench" / f"other{number}").mkdir(parents=True)
+    compiled.folder.cache_clear()
+    compiled.folder()
+    compiled.folder.cache_clear()
+    assert len(list((tmp_path / "kernbench").iterdir())) == 7
+
+
 def test_nowhere_to_keep_it(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

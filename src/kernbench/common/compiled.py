@@ -23,8 +23,10 @@ _CONFIG: Any = numba.config
 _PACKAGE = Path(__file__).parent.parent
 # where compiled loops and what they are made of lie
 _ROOMS = ("common", "timing", "npu", "ptx/emulator", "ptx/numerics")
-# versions that are kept: of two checkouts in turn, say
+# versions that are kept in any case: of two checkouts in turn, say
 _KEPT = 4
+# seconds: a version that was begun with since then may be in use, and a process whose folder goes away fails
+_IN_USE = 24 * 3600
 
 
 class _Stopwatch(event.Listener):
@@ -96,7 +98,8 @@ def _fingerprint(rooms: list[Path]) -> str:
 
 
 def _forget(kept: Path, mine: Path) -> None:
-    """Remove what older versions left, but for the last few."""
-    others = [path for path in kept.iterdir() if path.is_dir() and path != mine]
-    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT - 1 :]:
-        shutil.rmtree(path, ignore_errors=True)
+    """Remove what older versions left, but for the last few and those of the last day."""
+    used = {path: path.stat().st_mtime for path in kept.iterdir() if path.is_dir() and path != mine}
+    for path in sorted(used, key=lambda path: used[path], reverse=True)[_KEPT - 1 :]:
+        if used[path] < time.time() - _IN_USE:
+            shutil.rmtree(path, ignore_errors=True)
