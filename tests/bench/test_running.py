@@ -102,9 +102,9 @@ def test_known_benches():
     ("content", "words"),
     [
         ("x = 1\n", "defines 0 benches"),
-        ("import nosuchmodule\n", "line 1: ModuleNotFoundError"),
+        ("import nosuchmodule\n", ":1: could not be loaded: ModuleNotFoundError"),
         ("def broken(:\n", "SyntaxError"),
-        ("\n\nraise SystemExit(3)\n", "line 3: SystemExit"),
+        ("\n\nraise SystemExit(3)\n", ":3: could not be loaded: SystemExit"),
         (OWN + "\nother = Bench('two', '', Parameters, inputs, golden, host, launch)\n", "defines 2 benches"),
         (OWN.replace('Bench("own"', 'Bench("not a name"'), "Python identifier"),
         (OWN.replace("return torch.launch(", "torch.launch("), "launch must return the Run"),

@@ -126,7 +126,8 @@ def test_a_wrong_expectation_is_told(folder):
 def test_a_missing_bound_is_found(folder):
     (folder / "launch.toml").write_text(LAUNCH.replace("value = 200", "value = 256"))
     told = kernbench("run", folder / "saxpy.ptx", "-l", folder / "launch.toml", code=1)
-    assert "out-of-bounds" in told
+    line = 1 + SAXPY.splitlines().index("    ld.global.f32 %f2, [%rd4];")
+    assert f"\n{folder / 'saxpy.ptx'}:{line}: out-of-bounds" in told
     assert "ld.global.f32 %f2, [%rd4];" in told
     assert "800 bytes" in told
 
@@ -189,8 +190,7 @@ def test_misuse(folder, monkeypatch, arguments, words):
 def test_text_that_is_no_ptx_is_told_at_its_line(folder):
     (folder / "bad.ptx").write_text(SAXPY.replace("ret;", "ret,;"))
     told = kernbench("check", folder / "bad.ptx", code=2)
-    assert "bad.ptx" in told
-    assert "line 28" in told
+    assert f"{folder / 'bad.ptx'}:28:8: expected an operand" in told
 
 
 def test_an_endless_kernel_is_stopped(folder):

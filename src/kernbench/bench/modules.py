@@ -46,14 +46,20 @@ def load_module(file: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise BenchError(f"{file} could not be loaded: {told(error, file)}") from error
+        line, told = told_at(error, file)
+        raise BenchError(f"{file}{f':{line}:' if line else ''} could not be loaded: {told}") from error
     return module
 
 
 def told(error: BaseException, file: Path) -> str:
     """What an error says, and at which line of a file."""
+    line, text = told_at(error, file)
+    return f"line {line}: {text}" if line else text
+
+
+def told_at(error: BaseException, file: Path) -> tuple[int, str]:
+    """At which line of a file an error was raised, 0 if in none, and what it says."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
     if isinstance(error, SyntaxError) and error.filename == str(file) and error.lineno:
         lines.append(error.lineno)
-    place = f"line {lines[-1]}: " if lines else ""
-    return f"{place}{type(error).__name__}: {error}"
+    return (lines[-1] if lines else 0), f"{type(error).__name__}: {error}"

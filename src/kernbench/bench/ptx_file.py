@@ -59,6 +59,8 @@ _TOP = ("kernel", "grid", "block", "cluster", "shared_bytes", "seed", "args", "a
 _ARRAY = ("dtype", "shape", "fill", "file", "expect", "tolerance", "pointers")
 _EXPECTED = ("expect", "reduction", "compute_dtype")
 _ARGUMENT = (*_ARRAY, "value", "bytes", "tensor_map")
+# of a CUtensorMap
+TENSOR_MAP_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,7 @@ class Arguments:
         """Whatever a parameter of this type most likely is."""
         name, kind = parameter.name, parameter.type
         if parameter.dims or parameter.size > 8:
-            raise BenchError(f"parameter {name} has {parameter.size} bytes: describe it, [args.{name}] bytes = ...")
+            raise BenchError(_undescribed(name, parameter.size))
         if parameter.size == 8 and not kind.startswith("f"):
             self.notes.append(f"{name}: {self._elements:,} random f32")
             values = self._random.standard_normal(self._elements).astype(np.float32)
@@ -362,3 +364,11 @@ def _constant(name: str, fill: int | float, shape: tuple[int, ...], dtype: np.dt
     if fill != int(fill) or not bounds.min <= fill <= bounds.max:
         raise BenchError(f"[{name}] fill = {fill}: {dtype.name} holds whole numbers from {bounds.min} to {bounds.max}")
     return np.full(shape, int(fill), dtype)
+
+
+def _undescribed(name: str, size: int) -> str:
+    """A parameter too large to guess: what the launch file must say of it."""
+    told = f"parameter {name} has {size} bytes: describe it in the launch file (--launch), under [args.{name}]: "
+    if size == TENSOR_MAP_BYTES:
+        told += 'a tensor map is tensor_map = { array = "x", dims = [64, 8], strides = [128], box = [64, 8] }; '
+    return told + "anything else is bytes = hexadecimal digits"

@@ -34,7 +34,7 @@ app.command(
     short_help="Run a bench: is it right, is it safe, how fast and why.",
     epilog=examples(
         "kernbench run my_ring.py --set n_ranks=8 --html my_ring.html",
-        "kernbench run milestone_gqa_llama70b --panel single_user_decode --machine small",
+        "kernbench run milestone_gqa_llama70b -p single_user_decode -m small",
         "kernbench run my_ring.py --json - | jq '.runs[].safe'",
     ),
 )(run.run)
@@ -46,7 +46,7 @@ app.command(
 app.command(
     "sweep",
     short_help="A bench over many values of parameters and machine keys.",
-    epilog=examples("kernbench sweep my_ring.py --over n_ranks=2,4,8 --over machine.hbm.bandwidth=256,512"),
+    epilog=examples("kernbench sweep my_ring.py --over n_ranks=2,4,8 --over S=32,64"),
 )(sweep.sweep)
 app.command(
     "report",

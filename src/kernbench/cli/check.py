@@ -83,6 +83,6 @@ def _tell(case: Case) -> None:
     if case.passed:
         return
     if case.run is None:
-        console.print(f"  {case.error}", soft_wrap=True)
+        console.print(case.error, soft_wrap=True)
     else:
         console.print(run_text(case.panel, case.run), highlight=False, soft_wrap=True)

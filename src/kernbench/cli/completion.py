@@ -17,7 +17,7 @@ def benches(incomplete: str) -> list[str]:
 
 def panels(ctx: typer.Context, incomplete: str) -> list[str]:
     """Panels of the bench that the command line names."""
-    name = str(ctx.params.get("name") or "")
+    name = _named(ctx)
     bench = _bundled(name)
     return _starting(incomplete, bench.panels if bench is not None else _panels_in(Path(name)))
 
@@ -32,8 +32,14 @@ def settings(ctx: typer.Context, incomplete: str) -> list[str]:
     key, equals, _ = incomplete.partition("=")
     if equals and key in ("machine", "chip"):
         return _starting(incomplete, (f"{key}={name}" for name in _machines()))
-    bench = _bundled(str(ctx.params.get("name") or ""))
+    bench = _bundled(_named(ctx))
     return _starting(incomplete, (f"{row.name}=" for row in describe(bench.parameters))) if bench is not None else []
+
+
+def _named(ctx: typer.Context) -> str:
+    """The bench on the command line; while an option waits for its value, words before it are not yet taken."""
+    words = [word for word in ctx.args if not word.startswith("-")]
+    return str(ctx.params.get("name") or next(iter(words), ""))
 
 
 def _machines() -> list[str]:

@@ -17,7 +17,7 @@ JSON = Annotated[
     typer.Option("--json", metavar="FILE", help="Write the answer to this file as JSON; - is standard output."),
 ]
 STDOUT = Path("-")
-_PLACE = re.compile(r"(?P<file>[^\s:][^:\n]*):(?P<line>[1-9]\d{0,8}): ")
+_PLACE = re.compile(r"(?P<file>[^\s:][^:\n]*):(?P<line>[1-9]\d{0,8}):(?:\d+:)? ")
 
 
 def write_document(target: Path | None, command: str, data: Mapping[str, Any]) -> None:

@@ -21,7 +21,16 @@ from kernbench.cli.options import DTYPE, HTML, MACHINE, SCHEDULE, SEED, SETTINGS
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
 from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, unknown
-from kernbench.report import launches_table, printed_text, run_text, runs_table, tasks_text, time_text, trace_bytes
+from kernbench.report import (
+    launches_table,
+    no_time_text,
+    printed_text,
+    run_text,
+    runs_table,
+    tasks_text,
+    time_text,
+    trace_bytes,
+)
 from kernbench.report.first_wrong import first_wrong_text
 from kernbench.result.run import Run, write_bytes
 
@@ -149,6 +158,8 @@ def run(
     # a GPU checks nothing
     asked = "right and safe" if all(r.safe is not None for _, r in runs) else "right"
     console.print(f"{len(good)} of {len(runs)} " + ("safe" if shapes_only else asked))
+    if untimed := no_time_text(runs):
+        console.print(untimed, soft_wrap=True)
     if len(runs) == 1:
         for _, result in runs:
             console.print(time_text(result), soft_wrap=True)

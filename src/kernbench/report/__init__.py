@@ -8,7 +8,7 @@ from kernbench.report.printed import printed_text
 from kernbench.report.ranking import Contender, ranking_table, ranking_text
 from kernbench.report.tables import commands_table, launches_table, runs_table
 from kernbench.report.tasks import tasks_text
-from kernbench.report.time import time_text
+from kernbench.report.time import no_time_text, time_text
 from kernbench.report.titles import titles
 from kernbench.report.trace import trace_bytes
 from kernbench.report.verdict import comparison_text, run_text
@@ -23,6 +23,7 @@ __all__ = [
     "finding_text",
     "findings_text",
     "launches_table",
+    "no_time_text",
     "page_html",
     "pipeline_text",
     "printed_text",

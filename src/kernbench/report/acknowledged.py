@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from kernbench.result.acknowledged import mark_for
-from kernbench.result.finding import Finding
+from kernbench.result.finding import Finding, Place
 from kernbench.result.run import Run, Status
 
 
@@ -12,8 +12,9 @@ def acknowledged_text(title: str, run: Run) -> Text:
     text = Text()
     for row in run.views.get("acknowledged", []):
         place = row["finding"]["where"]
-        where = f" at {place['file']}:{place['line']}" if place else ""
-        text.append(f"{title}: {row['finding']['kind']}{where} is acknowledged ({row['by']}): {row['reason']}\n", "dim")
+        where = f"{Place(place['file'], place['line'])}: " if place else ""
+        kind, by = row["finding"]["kind"], row["by"]
+        text.append(f"{where}{kind} of {title} is acknowledged ({by}): {row['reason']}\n", "dim")
     text.rstrip()
     return text
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from kernbench.report.time import duration
+from kernbench.report.time import distance, duration
 from kernbench.report.verdict import answer
 from kernbench.result.run import Run
 
@@ -40,8 +40,9 @@ def ranked(contenders: Sequence[Contender]) -> list[Contender]:
 def ranking_table(title: str, contenders: Sequence[Contender]) -> Table:
     """One row a contender, fastest first."""
     table = Table(title=title, title_justify="left")
-    for name in ("", "algorithm", "right", "safe", "time", "x best", "x limit", "most of the time"):
-        table.add_column(name, justify="right" if name in ("", "time", "x best", "x limit") else "left", no_wrap=True)
+    far, ratio, _ = distance(one.run for one in contenders if one.run is not None)
+    for name in ("", "algorithm", "right", "safe", "time", "x best", far, "most of the time"):
+        table.add_column(name, justify="right" if name in ("", "time", "x best", far) else "left", no_wrap=True)
     table.columns[-1].no_wrap = False
     best = ranked(contenders)[0].time
     for place, one in enumerate(ranked(contenders), 1):
@@ -55,14 +56,13 @@ def ranking_table(title: str, contenders: Sequence[Contender]) -> Table:
             answer(one.run.safe),
             "" if one.time is None else duration(one.time),
             "" if one.time is None or not best else f"{one.time / best:.2f}",
-            _ratio(one.run),
+            _number(one.run.metrics.get(ratio)),
             _causes(one.run),
         )
     return table
 
 
-def _ratio(run: Run) -> str:
-    ratio = run.metrics.get("limit_ratio")
+def _number(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}"
 
 

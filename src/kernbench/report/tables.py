@@ -8,12 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from kernbench.common.pe_commands import PeCommand, TensorHandle
-from kernbench.report.time import duration
+from kernbench.report.time import distance, duration
 from kernbench.report.verdict import answer
 from kernbench.result.launches import launch_names
 from kernbench.result.run import Run
 
-_COLUMNS = ("right", "safe", "rel. L2", "commands", "time", "bound", "x limit", "busy")
+_COLUMNS = ("right", "safe", "rel. L2", "commands", "time", "bound", "distance", "busy")
 # what a narrow terminal goes without, first to last
 _SPARED = ("commands", "rel. L2", "busy")
 _WIDTH = 120
@@ -26,9 +26,11 @@ _ENGINES = ("gemm", "math", "dma")
 def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = _WIDTH) -> Table:
     """One row a run: right, safe, error, time, what bounds it, how busy the engines were, findings."""
     table = Table(title=title, title_justify="left")
-    rows = [(name, run, _cells(run)) for name, run in runs]
+    held = list(runs)
+    far = distance(run for _, run in held)
+    rows = [(name, run, _cells(run, *far[1:])) for name, run in held]
     engines = next((run.metrics["engines"] for _, run, _ in rows if "engines" in run.metrics), _ENGINES)
-    headings = {name: "/".join(engines) if name == "busy" else name for name in _COLUMNS}
+    headings = {name: name for name in _COLUMNS} | {"busy": "/".join(engines), "distance": far[0]}
     names, cells = [name for name, *_ in rows], [cells for *_, cells in rows]
     # a column that nothing is known for is left out
     known = [name for name in _COLUMNS if any(row[name] for row in cells)]
@@ -73,9 +75,9 @@ def _fitting(width: int, names: Sequence[str], columns: Mapping[str, Sequence[st
     return shown
 
 
-def _cells(run: Run) -> dict[str, str | Text]:
+def _cells(run: Run, ratio_key: str, bound_key: str) -> dict[str, str | Text]:
     l2 = max((c.relative_l2 for c in run.comparison or []), default=None)
-    time, bound, ratio, busy = _time(run.metrics)
+    time, bound, ratio, busy = _time(run.metrics, ratio_key, bound_key)
     return {
         "right": answer(run.right),
         "safe": answer(run.safe),
@@ -83,22 +85,20 @@ def _cells(run: Run) -> dict[str, str | Text]:
         "commands": f"{run.metrics.get('commands', run.metrics.get('warp_instructions', 0)):,}",
         "time": time,
         "bound": bound,
-        "x limit": ratio,
+        "distance": ratio,
         "busy": busy,
     }
 
 
-def _time(metrics: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Time, what bounds it, how far from that floor, and how busy the engines were; empty where there is no time."""
+def _time(metrics: Mapping[str, Any], ratio_key: str, bound_key: str) -> tuple[str, str, str, str]:
+    """Time, what bounds it, how far from that, and how busy the engines were; empty where there is no time."""
     if "gpu_time_ns" in metrics:
         return duration(metrics["gpu_time_ns"] * 1000), "", "", ""
     if "time_ps" not in metrics:
         return "", "", "", ""
-    # the algorithm's physical limit where the bench states one, else the floor of the work it did
-    bound = metrics.get("limit", metrics["bound"])
-    used, ratio = metrics["utilisation"], metrics.get("limit_ratio", metrics["floor_ratio"])
+    used, ratio = metrics["utilisation"], metrics.get(ratio_key)
     busy = "/".join(f"{100 * used.get(engine, 0):.0f}" for engine in metrics.get("engines", _ENGINES)) + " %"
-    return duration(metrics["time_ps"]), bound, "" if ratio is None else f"{ratio:.2f}", busy
+    return duration(metrics["time_ps"]), metrics.get(bound_key, ""), "" if ratio is None else f"{ratio:.2f}", busy
 
 
 def commands_table(title: str, commands: Sequence[PeCommand], first: int) -> Table:

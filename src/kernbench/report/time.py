@@ -1,6 +1,6 @@
 """Why a run takes as long as it does: floors, the critical path by kind and by kernel line, and what would help."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
@@ -32,6 +32,15 @@ def scaled(value: float, unit: str, of: float | None = None) -> str:
     return f"{' of '.join(numbers)} {prefix}{unit}"
 
 
+def distance(runs: Iterable[Run]) -> tuple[str, str, str]:
+    """What tells how far these runs are from the best there could be: its heading, and the metrics that hold it and
+    what it is named after. Physical limits where a bench states them, else the floors of the work that was done.
+    """
+    if any("limit_ratio" in run.metrics for run in runs):
+        return "x limit", "limit_ratio", "limit"
+    return "x floor", "floor_ratio", "bound"
+
+
 def time_text(run: Run) -> Text:
     """The explanation of a timed run; empty for one without time."""
     text = Text()
@@ -60,6 +69,21 @@ def time_text(run: Run) -> Text:
         told = ", ".join(f"{name} {100 * gain:.1f} %" for name, gain in best)
         text.append(f"  10 % better would save (dispatch: if free): {told}\n")
     return text
+
+
+def no_time_text(runs: Sequence[tuple[str, Run]]) -> Text:
+    """Why runs have no time, a line for each reason; empty where all have one, or none was asked for."""
+    reasons: dict[str, list[str]] = {}
+    for title, run in runs:
+        if "no_time" in run.metrics:
+            reasons.setdefault(str(run.metrics["no_time"]), []).append(title)
+    lines = [f"no time{_of(titles, len(runs))}: {reason}" for reason, titles in reasons.items()]
+    return Text("\n".join(lines))
+
+
+def _of(titles: Sequence[str], runs: int) -> str:
+    """Which runs are meant, where it is not all of them."""
+    return "" if len(titles) == runs else f" of {', '.join(titles)}"
 
 
 def _whole(metrics: Mapping[str, Any]) -> str:

@@ -25,12 +25,14 @@ def load_runs(path: str | Path) -> Loaded:
     """The runs of a file. They have everything but their outputs' values and their recording."""
     data = Reader(_parse(Path(path)), str(path))
     held = data.of(dict)
+    if "command" in held and not {"runs", "status"} & set(held):
+        raise MisuseError(f"{path} holds no run: kernbench {held['command']} wrote it")
     if "runs" not in held:
         return Loaded("", [read_run(data)])
     runs = [read_run(one) for one in data["runs"]]
     if not runs:
         raise MisuseError(f"{path}: no run is in it")
-    return Loaded(data["bench"].of(str), runs)
+    return Loaded(data["bench"].of(str) if "bench" in held else "", runs)
 
 
 def _parse(path: Path) -> Any:

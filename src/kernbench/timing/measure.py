@@ -57,18 +57,38 @@ def retime(run: Run, machine: Machine) -> Run:
     """A new Run: the same function, timed on `machine`. An unsafe run, or one known to be wrong, gets no time; nor does
     one whose messages do not pair up, even if that is acknowledged.
     """
-    acknowledged = {row["finding"]["kind"] for row in run.views.get("acknowledged", [])}
-    unfinished = run.recording is None or run.status is Status.STOPPED
-    if unfinished or not run.ok or run.safe is False or acknowledged & _UNPAIRED:
+    if "gpu_time_ns" in run.metrics:
         return run
+    why = no_time(run)
+    if why:
+        return replace(run, metrics={**run.metrics, "no_time": why})
     if hasattr(run.recording, "retime"):
         # other targets record in a form of their own
         own: Run = run.recording.retime(run, machine)
-        return own
+        untimed = {} if "time_ps" in own.metrics else {"no_time": "it was not checked, or it ran nothing"}
+        return replace(own, metrics={**own.metrics, **untimed})
     timing = time_recording(run.recording, machine)
     path = critical_path(timing)
     views = {**run.views, "messages": messages(timing)}
     return replace(run, timeline=timeline(timing, path), metrics={**run.metrics, **measure(timing, path)}, views=views)
+
+
+def no_time(run: Run) -> str:
+    """Why a run gets no time; empty for one that does."""
+    acknowledged = {row["finding"]["kind"] for row in run.views.get("acknowledged", [])} & _UNPAIRED
+    if run.status is not Status.FINISHED:
+        return f"the run {run.status}"
+    if run.findings:
+        return "it is not safe"
+    if run.right is False:
+        return "its result is wrong"
+    if acknowledged:
+        return (
+            f"its messages do not pair up: {', '.join(sorted(acknowledged))} is acknowledged, and nothing can time it"
+        )
+    if run.recording is None:
+        return "PTX on the emulator has an order, but no clock"
+    return ""
 
 
 def messages(timing: Timing) -> dict[str, Ints]:

@@ -6,7 +6,7 @@ from kernbench.bench import ptx_file
 from kernbench.cli.document import JSON
 from kernbench.cli.inside import DUMP, STOP_AT_PTX, check_options
 from kernbench.cli.output import check_targets, results
-from kernbench.cli.ptx.launching import described_launch, finish, launch_kernel, maybe_stop, read_module
+from kernbench.cli.ptx.launching import at_its_line, described_launch, finish, launch_kernel, maybe_stop, read_module
 from kernbench.cli.ptx.options import (
     ARCH,
     BLOCK,
@@ -24,6 +24,8 @@ from kernbench.cli.ptx.options import (
     STEPS,
     TRACE,
 )
+from kernbench.common.errors import BenchError
+from kernbench.ptx.errors import PtxError
 from kernbench.ptx.validation import validate
 from kernbench.report import pipeline_text
 from kernbench.safety.budget import Budget
@@ -56,7 +58,10 @@ def check(
     check_targets({"--json": json, "--trace": trace, "--html": html, "--dump": dump})
     check_options(stop_at, dump)
     module = read_module(file)
-    validate(module)
+    try:
+        validate(module)
+    except PtxError as error:
+        raise BenchError(at_its_line(file, error)) from None
     results().print(f"{file}: good PTX for {module.arch}: {', '.join(module.kernels) or 'no kernels'}")
     described = described_launch(launch, kernel, grid, block, shared, seed, cluster)
     options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
@@ -64,4 +69,4 @@ def check(
     result = launch_kernel(module, described, "emulator", arch, elements, options)
     if "pipeline" in result.views:
         results().print(pipeline_text(result.views["pipeline"]), highlight=False, soft_wrap=True)
-    finish("ptx check", result, None, json, trace, html)
+    finish("ptx check", file, result, None, json, trace, html)

@@ -64,4 +64,4 @@ def launch_artefact(
     options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
     maybe_stop(stop_at, dump, json, "ptx launch", module, described, device, "", elements, options)
     result = launch_kernel(module, described, device, "", elements, options)
-    finish("ptx launch", result, out, json, trace, html)
+    finish("ptx launch", found.ptx, result, out, json, trace, html)

@@ -1,5 +1,6 @@
 """What the PTX commands share: reading a module, describing a launch, launching, and telling what came of it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from kernbench.cli.inside import stop_and_tell
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, KernbenchError
+from kernbench.ptx.errors import PtxError
 from kernbench.ptx.module import Module
 from kernbench.report import run_text, trace_bytes
 from kernbench.report.printed import printed_text
+from kernbench.result.finding import Finding, Other, Place
 from kernbench.result.run import Run, write_bytes
 
 
@@ -28,8 +31,16 @@ def read_module(file: Path) -> Module:
     try:
         module: Module = ptx.parse(text)
     except KernbenchError as error:
-        raise BenchError(f"{file}: {error}") from None
+        raise BenchError(at_its_line(file, error)) from None
     return module
+
+
+def at_its_line(file: Path, error: KernbenchError) -> str:
+    """What is wrong with a PTX file, in the form editors jump to."""
+    if not isinstance(error, PtxError) or not error.line:
+        return f"{file}: {error}"
+    told = str(error).partition(": ")[2]
+    return f"{file}:{error.line}:{error.column}: {told}" if error.column else f"{file}:{error.line}: {told}"
 
 
 def described_launch(
@@ -118,9 +129,10 @@ def maybe_stop(
 
 
 def finish(
-    command: str, result: Run, out: Path | None, json: Path | None, trace: Path | None, html: Path | None
+    command: str, file: Path, result: Run, out: Path | None, json: Path | None, trace: Path | None, html: Path | None
 ) -> None:
     """Write what was asked for, tell what came of the launch, and end the command."""
+    result.findings = [_in_file(finding, file.resolve()) for finding in result.findings]
     write_document(json, command, result.to_dict())
     if out is not None:
         _write_arrays(out, result)
@@ -128,6 +140,17 @@ def finish(
     if html is not None:
         write_page(html, str(result.origin["kernel"]), [(str(result.origin["kernel"]), result)])
     _tell(result)
+
+
+def _in_file(finding: Finding, file: Path) -> Finding:
+    """The finding with lines of the PTX text as lines of the file that holds it."""
+
+    def moved(place: Place | None) -> Place | None:
+        own = place is not None and place.file.startswith("<ptx ")
+        return replace(place, file=str(file)) if place is not None and own else place
+
+    others = tuple(Other(other.role, moved(other.where)) for other in finding.others)
+    return replace(finding, where=moved(finding.where), others=others)
 
 
 def _write_arrays(out: Path, result: Run) -> None:

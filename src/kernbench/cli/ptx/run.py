@@ -67,4 +67,4 @@ def run(
         options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
     maybe_stop(stop_at, dump, json, "ptx run", module, described, device, arch, elements, options)
     result = launch_kernel(module, described, device, arch, elements, options)
-    finish("ptx run", result, out, json, trace, html)
+    finish("ptx run", file, result, out, json, trace, html)

@@ -13,7 +13,7 @@ import numpy as np
 
 from kernbench.report.causes import explained
 from kernbench.report.page.folding import small_enough
-from kernbench.report.time import duration
+from kernbench.report.time import distance, duration
 from kernbench.result.finding import KINDS
 from kernbench.result.run import Run
 
@@ -46,7 +46,7 @@ _COLUMNS = (
     ("right", ""),
     ("safe", ""),
     ("time", "n"),
-    ("x limit", "n wide"),
+    ("distance", "n wide"),
     ("limited by", "wide"),
     ("findings", ""),
 )
@@ -159,21 +159,23 @@ def _index(runs: Sequence[tuple[str, Run]], first: int) -> str:
     """All runs in a table; there is none for one run."""
     if len(runs) < 2:
         return ""
-    head = "".join(f'<th scope="col" class="{style}">{name}</th>' for name, style in _COLUMNS)
-    rows = "\n".join(_index_row(number, name, run) for number, (name, run) in enumerate(runs, first))
+    far = distance(run for _, run in runs)
+    named = ((far[0] if name == "distance" else name, style) for name, style in _COLUMNS)
+    head = "".join(f'<th scope="col" class="{style}">{name}</th>' for name, style in named)
+    rows = "\n".join(_index_row(number, name, run, far) for number, (name, run) in enumerate(runs, first))
     table = f'<table class="index"><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>'
     return f'<div class="scroll">{table}</div>'
 
 
-def _index_row(number: int, name: str, run: Run) -> str:
+def _index_row(number: int, name: str, run: Run, far: tuple[str, str, str]) -> str:
     metrics = run.metrics
     ps = metrics["gpu_time_ns"] * 1000 if "gpu_time_ns" in metrics else metrics.get("time_ps")
-    ratio = metrics.get("limit_ratio", metrics.get("floor_ratio"))
+    ratio = metrics.get(far[1])
     answers = "".join(f'<td class="{_WORDS[a][1]}">{_WORDS[a][0]}</td>' for a in (run.right, run.safe))
     cells = [
         f'<td class="n">{"" if ps is None else _text(duration(ps))}</td>',
         f'<td class="n wide">{"" if ratio is None else f"{ratio:.2f}"}</td>',
-        f'<td class="wide">{_text(metrics.get("limit", metrics.get("bound", "")))}</td>',
+        f'<td class="wide">{_text(metrics.get(far[2], ""))}</td>',
         f"<td>{_text(', '.join(sorted({f.kind for f in run.findings})) or 'none')}</td>",
     ]
     link = f'<a href="#panel-{number}">{_text(name)}</a>'
