@@ -62,4 +62,4 @@ def told_at(error: BaseException, file: Path) -> tuple[int, str]:
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
     if isinstance(error, SyntaxError) and error.filename == str(file) and error.lineno:
         lines.append(error.lineno)
-    return (lines[-1] if lines else 0), f"{type(error).__name__}: {error}"
+    return (lines[-1] or 0 if lines else 0), f"{type(error).__name__}: {error}"

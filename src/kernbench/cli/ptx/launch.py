@@ -9,9 +9,17 @@ from kernbench.bench import ptx_file
 from kernbench.bench.artefact import read_artefact
 from kernbench.bench.ptx_file import choose_kernel
 from kernbench.cli.document import JSON
-from kernbench.cli.inside import DUMP, STOP_AT_PTX, check_options
+from kernbench.cli.inside import DUMP, FIRST_WRONG_PTX, STOP_AT_PTX, check_options
 from kernbench.cli.output import check_targets
-from kernbench.cli.ptx.launching import described_launch, finish, launch_kernel, maybe_stop, read_module
+from kernbench.cli.ptx.launching import (
+    comparing_intermediates,
+    described_launch,
+    finish,
+    keep_first_wrong,
+    launch_kernel,
+    maybe_stop,
+    read_module,
+)
 from kernbench.cli.ptx.options import (
     ARRAYS,
     BUDGET,
@@ -50,6 +58,7 @@ def launch_artefact(
     html: HTML = None,
     stop_at: STOP_AT_PTX = None,
     dump: DUMP = None,
+    first_wrong: FIRST_WRONG_PTX = False,
 ) -> None:
     """Launch what a compiler left in its cache: block, cluster, shared memory and types come from its metadata.
 
@@ -63,5 +72,7 @@ def launch_artefact(
     described = found.described(base, choose_kernel(module, base.kernel or found.kernel), elements)
     options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
     maybe_stop(stop_at, dump, json, "ptx launch", module, described, device, "", elements, options)
+    comparing = comparing_intermediates(first_wrong, stop_at, device, described, options)
     result = launch_kernel(module, described, device, "", elements, options)
+    keep_first_wrong(result, comparing)
     finish("ptx launch", found.ptx, result, out, json, trace, html)

@@ -8,15 +8,17 @@ import numpy as np
 import typer
 
 from kernbench import ptx
+from kernbench.bench.first_wrong import Intermediates
 from kernbench.bench.ptx_file import Arguments, LaunchFile, choose_kernel, read_launch_file
 from kernbench.cli.document import write_document
-from kernbench.cli.inside import stop_and_tell
+from kernbench.cli.inside import check_first_wrong, stop_and_tell
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.ptx.errors import PtxError
 from kernbench.ptx.module import Module
 from kernbench.report import run_text, trace_bytes
+from kernbench.report.first_wrong import first_wrong_text
 from kernbench.report.printed import printed_text
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.result.run import Run, write_bytes
@@ -48,16 +50,14 @@ def described_launch(
 ) -> LaunchFile:
     """The launch file with what the command line says over it."""
     base = read_launch_file(launch) if launch is not None else LaunchFile()
-    return LaunchFile(
-        kernel or base.kernel,
-        _extent("--grid", grid) or base.grid or (1,),
-        _extent("--block", block) or base.block,
-        shared or base.shared_bytes,
-        base.seed if seed is None else seed,
-        base.args,
-        base.arrays,
-        base.folder,
-        _extent("--cluster", cluster) or base.cluster,
+    return replace(
+        base,
+        kernel=kernel or base.kernel,
+        grid=_extent("--grid", grid) or base.grid or (1,),
+        block=_extent("--block", block) or base.block,
+        shared_bytes=shared or base.shared_bytes,
+        seed=base.seed if seed is None else seed,
+        cluster=_extent("--cluster", cluster) or base.cluster,
     )
 
 
@@ -128,6 +128,28 @@ def maybe_stop(
     )
 
 
+def comparing_intermediates(
+    wanted: bool, stop_at: str | None, device: str, described: LaunchFile, options: dict[str, Any]
+) -> Intermediates | None:
+    """Who compares what the kernel holds on its way, if that is asked for; the launch's options are told."""
+    if not wanted:
+        return None
+    check_first_wrong(stop_at, False, False)
+    if device != "emulator":
+        raise BenchError("--first-wrong: what a kernel holds is not known of real hardware; leave --device away")
+    if not described.intermediates:
+        raise BenchError("--first-wrong: the launch file has no [[checkpoint]] with expect = FILE.npy")
+    comparing = Intermediates(described.kernel or "the launch file", described.intermediates)
+    options |= {"checkpoints": described.checkpoints, "taken": comparing.take}
+    return comparing
+
+
+def keep_first_wrong(result: Run, comparing: Intermediates | None) -> None:
+    """What was compared on the way becomes a view of the run."""
+    if comparing is not None:
+        result.views["first_wrong"] = comparing.view()
+
+
 def finish(
     command: str, file: Path, result: Run, out: Path | None, json: Path | None, trace: Path | None, html: Path | None
 ) -> None:
@@ -174,9 +196,13 @@ def _tell(result: Run) -> None:
     console.print(run_text(str(result.origin.get("kernel", "")), result), highlight=False, soft_wrap=True)
     if "printf" in result.views:
         console.print(printed_text("the kernel", result), soft_wrap=True)
+    if "first_wrong" in result.views:
+        text = first_wrong_text(str(result.origin.get("kernel", "")), result)
+        console.print(text, highlight=False, soft_wrap=True)
     for name in ("thread_instructions", "warp_instructions", "gpu_time_ns"):
         if name in result.metrics:
             console.print(f"  {name.replace('_', ' ')}: {result.metrics[name]:,}")
     for name, array in result.outputs.items():
         console.print(f"  wrote {name}: {'x'.join(map(str, array.shape))} {array.dtype}")
-    raise typer.Exit(RIGHT_AND_SAFE if result.ok else FOUND)
+    left = result.views.get("first_wrong", {}).get("wrong") is not None
+    raise typer.Exit(RIGHT_AND_SAFE if result.ok and not left else FOUND)

@@ -4,9 +4,17 @@ from typing import Any
 
 from kernbench.bench import ptx_file
 from kernbench.cli.document import JSON
-from kernbench.cli.inside import DUMP, STOP_AT_PTX, check_options
+from kernbench.cli.inside import DUMP, FIRST_WRONG_PTX, STOP_AT_PTX, check_options
 from kernbench.cli.output import check_targets
-from kernbench.cli.ptx.launching import described_launch, finish, launch_kernel, maybe_stop, read_module
+from kernbench.cli.ptx.launching import (
+    comparing_intermediates,
+    described_launch,
+    finish,
+    keep_first_wrong,
+    launch_kernel,
+    maybe_stop,
+    read_module,
+)
 from kernbench.cli.ptx.options import (
     ARCH,
     ARRAYS,
@@ -53,6 +61,7 @@ def run(
     html: HTML = None,
     stop_at: STOP_AT_PTX = None,
     dump: DUMP = None,
+    first_wrong: FIRST_WRONG_PTX = False,
 ) -> None:
     """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do.
 
@@ -66,5 +75,7 @@ def run(
     if device == "emulator":
         options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
     maybe_stop(stop_at, dump, json, "ptx run", module, described, device, arch, elements, options)
+    comparing = comparing_intermediates(first_wrong, stop_at, device, described, options)
     result = launch_kernel(module, described, device, arch, elements, options)
+    keep_first_wrong(result, comparing)
     finish("ptx run", file, result, out, json, trace, html)
