@@ -52,7 +52,7 @@ def launches_table(title: str, run: Run) -> Table:
     for name in ("launch", "ended", "commands", "time", "bound", "outputs", "findings"):
         table.add_column(name, justify="right" if name in ("commands", "time") else "left", overflow="fold")
     for name, launch in launch_names(run)[:_LAUNCHES]:
-        cells, kinds = _cells(launch), sorted({f.kind for f in launch.findings})
+        cells, kinds = _cells(launch, "floor_ratio", "bound"), sorted({f.kind for f in launch.findings})
         found = Text(", ".join(kinds) or "none", style="red" if kinds else "dim")
         outputs = ", ".join(launch.outputs or launch.views.get("outputs", {}))
         table.add_row(
