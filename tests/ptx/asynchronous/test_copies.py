@@ -160,6 +160,48 @@ def test_reductions_of_boxes(operation, dtype, function):
     assert (got.view(dtype).reshape(4, -1) == expected).all()
 
 
+SUMS = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry kernel(.param .u64 out)
+{
+  .reg .pred %p<2>; .reg .b32 %r<8>; .reg .b64 %rd<4>;
+  .shared .align 128 .b8 part[128];
+  ld.param.u64 %rd1, [out];
+  mov.u32 %r0, %tid.x;
+  mov.u32 %r1, %ctaid.x;
+  add.u32 %r1, %r1, 1;
+  shl.b32 %r2, %r0, 2;
+  mov.u32 %r3, part;
+  add.u32 %r4, %r3, %r2;
+  st.shared.u32 [%r4], %r1;
+  fence.proxy.async.shared::cta;
+  bar.sync 0;
+  setp.eq.u32 %p0, %r0, 0;
+  @%p0 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r3], 128;
+  @%p0 cp.async.bulk.commit_group;
+  @%p0 cp.async.bulk.wait_group 0;
+  ret;
+}
+"""
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "eager"])
+def test_reductions_of_many_blocks_to_one_place(schedule):
+    """None is lost, though all blocks run their copies at once."""
+    device = ptx.EmulatedDevice("sm_90a")
+    out = device.array(np.full(32, 100, np.uint32), "out")
+    run = device.launch(ptx.parse(SUMS), 5, 32, [out], schedule=schedule)
+    assert run.findings == []
+    assert (out.numpy() == 100 + 15).all()
+    array, data = device.array(np.zeros((4, 4), np.float32), "tensor"), device.array(np.ones(8, np.float32), "data")
+    described = device.tensor_map(array, (4, 4), (16,), (4, 2))
+    kernel = ptx.parse(put_box(2, 32, "add")).kernels["kernel"]
+    run = device.launch(kernel, 3, 128, [described, data, 0, 1], schedule=schedule)
+    assert run.findings == []
+    assert (array.numpy() == np.array([0, 3, 3, 0])[:, None]).all()
+
+
 def test_stores_that_begin_before_the_tensor_are_refused():
     case = Case(np.dtype(np.uint32), (8, 4), (32,), (4, 2), (1, 1), (0, -1), "none", "zero", 64)
     kernel = ptx.parse(put_box(2, case.nbytes)).kernels["kernel"]

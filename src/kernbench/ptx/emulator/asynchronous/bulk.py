@@ -134,15 +134,20 @@ class _Copy:
         tell(self._batch, report, self._lanes, self._site, "load")
 
     def perform(self, chosen: Chosen) -> None:
-        """Write what was taken."""
-        target, staged = self._target, self._staged
-        if self._reduction is not None:
-            old = np.zeros_like(staged)
-            self._take(target, chosen, old)
-            for op in chosen:
-                part = slice(int(self._places[op]), int(self._places[op] + self.sizes[op]))
-                staged[part] = self._reduction(old[part], staged[part])
-        report = kernels.new_report()
+        """Write what was taken; what is combined goes one after the other, as targets may be the same."""
+        if self._reduction is None:
+            self._put(chosen)
+            return
+        old = np.zeros_like(self._staged)
+        for number, op in enumerate(chosen):
+            one = chosen[number : number + 1]
+            self._take(self._target, one, old)
+            part = slice(int(self._places[op]), int(self._places[op] + self.sizes[op]))
+            self._staged[part] = self._reduction(old[part], self._staged[part])
+            self._put(one)
+
+    def _put(self, chosen: Chosen) -> None:
+        target, staged, report = self._target, self._staged, kernels.new_report()
         space, checked = self._batch.port.space(target.space), self._batch.checks is not None
         code = kernels.GLOBAL_OUTSIDE if target.space == "global" else kernels.SHARED_OUTSIDE
         kernels.put_ranges(

@@ -228,11 +228,18 @@ class _Move:
         tell(batch, report, self._completion.lanes, self._site, "load")
 
     def store(self, chosen: Chosen) -> None:
-        """Write the boxes that were read."""
+        """Write the boxes that were read; what is combined goes one after the other, as boxes may overlap."""
+        if self._reduction is None:
+            self._put(chosen)
+            return
+        for number in range(len(chosen)):
+            one = chosen[number : number + 1]
+            self._combine(one, self._reduction)
+            self._put(one)
+
+    def _put(self, chosen: Chosen) -> None:
         batch, box, report = self._batch, self._box, kernels.new_report()
         assert self._staged is not None
-        if self._reduction is not None:
-            self._combine(chosen, self._reduction, report)
         memory = batch.port.space("global")
         kernels.put_boxes(
             memory.words[1], memory.state[1], memory.dirty, batch.checks is not None, self._coordinates, box.base,
@@ -241,9 +248,9 @@ class _Move:
         batch.port.changes += 1
         tell(batch, report, self._completion.lanes, self._site, "store")
 
-    def _combine(self, chosen: Chosen, reduction: Reduction, report: Array) -> None:
-        """Replace staged bytes by what they and the tensor's give, box after box."""
-        batch, box = self._batch, self._box
+    def _combine(self, chosen: Chosen, reduction: Reduction) -> None:
+        """Replace staged bytes by what they and the tensor's give."""
+        batch, box, report = self._batch, self._box, kernels.new_report()
         memory = batch.port.space("global")
         whole = box.shape.copy()
         whole[0, 0] = -(-whole[0, 0] * box.element // kernels.PIECE) * kernels.PIECE // box.element
@@ -259,3 +266,4 @@ class _Move:
             )  # fmt: skip
             assert self._staged is not None
             self._staged[op] = reduction(one[: box.nbytes], self._staged[op])
+        tell(batch, report, self._completion.lanes[chosen], self._site, "store")
