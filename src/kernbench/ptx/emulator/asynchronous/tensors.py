@@ -212,6 +212,9 @@ class _Move:
             shared.words[1], shared.words[8], shared.state[1], self._offsets[chosen], self._origins[chosen],
             shared.size, self._coordinates[chosen], box.base, box.shape, box.element, box.swizzle, box.fill, report,
         )  # fmt: skip
+        if box.description.element.startswith("tf32"):
+            ranges = self.shared_ranges(chosen)
+            _round_to_tf32(shared.words[4], ranges.starts // 4, ranges.lengths // 4)
         batch.port.changes += 1
         tell(batch, report, self._completion.lanes[chosen], self._site, "load")
 
@@ -267,3 +270,12 @@ class _Move:
             assert self._staged is not None
             self._staged[op] = reduction(one[: box.nbytes], self._staged[op])
         tell(batch, report, self._completion.lanes[chosen], self._site, "store")
+
+
+def _round_to_tf32(words: Array, starts: Array, lengths: Array) -> None:
+    """Round what a load of tf32 elements brought: to the nearest of 10 bits, ties to even; infinities and NaNs stay."""
+    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+        part = words[start : start + length]
+        rounded = (part + ((part >> np.uint32(13) & np.uint32(1)) + np.uint32(0xFFF))) & np.uint32(0xFFFF_E000)
+        special = part & np.uint32(0x7F80_0000) == np.uint32(0x7F80_0000)
+        part[...] = np.where(special, part, rounded)
