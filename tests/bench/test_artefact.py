@@ -106,3 +106,66 @@ def test_misuse(cache, tmp_path):
     (cache / "twice.json").write_text("{}")
     with pytest.raises(BenchError, match="no num_warps"):
         read_artefact(cache)
+
+
+CUTE = """.version 8.8
+.target sm_90a
+.address_size 64
+.visible .entry kernel_add(.param .align 8 .b8 kernel_add_param_0[8], .param .align 8 .b8 kernel_add_param_1[8])
+.reqntid 128, 1, 1
+{
+  .reg .b32 %r<5>;
+  .reg .b64 %rd<6>;
+  .reg .f32 %f<3>;
+  ld.param.b64 %rd1, [kernel_add_param_0];
+  ld.param.b64 %rd2, [kernel_add_param_1];
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, %ctaid.x;
+  mad.lo.u32 %r3, %r2, 128, %r1;
+  mul.wide.u32 %rd3, %r3, 4;
+  add.s64 %rd4, %rd1, %rd3;
+  add.s64 %rd5, %rd2, %rd3;
+  ld.global.f32 %f1, [%rd4];
+  add.f32 %f2, %f1, %f1;
+  st.global.f32 [%rd5], %f2;
+  ret;
+}
+"""
+MLIR = """!memref_gmem_f32_ = !cute.memref<f32, gmem, align<16>, "(4,128):(128,1)">
+module attributes {gpu.container_module} {
+    cuda.kernel @kernel_add(%arg0: !memref_gmem_f32_, %arg1: !memref_gmem_f32_) attributes {cutlass_launch_facts = \
+{cluster_launch = false, exact_block_dim = array<i64: 128, 1, 1>, exact_grid_dim = array<i64: 4, 1, 1>}, gpu.kernel} {
+"""
+
+
+@pytest.fixture
+def cute(tmp_path):
+    folder = tmp_path / "dump"
+    folder.mkdir()
+    (folder / "host.sm_90a.ptx").write_text(CUTE)
+    (folder / "cute_dsl_host.mlir").write_text(MLIR)
+    return folder
+
+
+def test_a_folder_of_cute_dsl_says_grid_and_tensors(cute):
+    found = read_artefact(cute)
+    assert (found.kernel, found.threads, found.grid) == ("kernel_add", 128, (4, 1, 1))
+    assert found.arrays == ((0, "f32", 512), (1, "f32", 512))
+    shown = launch(cute)
+    assert shown.exit_code == 0, shown.output
+    assert "safe: yes" in shown.output
+
+
+def test_what_is_not_known_is_written_as_a_file_to_fill_in(cute, tmp_path):
+    (cute / "cute_dsl_host.mlir").unlink()
+    file = tmp_path / "launch.toml"
+    shown = launch(cute, "--write-launch", file)
+    assert shown.exit_code == 0, shown.output
+    text = file.read_text()
+    assert "block = [128, 1, 1]" in text
+    assert 'dtype = "f32"   # where it is a pointer' in text
+    file.write_text(text.replace("grid = [1]", "grid = [8]"))
+    shown = launch(cute, "--launch", file)
+    assert shown.exit_code == 0, shown.output
+    # nine blocks read past the arrays that the file describes
+    assert launch(cute, "--launch", file, "--grid", "9").exit_code == 1

@@ -116,6 +116,10 @@ def test_their_time_is_one_after_the_other():
     shown = [(line.names[line.name[i]], line.start[i], line.finish[i]) for i in np.flatnonzero(line.lane == lane)]
     assert shown == [("double", 0, begin), ("square", begin, line.total)]
     assert {step.start >= begin for step in line.critical_path} == {True, False}
+    if line.waits is not None:
+        inside = line.waits.after >= len(run.launches)
+        assert len(line.waits.after) == len(line.start)
+        assert ((line.start[line.waits.after[inside]] >= begin) == (line.start[inside] >= begin)).all()
     # what was sent in each, over links of each
     sources = line.start[line.flows[:, 0]]
     assert [(time >= begin) for time in sorted(sources)] == [False, True]

@@ -1,23 +1,30 @@
 """A compiler's artefact as it lies in its cache: the PTX, and beside it what the compiler says of the launch.
 
 Triton writes NAME.ptx, NAME.json (warps, shared memory, cluster, scratch) and NAME.ttir (names and types of arguments)
-into one folder. CuTe DSL writes the PTX alone; threads and clusters stand in it.
+into one folder. CuTe DSL (CUTE_DSL_KEEP=ptx,ir) writes NAME.ptx and beside it an .mlir file that says grid, block and
+the layouts of tensors; without that, threads and clusters stand in the PTX.
 """
 
 import json
 import re
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from kernbench.bench.ptx_file import LaunchFile
 from kernbench.common.errors import BenchError
-from kernbench.ptx.module import Kernel
+from kernbench.ptx.module import Kernel, Parameter
 
 WARP = 32
 # Triton's element types by our names
 _TYPES = {"f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64", "i1": "u8", "i8": "i8", "i16": "i16", "i32": "i32"}
 _TYPES |= {"i64": "i64", "f8E4M3FN": "f8e4m3", "f8E5M2": "f8e5m2"}
+TENSOR_MAP_BYTES, POINTER_BYTES = 128, 8
+# of CuTe DSL: kernels of the PTX, names of types, and a tensor with its element type and layout
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+_ALIAS = re.compile(r"^(!\w+) = (.*)$", re.MULTILINE)
+_MEMORY = re.compile(r'!cute\.memref<(\w+), gmem[^"]*"([^:"]*):')
 _FUNCTION = re.compile(r"tt\.func public @\S+?\((.*?)\)\s*(?:attributes|\{)", re.DOTALL)
 _ARGUMENT = re.compile(r"%(\w+): (!tt\.ptr<[^>]*>|[\w!.<>]+)")
 
@@ -33,11 +40,15 @@ class Artefact:
     cluster: tuple[int, ...] = ()
     scratch: tuple[int, ...] = ()
     arguments: tuple[tuple[str, str], ...] = ()
+    grid: tuple[int, ...] = ()
+    # parameters that are arrays: number, element type, elements
+    arrays: tuple[tuple[int, str, int], ...] = ()
 
     def described(self, base: LaunchFile, kernel: Kernel, elements: int) -> LaunchFile:
         """A launch: what `base` says, over what the metadata says."""
         args = {self._number(key, kernel): dict(table) for key, table in base.args.items()}
-        for number, table in {**self._typed(kernel, elements), **self._scratch(kernel, base.grid)}.items():
+        known = {str(n): {"dtype": kind, "shape": [size or elements]} for n, kind, size in self.arrays}
+        for number, table in {**known, **self._typed(kernel, elements), **self._scratch(kernel, base.grid)}.items():
             args.setdefault(number, table)
         return replace(
             base,
@@ -92,7 +103,69 @@ def read_artefact(path: Path) -> Artefact:
     text, metadata = path.with_suffix(".ptx"), path.with_suffix(".json")
     if not text.is_file():
         raise BenchError(f"{path}: there is no {text.name} beside it")
-    return _triton(text, metadata) if metadata.is_file() else Artefact(text)
+    return _triton(text, metadata) if metadata.is_file() else _cute(text)
+
+
+def _cute(text: Path) -> Artefact:
+    """What the intermediate text of CuTe DSL beside a PTX file says of its kernel; nothing where there is none."""
+    names = _ENTRY.findall(text.read_text(encoding="utf-8", errors="replace"))
+    for file in sorted(text.parent.glob("*.mlir")):
+        told = file.read_text(encoding="utf-8", errors="replace")
+        for name in names:
+            found = re.search(rf"cuda\.kernel @{re.escape(name)}\((.*?)\) attributes \{{(.*)", told)
+            if found and len(names) == 1:
+                return _of_cute(text, name, found.group(1), found.group(2), dict(_ALIAS.findall(told)))
+    return Artefact(text)
+
+
+def _of_cute(text: Path, name: str, arguments: str, attributes: str, aliases: dict[str, str]) -> Artefact:
+    facts = {
+        key: tuple(map(int, numbers.split(",")))
+        for key, numbers in re.findall(r"exact_(\w+)_dim = array<i64: ([\d, ]+)>", attributes)
+    }
+    arrays = []
+    for number, kind in enumerate(re.findall(r"%\w+: (![\w.]+|\w+)", arguments)):
+        memory = _MEMORY.match(aliases.get(kind, kind))
+        if memory and memory.group(1) in _TYPES:
+            sizes = re.findall(r"\d+|\?", memory.group(2))
+            count = 0 if "?" in sizes else prod(map(int, sizes))
+            arrays.append((number, _TYPES[memory.group(1)], count))
+    return Artefact(
+        text,
+        name,
+        prod(facts.get("block", (0,))),
+        cluster=facts.get("cluster", ()),
+        grid=facts.get("grid", ()),
+        arrays=tuple(arrays),
+    )
+
+
+def skeleton(described: LaunchFile, kernel: Kernel) -> str:
+    """A launch file to fill in: what is known of a launch, and a line for what is not."""
+    lines = [f'kernel = "{kernel.name}"', f"grid = {list(described.grid or (1,))}"]
+    lines.append(f"block = {list(described.block or kernel.reqntid or (32,))}")
+    cluster = described.cluster or kernel.cluster
+    lines += [f"cluster = {list(cluster)}"] if cluster else []
+    lines.append(f"shared_bytes = {described.shared_bytes}   # dynamic shared memory of a block")
+    tables = {int(key): table for key, table in described.args.items() if str(key).isdecimal()}
+    named = {key: table for key, table in described.args.items() if not str(key).isdecimal()}
+    for number, parameter in enumerate(kernel.params):
+        lines += ["", f"[args.{number}]   # {parameter.name}: {parameter.size} bytes"]
+        table = named.get(parameter.name, tables.get(number))
+        lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()] if table else _asked(parameter)
+    return "\n".join(lines) + "\n"
+
+
+def _asked(parameter: Parameter) -> list[str]:
+    """What could be said of a parameter that nothing is known of."""
+    if parameter.size == TENSOR_MAP_BYTES:
+        fill = 'array = "x", dims = [64, 64], strides = [128], box = [64, 64], swizzle = "128B"'
+        return [f"tensor_map = {{ {fill} }}   # and [arrays.x] with dtype and shape"]
+    if parameter.size > POINTER_BYTES:
+        return [f'bytes = "{"00" * parameter.size}"   # its bytes in hexadecimal digits']
+    if parameter.size == POINTER_BYTES:
+        return ['dtype = "f32"   # where it is a pointer; else value = 0', "shape = [1024]"]
+    return ["value = 1.0" if parameter.type.startswith("f") else "value = 1"]
 
 
 def _folder(path: Path) -> Artefact:

@@ -371,4 +371,5 @@ def _undescribed(name: str, size: int) -> str:
     told = f"parameter {name} has {size} bytes: describe it in the launch file (--launch), under [args.{name}]: "
     if size == TENSOR_MAP_BYTES:
         told += 'a tensor map is tensor_map = { array = "x", dims = [64, 8], strides = [128], box = [64, 8] }; '
-    return told + "anything else is bytes = hexadecimal digits"
+    told += "anything else is bytes = hexadecimal digits; "
+    return told + "`kernbench ptx launch FILE.ptx --write-launch FILE.toml` writes a launch file to fill in"

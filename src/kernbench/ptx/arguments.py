@@ -89,7 +89,9 @@ def _unknown_kind(arg: Any) -> str:
 
 
 def _pack_array(scalar: ScalarType, size: int, arg: DeviceArray) -> bytes:
-    if size != 8 or scalar.kind not in "bus" or scalar.bits != 64:
+    # a struct of eight bytes may hold a pointer and nothing else
+    struct = scalar.kind == "b" and scalar.bits == 8
+    if size != 8 or scalar.kind not in "bus" or not (scalar.bits == 64 or struct):
         raise _MismatchError("a device array passes its 64-bit address, which needs a .u64 parameter")
     return arg.address.to_bytes(8, "little")
 

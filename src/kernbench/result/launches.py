@@ -10,7 +10,7 @@ import numpy as np
 
 from kernbench.result.finding import Place
 from kernbench.result.run import Run, Status
-from kernbench.result.timeline import Ints, Lane, Timeline
+from kernbench.result.timeline import Ints, Lane, Timeline, Waits
 
 # the lane that shows when each launch ran
 LAUNCHES = Lane("launches", "kernel")
@@ -167,8 +167,35 @@ def _timeline(launches: Sequence[Run]) -> Timeline | None:
         for step in line.critical_path
     ]
     return Timeline(
-        "ps", lanes.known, names.known, sites.known, **whole, critical_path=path, counters=_counters(lines, begins)
+        "ps",
+        lanes.known,
+        names.known,
+        sites.known,
+        whole["lane"],
+        whole["name"],
+        whole["site"],
+        whole["start"],
+        whole["finish"],
+        whole["flows"],
+        critical_path=path,
+        counters=_counters(lines, begins),
+        waits=_waits(lines),
     )
+
+
+def _waits(lines: Sequence[Timeline]) -> Waits | None:
+    """What each span waited for; a launch itself for the one before it."""
+    if any(line.waits is None for line in lines):
+        return None
+    kinds = _Numbered(["launch"])
+    launches = np.arange(len(lines), dtype=np.int64) - 1
+    kind, after, first = [np.zeros(len(lines), np.int64)], [launches], len(lines)
+    for line in lines:
+        assert line.waits is not None
+        kind.append(kinds.of(line.waits.kinds)[line.waits.kind])
+        after.append(np.where(line.waits.after >= 0, line.waits.after + first, -1))
+        first += len(line.start)
+    return Waits(tuple(kinds.known), np.concatenate(kind), np.concatenate(after))
 
 
 def _own_spans(

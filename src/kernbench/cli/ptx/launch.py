@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from kernbench.bench import ptx_file
-from kernbench.bench.artefact import read_artefact
+from kernbench.bench.artefact import read_artefact, skeleton
 from kernbench.bench.ptx_file import choose_kernel
 from kernbench.cli.document import JSON
 from kernbench.cli.inside import DUMP, FIRST_WRONG_PTX, STOP_AT_PTX, check_options
-from kernbench.cli.output import check_targets
+from kernbench.cli.output import check_targets, results
 from kernbench.cli.ptx.launching import (
     comparing_intermediates,
     described_launch,
@@ -31,14 +31,24 @@ from kernbench.cli.ptx.options import (
     LAUNCH,
     SECONDS,
     SEED,
+    SHARED,
     STEPS,
     TRACE,
 )
+from kernbench.result.run import write_bytes
 from kernbench.safety.budget import Budget
 
 ARTEFACT = Annotated[
     Path,
-    typer.Argument(metavar="PATH", help="A folder of Triton's cache, a .json or .ptx in it, or a .ptx of CuTe DSL."),
+    typer.Argument(
+        metavar="PATH", help="A folder of Triton's cache, a .json or .ptx in it, or a folder or .ptx of CuTe DSL."
+    ),
+]
+WRITE_LAUNCH = Annotated[
+    Path | None,
+    typer.Option(
+        "--write-launch", metavar="FILE", help="Write what is known of the launch to this TOML file, to fill in."
+    ),
 ]
 
 
@@ -59,17 +69,25 @@ def launch_artefact(
     stop_at: STOP_AT_PTX = None,
     dump: DUMP = None,
     first_wrong: FIRST_WRONG_PTX = False,
+    shared: SHARED = 0,
+    write_launch: WRITE_LAUNCH = None,
 ) -> None:
     """Launch what a compiler left in its cache: block, cluster, shared memory and types come from its metadata.
 
     Only the grid, sizes and values are yours: --grid, and a launch file whose [args.NAME] are the names of the source.
+    --write-launch writes such a file with all that is known, and lines for what is not; it launches nothing.
     """
-    check_targets({"--out": out, "--json": json, "--trace": trace, "--html": html, "--dump": dump})
+    files = {"--out": out, "--json": json, "--trace": trace, "--html": html, "--dump": dump}
+    check_targets({**files, "--write-launch": write_launch})
     check_options(stop_at, dump)
     found = read_artefact(path)
     module = read_module(found.ptx)
-    base = described_launch(launch, "", grid, "", 0, seed, cluster)
+    base = described_launch(launch, "", grid, "", shared, seed, cluster, found.grid or (1,))
     described = found.described(base, choose_kernel(module, base.kernel or found.kernel), elements)
+    if write_launch is not None:
+        write_bytes(write_launch, skeleton(described, choose_kernel(module, described.kernel)).encode())
+        results().print(f"wrote {write_launch}: fill it in, then --launch {write_launch}", soft_wrap=True)
+        return
     options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
     maybe_stop(stop_at, dump, json, "ptx launch", module, described, device, "", elements, options)
     comparing = comparing_intermediates(first_wrong, stop_at, device, described, options)

@@ -46,14 +46,21 @@ def at_its_line(file: Path, error: KernbenchError) -> str:
 
 
 def described_launch(
-    launch: Path | None, kernel: str, grid: str, block: str, shared: int, seed: int | None, cluster: str
+    launch: Path | None,
+    kernel: str,
+    grid: str,
+    block: str,
+    shared: int,
+    seed: int | None,
+    cluster: str,
+    usual: tuple[int, ...] = (1,),
 ) -> LaunchFile:
-    """The launch file with what the command line says over it."""
+    """The launch file with what the command line says over it; `usual` is the grid where neither says one."""
     base = read_launch_file(launch) if launch is not None else LaunchFile()
     return replace(
         base,
         kernel=kernel or base.kernel,
-        grid=_extent("--grid", grid) or base.grid or (1,),
+        grid=_extent("--grid", grid) or base.grid or usual,
         block=_extent("--block", block) or base.block,
         shared_bytes=shared or base.shared_bytes,
         seed=base.seed if seed is None else seed,
