@@ -132,6 +132,31 @@ def test_a_missing_bound_is_found(folder):
     assert "800 bytes" in told
 
 
+DYNAMIC = """.version 8.0
+.target sm_90
+.address_size 64
+.extern .shared .align 16 .b8 room[];
+.visible .entry fill()
+{
+    .reg .b32 %r<2>;
+    mov.u32 %r1, room;
+    st.shared.b32 [%r1+65536], %r1;
+    ret;
+}
+"""
+
+
+def test_shared_memory_that_nobody_describes_is_all_there_is(tmp_path):
+    file = tmp_path / "fill.ptx"
+    file.write_text(DYNAMIC)
+    told = kernbench("check", file)
+    assert "made up: 232,448 bytes of dynamic shared memory, all that a block may have (--shared)" in told
+    assert "outside the block's 65536 bytes of shared memory" in kernbench("check", file, "--shared", 65536, code=1)
+    launch = tmp_path / "fill.toml"
+    launch.write_text("shared_bytes = 0")
+    assert "outside the block's 0 bytes" in kernbench("check", file, "--launch", launch, code=1)
+
+
 def test_check_makes_up_what_nobody_describes(folder):
     told = kernbench("check", folder / "saxpy.ptx", "--grid", "2", "--block", "32", "--elements", "100")
     assert "good PTX for sm_80: saxpy" in told

@@ -36,7 +36,7 @@ class Artefact:
     ptx: Path
     kernel: str = ""
     threads: int = 0
-    shared_bytes: int = 0
+    shared_bytes: int | None = None
     cluster: tuple[int, ...] = ()
     scratch: tuple[int, ...] = ()
     arguments: tuple[tuple[str, str], ...] = ()
@@ -54,7 +54,7 @@ class Artefact:
             base,
             kernel=base.kernel or self.kernel,
             block=base.block or ((self.threads,) if self.threads else ()),
-            shared_bytes=base.shared_bytes or self.shared_bytes,
+            shared_bytes=self.shared_bytes if base.shared_bytes is None else base.shared_bytes,
             cluster=base.cluster or self.cluster,
             args=args,
             names=dict(zip((p.name for p in kernel.params), (name for name, _ in self.arguments), strict=False)),
@@ -146,7 +146,8 @@ def skeleton(described: LaunchFile, kernel: Kernel) -> str:
     lines.append(f"block = {list(described.block or kernel.reqntid or (32,))}")
     cluster = described.cluster or kernel.cluster
     lines += [f"cluster = {list(cluster)}"] if cluster else []
-    lines.append(f"shared_bytes = {described.shared_bytes}   # dynamic shared memory of a block")
+    known = described.shared_bytes is not None
+    lines.append(f"{'' if known else '# '}shared_bytes = {described.shared_bytes or 0}   # dynamic shared memory of a block")
     tables = {int(key): table for key, table in described.args.items() if str(key).isdecimal()}
     named = {key: table for key, table in described.args.items() if not str(key).isdecimal()}
     for number, parameter in enumerate(kernel.params):
@@ -189,7 +190,7 @@ def _triton(text: Path, metadata: Path) -> Artefact:
         text,
         str(said.get("name", "")),
         said["num_warps"] * said.get("warp_size", WARP),
-        int(said.get("shared") or 0),
+        shared if isinstance(shared := said.get("shared"), int) else None,
         (ctas,) if isinstance(ctas, int) and ctas > 1 else (),
         tuple(scratch),
         _arguments(text.with_suffix(".ttir")),

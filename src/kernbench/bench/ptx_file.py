@@ -70,7 +70,8 @@ class LaunchFile:
     kernel: str = ""
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
-    shared_bytes: int = 0
+    # None: nobody says
+    shared_bytes: int | None = None
     seed: int = 0
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     arrays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -99,7 +100,8 @@ def read_launch_file(path: Path) -> LaunchFile:
             _known(path, f"{name}.{key}", table, allowed)
             _alone(path, f"{name}.{key}", table)
     numbers = {key: _numbers(path, key, document.get(key, [])) for key in ("grid", "block", "cluster")}
-    shared, seed = (_number(path, key, document.get(key, 0)) for key in ("shared_bytes", "seed"))
+    shared = _number(path, "shared_bytes", document["shared_bytes"]) if "shared_bytes" in document else None
+    seed = _number(path, "seed", document.get("seed", 0))
     kernel = document.get("kernel", "")
     if not isinstance(kernel, str):
         raise BenchError(f"{path}: kernel = {kernel!r}: a name is wanted")

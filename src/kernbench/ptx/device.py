@@ -280,6 +280,12 @@ class EmulatedDevice:
             known = self._modules[id(kernel.module)] = (kernel.module, LoadedModule(kernel.module, self._arena))
         return known[1]
 
+    def most_shared(self, kernel: Any) -> int:
+        """Bytes of dynamic shared memory that a launch may have; 0 for a kernel that declares none."""
+        program = self._program(_kernel_of(kernel), False)
+        uses = any(variable.size is None for variable in program.shared)
+        return self.machine.shared_per_block - program.declared_shared if uses else 0
+
     def _check_fit(self, kernel: Kernel, program: Program, shared_bytes: int) -> None:
         if not isinstance(shared_bytes, int) or shared_bytes < 0:
             raise MisuseError(f"shared_bytes={shared_bytes!r}: give a whole number of bytes, 0 or more")

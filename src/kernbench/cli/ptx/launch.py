@@ -69,7 +69,7 @@ def launch_artefact(
     stop_at: STOP_AT_PTX = None,
     dump: DUMP = None,
     first_wrong: FIRST_WRONG_PTX = False,
-    shared: SHARED = 0,
+    shared: SHARED = None,
     write_launch: WRITE_LAUNCH = None,
 ) -> None:
     """Launch what a compiler left in its cache: block, cluster, shared memory and types come from its metadata.

@@ -16,7 +16,7 @@ from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.ptx.errors import PtxError
-from kernbench.ptx.module import Module
+from kernbench.ptx.module import Kernel, Module
 from kernbench.report import run_text, trace_bytes
 from kernbench.report.first_wrong import first_wrong_text
 from kernbench.report.printed import printed_text
@@ -50,7 +50,7 @@ def described_launch(
     kernel: str,
     grid: str,
     block: str,
-    shared: int,
+    shared: int | None,
     seed: int | None,
     cluster: str,
     usual: tuple[int, ...] = (1,),
@@ -62,7 +62,7 @@ def described_launch(
         kernel=kernel or base.kernel,
         grid=_extent("--grid", grid) or base.grid or usual,
         block=_extent("--block", block) or base.block,
-        shared_bytes=shared or base.shared_bytes,
+        shared_bytes=base.shared_bytes if shared is None else shared,
         seed=base.seed if seed is None else seed,
         cluster=_extent("--cluster", cluster) or base.cluster,
     )
@@ -90,14 +90,23 @@ def launch_kernel(
     chosen = choose_kernel(module, described.kernel)
     on = _device(device, arch or module.arch)
     arguments = Arguments(on, chosen, described, elements)
-    for note in () if quiet else arguments.notes:
+    shared, notes = _shared(on, chosen, described.shared_bytes)
+    for note in () if quiet else (*arguments.notes, *notes):
         errors().print(f"not described, so made up: {note}", soft_wrap=True)
     block = described.block or chosen.reqntid or (32,)
     if described.cluster:
         options = {**options, "cluster": described.cluster}
-    result: Run = on.launch(chosen, described.grid, block, arguments.values, described.shared_bytes, **options)
+    result: Run = on.launch(chosen, described.grid, block, arguments.values, shared, **options)
     result.comparison = arguments.compare(result) or None
     return result
+
+
+def _shared(on: Any, kernel: Kernel, described: int | None) -> tuple[int, list[str]]:
+    """Bytes of dynamic shared memory; where nobody says how many, all there are, so that the rest can be checked."""
+    if described is not None or not isinstance(on, ptx.EmulatedDevice):
+        return described or 0, []
+    most = on.most_shared(kernel)
+    return most, [f"{most:,} bytes of dynamic shared memory, all that a block may have (--shared)"] if most else []
 
 
 def _device(name: str, arch: str) -> Any:

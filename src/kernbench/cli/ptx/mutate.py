@@ -39,7 +39,7 @@ def mutate(
     grid: GRID = "",
     block: BLOCK = "",
     cluster: CLUSTER = "",
-    shared: SHARED = 0,
+    shared: SHARED = None,
     elements: ELEMENTS = ptx_file.ELEMENTS,
     seed: SEED = None,
     arch: ARCH = "",

@@ -21,7 +21,15 @@ BLOCK = Annotated[
 CLUSTER = Annotated[
     str, typer.Option("--cluster", metavar="X,Y,Z", help="Blocks of a cluster; without it what the kernel demands.")
 ]
-SHARED = Annotated[int, typer.Option("--shared", metavar="BYTES", help="Bytes of dynamic shared memory.", min=0)]
+SHARED = Annotated[
+    int | None,
+    typer.Option(
+        "--shared",
+        metavar="BYTES",
+        help="Bytes of dynamic shared memory; without it, where nothing else says, all that a block may have.",
+        min=0,
+    ),
+]
 ELEMENTS = Annotated[int, typer.Option("--elements", metavar="N", help="Size of arrays that nothing describes.", min=1)]
 SEED = Annotated[
     int | None, typer.Option("--seed", metavar="N", help="Seed of what is random; without it the launch file's.", min=0)

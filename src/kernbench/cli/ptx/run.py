@@ -46,7 +46,7 @@ def run(
     grid: GRID = "",
     block: BLOCK = "",
     cluster: CLUSTER = "",
-    shared: SHARED = 0,
+    shared: SHARED = None,
     elements: ELEMENTS = ptx_file.ELEMENTS,
     seed: SEED = None,
     device: DEVICE = "emulator",
