@@ -147,7 +147,9 @@ def skeleton(described: LaunchFile, kernel: Kernel) -> str:
     cluster = described.cluster or kernel.cluster
     lines += [f"cluster = {list(cluster)}"] if cluster else []
     known = described.shared_bytes is not None
-    lines.append(f"{'' if known else '# '}shared_bytes = {described.shared_bytes or 0}   # dynamic shared memory of a block")
+    lines.append(
+        f"{'' if known else '# '}shared_bytes = {described.shared_bytes or 0}   # dynamic shared memory of a block"
+    )
     tables = {int(key): table for key, table in described.args.items() if str(key).isdecimal()}
     named = {key: table for key, table in described.args.items() if not str(key).isdecimal()}
     for number, parameter in enumerate(kernel.params):
