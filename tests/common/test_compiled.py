@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kernbench.common import compiled
 
 SCRIPT = """
@@ -56,6 +58,27 @@ def test_versions_that_may_be_in_use_are_kept(tmp_path, monkeypatch):
     compiled.folder()
     compiled.folder.cache_clear()
     assert len(list((tmp_path / "kernbench").iterdir())) == 7
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
+def test_loops_that_are_made_of_text_are_kept_by_version_too(tmp_path, variable):
+    script = (
+        "from kernbench.common import compiled\nfrom kernbench.ptx.numerics.loops import row_kernel\n"
+        "kernel = row_kernel('same', compiled.njit()(lambda x: x), 1)\n"
+        "print(kernel._cache.cache_path, compiled.folder())"
+    )
+    environment = {**os.environ, variable: str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    place, folder = done.stdout.split()
+    assert place.startswith(folder)
+    assert folder.startswith(str(tmp_path / "kernbench"))
+
+
+def test_every_loop_is_compiled_here():
+    package = Path(compiled.__file__).parent.parent
+    own = [path for path in package.rglob("*.py") if path != Path(compiled.__file__)]
+    direct = ("from numba import njit", "numba.njit", "from numba import jit", "numba.jit")
+    assert [path.name for path in own if any(text in path.read_text() for text in direct)] == []
 
 
 def test_nowhere_to_keep_it(tmp_path, monkeypatch):

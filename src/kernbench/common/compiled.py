@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         before = _CONFIG.CACHE_DIR
         # numba asks for the folder when the function is decorated
-        _CONFIG.CACHE_DIR = before or folder()
+        _CONFIG.CACHE_DIR = folder() or before
         try:
             compiled: Callable[..., Any] = numba.njit(**options)(function)
         finally:
@@ -77,15 +78,17 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 @cache
 def folder() -> str:
     """Where this version's loops are kept; empty (numba's own choice) where nothing can be."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    home = _CONFIG.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     kept = Path(home) / "kernbench"
     mine = kept / _fingerprint([_PACKAGE / room for room in _ROOMS])
     try:
         mine.mkdir(parents=True, exist_ok=True)
         os.utime(mine)
-        _forget(kept, mine)
     except OSError:
         return ""
+    # another process may be at it too
+    with suppress(OSError):
+        _forget(kept, mine)
     return str(mine)
 
 

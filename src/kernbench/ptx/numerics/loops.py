@@ -1,17 +1,15 @@
 """Compiled row kernels: a scalar function over bits becomes one pass over register rows.
 
-A row is a one-dimensional array; inputs may also be NumPy scalars (immediates), which every lane reads. Numba keeps
-compiled code on disk; its key includes a digest of this package's sources, so that a change anywhere here is seen.
+A row is a one-dimensional array; inputs may also be NumPy scalars (immediates), which every lane reads.
 """
 
-import hashlib
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from numba import njit, types
+from numba import types
 from numba.extending import overload
+
+from kernbench.common.compiled import njit
 
 Row = Any
 Operation = Callable[..., Any]
@@ -29,12 +27,6 @@ def _compiled_at(row: Any, lane: Any) -> Any:
     if row.ndim == 0:
         return lambda row, lane: row[()]
     return lambda row, lane: row[lane]
-
-
-@cache
-def _digest() -> str:
-    sources = sorted(Path(__file__).parent.rglob("*.py"))
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
 
 
 def _source(name: str, inputs: int, outputs: int) -> str:
@@ -56,8 +48,7 @@ def row_kernel(name: str, scalar: Operation, inputs: int, outputs: int = 1) -> O
     Outputs may be the same rows as inputs.
     """
     space: dict[str, Any] = {"scalar": scalar, "at": _at, "__name__": __name__}
-    unique = f"{name}_{_digest()}"
     # The file's own name lets numba find a place to keep the machine code.
-    exec(compile(_source(unique, inputs, outputs), __file__, "exec"), space)
-    kernel: Operation = njit(cache=True, nogil=True, error_model="numpy")(space[unique])
+    exec(compile(_source(name, inputs, outputs), __file__, "exec"), space)
+    kernel: Operation = njit(cache=True, nogil=True, error_model="numpy")(space[name])
     return kernel

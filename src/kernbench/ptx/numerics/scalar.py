@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from kernbench.common.compiled import njit
 
 _LLVM = {32: ir.FloatType(), 64: ir.DoubleType()}
 
