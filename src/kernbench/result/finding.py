@@ -79,7 +79,7 @@ KINDS: dict[str, Kind] = {
         "kernel-error": "the kernel's own Python code raised an error",
         "use-after-free": "an access to memory that was given back",
         "divergent-barrier": "a barrier that only part of a warp reaches",
-        "warp-mask": "a warp operation whose mask names lanes that never come, leaves out its own, or differs in others",
+        "warp-mask": "a mask of a warp operation names lanes that never come, leaves out its own, or differs in others",
         "inactive-lane": "a value taken from a lane that does not take part",
         "division": "an integer division by zero, whose result is not defined",
         "trap": "the kernel stopped itself",
