@@ -21,6 +21,7 @@ RUNS = {
 
 
 def main() -> None:
+    """Run what needs the loops of the targets that are named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("targets", nargs="+", choices=RUNS)
     for target in parser.parse_args().targets:
