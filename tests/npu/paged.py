@@ -2,24 +2,27 @@
 
 import linecache
 import re
+import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
 
 from kernbench import npu
-from kernbench.benches import _paged_fused, _paged_grouped, _paged_staged
+from kernbench.benches import _paged_fused, _paged_grouped, _paged_staged, _paged_stream, _paged_vector
 from kernbench.benches._paged_shape import Shape
 from kernbench.golden.paged_attention import paged_attention_rounded
 
 FORMS = {"staged": _paged_staged, "fused": _paged_fused, "grouped": _paged_grouped}
+SHARED = {"stream": _paged_stream, "vector": _paged_vector}
 REFERENCE = ([33], [128], [33, 17], [33, 64, 48, 15])
 BF16 = ml_dtypes.bfloat16
 
 
-def problem(lens, H=16, kv=1, D=16, page=16, tile=16, seed=0, spare=3):
+def problem(lens, H=16, kv=1, D=16, page=16, tile=16, seed=0, spare=3, scores="f32"):
     """Arguments of the orchestrations: pages in random order, NaN in those that no sequence uses."""
     rng = np.random.default_rng(seed)
     B, pages = len(lens), max(1, *(-(-n // page) for n in lens))
@@ -33,15 +36,15 @@ def problem(lens, H=16, kv=1, D=16, page=16, tile=16, seed=0, spare=3):
         if n % page:
             keys[table[b, n // page], n % page :] = values[table[b, n // page], n % page :] = np.nan
     out = np.full((B, H, D), np.nan, np.float32)
-    shape = Shape(B, H, kv, D, page, pages, tile, 1 / D**0.5)
+    shape = Shape(B, H, kv, D, page, pages, tile, 1 / D**0.5, scores)
     return query, keys, values, table, np.array(lens, np.int32), out, shape
 
 
 def expected(arguments, form="fused"):
-    """The golden with P rounded against the maximum of as many keys as the form takes at a time."""
+    """The golden with S rounded to its type, and P against the maximum of as many keys as the form takes at a time."""
     shape = arguments[6]
     many = _paged_grouped.group_size(shape) if form == "grouped" else 1
-    return paged_attention_rounded(*arguments[:5], step=shape.step, together=many)
+    return paged_attention_rounded(*arguments[:5], step=shape.step, together=many, scores=shape.scores)
 
 
 def launch(form, arguments, chip="a2a3", **options):
@@ -54,16 +57,24 @@ def changed(module, line: int, text: str) -> types.ModuleType:
     lines = Path(module.__file__).read_text().splitlines(keepends=True)
     indent = re.match(r"\s*", lines[line - 1]).group()
     lines[line - 1] = f"{indent}{text}\n"
-    name = f"{module.__name__}_line_{line}"
-    source = "".join(lines)
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    mutant = types.ModuleType(name)
-    # dataclasses look their module up
-    import sys
+    return _loaded(f"{module.__name__}_line_{line}", "".join(lines))
 
-    sys.modules[name] = mutant
+
+def _loaded(name: str, source: str) -> types.ModuleType:
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    # dataclasses look their module up
+    mutant = sys.modules[name] = types.ModuleType(name)
     exec(compile(source, name, "exec"), mutant.__dict__)
     return mutant
+
+
+def built_on(form, shared, mutant) -> types.ModuleType:
+    """The kernels of a form over a changed shared module; other shared modules that use it are loaded again too."""
+    with mock.patch.dict(sys.modules, {shared.__name__: mutant}):
+        for other in SHARED.values():
+            if other is not shared and f"{shared.__name__} import" in Path(other.__file__).read_text():
+                sys.modules[other.__name__] = _loaded(f"{other.__name__}_again", Path(other.__file__).read_text())
+        return _loaded(f"{form.__name__}_again", Path(form.__file__).read_text())
 
 
 def order_lines(module) -> Iterator[tuple[int, str]]:

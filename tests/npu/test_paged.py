@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.npu.paged import FORMS, REFERENCE, changed, expected, launch, order_lines, problem
+from tests.npu.paged import FORMS, REFERENCE, SHARED, built_on, changed, expected, launch, order_lines, problem
 from tests.npu.small import kinds
 
 from kernbench.bench import find, run_bench
@@ -107,22 +107,64 @@ def test_a_table_that_leaves_the_cache(form, entry):
 LONG = {"lens": [1300], "H": 64, "D": 64, "page": 128, "tile": 64}
 
 
-def detected(mutant):
-    for case in ({"lens": [33]}, {"lens": [7]}, {"lens": [33, 17], "H": 32, "kv": 2}, {"lens": [0]}, LONG):
-        run = launch(mutant, problem(**case))
-        if run.findings:
-            return run
-    return None
+REACHING = (
+    {"lens": [33]},
+    {"lens": [7]},
+    {"lens": [33], "scores": "f16"},
+    {"lens": [33, 17], "H": 32, "kv": 2},
+    {"lens": [0]},
+    LONG,
+    # one block with two items of a step each
+    {"lens": [7, 9], "H": 480, "kv": 30},
+)
+
+
+def detected(*mutants):
+    return any(launch(mutant, problem(**case)).findings for case in REACHING for mutant in mutants)
+
+
+def silent_lines(module, mutants_of):
+    return [
+        f"{line}: {text}"
+        for line, text in order_lines(module)
+        if not detected(*mutants_of(changed(module, line, "pass")))
+    ]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_flag_and_barrier_is_needed(form):
-    silent = [
-        f"{line}: {text}"
-        for line, text in order_lines(FORMS[form])
-        if detected(changed(FORMS[form], line, "pass")) is None
-    ]
-    assert silent == []
+    assert silent_lines(FORMS[form], lambda mutant: [mutant]) == []
+
+
+@pytest.mark.parametrize("shared", SHARED)
+def test_every_flag_and_barrier_that_forms_share_is_needed(shared):
+    forms = [FORMS[name] for name in ("fused", "grouped")]
+    assert silent_lines(SHARED[shared], lambda mutant: [built_on(f, SHARED[shared], mutant) for f in forms]) == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_scores_in_f16(form):
+    for case in ({"lens": [33, 0, 64]}, {"lens": [1500], "H": 64, "D": 64, "page": 128, "tile": 64}):
+        arguments = problem(**case, scores="f16")
+        run = launch(form, arguments)
+        assert run.findings == []
+        agrees(run, arguments, form)
+        exact = paged_attention(*arguments[:5])
+        assert compare(run.outputs["out"][:, None], exact, compute_dtype="bf16").passed
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_scores_past_f16_are_wrong_and_seen(form):
+    """|q k| of 2**17 is no number of f16 but one of f32: the golden tells them apart."""
+    right = {}
+    for scores in ("f32", "f16"):
+        arguments = problem([33], scores=scores)
+        arguments[0][0, 3] = arguments[1][arguments[3][0, 0], 5, 0] = 2.0**6.5
+        run = launch(form, arguments)
+        assert run.findings == []
+        right[scores] = compare(run.outputs["out"][:, None], paged_attention(*arguments[:5]), compute_dtype="bf16")
+    assert right["f32"].passed
+    assert not right["f16"].passed
 
 
 @pytest.mark.parametrize("form", FORMS)

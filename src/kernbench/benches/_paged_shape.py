@@ -1,5 +1,6 @@
 """The shape of a paged attention problem on the npu: which block does what, in which steps, and where tiles lie."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -21,7 +22,8 @@ def padded(count: int, to: int) -> int:
 @dataclass(frozen=True)
 class Shape:
     """B sequences, H query heads that share KV heads in groups, D elements of a head, pages of `page` keys, at most
-    `pages` of them; query tiles of at most `tile` heads. A page is worked on in steps of at most `step` keys.
+    `pages` of them; query tiles of at most `tile` heads. A page is worked on in steps of at most `step` keys. Scores go
+    from cube to vector cores as `scores`, f32 or f16.
     """
 
     B: int
@@ -32,6 +34,7 @@ class Shape:
     pages: int
     tile: int
     scale: float
+    scores: str = "f32"
 
     def __post_init__(self) -> None:
         if self.H % self.kv_heads:
@@ -61,8 +64,8 @@ class Shape:
         """Keys of a full step: as many as every memory of a core has room for."""
         rows = padded(self.rows, _ALIGNED)
         room = (_L0B // (4 * self.D), _L0A // (2 * rows) - self.D, _L0C // (4 * rows) - self.D)
-        # S in f32 and P in bf16
-        vector = (_UB - self.vector_bytes) // (6 * self.lane_rows)
+        # S in f32, and what goes by the FIFOs
+        vector = (_UB - self.vector_bytes) // ((4 + self.passing_bytes) * self.lane_rows)
         return min(self.page, min(*room, vector) // _ALIGNED * _ALIGNED)
 
     @cached_property
@@ -71,9 +74,14 @@ class Shape:
         return 12 * self.lane_rows * self.D + 10 * 4 * padded(self.lane_rows, 8)
 
     @cached_property
+    def passing_bytes(self) -> int:
+        """Bytes of a score besides S in f32: P in bf16, and S as it comes where that is f16."""
+        return 2 if self.scores == "f32" else 4
+
+    @cached_property
     def score_bytes(self) -> int:
         """What is left of a vector core's memory for S, where several steps of it wait."""
-        return _UB - self.vector_bytes - 2 * self.lane_rows * padded(self.step, _ALIGNED)
+        return _UB - self.vector_bytes - self.passing_bytes * self.lane_rows * padded(self.step, _ALIGNED)
 
     @cached_property
     def steps_per_page(self) -> int:
@@ -134,6 +142,32 @@ def steps_of(shape: Shape, context: int) -> list[Step]:
     """All steps inside the context."""
     count = -(-context // shape.page) * shape.steps_per_page
     return [step for step in (step_of(shape, n, context) for n in range(count)) if step.keys]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Steps of an item that share one maximum; whether they are its first and its last."""
+
+    item: Item
+    steps: list[Step]
+    is_first: bool
+    is_last: bool
+
+
+def groups_of(core: KernelCore, shape: Shape, lens: Tensor, size: int) -> list[Group]:
+    """All groups of `size` steps of this block, item after item. An item without keys has none."""
+    found = []
+    for number in range(core.block_idx, shape.items, core.block_num):
+        item = shape.item(number)
+        steps = steps_of(shape, core.read(lens, item.batch))
+        for first in range(0, len(steps), size):
+            found.append(Group(item, steps[first : first + size], first == 0, first + size >= len(steps)))
+    return found
+
+
+def in_turn(groups: list[Group]) -> Iterator[tuple[Group | None, Group | None]]:
+    """Each group with the one before it; two are in flight."""
+    return zip([*groups, None], [None, *groups], strict=True)
 
 
 def keys_of(core: KernelCore, cache: Tensor, table: Tensor, item: Item, step: Step) -> Tensor:

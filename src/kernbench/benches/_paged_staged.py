@@ -37,7 +37,7 @@ def _here(core: KernelCore, shape: Shape, lens: Tensor, number: int) -> tuple[It
 def qk(
     core: KernelCore, query: Tensor, keys: Tensor, table: Tensor, lens: Tensor, s: Tensor, shape: Shape, number: int
 ) -> None:
-    """S = Q K^T in f32."""
+    """S = Q K^T, summed in f32."""
     item, step = _here(core, shape, lens, number)
     if not step.keys:
         return
@@ -76,9 +76,14 @@ def softmax(
     m_ub = core.alloc(UB, (vector, 1), "f32", (count, 1), "col", name="m")
     l_ub = core.alloc(UB, (vector, 1), "f32", (count, 1), "col", name="l")
     mine = slice(first, first + count)
-    core.tload(s_ub, s[item.number, mine, : step.keys])
+    narrow = shape.scores != "f32"
+    arrived = core.alloc(UB, (rows, columns), shape.scores, valid, name="half") if narrow else s_ub
+    core.tload(arrived, s[item.number, mine, : step.keys])
     core.set_flag(MTE2, V, 0)
     core.wait_flag(MTE2, V, 0)
+    if narrow:
+        core.tcvt(s_ub, arrived)
+        core.pipe_barrier(V)
     core.tmuls(s_ub, s_ub, shape.scale)
     core.pipe_barrier(V)
     core.trowmax(m_ub, s_ub)
@@ -243,7 +248,7 @@ def orchestrate(
     table, lens = IN(block_table), IN(context_lens)
     for number in range(-(-longest // shape.page) * shape.steps_per_page):
         with rt.scope():
-            scores = CREATE((blocks, rows, shape.step), "f32", "s")
+            scores = CREATE((blocks, rows, shape.step), shape.scores, "s")
             (s,) = rt.submit(
                 aic=qk, args=[IN(query), IN(key_cache), table, lens, scores, shape, number], block_num=blocks
             ).outputs

@@ -31,6 +31,9 @@ class Parameters:
     """Problem, kernel form and chip of one panel."""
 
     form: str = param("fused", "how the work is cut into tasks", choices=tuple(FORMS))
+    scores: str = param(
+        "f32", "type of S on its way to the vector cores; f16 holds |q k| up to 65,504", choices=("f32", "f16")
+    )
     chip: str = param("a2a3", "bundled chip or TOML path")
     B: int = param(1, "sequences", low=1, high=4096)
     H: int = param(16, "query heads", low=1)
@@ -56,7 +59,7 @@ class Parameters:
     def shape(self) -> Shape:
         """What the kernels need to know."""
         pages = max(1, *(ceil(n / self.page) for n in self.contexts), 1)
-        return Shape(self.B, self.H, self.kv_heads, self.D, self.page, pages, self.tile, self.D**-0.5)
+        return Shape(self.B, self.H, self.kv_heads, self.D, self.page, pages, self.tile, self.D**-0.5, self.scores)
 
 
 def inputs(p: Parameters, rng: np.random.Generator | ShapesOnly) -> dict[str, Array]:
@@ -117,8 +120,11 @@ def physical_limits(p: Parameters, chip: ChipModel) -> dict[str, int]:
 
 
 def variants(p: Parameters) -> dict[str, Variant]:
-    """All forms do the same job."""
-    return {name: Variant({"form": name}, idea) for name, (_, idea) in FORMS.items()}
+    """All forms do the same job; `grouped` also with S in f16, which moves least and is only as exact as that type."""
+    found = {name: Variant({"form": name}, idea) for name, (_, idea) in FORMS.items()}
+    if p.scores == "f32":
+        found["grouped_f16"] = Variant({"form": "grouped", "scores": "f16"}, "grouped, with S in f16 on its way")
+    return found
 
 
 _SERVED = {"B": 64, "H": 64, "kv_heads": 8, "D": 128, "page": 128, "context": 8192, "lengths": ()}

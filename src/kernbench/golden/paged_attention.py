@@ -55,11 +55,13 @@ def paged_attention_rounded(
     scale: float | None = None,
     step: int | None = None,
     together: int = 1,
+    scores: str | None = None,
 ) -> Float64:
     """The same, page by page as the kernels do it: P = exp(S - page maximum) rounded to bf16, its sum of the rounded
     P, pages merged online; all else in float64.
 
-    A page may be cut into steps of `step` keys, and `together` steps may share one maximum.
+    A page may be cut into steps of `step` keys, and `together` steps may share one maximum; q k^T may be rounded to the
+    type `scores` before it is scaled.
     """
     q, lengths = to_float64(read("query", query)), read("context_lens", context_lens)
     keys, values = (
@@ -73,7 +75,9 @@ def paged_attention_rounded(
         for head in range(keys.shape[2] if length else 0):
             heads = slice(head * group, (head + 1) * group)
             cuts = _cuts(length, page, step or page, together)
-            out[b, heads] = _online(q[b, heads] * factor, keys[b, :length, head], values[b, :length, head], cuts)
+            products = q[b, heads] @ keys[b, :length, head].T
+            rounded = products if scores is None else to_float64(cast(products, scores))
+            out[b, heads] = _online(rounded * factor, values[b, :length, head], cuts)
     return out
 
 
@@ -83,14 +87,15 @@ def _cuts(length: int, page: int, step: int, together: int) -> list[int]:
     return [*starts[::together], length]
 
 
-def _online(q: Float64, keys: Float64, values: Float64, cuts: list[int]) -> Float64:
-    """One head's queries over its keys, merged from cut to cut."""
-    maximum = np.full((len(q), 1), -np.inf)
-    total, out = np.zeros((len(q), 1)), np.zeros((len(q), values.shape[1]))
+def _online(scores: Float64, values: Float64, cuts: list[int]) -> Float64:
+    """The scores of one head's queries over its keys, merged from cut to cut."""
+    rows = len(scores)
+    maximum = np.full((rows, 1), -np.inf)
+    total, out = np.zeros((rows, 1)), np.zeros((rows, values.shape[1]))
     for start, stop in pairwise(cuts):
-        scores = q @ keys[start:stop].T
-        highest = scores.max(axis=1, keepdims=True)
-        weights = to_float64(cast(np.exp(scores - highest), "bf16"))
+        here = scores[:, start:stop]
+        highest = here.max(axis=1, keepdims=True)
+        weights = to_float64(cast(np.exp(here - highest), "bf16"))
         raised = np.maximum(maximum, highest)
         old, new = np.exp(maximum - raised), np.exp(highest - raised)
         total = total * old + weights.sum(axis=1, keepdims=True) * new
