@@ -76,3 +76,33 @@ def test_known_findings(tmp_path):
     assert "is acknowledged (baseline): a test" in second.output
     refused = RUNNER.invoke(app, ["run", str(file), "--write-baseline", str(tmp_path / "k.toml")])
     assert "needs a reason" in str(refused.exception)
+
+
+def test_ordinary_modules_are_left_alone(tmp_path):
+    write_new("mesh", "good", tmp_path)
+    (tmp_path / "registry.py").write_text(
+        "from kernbench.bench import Bench\n\ndef make():\n    return Bench('x')\n\n"
+        "raise RuntimeError('one is wanted: bench = Bench(...)')\n"
+    )
+    (tmp_path / "runner.py").write_text("bench = dict(name='not one of kernbench')\n")
+    (tmp_path / "made.py").write_text(
+        "from good import bench as base\nfrom dataclasses import replace\n\n"
+        "bench = replace(base, name='made')\ndel base\n"
+    )
+    result = RUNNER.invoke(app, ["check", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "2 of 2 right and safe; 2 bench files among 4 Python files" in result.output
+    assert "made.py::made" in result.output
+
+
+def test_a_baseline_for_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = write_new("mesh", "mine", tmp_path)
+    file.write_text(file.read_text().replace("    tl.store(o_ptr", '    tl.send(dir="E", src=k)\n    tl.store(o_ptr'))
+    first = RUNNER.invoke(app, ["check", ".", "--write-baseline", "k.toml", "--reason", "a test"])
+    assert first.exit_code == 1
+    second = RUNNER.invoke(app, ["check", ".", "--baseline", "k.toml"])
+    assert second.exit_code == 0, second.output
+    assert "\nmine.py:28: message-unreceived of mine is acknowledged (baseline): a test" in second.output
+    third = RUNNER.invoke(app, ["run", "mine.py", "--baseline", "k.toml"])
+    assert "no time: its messages do not pair up: message-unreceived is acknowledged" in third.output
