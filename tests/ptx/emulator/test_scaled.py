@@ -115,7 +115,10 @@ def test_block_scales(kind, vectors, count, scales, place_a, place_b):
         f"%x3_0, {{%h{place_a[0]}, %h{place_a[1]}}}, %x4_0, {{%h{place_b[0]}, %h{place_b[1]}}}"
     )
     left, right = x * spread(scale_a, scales, k), y * spread(scale_b, scales, k)
-    assert np.array_equal(run_mma(name, arrays, operands).view(np.float32), placed(left @ right.T).astype(np.float32))
+    found = run_mma(name, arrays, operands)
+    assert np.array_equal(found.view(np.float32), placed(left @ right.T).astype(np.float32))
+    braced = operands.replace("%x3_0,", "{%x3_0},").replace("%x4_0,", "{%x4_0},")
+    assert np.array_equal(run_mma(name, arrays, braced), found)
 
 
 def put(word, byte, values):

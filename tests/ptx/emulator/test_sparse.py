@@ -92,6 +92,7 @@ def test_sparse_products(kind, k, selector):
     wanted = (full @ right.T)[lane // 4 + 8 * (i // 2), 2 * (lane % 4) + i % 2]
     found = out.numpy().view(np.int32 if acc == "s32" else np.float32)
     assert np.array_equal(found, wanted)
+    ptx.validate(ptx.parse(text.replace("}, %e0, ", "}, {%e0}, ")))
 
 
 def kernel(name, a, b, selector):

@@ -228,7 +228,7 @@ class Issuer:
         if not is_number(value):
             raise self.error(f"{name}: {rule.name} is {value!r}, and a register or a number of .{rule.type} is wanted")
         number = immediate(value, rule.type)
-        if rule.shape != "reg" and not needs_register(rule.type):
+        if rule.shape not in ("reg", "reg1") and not needs_register(rule.type):
             return number
         register = self.const(value, rule.type)
         reads.append(register.name)

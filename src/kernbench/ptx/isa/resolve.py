@@ -32,6 +32,7 @@ _CODES: dict[type, str] = {
 # what may stand where a shape is asked for; "vec" and "tensor" are looked at separately
 _ALLOWED: dict[str, frozenset[str]] = {
     "reg": frozenset(("name",)),
+    "reg1": frozenset(("name", "vec1")),
     "imm": frozenset(("number",)),
     "reg|imm": frozenset(("name", "number")),
     "sym": frozenset(("name", "number", "offset")),

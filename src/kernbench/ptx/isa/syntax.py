@@ -7,9 +7,10 @@ Operands, separated by commas: `=d` is written, `+d` read and written, `a` read;
 with coordinates. After the name, in this order: `!` registers only, `#` immediates only, `&` also symbols and special
 registers, `~` registers may be wider than the type, `^` a part of a register will do; `*4` a vector of four, `*vec` one
 as long as slot `vec` says (`v4`, `x4`), `*num*2` twice as long, `*n/2` half of the n in slot `shape` (`m64n128k16`),
-`*any` of any length; `:u32` the type: a scalar type or a slot, without it slot `type`, and `:type*2` and `:type/4`
-widen and narrow it; `@slot` there when that slot is filled; `?` optional. `=d|p:pred` is a pair, `=d|p:pred?` one whose
-second half may be missing. `->l` is a label, `->f()` a callee, `(args)` a list.
+`*any` of any length, `!*1` one register, in braces or not; `:u32` the type: a scalar type or a slot, without it slot
+`type`, and `:type*2` and `:type/4` widen and narrow it; `@slot` there when that slot is filled; `?` optional.
+`=d|p:pred` is a pair, `=d|p:pred?` one whose second half may be missing. `->l` is a label, `->f()` a callee, `(args)` a
+list.
 """
 
 import re
@@ -118,6 +119,8 @@ def _type(text: str | None, slots: set[str]) -> str:
 
 def _shape(match: re.Match[str], type_text: str) -> str:
     if count := match["count"]:
+        if count == "1" and "!" in match["flags"]:
+            return "reg1"
         return f"vec{count}" if count.isdigit() else f"vec{{{count}}}"
     for flag in match["flags"]:
         if flag in _SHAPES:

@@ -91,7 +91,7 @@ for dtype, register, count in (("f32", "f32", 4), ("f16", "b32", 2)):
         sm=120,
         family="120a",
     )
-_SCALES = "sa!:b32, sa_id*2:b16, sb!:b32, sb_id*2:b16"
+_SCALES = "sa!*1:b32, sa_id*2:b16, sb!*1:b32, sb_id*2:b16"
 for shape, kind, types, vectors, scales in (
     ("m16n8k32", "kind::mxf8f6f4", _F864, "vector?:scale_vec::1X", "ue8m0"),
     ("m16n8k64", "kind::mxf4", "e2m1", "vector?:scale_vec::2X", "ue8m0"),
@@ -132,7 +132,7 @@ for shape, types, a, b, accumulators in _SPARSE:
             "mma",
             f"sp:{'' if f8 else 'sp|'}sp::ordered_metadata {_HEAD.format(shape)} {saturate}"
             f"dtype:{dtype} atype:{types} btype:{types} ctype:{dtype}",
-            f"{_fragments(register, count, 'b32', a, 'b32', b, register, count)}, e!:b32, selector#:u32",
+            f"{_fragments(register, count, 'b32', a, 'b32', b, register, count)}, e!*1:b32, selector#:u32",
             "mma.sp",
             since="8.5",
             sm=89 if f8 else 80,
