@@ -14,6 +14,7 @@ from kernbench.ptx.emulator.in_flight import watch_in_flight
 from kernbench.ptx.emulator.loops import find_wait_loops
 from kernbench.ptx.emulator.program import Program
 from kernbench.ptx.emulator.revalidated import mark_revalidated
+from kernbench.ptx.emulator.unused_loads import defer_unused_loads
 
 _IDLE = frozenset(("bra", "ret", "exit", "nop"))
 
@@ -32,6 +33,7 @@ def analyse(program: Program, bodies: list[Body]) -> None:
         mark_revalidated(body)
         find_wait_loops(program, body, named)
         watch_in_flight(program, body)
+        defer_unused_loads(program, body)
         watch_undefined(program, body)
 
 

@@ -113,7 +113,7 @@ def write_places(bodies: list[Body]) -> list[WritePlace]:
     """
     found = []
     for body in bodies:
-        sources = _sources(body)
+        sources = address_origins(body)
         for decoding in (d for decodings in body.decodings for d in decodings):
             if decoding.resolved.meaning not in _WRITERS:
                 continue
@@ -135,7 +135,7 @@ _WRITERS = frozenset(
 )
 
 
-def _sources(body: Body) -> dict[int, set[str]]:
+def address_origins(body: Body) -> dict[int, set[str]]:
     """For each register, the parameters its value may be a pointer from."""
     sources: dict[int, set[str]] = {}
     decodings = [d for decodings in body.decodings for d in decodings if d.writes]

@@ -7,10 +7,10 @@ happen, a check beside the instruction asks what is so in that warp.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from kernbench.ptx.emulator.beside import Check, active_positions, run_after, run_before
 from kernbench.ptx.emulator.decode import Body
 from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.operands import Decoding
@@ -21,8 +21,6 @@ from kernbench.ptx.emulator.window import Window
 
 # groups that may be left in flight are not counted further
 _MOST_GROUPS = 16
-
-Check = Callable[[Window, "Mask | None"], None]
 
 
 @dataclass
@@ -117,7 +115,14 @@ class _Watcher:
             return
         touched = {r.number for r in d.reads} | {r.number for r in d.writes}
         _finish_loads(state, touched)
-        state.unfenced |= touched & self._used - self._movable(state)
+        state.unfenced |= {r.number for r in self._fenceable(d)} & self._used - self._movable(state)
+
+    def _fenceable(self, d: Decoding) -> list[Register]:
+        """Registers that an instruction touches so that a fence is due: of a compiler's code those that it sets.
+
+        Where registers of a finished operation are read only, ptxas puts the fence in itself and says so (C7519).
+        """
+        return _unique(d.writes if self._program.kernel.module.compiler else d.writes + d.reads)
 
     def _movable(self, state: State) -> set[int]:
         """Registers that no operation has used since the last fence: who touches them may have done so before it.
@@ -144,16 +149,16 @@ class _Watcher:
     def _ordinary(self, block: Block, d: Decoding, state: State) -> None:
         for register in _unique(d.reads):
             if register.number in state.written:
-                _before(block, d, _touch(d, register, "reads", False))
+                run_before(block, d, _touch(d, register, "reads", False))
         for register in _unique(d.writes):
             if register.number in state.written:
-                _before(block, d, _touch(d, register, "writes", False))
+                run_before(block, d, _touch(d, register, "writes", False))
             if register.number in state.read:
-                _before(block, d, _touch(d, register, "writes", True))
+                run_before(block, d, _touch(d, register, "writes", True))
         reads = {r.number for r in d.reads}
         for load, registers in state.loads.items():
             if registers & reads:
-                _before(block, d, _use(d, load))
+                run_before(block, d, _use(d, load))
 
     def _follow_unfenced(self) -> None:
         """Flags beside registers that are touched, and used by wgmma with no fence between: whether they are fenced."""
@@ -164,16 +169,16 @@ class _Watcher:
             for d in decodings:
                 meaning = d.resolved.meaning
                 if meaning == "wgmma.fence":
-                    _after(block, d, _mark(d, list(flags.values()), True))
+                    run_after(block, d, _mark(d, list(flags.values()), True))
                 elif meaning == "wgmma":
                     for register in _data(d):
                         if register.number in flags:
-                            _before(block, d, _ask(d, register, flags[register.number]))
+                            run_before(block, d, _ask(d, register, flags[register.number]))
                 else:
-                    registers = [r.number for r in _unique(d.writes + d.reads) if r.number in flags]
+                    registers = [r.number for r in self._fenceable(d) if r.number in flags]
                     touched = [flags[n] for n in registers if (d.site.number, n) not in self._covered]
                     if touched:
-                        _after(block, d, _mark(d, touched, False))
+                        run_after(block, d, _mark(d, touched, False))
 
 
 def _finish_loads(state: State, touched: set[int]) -> None:
@@ -238,15 +243,6 @@ def _unique(registers: Iterable[Register]) -> list[Register]:
     return list({r.number: r for r in registers}.values())
 
 
-def _active(window: Window, mask: Mask | None, guard: tuple[int, bool] | None) -> Any:
-    """The positions that run an instruction."""
-    active = np.ones(window.size, bool) if mask is None else mask
-    if guard is not None:
-        row = window.rows[guard[0]]
-        active = active & (~row if guard[1] else row)
-    return active
-
-
 def _touch(d: Decoding, register: Register, verb: str, as_operand: bool) -> Check:
     """Ask whether a wgmma operation in flight owns a register that an instruction touches."""
     guard, site, row, name = d.guard(), d.site, register.row, register.name
@@ -254,7 +250,7 @@ def _touch(d: Decoding, register: Register, verb: str, as_operand: bool) -> Chec
     def check(window: Window, mask: Mask | None) -> None:
         groups = window.batch.warpgroups
         if groups.watched:
-            active = _active(window, mask, guard).reshape(-1, WARP).any(axis=1)
+            active = active_positions(window, mask, guard).reshape(-1, WARP).any(axis=1)
             groups.touched(window.warps[active], row, name, verb, as_operand, site)
 
     return check
@@ -266,7 +262,7 @@ def _use(d: Decoding, load: int) -> Check:
 
     def check(window: Window, mask: Mask | None) -> None:
         if window.batch.checks is not None:
-            active = _active(window, mask, guard).reshape(-1, WARP).any(axis=1)
+            active = active_positions(window, mask, guard).reshape(-1, WARP).any(axis=1)
             window.batch.tensor.used(load, window.warps[active])
 
     return check
@@ -277,7 +273,7 @@ def _mark(d: Decoding, flags: list[int], value: bool) -> Check:
 
     def mark(window: Window, mask: Mask | None) -> None:
         if window.batch.checks is not None:
-            active = _active(window, mask, guard)
+            active = active_positions(window, mask, guard)
             for flag in flags:
                 window.put(flag, np.full(window.size, value), active)
 
@@ -296,56 +292,3 @@ def _ask(d: Decoding, register: Register, flag: int) -> Check:
             window.batch.warpgroups.unfenced(window.lane_numbers[bad], name, site)
 
     return check
-
-
-def _before(block: Block, d: Decoding, check: Check) -> None:
-    """Run a check before an instruction."""
-    if d.first_step == d.last_step or _is_control(block, d):
-        _before_control(block, check)
-        return
-    direct, general = block.direct[d.first_step], block.general[d.first_step]
-
-    def run_direct(window: Window) -> None:
-        check(window, None)
-        direct(window)
-
-    def run_general(window: Window, mask: Mask | None) -> None:
-        check(window, mask)
-        general(window, mask)
-
-    block.direct[d.first_step], block.general[d.first_step] = run_direct, run_general
-
-
-def _is_control(block: Block, d: Decoding) -> bool:
-    return block.control is not None and bool(block.sites) and block.sites[-1] is d.site
-
-
-def _before_control(block: Block, check: Check) -> None:
-    control = block.control
-    if control is None:
-        return
-
-    def run(scheduler: Any, fragment: Any) -> Any:
-        check(fragment.window, fragment.lanes.mask)
-        return control(scheduler, fragment)
-
-    block.control = run
-
-
-def _after(block: Block, d: Decoding, check: Check) -> None:
-    """Run something after an instruction; what ends a block marks its results before it goes on."""
-    if d.first_step == d.last_step or _is_control(block, d):
-        _before_control(block, check)
-        return
-    place = d.last_step - 1
-    direct, general = block.direct[place], block.general[place]
-
-    def run_direct(window: Window) -> None:
-        direct(window)
-        check(window, None)
-
-    def run_general(window: Window, mask: Mask | None) -> None:
-        general(window, mask)
-        check(window, mask)
-
-    block.direct[place], block.general[place] = run_direct, run_general

@@ -19,7 +19,7 @@ from kernbench.ptx.emulator.checks.pending_copies import PendingCopies
 from kernbench.ptx.emulator.checks.reporter import Reporter, by_axis, some_threads, thread_name
 from kernbench.ptx.emulator.checks.waits import deadlock_message
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
-from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED
+from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
 from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import SITE_LIMIT, SUSPECTS, WARP_LIMIT, decode, new_cells
 from kernbench.ptx.emulator.memory.order import Order
@@ -277,6 +277,7 @@ class BatchChecks:
             return UNCHECKED, number, scope
         cells = self._shared_cells if space.name == "shared" else self._checks.cells
         clusters = self._checks.clusters
+        scope = UNSEEN if site.number in self._checks.program.deferred else scope
         return (*cells, clocks.table(), clocks.clocks, clocks.peers, clocks.known, clusters), number, scope
 
     def reached(self, ctas: Array, lanes: Array, active: Mask | None, site: Site) -> None:

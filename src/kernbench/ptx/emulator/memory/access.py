@@ -17,6 +17,9 @@ from kernbench.ptx.emulator.memory.cells import STORE, SUSPECT, note_read, note_
 OUTSIDE, MISALIGNED, UNINITIALISED, RACE, READ_ONLY = range(5)
 CODES = ("out-of-bounds", "misaligned", "uninitialised-read", "race", "read-only")
 
+# the scope of a load that is entered as a read later, or never
+UNSEEN = -1
+
 _POISON = np.uint64(POISON * 0x0101_0101_0101_0101)
 _WRITTEN = np.uint64(WRITTEN * 0x0101_0101_0101_0101)
 _UNWRITTEN = np.uint64(UNWRITTEN * 0x0101_0101_0101_0101)
@@ -213,7 +216,7 @@ def checked_load(
                 low &= found
                 high |= found
             if low != written or high != written:
-                racing = (high & tracked) != 0
+                racing = scope != UNSEEN and (high & tracked) != 0
                 trouble = _flaw(state, word, rows.size, written, tracked, unwritten)
         if trouble >= 0:
             _count(report, trouble, i)
@@ -317,6 +320,33 @@ def announce_store(
         place += origins[lanes[i]]
         if state[place]:
             note_write(place, span, lanes[i], i, False, shadow, site, scope, STORE, report)
+    return _total(report)
+
+
+@kernel
+def enter_loads(
+    state: Any,
+    addresses: Any,
+    window: Any,
+    size: Any,
+    origins: Any,
+    span: Any,
+    lanes: Any,
+    mask: Any,
+    report: Any,
+    shadow: Any,
+    site: Any,
+) -> Any:
+    """Loads that were made before count from now on: races with them are counted, nothing is read."""
+    own = origins.size > 0
+    for i in range(lanes.size):
+        place = addresses[i] - window
+        if not mask[i] or size < span or (addresses[i] & (span - np.uint64(1))) or place > size - span:
+            continue
+        if own:
+            place += origins[lanes[i]]
+        if state[place] & _TRACKED:
+            note_read(place, span, lanes[i], i, shadow, site, 0, report)
     return _total(report)
 
 

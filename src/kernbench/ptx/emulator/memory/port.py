@@ -217,6 +217,17 @@ class Port:
             if trouble:
                 self._tell(part, site, "store", Spot(lanes, at, int(by), registers.itemsize * rows.size, scope))
 
+    def saw(self, space: str, addresses: Array, lanes: Array, nbytes: int, mask: Mask, site: Site) -> None:
+        """Loads that active lanes made before, at `site`, count as reads from now on."""
+        if self._checker is None:
+            return
+        for part, base, active in self.parts(space, addresses, np.uint64(0), mask):
+            part, at, by = self._placed(part, addresses, np.uint64(0), lanes, active, site)
+            shadow, number, _ = self._checker.arguments(part, site, 0)
+            place = (at + by, np.uint64(base), np.uint64(part.size), part.origins, np.uint64(nbytes))
+            if access.enter_loads(part.state[1], *place, lanes, active, self._report, shadow, number):
+                self._tell(part, site, "load", Spot(lanes, at, int(by), nbytes))
+
     def announce(self, addresses: Array, lanes: Array, nbytes: int, mask: Mask | None, site: Site) -> None:
         """An asynchronous write to shared memory may happen from now on: check what it may run into."""
         if self._checker is None:
