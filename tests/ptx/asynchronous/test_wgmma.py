@@ -30,6 +30,12 @@ KERNEL = """.version 8.4
   ld.param.u32 %r20, [nbytes];
   ld.param.u64 %rd4, [a];
   ld.param.u64 %rd5, [b];
+  // a GPU may begin with bytes of its own: starts are counted from the tiles
+  mov.u32 %r15, tiles;
+  shr.u32 %r15, %r15, 4;
+  cvt.u64.u32 %rd7, %r15;
+  add.u64 %rd4, %rd4, %rd7;
+  add.u64 %rd5, %rd5, %rd7;
 {copy}
   {proxy}
   bar.sync 0;
