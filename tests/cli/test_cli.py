@@ -48,6 +48,20 @@ def test_run_all_panels_and_json(tmp_path):
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_panels_for_other_hardware_are_told_and_the_others_run(tmp_path):
+    assert kernbench("new", "ptx", "mine", cwd=tmp_path).returncode == 0
+    file = tmp_path / "mine.py"
+    panels = '{"here": {"keys": 8}, "elsewhere": {"arch": "sm_70"}}'
+    file.write_text(file.read_text().replace("host, launch)", f"host, launch, panels={panels})"))
+    done = kernbench("run", "mine.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 right and safe" in done.stdout
+    assert "elsewhere was not run: 'mine' is for sm_" in done.stderr
+    done = kernbench("run", "mine.py", "--panel", "elsewhere", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "does not run on sm_70" in done.stderr
+
+
 def test_run_one_panel_with_a_type():
     done = kernbench("run", MILESTONE, "--panel", "single_user_decode", *SMALL, "--dtype", "bf16")
     assert done.returncode == 0

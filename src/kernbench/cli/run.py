@@ -20,7 +20,7 @@ from kernbench.cli.inside import DUMP, FIRST_WRONG, STOP_AT, check_first_wrong, 
 from kernbench.cli.options import DTYPE, HTML, MACHINE, SCHEDULE, SEED, SETTINGS, SHAPES, schedule_of
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
 from kernbench.cli.report import write_page
-from kernbench.common.errors import BenchError, unknown
+from kernbench.common.errors import BenchError, OtherHardwareError, unknown
 from kernbench.report import (
     launches_table,
     no_time_text,
@@ -242,13 +242,21 @@ def _stop(
 def _run_all(
     bench: Bench, panels: list[str | None], values: dict[str, Any], seed: int, options: dict[str, Any]
 ) -> list[tuple[str, Run]]:
-    runs = []
+    runs: list[tuple[str, Run]] = []
+    elsewhere: list[tuple[str, OtherHardwareError]] = []
     with progress(len(panels)) as bar:
         for panel in panels:
             title = panel or bench.name
             bar.update(bar.task_ids[0], description=title)
-            runs.append((title, run_bench(bench, panel, values, seed, timed=True, **options)))
+            try:
+                runs.append((title, run_bench(bench, panel, values, seed, timed=True, **options)))
+            except OtherHardwareError as error:
+                elsewhere.append((title, error))
             bar.advance(bar.task_ids[0])
+    if not runs:
+        raise elsewhere[0][1]
+    for title, error in elsewhere:
+        errors().print(f"{title} was not run: {error}", soft_wrap=True)
     return runs
 
 

@@ -13,6 +13,10 @@ class MisuseError(KernbenchError):
     """The caller asked for something that cannot be: a bad argument, file, name or value."""
 
 
+class OtherHardwareError(MisuseError):
+    """A kernel for other hardware than the device is."""
+
+
 class MachineError(MisuseError):
     """A machine description that cannot be used; says the key, the value and what is allowed."""
 

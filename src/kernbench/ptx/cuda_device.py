@@ -14,12 +14,13 @@ import numpy as np
 
 from kernbench import __version__
 from kernbench.common.dtypes import Array
-from kernbench.common.errors import MisuseError
+from kernbench.common.errors import MisuseError, OtherHardwareError
 from kernbench.ptx.arguments import pack_arguments
 from kernbench.ptx.assembler import refusal
 from kernbench.ptx.cuda_driver import CudaError, DeviceLostError, Driver, open_device
 from kernbench.ptx.cuda_memory import Borrowed, CudaArray, borrow
 from kernbench.ptx.device_base import DeviceArray, Extent, host_array, kernel_of, launch_shape, shape_of
+from kernbench.ptx.emulator.machine import target_runs_on
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
 from kernbench.result.finding import Finding
 from kernbench.result.run import Run, Status
@@ -226,6 +227,11 @@ class CudaDevice:
         return arg if found is None else self._borrowed(found, "")
 
     def _function(self, kernel: Any) -> Any:
+        if not target_runs_on(kernel.module.arch, f"{self.arch}a"):
+            raise OtherHardwareError(
+                f"'{kernel.name}' is for {kernel.module.arch} and does not run on {self.name}, which is {self.arch}; "
+                "the emulator runs it"
+            )
         text = kernel.emit()
         if text not in self._modules:
             self._modules[text] = self._load(text)

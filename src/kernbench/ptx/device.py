@@ -8,7 +8,7 @@ import numpy as np
 
 from kernbench import __version__
 from kernbench.common.dtypes import Array
-from kernbench.common.errors import MisuseError
+from kernbench.common.errors import MisuseError, OtherHardwareError
 from kernbench.ptx.arguments import pack_arguments
 from kernbench.ptx.checkpoints import PtxCheckpoint, with_checkpoints
 from kernbench.ptx.device_base import DeviceArray, Extent, host_array, launch_shape, shape_of
@@ -296,7 +296,7 @@ class EmulatedDevice:
                 f"{shared_bytes} more; a block of {self.arch} has {most}"
             )
         if not target_runs_on(kernel.module.arch, self.arch):
-            raise MisuseError(
+            raise OtherHardwareError(
                 f"'{kernel.name}' is for {kernel.module.arch} and does not run on {self.arch}: "
                 f"use EmulatedDevice(arch={kernel.module.arch!r}), or change the .target"
             )
