@@ -255,8 +255,8 @@ def _run_all(
             bar.advance(bar.task_ids[0])
     if not runs:
         raise elsewhere[0][1]
-    for title, error in elsewhere:
-        errors().print(f"{title} was not run: {error}", soft_wrap=True)
+    for title, why in elsewhere:
+        errors().print(f"{title} was not run: {why}", soft_wrap=True)
     return runs
 
 
