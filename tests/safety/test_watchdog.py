@@ -74,3 +74,27 @@ print(len(caught))
 def test_a_program_that_keeps_what_it_catches_is_left_in_the_end():
     ended = subprocess.run([sys.executable, "-c", KEEPER], capture_output=True, text=True, timeout=60)
     assert ended.stdout.strip() == str(Watchdog.LAST), ended.stderr
+
+
+# Python 3.11 hangs in a traced call after an exception that was sent and taken back
+TRACED = """
+import sys, time
+from kernbench.safety.budget import OverBudgetError, Watchdog
+
+try:
+    with Watchdog({seconds}, lambda: 0, lambda error: None):
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end:
+            pass
+except OverBudgetError:
+    print("stopped")
+sys.settrace(lambda *event: None)
+print((lambda: "went on")())
+"""
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(20, "went on"), (0.05, "stopped\nwent on")])
+def test_a_debugger_may_trace_what_follows(seconds, said):
+    code = TRACED.format(seconds=seconds)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.strip() == said, ended.stderr

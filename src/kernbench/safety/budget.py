@@ -88,13 +88,20 @@ class Watchdog:
             sys.setrecursionlimit(sys.getrecursionlimit() - self._room)
 
     def _ended(self) -> bool:
-        """Whether nothing more comes from the watchdog; what it sent too late is lost here, and asked for again."""
+        """Whether nothing more comes from the watchdog; what it sent too late is raised and lost here."""
+        alone = False
         try:
             self._done.set()
             self._thread.join()
-            _send(self._target, None)
+            alone = True
+            if self._room:
+                # it has spoken; what may still come is not taken back: Python 3.11 would look for it for ever, and hang
+                # as soon as somebody traces
+                _send(self._target, self._error)
+                while True:
+                    pass
         except self._error:
-            return False
+            return alone
         return True
 
     def _exception_type(self) -> type[OverBudgetError]:
@@ -135,7 +142,6 @@ class Watchdog:
             _send(self._target, self._error)
 
 
-def _send(thread: int, error: type[BaseException] | None) -> None:
-    """Have `error` raised in a thread at its next step; None takes back what has not been raised yet."""
-    sent = ctypes.py_object() if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), sent)
+def _send(thread: int, error: type[BaseException]) -> None:
+    """Have `error` raised in a thread at its next step, in place of what was sent and has not been raised yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
