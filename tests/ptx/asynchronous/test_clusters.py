@@ -210,3 +210,19 @@ def test_a_commit_on_a_barrier_of_a_block_that_may_have_ended(name, schedule):
     body = COMMIT + end + ("" if "DONE:" in end else "DONE:\n") + "  mov.u32 %r40, %r0;\n"
     run = launch(body, device=ptx.EmulatedDevice("sm_100a"), arch="sm_100a", schedule=schedule)
     assert [f.kind for f in run.findings] == kinds, run.findings
+
+
+FENCE = "  @!%p0 fence.mbarrier_init.release.cluster;\n"
+RELAXED = INIT.replace("arrive.release", "arrive.relaxed")
+
+
+@pytest.mark.parametrize("body", [MULTICAST, REMOTE])
+def test_one_thread_fences_its_barriers_and_all_arrive_relaxed(body):
+    """The fence of a single lane and the relaxed arrival behind it release what that lane initialised."""
+    assert launch(body.replace(INIT, RELAXED)).findings == []
+    assert "race" in kinds(launch(body.replace(INIT, RELAXED.replace(FENCE, ""))))
+
+
+def test_a_fence_of_threads_that_initialised_nothing():
+    others = RELAXED.replace("@!%p0 fence", "@%p0 fence")
+    assert "race" in kinds(launch(REMOTE.replace(INIT, others)))

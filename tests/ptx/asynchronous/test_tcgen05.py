@@ -53,6 +53,16 @@ def test_kinds(kind, d, a_kind, b_kind, mode):
     np.testing.assert_allclose(result(words, d), expected(a, b), atol=atol)
 
 
+@pytest.mark.parametrize("n", [8, 24, 40])
+def test_columns_by_eights(n):
+    kinds = ("f32", "f16", "f16")
+    a, b, data, descriptors = tiles(3, 128, n, 16, kinds, "none", "none")
+    code = kernel(mma("f16") + COMMIT + WAIT + load(8), 8)
+    run, words = launch(code, data, descriptors, idesc(128, n, kinds), 8)
+    assert not run.findings, run.findings
+    np.testing.assert_allclose(result(words, "f32"), expected(a, b)[:, :8], atol=1e-4)
+
+
 @pytest.mark.parametrize("mode", ["none", "32B", "64B", "128B", "128B/32B"])
 @pytest.mark.parametrize("majors", ["MK", "KN", "MN"])
 def test_transposed(mode, majors):

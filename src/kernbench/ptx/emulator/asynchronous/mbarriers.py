@@ -72,7 +72,7 @@ class Mbarriers:
             "homes": (),
             "places": (),
             "columns": (),
-            "opened": (4,),
+            "opened": (6,),
         }
         for name, shape in shapes.items():
             dtype = np.int32 if name in ("held", "done") else np.int64
@@ -92,7 +92,7 @@ class Mbarriers:
     homes: Array
     places: Array
     columns: Array
-    # the warp that initialised it and its clock then; the warp that fenced that, and its clock
+    # the warp that initialised it and its clock then; the warp that fenced that, and its clock; the lane of either
     opened: Array
 
     def locate(self, addresses: Array, lanes: Array) -> Array:
@@ -146,7 +146,7 @@ class Mbarriers:
         self.arrivals[slot] = 0
         checks = self._batch.checks
         if checks is not None:
-            self.opened[slot] = (*checks.asynchronous.moment(lane), -1, 0)
+            self.opened[slot] = (*checks.asynchronous.moment(lane), -1, 0, lane % WARP, 0)
             self._bytes()[self._words(np.array([slot]))] &= ~_TOUCHED
 
     def _bytes(self) -> Array:

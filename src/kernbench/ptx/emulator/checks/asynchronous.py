@@ -20,7 +20,7 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
 from kernbench.ptx.emulator.asynchronous.shadow import Shadow, Trouble
 from kernbench.ptx.emulator.checks.block_ends import BlockEnds
 from kernbench.ptx.emulator.checks.clocks import group
-from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge
+from kernbench.ptx.emulator.checks.knowledge import Knowledge
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, some_threads, thread_name
 from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
@@ -66,14 +66,10 @@ class AsynchronousChecks:
 
     def used(self, slots: Array, lanes: Array, site: Site) -> None:
         """Barriers are used by lanes: their initialisation must be ordered before."""
-        barriers, clocks = self._batch.mbarriers, self._clocks
-        looked = slots
-        if clocks.special[lanes].any():
-            looked = np.where(self._lanes_know(slots, lanes), -1, slots)
-        count, first = unordered(
-            looked, lanes, self._batch.ctas, barriers.homes, barriers.opened, clocks.clocks, clocks.known,
-            clocks.known_rows, clocks.first_numbers,
-        )  # fmt: skip
+        barriers = self._batch.mbarriers
+        count, first = self._unordered(slots, lanes)
+        if count:
+            count, first = self._unordered(np.where(self._lanes_know(slots, lanes), -1, slots), lanes)
         if count:
             slot = int(slots[first])
             message = (
@@ -83,32 +79,45 @@ class AsynchronousChecks:
             hint = "put bar.sync (or barrier.cluster) between mbarrier.init and the first use by another warp"
             self._reporter.add("race", site, message, hint, count, about="mbarrier")
 
-    def _lanes_know(self, slots: Array, lanes: Array) -> Array:
-        """Which lanes know by themselves that a barrier was initialised."""
+    def _unordered(self, slots: Array, lanes: Array) -> tuple[int, int]:
+        """How many lanes use barriers of whose initialisation their warps know nothing, and the first position."""
+        barriers, clocks = self._batch.mbarriers, self._clocks
+        count, first = unordered(
+            slots, lanes, self._batch.ctas, barriers.homes, barriers.opened, clocks.clocks, clocks.known,
+            clocks.known_rows, clocks.first_numbers,
+        )  # fmt: skip
+        return count, first
+
+    def _lanes_know(self, slots: Array, lanes: Array, fence: bool = False) -> Array:
+        """Which lanes know what single lanes did: they initialised a barrier, or fenced that."""
         clocks, barriers = self._clocks, self._batch.mbarriers
         known = np.zeros(len(lanes), bool)
-        for i in np.flatnonzero(clocks.special[lanes] & (slots >= 0)).tolist():
-            maker, clock = barriers.opened[slots[i], :2].tolist()
-            number = int(clocks.first_numbers[barriers.homes[slots[i]]]) + maker
-            known[i] = not clocks.unknown(int(lanes[i]), number, clock, EVERYBODY)
+        for i in np.flatnonzero(slots >= 0).tolist():
+            warp, clock, who = barriers.opened[slots[i], [2, 3, 5] if fence else [0, 1, 4]].tolist()
+            number = int(clocks.first_numbers[barriers.homes[slots[i]]]) + warp
+            known[i] = warp >= 0 and not clocks.unknown(int(lanes[i]), number, clock, 1 << who)
         return known
 
-    def fenced(self, warps: Array) -> None:
-        """Warps pass a fence that shows initialised barriers to the async proxy."""
+    def fenced(self, warps: Array, masks: Array) -> None:
+        """Lanes of warps pass a fence that shows initialised barriers to the async proxy."""
         barriers = self._batch.mbarriers
         for slot in np.flatnonzero(barriers.opened[: barriers.count, 2] < 0):
-            maker, clock = barriers.opened[slot, :2]
-            near = warps[warps % self._batch.ctas == barriers.homes[slot]]
-            rows = dict(zip((near // self._batch.ctas).tolist(), self._clocks.rows_of(near), strict=True))
+            maker, clock, lane = barriers.opened[slot, [0, 1, 4]].tolist()
+            here = warps % self._batch.ctas == barriers.homes[slot]
+            near = (warps[here] // self._batch.ctas).tolist()
+            passed = dict(zip(near, masks[here].tolist(), strict=True))
+            rows = dict(zip(near, self._clocks.rows_of(warps[here]), strict=True))
             for inside in sorted(rows, key=lambda w: w != maker):
                 if inside == maker or rows[inside][maker] >= clock:
-                    barriers.opened[slot, 2:] = inside, rows[inside][inside]
+                    mask = passed[inside]
+                    who = lane if inside == maker and mask >> lane & 1 else (mask & -mask).bit_length() - 1
+                    barriers.opened[slot, [2, 3, 5]] = inside, rows[inside][inside], who
                     break
 
-    def proxy_fence(self, warps: Array, space: str = "") -> None:
+    def proxy_fence(self, warps: Array, masks: Array, space: str = "") -> None:
         """fence.proxy.async: what the warps know of a space (of both without one) is shown to the async proxy."""
         if space != "global":
-            self.fenced(warps)
+            self.fenced(warps, masks)
         self._clocks.show_proxy(
             warps, [self._actors.proxied(0, one) for one in ("shared", "global") if space in (one, "")]
         )
@@ -129,6 +138,8 @@ class AsynchronousChecks:
             known = np.where(local, known, self._clocks.of_others(warps, barriers.homes[slots], guard))
         ordered = (known >= clock) | (local & (guard == inside))
         bad = np.flatnonzero((slots >= 0) & ((guard < 0) | ~ordered))
+        if len(bad):
+            bad = bad[~self._lanes_know(slots[bad], lanes[bad], fence=True)]
         if len(bad):
             slot = int(slots[bad[0]])
             message = (

@@ -8,6 +8,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.mbarriers import Arrival
 from kernbench.ptx.emulator.asynchronous.waiting import Wait
+from kernbench.ptx.emulator.checks.clocks import masks_of
 from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.memory.order import CLUSTER_SCOPE, Order
 from kernbench.ptx.emulator.operands import AddressSlot, Decoding
@@ -156,7 +157,7 @@ def proxy_fence(d: Decoding) -> Step:
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
         if checks is not None:
-            checks.asynchronous.proxy_fence(_warps(window, mask), space)
+            checks.asynchronous.proxy_fence(*masks_of(window, mask), space)
 
     return action(general)
 
@@ -177,13 +178,8 @@ def init_fence(window: Window, mask: Mask | None) -> None:
     """fence.mbarrier_init: barriers initialised before are shown to asynchronous operations after."""
     checks = window.batch.checks
     if checks is not None:
-        checks.asynchronous.fenced(_warps(window, mask))
+        checks.asynchronous.fenced(*masks_of(window, mask))
         checks.fence(window, mask, _INIT)
-
-
-def _warps(window: Window, mask: Mask | None) -> Array:
-    warps: Array = window.warps
-    return warps if mask is None else warps[mask.reshape(len(warps), -1).any(axis=1)]
 
 
 MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
