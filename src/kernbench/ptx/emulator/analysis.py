@@ -27,10 +27,10 @@ def analyse(program: Program, bodies: list[Body]) -> None:
         is_asynchronous(d.resolved.meaning) for body in bodies for decodings in body.decodings for d in decodings
     )
     _find_ends(program, next(body for body in bodies if body.entry))
+    mark_revalidated(bodies)
     named = {body.code.name: body for body in bodies}
     for body in bodies:
         _find_retries(body)
-        mark_revalidated(body)
         find_wait_loops(program, body, named)
         watch_in_flight(program, body)
         defer_unused_loads(program, body)

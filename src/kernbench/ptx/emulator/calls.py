@@ -29,7 +29,7 @@ class Transfer:
 
 def call_step(d: Decoding) -> ControlStep:
     """call, direct or through a register."""
-    callee, arguments, results = _parts(d)
+    callee, arguments, results = parts_of_call(d)
     if callee in d.linker.functions:
         d.code.callees.add(callee)
         return ControlStep(_Target(d, callee, arguments, results).enter)
@@ -48,7 +48,7 @@ def _fits(function: Function, arguments: tuple[Operand, ...], results: tuple[Ope
     return len(function.params) == len(arguments) and len(function.returns) == len(results)
 
 
-def _parts(d: Decoding) -> tuple[str, tuple[Operand, ...], tuple[Operand, ...]]:
+def parts_of_call(d: Decoding) -> tuple[str, tuple[Operand, ...], tuple[Operand, ...]]:
     """The callee's name, the arguments and the results."""
     arguments: tuple[Operand, ...] = ()
     results: tuple[Operand, ...] = ()

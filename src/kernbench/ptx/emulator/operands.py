@@ -160,13 +160,14 @@ class Decoding:
 
     def sources(self, index: int, type_name: str = "") -> list[int]:
         """The slots of a vector that is read; a scalar is a vector of one."""
-        return [self.value(item, type_name or self.types[index]) for item in self._items(index)]
+        return [self.value(item, type_name or self.types[index]) for item in self.items(index)]
 
     def targets(self, index: int, type_name: str = "") -> list[int]:
         """The slots of a vector that is written."""
-        return [self.destination(item, type_name or self.types[index]) for item in self._items(index)]
+        return [self.destination(item, type_name or self.types[index]) for item in self.items(index)]
 
-    def _items(self, index: int) -> tuple[Operand, ...]:
+    def items(self, index: int) -> tuple[Operand, ...]:
+        """The parts of a vector operand; a scalar is a vector of one."""
         operand = self.operands[index]
         if isinstance(operand, Vector):
             return operand.items
@@ -179,7 +180,7 @@ class Decoding:
 
     def registers_of(self, index: int) -> list[Register | None]:
         """The registers of a vector or scalar operand, None for what is no register."""
-        items = self._items(index)
+        items = self.items(index)
         return [self.scope.register(item.text) if isinstance(item, Name) else None for item in items]
 
     def known(self, name: str) -> bool:

@@ -1,0 +1,222 @@
+"""Where values come from: registers and frames by what they hold, over the blocks of a kernel and all it calls.
+
+A value is a *symbol* and *marks*. Two places that hold the same symbol hold the same value, whenever that is asked;
+the symbol 0 is a value that nothing is known of. Marks are bits of whatever is followed, and go with what is computed.
+A call is a context of its own, so that each frame and register is one place.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+Symbol = int
+Value = tuple[Symbol, int]
+Place = tuple[Any, ...]
+Node = tuple[int, int]
+
+UNKNOWN: Symbol = 0
+NOTHING: Value = (UNKNOWN, 0)
+_WIDTHS = (1, 2, 4, 8, 16)
+# a symbol made of more that may change than this is one that is not looked into
+_MOST_CHANGING = 12
+
+
+class Symbols:
+    """Symbols by what they are made of."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, Symbol] = {None: UNKNOWN}
+        self._keys: list[Any] = [None]
+        # symbols that stand for another value each time that they are made, by the symbols made of them
+        self._changing: list[frozenset[Symbol]] = [frozenset()]
+
+    def key(self, symbol: Symbol) -> Any:
+        """What a symbol is made of."""
+        return self._keys[symbol]
+
+    def depends(self, symbol: Symbol) -> frozenset[Symbol]:
+        """What may change in a symbol."""
+        return self._changing[symbol]
+
+    def fixed(self, *key: Any) -> Symbol:
+        """A value that never changes: a constant, a parameter, a place in a frame."""
+        return self._make(key, frozenset())
+
+    def changing(self, *key: Any) -> Symbol:
+        """A value that is another one each time."""
+        known = key in self._numbers
+        symbol = self._make(key, frozenset())
+        if not known:
+            self._changing[symbol] = frozenset((symbol,))
+        return symbol
+
+    def made(self, operation: Any, sources: list[Symbol]) -> Symbol:
+        """What an operation makes of values."""
+        if UNKNOWN in sources:
+            return UNKNOWN
+        changing = frozenset[Symbol]().union(*(self._changing[source] for source in sources))
+        return UNKNOWN if len(changing) > _MOST_CHANGING else self._make((operation, *sources), changing)
+
+    def plus(self, symbol: Symbol, offset: int) -> Symbol:
+        """A value and a constant."""
+        if not offset or symbol == UNKNOWN:
+            return symbol
+        key = self._keys[symbol]
+        if key[0] == "frame":
+            return self.fixed("frame", key[1], key[2] + offset)
+        if key[0] == "plus":
+            base, total = key[1], self._keys[key[2]][1] + offset
+            return self.plus(base, total)
+        return self.made("plus", [symbol, self.fixed("constant", offset)])
+
+    def frame(self, symbol: Symbol) -> tuple[int, int] | None:
+        """The context and offset of an address in a frame."""
+        key = self._keys[symbol]
+        return (key[1], key[2]) if key is not None and key[0] == "frame" else None
+
+    def _make(self, key: Any, changing: frozenset[Symbol]) -> Symbol:
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self._keys)
+            self._keys.append(key)
+            self._changing.append(changing)
+        return found
+
+
+def overlapping(values: dict[Place, Value], context: int, offset: int, nbytes: int) -> Iterator[Place]:
+    """Parts of a frame that are known and touch some bytes."""
+    for width in _WIDTHS:
+        for start in range(offset - width + 1, offset + nbytes):
+            place = ("frame", context, start, width)
+            if place in values:
+                yield place
+
+
+class State:
+    """What every place holds at one point; a place that is absent was never written."""
+
+    def __init__(self, symbols: Symbols, values: dict[Place, Value]):
+        self._symbols = symbols
+        self.values = values
+
+    def copy(self) -> "State":
+        """The same for another way."""
+        return State(self._symbols, dict(self.values))
+
+    def load(self, context: int, offset: int, nbytes: int) -> Value:
+        """Bytes of a frame."""
+        found = list(overlapping(self.values, context, offset, nbytes))
+        if found == [("frame", context, offset, nbytes)]:
+            return self.values[found[0]]
+        marks = 0
+        for place in found:
+            marks |= self.values[place][1]
+        return UNKNOWN, marks
+
+    def store(self, context: int, offset: int, nbytes: int, value: Value) -> None:
+        """Write bytes of a frame."""
+        for place in list(overlapping(self.values, context, offset, nbytes)):
+            _, _, start, width = place
+            if offset <= start and start + width <= offset + nbytes:
+                del self.values[place]
+            else:
+                self.values[place] = UNKNOWN, self.values[place][1]
+        self.values["frame", context, offset, nbytes] = value
+
+    def move(self, source: tuple[int, int], target: tuple[int, int], nbytes: int) -> None:
+        """Copy bytes of one frame to another, part by part."""
+        parts = [
+            (place[2] - source[1], place[3], self.values[place])
+            for place in overlapping(self.values, *source, nbytes)
+            if place[2] >= source[1] and place[2] + place[3] <= source[1] + nbytes
+        ]
+        for place in list(overlapping(self.values, *target, nbytes)):
+            del self.values[place]
+        for offset, width, value in parts:
+            self.values["frame", target[0], target[1] + offset, width] = value
+
+    def forget(self, context: int) -> None:
+        """A call has returned: its registers and frame are gone."""
+        self.values = {
+            place: value for place, value in self.values.items() if place[0] == "note" or place[1] != context
+        }
+
+    def renew(self, symbol: Symbol) -> None:
+        """A changing symbol is made again: what holds the last one is not known any more."""
+        for place, (held, marks) in self.values.items():
+            if symbol in self._symbols.depends(held):
+                self.values[place] = UNKNOWN, marks
+
+    def unmark(self, marks: int) -> None:
+        """Nobody needs to follow these any more."""
+        for place, (held, there) in self.values.items():
+            if there & marks:
+                self.values[place] = held, there & ~marks
+
+    def remark(self, old: int, new: int) -> None:
+        """What was marked so is marked otherwise."""
+        for place, (held, there) in self.values.items():
+            if there & old:
+                self.values[place] = held, there & ~old | new
+
+
+class Joined:
+    """What all ways to a node agree on."""
+
+    def __init__(self, symbols: Symbols, node: Node, state: State):
+        self._symbols, self._node = symbols, node
+        self.values = dict(state.values)
+        self._own: set[Symbol] = set()
+        # symbols whose place in memory was lost where ways met
+        self.lost: set[Symbol] = set()
+
+    def join(self, other: State) -> bool:
+        """One more way; whether that changes anything."""
+        before = dict(self.values)
+        names = self._names(other.values)
+        for place in {*before, *other.values}:
+            self.values[place] = self._one(place, before, other.values, names)
+        return self.values != before
+
+    def _names(self, coming: dict[Place, Value]) -> dict[tuple[Symbol, Symbol], Symbol]:
+        """The symbol of places that agree before, and in what comes."""
+        groups: dict[Symbol, dict[Symbol, None]] = {}
+        for place, (held, _) in self.values.items():
+            if place in coming:
+                groups.setdefault(held, {})[coming[place][0]] = None
+        names = {}
+        for held, others in groups.items():
+            for other in others:
+                names[held, other] = self._name(held, other, len(others) == 1)
+        return names
+
+    def _name(self, held: Symbol, other: Symbol, alone: bool) -> Symbol:
+        if UNKNOWN in (held, other) or (held == other and held not in self._own):
+            return held if held == other else self._lose(held, other)
+        if alone and held in self._own:
+            return held
+        self._lose(held, other)
+        symbol = self._symbols.changing("met", self._node, len(self._own))
+        self._own.add(symbol)
+        return symbol
+
+    def _lose(self, *symbols: Symbol) -> Symbol:
+        self.lost.update(symbol for symbol in symbols if self._symbols.frame(symbol))
+        return UNKNOWN
+
+    def _one(
+        self,
+        place: Place,
+        before: dict[Place, Value],
+        coming: dict[Place, Value],
+        names: dict[tuple[Symbol, Symbol], Symbol],
+    ) -> Value:
+        if place in before and place in coming:
+            (held, marks), (other, more) = before[place], coming[place]
+            return names[held, other], marks | more
+        symbol, marks = before[place] if place in before else coming[place]
+        absent = coming if place in before else before
+        if place in coming and self._symbols.depends(symbol) & self._own:
+            return UNKNOWN, marks
+        if place[0] == "frame" and any(overlapping(absent, *place[1:])):
+            return self._lose(symbol), marks
+        return symbol, marks
