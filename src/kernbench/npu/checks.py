@@ -13,7 +13,7 @@ from kernbench.npu.model import ChipModel
 from kernbench.npu.operations import CLASSES, NAMES
 from kernbench.npu.places import LANES, PIPES, capacities
 from kernbench.npu.record import NpuRecording
-from kernbench.npu.task import Context
+from kernbench.npu.task import Context, called_from
 from kernbench.npu.tensors import extent
 from kernbench.npu.tiles import describe
 from kernbench.result.finding import Finding, Other
@@ -39,7 +39,8 @@ def check_order(context: Context, buffers: int, ended: bool) -> bool:
     for key, (violation, count) in _folded(rows["site"], found).items():
         finding = _TELL[violation[0]](context, rows, *violation[1:])
         if finding is not None:
-            context.log.add(replace(finding, count=count), key[:3])
+            others = (*finding.others, *_calls(context, rows, finding, *violation[1:3]))
+            context.log.add(replace(finding, count=count, others=others), key[:3])
     return not np.isin(found[:, 0], _CANNOT_RUN).any()
 
 
@@ -115,6 +116,17 @@ def _act(context: Context, rows: Any, row: int) -> str:
 
 def _place(context: Context, rows: Any, row: int) -> Any:
     return context.recording.tables.sites[rows["site"][row]]
+
+
+def _calls(context: Context, rows: Any, finding: Finding, row: int, other: int) -> tuple[Other, ...]:
+    """Which calls of helpers led to the row of a finding, and to the other one where it has been another call."""
+    mine = context.calls_to(int(rows["lane"][row]), row)
+    found = called_from(_place(context, rows, row), mine)
+    if other >= 0 and finding.others:
+        theirs = context.calls_to(int(rows["lane"][other]), other)
+        role = f"{finding.others[0].role}: called from"
+        found += called_from(_place(context, rows, other), theirs, role) if theirs != mine else ()
+    return found
 
 
 def _does(rows: Any, row: int, tile: int, context: Context) -> str:

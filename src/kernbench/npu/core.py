@@ -4,14 +4,15 @@ Everything is executed at once, in program order, and recorded. That no pipe cou
 checked afterwards, on the rows (see `order`).
 """
 
-import sys
-from types import FrameType
+from sys import _getframe
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, dtype_name
 from kernbench.common.errors import KernelError, unknown
+from kernbench.npu.calls import Calls
 from kernbench.npu.forms import FORMS, in_space, move_pipe
 from kernbench.npu.operations import OPERATIONS, Operation
 from kernbench.npu.places import (
@@ -40,7 +41,7 @@ class Core:
     `block_idx`, `block_num` and `sub_block_id` (which AIV) say which part of the work is this core's.
     """
 
-    def __init__(self, lane: int, context: "Context"):
+    def __init__(self, lane: int, context: "Context", root: CodeType):
         self.lane = lane
         self.context = context
         self.tables = context.recording.tables
@@ -50,6 +51,10 @@ class Core:
         self.block_idx = 0
         self.block_num = 1
         self._append = context.recording.rows.append
+        self.calls = Calls(context.sites, root)
+        # the function whose rows these are; kept, so that no later frame can be taken for it
+        self._frame: FrameType | None = None
+        self._code = 0
         self._memo: dict[Any, bytes] = {}
         self._codes: list[Any] = []
         self._sizes = {space: capacities(context.chip.spaces)[space] for space in SPACES_OF[lane]}
@@ -81,6 +86,10 @@ class Core:
             if used:
                 self._arenas[space][:used] = POISON
             self._free[space] = 0
+
+    def end(self) -> None:
+        """The block is done; nothing of its kernel is kept."""
+        self._frame = None
 
     # Tiles
 
@@ -157,6 +166,11 @@ class Core:
 
     # Recording
 
+    def _entered(self, frame: FrameType) -> None:
+        """Another function than before gives the next rows."""
+        self._frame, self._code = frame, id(frame.f_code)
+        self.calls.note(frame, len(self.context.recording.rows))
+
     def _new(self, op: Operation, frame: FrameType, tiles: tuple[Tile, ...]) -> tuple[int, str]:
         """Check operands that are met for the first time; gives the site and the pipe."""
         for tile in tiles:
@@ -194,21 +208,26 @@ class Core:
 
     def set_flag(self, src: str, dst: str, event: int) -> None:
         """When all that pipe `src` was given so far is done, raise the flag for pipe `dst`."""
-        frame = sys._getframe(1)
-        key = (_SET, id(frame.f_code) + frame.f_lasti, src, dst, event)
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        key = (_SET, self._code + frame.f_lasti, src, dst, event)
         row = self._memo.get(key)
         self._append(self._flag(OPERATIONS["set_flag"], frame, key, src) if row is None else row)
 
     def wait_flag(self, src: str, dst: str, event: int) -> None:
         """Pipe `dst` goes on only when `src` has raised the flag, and takes it down."""
-        frame = sys._getframe(1)
-        key = (_WAIT, id(frame.f_code) + frame.f_lasti, src, dst, event)
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        key = (_WAIT, self._code + frame.f_lasti, src, dst, event)
         row = self._memo.get(key)
         self._append(self._flag(OPERATIONS["wait_flag"], frame, key, dst) if row is None else row)
 
     def pipe_barrier(self, pipe: str) -> None:
         """`pipe` (or ALL) takes up nothing new until all it was given so far is done."""
-        frame = sys._getframe(1)
+        # no finding is about a barrier's row, so nobody asks who called it
+        frame = _getframe(1)
         key = (_BARRIER, id(frame.f_code) + frame.f_lasti, pipe)
         row = self._memo.get(key)
         if row is None:

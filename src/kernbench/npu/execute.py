@@ -18,7 +18,7 @@ from kernbench.common.errors import KernbenchError, KernelError, MisuseError, un
 from kernbench.npu.fifo import FifoState
 from kernbench.npu.operations import OPERATIONS, Operation, call_of
 from kernbench.npu.places import AIC, AIV0, AIV1, LANES
-from kernbench.npu.task import Binding, Block, Context, Task
+from kernbench.npu.task import Binding, Block, Context, Task, called_from
 from kernbench.npu.tensors import Tensor
 from kernbench.npu.transfers import KernelCore
 from kernbench.result.finding import Finding, Other, Place
@@ -29,12 +29,13 @@ __kernbench_internal__ = True
 
 @dataclass
 class Waiting:
-    """A lane that cannot go on: on which FIFO, to do what, until when, and where."""
+    """A lane that cannot go on: on which FIFO, to do what, until when, where, and from where that was called."""
 
     fifo: FifoState
     verb: str
     can_go: Callable[[], bool]
     where: Place
+    callers: tuple[Place, ...]
 
 
 class Executor:
@@ -46,7 +47,8 @@ class Executor:
         self._context = context
         self._schedule = schedule
         self._random = random.Random(schedule) if isinstance(schedule, int) else None
-        self._cores = {lane: KernelCore(lane, context) for lane in (AIC, AIV0, AIV1)}
+        self._cores = {lane: KernelCore(lane, context, self._run_lane.__code__) for lane in (AIC, AIV0, AIV1)}
+        context.calls = {lane: core.calls for lane, core in self._cores.items()}
         self._waits: dict[int, Waiting] = {}
         self._hub: Any = None
         self.ready: list[Task] = []
@@ -132,6 +134,8 @@ class Executor:
         else:
             for lane in lanes:
                 self._run_lane(task, lane, arguments)
+        for lane in lanes:
+            self._cores[lane].end()
         context.running = None
 
     def _arguments(self, task: Task, fifos: list[FifoState]) -> list[Any]:
@@ -195,8 +199,9 @@ class Executor:
 
     def _waiter(self, lane: int) -> Callable[..., None]:
         def wait(fifo: FifoState, verb: str, can_go: Callable[[], bool], where: Place) -> None:
+            callers = self._context.sites.callers_here()
             while not can_go():
-                self._waits[lane] = Waiting(fifo, verb, can_go, where)
+                self._waits[lane] = Waiting(fifo, verb, can_go, where, callers)
                 self._hub.switch()
 
         return wait
@@ -219,6 +224,8 @@ class Executor:
         if ended:
             lines.append(f"  {' and '.join(ended)} {'has' if len(ended) == 1 else 'have'} returned")
         others = tuple(Other(f"{LANES[lane]} waits to {w.verb}", w.where) for lane, w in waits[1:])
+        for lane, w in waits:
+            others += called_from(w.where, w.callers, f"{LANES[lane]}: called from")
         hint = "every message is pushed once by each producer and popped once by each consumer; check the loops' ends"
         self._context.log.add(Finding("deadlock", "\n".join(lines), waits[0][1].where, others, hint))
 

@@ -1,7 +1,7 @@
 """The operations of the table as methods of a core: looked up once for each place and set of tiles, then cheap."""
 
-import sys
 from collections.abc import Callable
+from sys import _getframe
 from typing import Any
 
 from kernbench.common.errors import KernelError
@@ -19,8 +19,10 @@ def _one(op: Operation) -> Method:
     assert run is not None
 
     def method(self: Core, dst: Tile, a: Tile) -> None:
-        frame = sys._getframe(1)
-        key = (code, id(frame.f_code) + frame.f_lasti, dst.number, a.number)
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        key = (code, self._code + frame.f_lasti, dst.number, a.number)
         row = self._memo.get(key)
         self._append(self.record(op, frame, key, dst, (a,)) if row is None else row)
         if dst.data is not None:
@@ -34,8 +36,10 @@ def _two(op: Operation) -> Method:
     assert run is not None
 
     def method(self: Core, dst: Tile, a: Tile, b: Tile) -> None:
-        frame = sys._getframe(1)
-        key = (code, id(frame.f_code) + frame.f_lasti, dst.number, a.number, b.number)
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        key = (code, self._code + frame.f_lasti, dst.number, a.number, b.number)
         row = self._memo.get(key)
         self._append(self.record(op, frame, key, dst, (a, b)) if row is None else row)
         if dst.data is not None:
@@ -49,8 +53,10 @@ def _three(op: Operation) -> Method:
     assert run is not None
 
     def method(self: Core, dst: Tile, a: Tile, b: Tile, c: Tile) -> None:
-        frame = sys._getframe(1)
-        key = (code, id(frame.f_code) + frame.f_lasti, dst.number, a.number, b.number, c.number)
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        key = (code, self._code + frame.f_lasti, dst.number, a.number, b.number, c.number)
         row = self._memo.get(key)
         self._append(self.record(op, frame, key, dst, (a, b, c)) if row is None else row)
         if dst.data is not None:
@@ -65,8 +71,10 @@ def _number(op: Operation) -> Method:
     assert run is not None
 
     def method(self: Core, dst: Tile, value: Any) -> None:
-        frame = sys._getframe(1)
-        key = (code, id(frame.f_code) + frame.f_lasti, dst.number)
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        key = (code, self._code + frame.f_lasti, dst.number)
         row = self._memo.get(key)
         self._append(self.record(op, frame, key, dst, ()) if row is None else row)
         if dst.data is not None:
@@ -83,8 +91,10 @@ def _one_number(op: Operation) -> Method:
     extra = 1 if op.form == "compare_scalar" else 0
 
     def method(self: Core, dst: Tile, a: Tile, value: Any = default, *more: Any) -> None:
-        frame = sys._getframe(1)
-        key = (code, id(frame.f_code) + frame.f_lasti, dst.number, a.number)
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        key = (code, self._code + frame.f_lasti, dst.number, a.number)
         row = self._memo.get(key)
         self._append(self.record(op, frame, key, dst, (a,)) if row is None else row)
         if value is None:
@@ -102,8 +112,10 @@ def _two_mode(op: Operation) -> Method:
     assert run is not None
 
     def method(self: Core, dst: Tile, a: Tile, b: Tile, mode: str) -> None:
-        frame = sys._getframe(1)
-        key = (code, id(frame.f_code) + frame.f_lasti, dst.number, a.number, b.number)
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        key = (code, self._code + frame.f_lasti, dst.number, a.number, b.number)
         row = self._memo.get(key)
         self._append(self.record(op, frame, key, dst, (a, b)) if row is None else row)
         if dst.data is not None:

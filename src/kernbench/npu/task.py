@@ -1,13 +1,14 @@
 """Tasks, their blocks and arguments, and what all parts of a launch share."""
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import index
 from typing import TYPE_CHECKING, Any
 
 from kernbench.common.dtypes import dtype_name
 from kernbench.common.errors import MisuseError
+from kernbench.npu.calls import Calls
 from kernbench.npu.model import ChipModel
 from kernbench.npu.record import NpuRecording, TaskRecord
 from kernbench.npu.tensors import Buffer, Tensor
@@ -153,6 +154,8 @@ class Context:
     running: Block | None = None
     written: set[tuple[str, int]] = field(default_factory=set)
     buffers: list[Buffer] = field(default_factory=list)
+    # by lane: which calls of helpers led to a row
+    calls: dict[int, Calls] = field(default_factory=dict)
     # what cores printed, and who compares the values they name
     printed: list[str] = field(default_factory=list)
     taken: Taken | None = None
@@ -169,9 +172,20 @@ class Context:
     ) -> None:
         """Take a finding, at the kernel's line unless another place is given."""
         place = where or self.sites.places[self.sites.here(2)]
+        if where is None:
+            others += called_from(place, self.sites.callers_here())
         in_task = f" [{block.task.describe()}, block {block.index}]" if block is not None else ""
         self.log.add(Finding(kind, message + in_task, place, others, hint), subject)
+
+    def calls_to(self, lane: int, row: int) -> tuple[Place, ...]:
+        """The lines whose calls led to a row, innermost first; none where the row is of the kernel's own line."""
+        return self.calls[lane].to(row) if lane in self.calls else ()
 
     def task_of(self, block: int) -> Task:
         """The task of a block."""
         return self.tasks[self.recording.block_task[block]]
+
+
+def called_from(place: Place, callers: Iterable[Place], role: str = "called from") -> tuple[Other, ...]:
+    """Which call of a helper led to a place; what lies on the line itself tells nothing."""
+    return tuple(Other(role, c) for c in callers if (c.file, c.line) != (place.file, place.line))

@@ -1,9 +1,9 @@
 """Operations that reach outside a core: device memory, FIFOs, single values; and those that write two tiles."""
 
-import sys
 from collections.abc import Callable
 from math import prod
-from types import FrameType
+from sys import _getframe
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -57,16 +57,18 @@ class KernelCore(Telling):
         def __getattr__(self, name: str) -> Callable[..., None]:
             """The operations of the table, installed below."""
 
-    def __init__(self, lane: int, context: Context):
-        super().__init__(lane, context)
+    def __init__(self, lane: int, context: Context, root: CodeType):
+        super().__init__(lane, context, root)
         self._transfers: dict[Any, _Transfer] = {}
 
     def tload(self, dst: Tile, src: Tensor, pad: float | None = None) -> None:
         """Device memory to UB or L1. The valid part of `dst` must have the shape of `src` (leading axes of a tensor
         count as rows); with `pad` the tensor may be smaller, and the rest of the whole tile becomes `pad`.
         """
-        frame = sys._getframe(1)
-        place = id(frame.f_code) + frame.f_lasti
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        place = self._code + frame.f_lasti
         key = (_LOAD.code, place, dst.number, src.shape, src.strides, src.buffer.dtype, pad is None)
         known = self._transfers.get(key) or self._new_transfer(_LOAD, frame, key, dst, src, pad)
         self._append(known.head + TAIL.pack(src.buffer.number, src.offset * known.itemsize, known.pattern))
@@ -88,8 +90,10 @@ class KernelCore(Telling):
         self._store(_STORE_ADD, dst, src)
 
     def _store(self, op: Operation, dst: Tensor, src: Tile) -> None:
-        frame = sys._getframe(2)
-        place = id(frame.f_code) + frame.f_lasti
+        frame = _getframe(2)
+        if frame is not self._frame:
+            self._entered(frame)
+        place = self._code + frame.f_lasti
         key = (op.code, place, src.number, dst.shape, dst.strides, dst.buffer.dtype, True)
         known = self._transfers.get(key) or self._new_transfer(op, frame, key, src, dst, None)
         self._append(known.head + TAIL.pack(dst.buffer.number, dst.offset * known.itemsize, known.pattern))
@@ -191,6 +195,9 @@ class KernelCore(Telling):
     def read(self, tensor: Tensor, *index: int) -> Any:
         """One element of a tensor, as a number; the program waits for it."""
         element = tensor[index] if index else tensor
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
         site = self.sites.here()
         if element.shape:
             raise KernelError("shape", f"read: an index for each axis of {tensor!r} is wanted; got {index}")
@@ -214,7 +221,10 @@ class KernelCore(Telling):
 
     def get(self, tile: Tile, row: int, column: int) -> Any:
         """One element of a tile, as a number; the program waits for it."""
-        self._new(_GET, sys._getframe(1), (tile,))
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        self._new(_GET, frame, (tile,))
         if not (0 <= row < tile.valid[0] and 0 <= column < tile.valid[1]):
             raise KernelError("out-of-bounds", f"get: element ({row}, {column}) of {tile.describe()}")
         self._append(ROW.pack(_GET.code, self.lane, _S, self.sites.here(), NONE, tile.number, NONE, NONE, 0, 0))
@@ -228,6 +238,9 @@ class KernelCore(Telling):
 
     def tpush(self, fifo: FifoState, src: Tile) -> None:
         """Put a tile (an AIV: its share of the rows) into the next slot; waits while all slots are full."""
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
         site = self.sites.here()
         where = self.sites.places[site]
         self._check_end(fifo, fifo.record.producers, "pushes into", src)
@@ -246,6 +259,9 @@ class KernelCore(Telling):
 
     def tpop(self, fifo: FifoState, dst: Tile) -> None:
         """Take the next message (an AIV: its share of the rows) into a tile; waits until there is one."""
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
         site = self.sites.here()
         where = self.sites.places[site]
         self._check_end(fifo, fifo.record.consumers, "pops from", dst)
@@ -325,6 +341,9 @@ class KernelCore(Telling):
         """Rows in descending order; `indices` (i32, written too) says where each element was."""
         op = OPERATIONS["tsort"]
         FORMS["sort"][2]("tsort", dst, src, indices)
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
         site = self.sites.here()
         for result in (dst, indices):
             self._append(ROW.pack(op.code, self.lane, _V, site, result.number, src.number, NONE, NONE, 0, 0))
@@ -332,8 +351,10 @@ class KernelCore(Telling):
             sort(dst.data, src.data, indices.data)
 
     def _plain(self, op: Operation, dst: Tile, sources: tuple[Tile, ...]) -> None:
-        frame = sys._getframe(2)
-        key = (op.code, id(frame.f_code) + frame.f_lasti, dst.number, *(t.number for t in sources))
+        frame = _getframe(2)
+        if frame is not self._frame:
+            self._entered(frame)
+        key = (op.code, self._code + frame.f_lasti, dst.number, *(t.number for t in sources))
         row = self._memo.get(key)
         self._append(self.record(op, frame, key, dst, sources) if row is None else row)
 

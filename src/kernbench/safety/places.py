@@ -44,6 +44,21 @@ class SiteTable:
                 self._numbers[key] = number
         return number
 
+    def callers(self, frame: FrameType) -> tuple[int, ...]:
+        """The numbers of the lines that called the function of `frame`, innermost first, up to the first of ours."""
+        found: list[int] = []
+        # where ours are innermost, the function is the first that is not
+        outer: FrameType | None = frame
+        while outer is not None and _is_internal(outer):
+            outer = outer.f_back
+        while outer is not None and (outer := outer.f_back) is not None and not _is_internal(outer):
+            found.append(self._outside(outer))
+        return tuple(found)
+
+    def callers_here(self) -> tuple[Place, ...]:
+        """The lines that called the function of the kernel line that is calling now, innermost first."""
+        return tuple(self.places[number] for number in self.callers(sys._getframe(1)))
+
     def place_here(self) -> Place:
         """The kernel line that is calling now."""
         return self.places[self.here()]
