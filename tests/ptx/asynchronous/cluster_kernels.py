@@ -45,13 +45,14 @@ INIT = (
 WAIT = "WAIT:\n  mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [%r3], 0;\n  @!%p1 bra WAIT;\n"
 
 
-def launch(body, ctas=4, cluster=2, device=None, arch="sm_90a", **options):
+def launch(body, ctas=4, cluster=2, device=None, arch="sm_90a", sign="", **options):
     device = ptx.EmulatedDevice("sm_90a") if device is None else device
     data = np.arange(512, dtype=np.uint32).reshape(16, 32)
     source = device.array(data, "data")
     out = device.empty((ctas, 32), np.uint32, "out")
     tensor_map = device.tensor_map(source, dims=(32, 16), strides=(128,), box=(32, 4))
     text = FRAME.replace("BODY\n", body).replace("sm_90a", arch)
+    text = sign + text
     run = device.launch(ptx.parse(text).kernels["kernel"], ctas, 32, [tensor_map, out], cluster=cluster, **options)
     run.outputs["out"] = out.numpy()
     return run

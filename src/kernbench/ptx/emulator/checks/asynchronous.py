@@ -121,6 +121,9 @@ class AsynchronousChecks:
         self._clocks.show_proxy(
             warps, [self._actors.proxied(0, one) for one in ("shared", "global") if space in (one, "")]
         )
+        # Triton joins clusters by relaxed arrivals, behind stores that it has shown to the tensor core
+        if self._batch.places.size > 1 and self._batch.program.kernel.module.compiler == "LLVM":
+            self._checks.patterns.show(warps, masks)
 
     def completes_on(self, slots: Array, lanes: Array, site: Site) -> None:
         """Copies begun by lanes will complete on barriers: the async proxy must have seen their initialisation."""

@@ -16,7 +16,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.clocks import Clocks, Moment, group
 from kernbench.ptx.emulator.checks.knowledge import Knowledge, Location, Reach, Release, as_one
 from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, SHARED_BASE
-from kernbench.ptx.emulator.memory.order import Order
+from kernbench.ptx.emulator.memory.order import CLUSTER_SCOPE, Order
 
 _WINDOW = (1 << 44) - 1
 
@@ -53,6 +53,8 @@ class MemoryOrder:
         self._publications = clocks.publications
         self._fences: dict[int, list[_Fence]] = {}
         self._pending: dict[int, list[_Pending]] = {}
+        # proxy fences of a compiler that lets relaxed arrivals at a cluster's barrier tell of them
+        self._shown: dict[int, list[_Fence]] = {}
         # what fence.sc of threads that lanes have met tells, by warp
         self._distant: dict[int, list[Release]] = {}
         # warps with fences or reads that those who meet them have not heard of
@@ -81,6 +83,14 @@ class MemoryOrder:
                     self._fresh.add(warp)
         if order.releases:
             self._clocks.advance(warps)
+
+    def show(self, warps: Array, masks: Array) -> None:
+        """Lanes of warps pass a proxy fence, and relaxed arrivals at the barrier of a cluster tell what they know."""
+        for warp, mask in zip(warps.tolist(), masks.tolist(), strict=True):
+            older = [replace(one, mask=one.mask & ~mask) for one in self._shown.get(warp, ())]
+            fresh = _Fence(mask, CLUSTER_SCOPE, self._clocks.moment(warp), False)
+            self._shown[warp] = [*(one for one in older if one.mask), fresh]
+        self._clocks.advance(warps)
 
     def access(self, space: str, lanes: Array, addresses: Array, order: Order) -> Array:
         """Strong accesses of lanes to addresses; gives the warps that release, whose clocks advance after it."""
@@ -194,7 +204,7 @@ class MemoryOrder:
             self._publications.tell(key, self._clocks.moment(warp).tell(mask))
             self._clocks.advance(np.array([warp]))
             return
-        for one in self._fences.get(warp, ()):
+        for one in (*self._fences.get(warp, ()), *self._shown.get(warp, ())):
             if one.mask & mask:
                 self._publications.tell(key, one.moment.tell(one.mask & mask))
 
