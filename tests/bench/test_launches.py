@@ -13,6 +13,7 @@ from kernbench.report import launches_table, time_text
 from kernbench.report.compare import difference
 from kernbench.report.page import page_html
 from kernbench.result import load_runs
+from kernbench.result.acknowledged import Entry, fingerprint
 from kernbench.result.launches import LAUNCHES, OTHERWISE, joined_metrics
 from kernbench.sweep.plan import Group
 from kernbench.sweep.points import _times
@@ -146,6 +147,33 @@ def test_an_output_of_the_first_launch_is_judged_and_a_wrong_run_has_no_time():
     assert {one.name: one.passed for one in run.comparison} == {"y": False, "z": False}
     assert run.timeline is None
     assert "time_ps" not in run.metrics
+
+
+def lost(x_ptr, y_ptr, fault, *, tl):
+    x = tl.load(x_ptr, shape=(N, N))
+    tl.store(y_ptr, x * 2.0)
+    tl.send(dir="N", src=x)
+
+
+def test_where_one_launch_cannot_be_timed_the_whole_has_no_time(monkeypatch, tmp_path):
+    monkeypatch.setitem(globals(), "double", lost)
+    (finding,) = on_mesh().findings
+    entry = Entry(finding.kind, fingerprint(finding), "known")
+    bench = Bench("two", "two launches", OnMesh, inputs, golden, lambda p, m: mesh.Host(m, RANKS), launch_on_mesh)
+    run = run_bench(bench, timed=True, baseline=[entry])
+    assert run.right
+    assert run.safe
+    assert ["time_ps" in launch.metrics for launch in run.launches] == [False, True]
+    assert not {"time_ps", "bound", "floors_ps", "utilisation"} & set(run.metrics)
+    assert run.timeline is None
+    assert run.metrics["commands"] == sum(launch.metrics["commands"] for launch in run.launches)
+    assert "its messages do not pair up" in run.metrics["no_time"]
+    assert time_text(run).plain == ""
+    run.save(tmp_path / "run.json")
+    (again,) = load_runs(tmp_path / "run.json").runs
+    assert again.to_dict() == run.to_dict()
+    assert difference(run, again).numbers
+    assert page_html("two", [("two", again)])
 
 
 def test_it_is_kept_shown_and_compared(tmp_path):

@@ -76,6 +76,11 @@ def test_what_is_there_is_left_alone(tmp_path):
         ("mesh", "class", "cannot be a bench's name"),
         ("mesh", "../up", "cannot be a bench's name"),
         ("mesh", "paged_attention", "bundled bench"),
+        ("mesh", "numpy", "name of a Python module"),
+        ("mesh", "kernbench", "name of a Python module"),
+        ("mesh", "dataclasses", "name of a Python module"),
+        ("mesh", "test_ring", "a name for tests"),
+        ("mesh", "conftest", "a name for tests"),
     ],
 )
 def test_misuse(target, name, words, tmp_path):

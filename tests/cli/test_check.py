@@ -44,6 +44,20 @@ def test_a_folder_of_benches(folder, tmp_path):
     assert "broken.py" in suites["broken.py"].find("testcase/error").text
 
 
+def test_files_that_cannot_be_read_and_benches_that_leave(tmp_path):
+    text = write_new("mesh", "good", tmp_path).read_text()
+    (tmp_path / "leaves.py").write_text(
+        text.replace("    return torch.launch(", "    raise SystemExit(0)\n    return (")
+    )
+    (tmp_path / "nowhere.py").symlink_to("gone.py")
+    (tmp_path / "folder.py").mkdir()
+    result = RUNNER.invoke(app, ["check", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "1 of 3 right and safe" in result.output
+    assert "launch of bench good raised SystemExit: 0" in result.output
+    assert "nowhere.py cannot be read: No such file" in result.output
+
+
 def test_all_good(tmp_path):
     write_new("mesh", "good", tmp_path)
     result = RUNNER.invoke(app, ["check", str(tmp_path)])

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from kernbench.bench.new import write_new
+
 SMALL = ["--set", "context=24", "--set", "d_head=16", "--set", "h_q=4", "--set", "h_kv=2", "--set", "lengths="]
 DECODE = "batched_incremental_attention"
 MILESTONE = "milestone_gqa_llama70b"
@@ -30,6 +32,31 @@ def test_list():
     assert done.returncode == 0
     assert MILESTONE in done.stdout
     assert "multi_user_decode" in done.stdout
+
+
+def test_a_stream_that_cannot_take_what_is_printed(tmp_path):
+    write_new("mesh", "größe", tmp_path)
+    command = [sys.executable, "-m", "kernbench.cli"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "20"}
+    done = subprocess.run(
+        [*command, "show", "größe.py"], capture_output=True, text=True, cwd=tmp_path, env=ascii_only, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    assert "gr\\xf6\\xdfe" in done.stdout
+    read, pipe = os.pipe()
+    os.close(read)
+    full = os.open("/dev/full", os.O_WRONLY)
+    told = "error: standard output cannot be written: No space left on device\n"
+    for arguments, stream, code, ending in (
+        (["list"], full, 2, told),
+        (["list", "--json", "-"], full, 2, told),
+        (["list", "--json", "-"], pipe, 1, "┘\n"),
+    ):
+        done = subprocess.run([*command, *arguments], stdout=stream, stderr=subprocess.PIPE, text=True, timeout=100)
+        assert done.returncode == code
+        assert done.stderr.endswith(ending), done.stderr
+    os.close(full)
+    os.close(pipe)
 
 
 def test_run_all_panels_and_json(tmp_path):

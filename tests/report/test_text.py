@@ -58,6 +58,8 @@ def test_the_table_fits_a_narrow_terminal():
             assert word in shown, width
         assert max(map(len, shown.splitlines())) <= width
     assert "50/25/10 %" in shown
+    shown = text(runs_table("title", runs, 60), 60)
+    assert [word for word in ("single_user_prefill", "not asked", "yes", "none") if word not in shown] == []
 
 
 def test_columns_give_way_where_the_engines_have_long_names():

@@ -122,6 +122,12 @@ def test_any_text_survives_the_file(tmp_path_factory, reason, text):
     assert [e.reason for e in read_baseline(file)] == [reason]
 
 
+def test_an_editor_may_begin_the_file_with_a_mark_of_its_own(tmp_path):
+    file = tmp_path / "known.toml"
+    file.write_text("[[finding]]\nkind = 'race'\nfingerprint = '00000000'\nreason = 'why'\n", encoding="utf-8-sig")
+    assert [entry.kind for entry in read_baseline(file)] == ["race"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

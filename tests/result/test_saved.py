@@ -153,6 +153,7 @@ STRANGE = [
     (["metrics", "time_ps"], "soon", "metrics.time_ps: a number is wanted"),
     (["metrics", "floors_ps"], {"hbm": "x"}, "metrics.floors_ps.hbm: a number is wanted"),
     (["metrics", "bound"], "nothing", "metrics.floors_ps: 'nothing' is missing"),
+    (["metrics", "engines"], ["gemm", {}], "metrics.engines[1]: a text is wanted; got {}"),
     (["metrics", "rates"], {"gemm": {}}, "rates.gemm: 'amount' is missing"),
     (["views"], [], "runs[0].views: an object is wanted"),
     (["sources"], {"a": {"name": "a", "parts": [[1]]}}, "parts[0]: the number of the first line"),

@@ -14,6 +14,8 @@ from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.result.acknowledged import Entry
 from kernbench.result.run import Run
 
+# how the names of files begin that hold no bench
+LEFT_ALONE = ("_", "test_", "conftest")
 _SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 
@@ -39,12 +41,13 @@ def python_files(folder: Path) -> list[Path]:
         return [folder]
     if not folder.is_dir():
         raise BenchError(f"there is no folder {folder}")
-    return [file for file in sorted(folder.rglob("*.py")) if _belongs(file.relative_to(folder))]
+    found = [file for file in sorted(folder.rglob("*.py")) if not file.is_dir()]
+    return [file for file in found if _belongs(file.relative_to(folder))]
 
 
 def _belongs(path: Path) -> bool:
     hidden = any(part.startswith(".") or part in _SKIPPED for part in path.parts)
-    return not hidden and not path.name.startswith(("_", "test_", "conftest"))
+    return not hidden and not path.name.startswith(LEFT_ALONE)
 
 
 def check_files(
@@ -55,11 +58,12 @@ def check_files(
     Files that do not make a bench when they are imported are left alone; a single file is taken at its word.
     """
     for file in files:
-        makes = len(files) == 1 or makes_bench(file)
-        if makes is False:
-            continue
         began = time.perf_counter()
+        makes: bool | None = True
         try:
+            makes = len(files) == 1 or makes_bench(file)
+            if makes is False:
+                continue
             bench = load_file(file)
         except KernbenchError as error:
             if makes is None:

@@ -1,9 +1,12 @@
 """A bench to start from: a small, working file for each target."""
 
 import keyword
+import sys
 from importlib import resources
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from kernbench.bench.collection import LEFT_ALONE
 from kernbench.bench.registry import known
 from kernbench.common.errors import BenchError, unknown
 
@@ -17,6 +20,10 @@ def template(target: str, name: str) -> str:
         raise BenchError(unknown("target", target, TARGETS))
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
         raise BenchError(f"{name!r} cannot be a bench's name: letters, digits and _, such as my_attention")
+    if name.startswith(LEFT_ALONE):
+        raise BenchError(f"{name} is a name for tests, which kernbench check leaves alone: choose another")
+    if name in {"kernbench", *sys.stdlib_module_names, *packages_distributions()}:
+        raise BenchError(f"{name} is the name of a Python module, which a file of this name would hide: choose another")
     if name in known():
         raise BenchError(f"{name} is a bundled bench, which a file of this name could not be told from: choose another")
     source = resources.files("kernbench.bench").joinpath(f"templates/{target}.py.txt")

@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from kernbench.common.errors import BenchError
+
 # what of kernbench gives a bench when it is called
 _MAKERS = {"Bench", "folder_bench"}
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -13,7 +15,10 @@ def makes_bench(file: Path) -> bool | None:
     """Whether importing a file makes a bench: yes, where it calls kernbench's Bench outside of all functions; None, if
     it calls something else for its variable `bench`. A file with a mistake in its syntax goes by its words.
     """
-    text = file.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise BenchError(f"{file} cannot be read: {error.strerror}") from None
     if "bench" not in text.lower():
         return False
     try:

@@ -144,7 +144,7 @@ def _call(bench: Bench, name: str, function: Callable[..., Any], *args: Any, **k
         return function(*args, **kwargs)
     except KernbenchError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         own = [f for f in frames if f.filename == bench.file] or frames
         place = f"{own[-1].filename}:{own[-1].lineno}"

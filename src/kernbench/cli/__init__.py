@@ -12,7 +12,7 @@ from kernbench.cli import check, compare, machine, new, ptx, report, run, show, 
 from kernbench.cli import list as list_command
 from kernbench.cli.document import STDOUT, error_data, wants_stdout, write_document
 from kernbench.cli.examples import examples
-from kernbench.cli.output import MISUSE, errors
+from kernbench.cli.output import FOUND, MISUSE, errors, print_anything, print_nothing_more
 from kernbench.common.errors import KernbenchError
 
 app = typer.Typer(
@@ -90,15 +90,30 @@ def common(
 def main() -> None:
     """Entry point: misuse is told in a sentence and ends with exit code 2; with `--json -` as a document, too."""
     words = sys.argv[1:]
-    if wants_stdout(words):
-        with redirect_stdout(sys.stderr):
-            code = _told_as_document(words)
-        sys.exit(code)
+    print_anything()
     try:
+        if wants_stdout(words):
+            with redirect_stdout(sys.stderr):
+                code = _told_as_document(words)
+            sys.exit(code)
         app()
     except KernbenchError as error:
         _tell(error)
         sys.exit(MISUSE)
+    except OSError as error:
+        # that of a file names it
+        if error.filename is not None:
+            raise
+        sys.exit(_not_written(error))
+
+
+def _not_written(error: OSError) -> int:
+    """The exit code where standard output takes nothing: whoever closed a pipe has read enough, others are told."""
+    print_nothing_more()
+    if isinstance(error, BrokenPipeError):
+        return FOUND
+    errors().print(f"error: standard output cannot be written: {error.strerror}", style="red", soft_wrap=True)
+    return MISUSE
 
 
 def _told_as_document(words: Sequence[str]) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kernbench.common.errors import MisuseError
 from kernbench.result.finding import Place, place_dict
 from kernbench.result.run import SCHEMA, json_text, write_json
 
@@ -30,7 +31,8 @@ def write_document(target: Path | None, command: str, data: Mapping[str, Any]) -
         return
     # where everything printed goes to standard error, the document alone has standard output
     stream = sys.__stdout__ if sys.stdout is sys.stderr else sys.stdout
-    assert stream is not None
+    if stream is None:
+        raise MisuseError("--json -: standard output is closed; name a file instead")
     stream.write(json_text(document))
     stream.flush()
 

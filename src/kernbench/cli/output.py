@@ -1,6 +1,8 @@
 """Where the commands print: results on standard output, progress and errors on standard error; the exit codes."""
 
+import io
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,14 +13,32 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from kernbench.common.errors import BenchError
 
 RIGHT_AND_SAFE, FOUND, MISUSE = 0, 1, 2
+# tables in fewer columns show nothing that can be read: a narrower terminal wraps them
+_NARROWEST = 60
 
 
 def results() -> Console:
     """Standard output; wide enough that tables are whole when it is no terminal and nobody says how wide it is."""
     console = Console(markup=False, highlight=False)
     if console.is_terminal or "COLUMNS" in os.environ:
+        console.width = max(console.width, _NARROWEST)
         return console
     return Console(markup=False, highlight=False, width=160)
+
+
+def print_anything() -> None:
+    """Let characters that a stream cannot take (in an ASCII locale, say) be written as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def print_nothing_more() -> None:
+    """Forget what standard output has not taken; Python would try again, and complain, when it ends."""
+    if sys.__stdout__ is not None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.__stdout__.fileno())
+        os.close(nowhere)
 
 
 def errors() -> Console:

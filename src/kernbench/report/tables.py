@@ -15,7 +15,7 @@ from kernbench.result.run import Run
 
 _COLUMNS = ("right", "safe", "rel. L2", "commands", "time", "bound", "distance", "busy")
 # what a narrow terminal goes without, first to last
-_SPARED = ("commands", "rel. L2", "busy")
+_SPARED = ("commands", "rel. L2", "busy", "distance", "bound", "time")
 _WIDTH = 120
 # launches of a run that are shown
 _LAUNCHES = 24

@@ -95,7 +95,7 @@ def _marks(where: Place | None) -> list[dict[str, Any]]:
 def read_baseline(path: Path) -> list[Entry]:
     """The entries of a baseline file."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise MisuseError(f"{path}: {error}") from None
     rows = document.get("finding", [])

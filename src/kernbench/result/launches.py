@@ -28,7 +28,8 @@ def joined(run: Run, launches: Sequence[Run]) -> Run:
     if len(launches) < 2:
         return run
     bad = [launch.status for launch in launches if launch.status is not Status.FINISHED]
-    timed = all("time_ps" in launch.metrics for launch in launches)
+    have_time = ["time_ps" in launch.metrics for launch in launches]
+    timed = all(have_time)
     views = {**run.views, **_listed(launches), **(_views(launches) if timed else {})}
     found = [finding for launch in launches for finding in launch.findings]
     # a bench may put its Run together by itself
@@ -39,7 +40,7 @@ def joined(run: Run, launches: Sequence[Run]) -> Run:
         checked=tuple(name for name in run.checked if all(name in launch.checked for launch in launches)),
         status=bad[0] if bad and run.status is Status.FINISHED else run.status,
         metrics=joined_metrics([launch.metrics for launch in launches]),
-        timeline=_timeline(launches) if timed else run.timeline,
+        timeline=_timeline(launches) if timed else None if any(have_time) else run.timeline,
         views=views,
         launches=list(launches),
     )
@@ -65,8 +66,12 @@ def launch_names(run: Run) -> list[tuple[str, Run]]:
 
 
 def joined_metrics(parts: Sequence[Metrics]) -> Metrics:
-    """The metrics of launches that ran one after the other: counts and times added up, shares weighed by time."""
+    """The metrics of launches that ran one after the other: counts and times added up, shares weighed by time. Where
+    some launches have no time, the whole has none.
+    """
     total: Metrics = {}
+    if len({"time_ps" in part for part in parts}) > 1:
+        parts = _shared(parts)
     for part in parts:
         total = _added(total, part)
     if all("time_ps" in part for part in parts):
@@ -74,6 +79,12 @@ def joined_metrics(parts: Sequence[Metrics]) -> Metrics:
         total |= {key: make(key, parts, times) for key, make in _TIMED.items() if all(key in part for part in parts)}
         total |= _bound(total, parts)
     return total
+
+
+def _shared(parts: Sequence[Metrics]) -> list[Metrics]:
+    """The metrics that all launches have, and why one has no time."""
+    kept = set.intersection(*(set(part) for part in parts)) | {"no_time"}
+    return [{name: value for name, value in part.items() if name in kept} for part in parts]
 
 
 # what is no sum: the last one's, or the largest

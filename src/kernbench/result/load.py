@@ -128,6 +128,8 @@ def _read_metrics(data: Reader) -> dict[str, Any]:
             held.finite()
         elif key in _TEXTS:
             held.of(str)
+        elif key == "engines":
+            held.texts()
         elif key in _TABLES:
             for _, value in held.items():
                 value.finite()
