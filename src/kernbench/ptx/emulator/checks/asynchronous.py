@@ -34,10 +34,18 @@ _ALL_BYTES = "give expect_tx the sum of the bytes of all copies of a phase"
 def leaves_init_fences_out(program: Program) -> bool:
     """Whether a compiler made the kernel that shows a block's barriers to its copies by the block's order alone.
 
-    Triton's PTX, which LLVM's back end signs, has a fence behind mbarrier.init for other blocks only.
+    Triton's PTX, which LLVM's back end signs, has a fence behind mbarrier.init for other blocks only. libcu++, which
+    nvcc compiles, has none for memcpy_async, whose relaxed expect_tx stands alone.
     """
-    fenced = any("fence.mbarrier_init" in site.text for site in program.sites)
-    return program.kernel.module.compiler == "LLVM" and not fenced
+    compiler = program.kernel.module.compiler
+    if compiler == "LLVM":
+        return not _has(program, "fence.mbarrier_init")
+    library = compiler == "NVVM" and _has(program, "mbarrier.expect_tx.relaxed.cta.")
+    return library and not _has(program, "fence.mbarrier_init") and not _has(program, "fence.proxy.async")
+
+
+def _has(program: Program, instruction: str) -> bool:
+    return any(instruction in site.text for site in program.sites)
 
 
 class AsynchronousChecks:
