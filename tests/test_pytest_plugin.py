@@ -42,6 +42,11 @@ def test_which(kernbench_run):
     kernbench_run()
 
 
+@pytest.mark.kernbench("ring.py", settngs={"S": 16})
+def test_misspelt(kernbench_run):
+    kernbench_run()
+
+
 def test_ptx(kernbench_ptx):
     kernbench_ptx(ptx.PtxKernel("k").build(lambda ctx: None), "k")
 """
@@ -62,12 +67,13 @@ def run(project, *arguments):
 
 def test_fixtures_mark_and_assertions(project):
     result = run(project, "-k", "not ptx")
-    result.assert_outcomes(passed=2, failed=3)
+    result.assert_outcomes(passed=2, failed=4)
     text = result.stdout.str()
     assert "the result is wrong" in text
     assert "not safe: deadlock" in text
     assert "receive before sending more" in text
     assert "which bench?" in text
+    assert "unknown option of kernbench_run 'settngs'" in text
 
 
 def test_golden_ptx(project):

@@ -3,6 +3,7 @@
 Nothing of kernbench is imported before a test asks for it.
 """
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ def _run(
     folder: Path, config: pytest.Config, given: dict[str, Any], bench: Any, panel: Any, settings: Any, options: Any
 ) -> Any:
     from kernbench.bench import Bench, find, run_bench
+    from kernbench.common.errors import unknown
 
     merged = {**given, **options}
     chosen = bench if bench is not None else merged.pop("bench", None)
@@ -66,6 +68,10 @@ def _run(
     if not isinstance(chosen, Bench):
         beside = folder / str(chosen)
         chosen = find(str(beside) if beside.is_file() else str(chosen))
+    options = set(inspect.signature(run_bench).parameters) - {"bench"}
+    for name in merged:
+        if name not in options:
+            raise pytest.UsageError(unknown("option of kernbench_run", name, sorted(options | {"bench"})))
     return run_bench(chosen, panel, values, **merged)
 
 

@@ -98,6 +98,8 @@ def test_misuse(cache, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(BenchError, match="holds 0 PTX files"):
         read_artefact(tmp_path / "empty")
+    with pytest.raises(BenchError, match=rf"below it: {cache.name}/twice.ptx"):
+        read_artefact(cache.parent)
     with pytest.raises(BenchError, match="there is no"):
         read_artefact(tmp_path / "nothing")
     (cache / "twice.json").write_text("[1, 2")

@@ -1,6 +1,7 @@
 """Finding and running benches: by name, from a file, and files that are not what they should be."""
 
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -120,7 +121,10 @@ def test_known_benches():
             OWN.replace('return {"o": Expected(2.0 * x["x"].astype(np.float64), 0, 2)}', "return {}"),
             "says nothing of output",
         ),
-        (OWN.replace('return {"o": Expected', 'return {"p": Expected'), "golden says nothing of output 'o'"),
+        (
+            OWN.replace('return {"o": Expected', 'return {"p": Expected'),
+            "golden says nothing of output 'o', only of 'p'",
+        ),
     ],
 )
 def test_bad_files(tmp_path, content, words):
@@ -131,8 +135,13 @@ def test_bad_files(tmp_path, content, words):
 
 
 def test_missing_file_and_panel(own):
-    with pytest.raises(BenchError, match="no such file"):
+    with pytest.raises(BenchError, match=r"no such file: nowhere/bench.py; there is no folder"):
         find("nowhere/bench.py")
+    near = str(Path(own).with_name("owm.py"))
+    with pytest.raises(BenchError, match=f"did you mean {Path(own).name}"):
+        find(near)
+    with pytest.raises(BenchError, match=f"Python files in .*: {Path(own).name}"):
+        find(str(Path(own).with_name("something_else.py")))
     with pytest.raises(BenchError, match="no panels"):
         run_bench(find(own), "first")
     with pytest.raises(BenchError, match="unknown panel of milestone_gqa_llama70b 'single'"):

@@ -1,6 +1,7 @@
 """Stopping inside a kernel from the command line, on every target."""
 
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -120,6 +121,26 @@ def test_a_launch_that_needs_what_a_stopped_one_did_not_make_is_no_error(command
     more = f"run = {back[7:]}\n    if run.status != 'finished':\n        raise ValueError('no output')\n    return run"
     line = mine("mesh", back, more)("o = o * shrink")
     assert "shrink" in command("run", "mine.py", "--stop-at", f"mine.py:{line}").output
+
+
+def test_nothing_is_launched_after_a_stopped_kernel(command, mine):
+    back = "    return torch.launch(ring, q, k, v, o, p.S, p.d, p.n_ranks)"
+    second = back.replace("q, k, v, o", "o, k, v, torch.empty(o.shape, 'f32', axis=0)")
+    more = f"    {back[11:]}\n{second}"
+    line = mine("mesh", back, more)("o = o * shrink")
+    shown = command("run", "mine.py", "--stop-at", f"mine.py:{line}").output
+    assert "shrink" in shown
+    assert "uninitialised-read" not in shown
+
+
+@pytest.mark.parametrize(("target", "line"), [("mesh", "m = new\n"), ("npu", "core.tmuls(s_ub, s_ub, scale)\n")])
+def test_leaving_the_debugger_ends_the_run(target, line, mine, tmp_path):
+    mine(target, line, f"breakpoint(); {line}")
+    call = [sys.executable, "-m", "kernbench", "run", "mine.py"]
+    done = subprocess.run(call, cwd=tmp_path, input="q\n", capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.count("(Pdb)") == 1, done.stdout + done.stderr
+    assert "kernel-error" not in done.stdout
+    assert done.returncode
 
 
 def test_a_finding_stops_the_mesh_kernel_that_makes_it(command, mine):

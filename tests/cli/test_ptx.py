@@ -151,6 +151,8 @@ def test_shared_memory_that_nobody_describes_is_all_there_is(tmp_path):
     file.write_text(DYNAMIC)
     told = kernbench("check", file)
     assert "made up: 232,448 bytes of dynamic shared memory, all that a block may have (--shared)" in told
+    assert "made up: a block of 32 threads (--block; blocks of the grid: 1, --grid)" in told
+    assert "a block of" not in kernbench("check", file, "--block", 32)
     assert "outside the block's 65536 bytes of shared memory" in kernbench("check", file, "--shared", 65536, code=1)
     launch = tmp_path / "fill.toml"
     launch.write_text("shared_bytes = 0")

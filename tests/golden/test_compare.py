@@ -7,8 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kernbench.common.dtypes import DTYPES
 from kernbench.common.errors import MisuseError
 from kernbench.golden import attention, compare
+from kernbench.golden.tolerance import elementwise
 
 
 def draw(seed, *shape):
@@ -124,6 +126,24 @@ def test_all_zeros_and_constants(reference, right):
 def test_a_constant_factor(reference, right):
     reason = compare(right * np.float16(0.125), reference).reason
     assert reason.endswith("every element is 0.125 x the expected one: divided twice, or a factor missing?")
+
+
+def test_rows_of_zeros(reference, right):
+    right[5] = 0
+    assert "4 of 256 rows are zeros, the others are right" in compare(right, reference).reason
+    right[6, 0, 0] += 1
+    assert "rows are zeros" not in compare(right, reference).reason
+
+
+def test_operands_rounded_to_a_narrower_type(reference):
+    for dtype in ("f16", "bf16"):
+        allowed = elementwise(reference, DTYPES["f32"], DTYPES[dtype])
+        signs = np.sign(draw(4, *reference.shape))
+        rounded = (reference.expected + 0.9 * signs * allowed).astype(np.float32)
+        reason = compare(rounded, reference).reason
+        assert reason.endswith(f'say Expected(..., compute_dtype="{dtype}")')
+        assert compare(rounded, reference, compute_dtype=dtype).passed
+    assert "compute_dtype" not in compare((1.1 * reference.expected).astype(np.float32), reference).reason
 
 
 def test_a_factor_for_each_row(reference):

@@ -271,6 +271,8 @@ def test_impossible_tensors_and_launches():
         host.launch(copy, other.empty((4, 4), "f32"), host.empty((4, 4), "f32"), 4, 4)
     with pytest.raises(MisuseError, match="arguments do not fit copy"):
         host.launch(copy, host.empty((4, 4), "f32"))
+    with pytest.raises(MisuseError, match="does not take the language: write def "):
+        host.launch(lambda q_ptr: None, host.empty((4, 4), "f32"))
     with pytest.raises(MisuseError, match="argument q_ptr is an array"):
         host.launch(copy, np.zeros((4, 4), np.float32), host.empty((4, 4), "f32"), 4, 4)
     with pytest.raises(MisuseError, match="larger than any memory"):

@@ -453,3 +453,21 @@ def test_a_tile_before_the_memory_is_told_by_its_beginning():
     (found,) = run.findings
     assert found.kind == "tile-bounds"
     assert "begins 64 bytes before UB, whose first byte is 0" in found.message
+
+
+def test_names_that_the_runtime_does_not_have_list_those_it_has():
+    (finding,) = npu.Chip("a2a3").launch(lambda rt, out: rt.create((8, 8)), out=ZERO).findings
+    assert finding.kind == "misuse"
+    assert "unknown name of the runtime 'create'; known: submit, tensor, fifo, scope" in finding.message
+    (finding,) = npu.Chip("a2a3").launch(lambda rt, out: rt.submit(vec=fill(1), args=[npu.OUT(out)]), out=ZERO).findings
+    assert "unknown argument of rt.submit 'vec'; known: aic, aiv, aiv0" in finding.message
+    (finding,) = npu.Chip("a2a3").launch(lambda rt, out: out.nothing, out=ZERO).findings
+    assert finding.kind == "kernel-error"
+
+
+def test_a_kernel_of_both_vector_cores_that_does_not_share_the_work():
+    run = npu.Chip("a2a3").launch(lambda rt, out: rt.submit(aiv=fill(1), args=[npu.OUT(out)]), out=ZERO)
+    (finding,) = run.findings
+    assert finding.kind == "race"
+    assert "core.sub_block_id" in finding.hint
+    assert "set_flag" not in finding.hint

@@ -21,6 +21,8 @@ WARP = 32
 _TYPES = {"f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64", "i1": "u8", "i8": "i8", "i16": "i16", "i32": "i32"}
 _TYPES |= {"i64": "i64", "f8E4M3FN": "f8e4m3", "f8E5M2": "f8e5m2"}
 TENSOR_MAP_BYTES, POINTER_BYTES = 128, 8
+# so many files of a folder are named
+_TOLD = 8
 # of CuTe DSL: kernels of the PTX, names of types, and a tensor with its element type and layout
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _ALIAS = re.compile(r"^(!\w+) = (.*)$", re.MULTILINE)
@@ -175,7 +177,9 @@ def _folder(path: Path) -> Artefact:
     texts = sorted(path.glob("*.ptx"))
     if len(texts) != 1:
         names = ", ".join(text.name for text in texts) or "none"
-        raise BenchError(f"{path} holds {len(texts)} PTX files ({names}): name the one to launch")
+        below = sorted(str(text.relative_to(path)) for text in path.glob("*/*.ptx"))
+        where = f"; below it: {', '.join(below[:_TOLD])}{', ...' if len(below) > _TOLD else ''}" if below else ""
+        raise BenchError(f"{path} holds {len(texts)} PTX files ({names}){where}: name the one to launch")
     return read_artefact(texts[0])
 
 

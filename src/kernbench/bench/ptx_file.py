@@ -243,12 +243,16 @@ class Arguments:
         if parameter.dims or parameter.size > 8:
             raise BenchError(_undescribed(name, parameter.size))
         if parameter.size == 8 and not kind.startswith("f"):
-            self.notes.append(f"{name}: {self._elements:,} random f32")
+            self.notes.append(f"{self._called(name)}: {self._elements:,} random f32")
             values = self._random.standard_normal(self._elements).astype(np.float32)
             return self._keep(name, self._device.array(values, name=name))
         value = 1.0 if kind.startswith("f") else min(self._elements, (1 << (8 * parameter.size - 1)) - 1)
-        self.notes.append(f"{name}: {value}")
+        self.notes.append(f"{self._called(name)}: {value}")
         return value
+
+    def _called(self, name: str) -> str:
+        """A parameter as the source calls it, where that is known."""
+        return self._described.names.get(name, name)
 
     def _bytes(self, name: str, text: Any) -> bytes:
         try:
@@ -277,7 +281,7 @@ class Arguments:
         if name in self._making:
             raise BenchError(f"array {name} points to itself: {' -> '.join([*self._making, name])}")
         self._making.append(name)
-        array = self._make(self._described.names.get(name, name), table)
+        array = self._make(self._called(name), table)
         self._making.pop()
         return self._keep(name, array)
 

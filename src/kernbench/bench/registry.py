@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 import sys
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +12,8 @@ from kernbench.bench.definition import Bench
 from kernbench.bench.modules import load_module
 from kernbench.common.errors import BenchError, unknown
 
+# so many files of a folder are named
+_TOLD = 8
 PACKAGE = "kernbench.benches"
 
 
@@ -34,13 +37,25 @@ def load_file(path: str | Path) -> Bench:
     """The bench defined in a Python file of the user's own."""
     file = Path(path).resolve()
     if not file.is_file():
-        raise BenchError(f"no such file: {path}")
+        raise BenchError(f"no such file: {path}{_beside(file)}")
     sys.path.insert(0, str(file.parent))
     try:
         module = load_module(file)
     finally:
         sys.path.remove(str(file.parent))
     return _bench_of(module, str(file))
+
+
+def _beside(file: Path) -> str:
+    """Which Python files lie where one is missing, the likely meant one, or that there is no such folder."""
+    if not file.parent.is_dir():
+        return f"; there is no folder {file.parent}"
+    names = sorted(p.name for p in file.parent.glob("*.py"))
+    close = get_close_matches(file.name, names, n=1)
+    if close:
+        return f"; did you mean {close[0]}?"
+    more = ", ..." if len(names) > _TOLD else ""
+    return f"; Python files in {file.parent}: {', '.join(names[:_TOLD]) or 'none'}{more}"
 
 
 def _bench_of(module: ModuleType, file: str) -> Bench:

@@ -19,7 +19,7 @@ from kernbench.result.comparison import Comparison
 from kernbench.result.launches import joined
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
-from kernbench.safety.stopping import Stopper
+from kernbench.safety.stopping import StoppedError, Stopper
 
 
 def run_bench(
@@ -107,12 +107,29 @@ def parameters_of(
 
 def _launched(bench: Bench, p: Any, inputs: Any, host: Any, stop: Stopper | None) -> Any:
     """What the bench's launch gives back; a launch that was stopped may leave it without what it goes on with."""
+    if stop is not None:
+        host.launch = _halting(host.launch, stop)
     try:
         return _call(bench, "launch", bench.launch, p, inputs, torch=host)
+    except StoppedError:
+        return host.launches[-1]
     except BenchError:
         if stop is None or stop.met is None:
             raise
         return Run({}, [], (), Status.STOPPED)
+
+
+def _halting(launch: Callable[..., Run], stop: Stopper) -> Callable[..., Run]:
+    """`launch`, but once the run was stopped inside a kernel nothing more is launched: what would follow reads what the
+    stopped kernel has not written.
+    """
+
+    def unless_stopped(*args: Any, **kwargs: Any) -> Run:
+        if stop.met is not None:
+            raise StoppedError
+        return launch(*args, **kwargs)
+
+    return unless_stopped
 
 
 def _intermediates(bench: Bench, host: Any, p: Any, inputs: Any) -> Intermediates:
@@ -203,8 +220,9 @@ def _compare(bench: Bench, run: Run, wanted: Mapping[str, Any]) -> list[Comparis
     unjudged = sorted(set(run.outputs) - set(wanted))
     if unjudged:
         raise BenchError(
-            f"bench {bench.name}: golden says nothing of output {', '.join(map(repr, unjudged))}; name every output, "
-            "and make what nobody looks at with torch.workspace"
+            f"bench {bench.name}: golden says nothing of output {', '.join(map(repr, unjudged))}, only of "
+            f"{', '.join(map(repr, sorted(wanted))) or 'none'}; name every output, and make what nobody looks at with "
+            "torch.workspace"
         )
     for launch in run.launches:
         run.outputs |= {n: array for n, array in launch.outputs.items() if n in wanted and n not in run.outputs}

@@ -1,10 +1,12 @@
 """Why an output is wrong, in a sentence, and what the pattern of its errors says for certain."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
+from kernbench.common.dtypes import DTYPES
 from kernbench.golden.measure import EVERYTHING, Measurement
 from kernbench.golden.reference import Float64
 from kernbench.golden.shards import Shards
@@ -15,6 +17,8 @@ from kernbench.result.finding import rank_ranges
 _SHORTEST_ROW = 4
 # a factor closer to 1 is rounding
 _SMALLEST_DEPARTURE = 1e-3
+# what kernels round to on the way, the finest first
+_NARROW = ("f16", "bf16")
 
 
 def explain(name: str, measured: Measurement, shards: Shards | None) -> str:
@@ -125,6 +129,16 @@ def _one_factor(measured: Measurement) -> str:
     return f"every element is {factor.item():.4g} x the expected one: divided twice, or a factor missing?"
 
 
+def _rows_of_zeros(measured: Measurement) -> str:
+    if not measured.actual.ndim:
+        return ""
+    wrong = measured.out_of_tolerance.any(axis=-1)
+    zeros = int(wrong.sum())
+    if not zeros or zeros == wrong.size or measured.actual[wrong].any():
+        return ""
+    return f"{zeros} of {wrong.size} rows are zeros, the others are right: not computed, or not stored?"
+
+
 def _factor_for_each_row(measured: Measurement) -> str:
     if not measured.actual.ndim or measured.actual.shape[-1] < _SHORTEST_ROW:
         return ""
@@ -135,6 +149,20 @@ def _factor_for_each_row(measured: Measurement) -> str:
         f"every row is the expected one times a factor of its own, {factors.min():.4g} to {factors.max():.4g}: "
         "not divided by the softmax denominator, or divided twice?"
     )
+
+
+def _rounded_on_the_way(measured: Measurement) -> str:
+    """Errors as of operands in a narrower type, which a kernel may round to on purpose."""
+    if measured.compute.kind != "float":
+        return ""
+    for name in _NARROW:
+        narrow = DTYPES[name]
+        if narrow.epsilon > measured.compute.epsilon and not replace(measured, compute=narrow).wrong():
+            return (
+                f"every error is within what rounding to {name} inside the kernel gives: where that is meant, say "
+                f'Expected(..., compute_dtype="{name}")'
+            )
+    return ""
 
 
 def _fit(actual: Float64, expected: Float64) -> Float64:
@@ -159,5 +187,7 @@ _PATTERNS: tuple[Callable[[Measurement], str], ...] = (
     _all_nan,
     _nan_in_empty_rows,
     _one_factor,
+    _rows_of_zeros,
     _factor_for_each_row,
+    _rounded_on_the_way,
 )

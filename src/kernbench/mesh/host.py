@@ -318,11 +318,17 @@ class Host:
             bound = signature.bind(*args, tl=None, **kwargs)
         except TypeError as error:
             name = getattr(kernel, "__name__", "kernel")
+            if "tl" not in parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+                wanted = f"def {name}(..., *, tl)"
+                raise MisuseError(f"kernel {name}{signature} does not take the language: write {wanted}") from None
             raise MisuseError(f"arguments do not fit {name}{signature}: {error}") from None
         arguments = _flat({n: v for n, v in bound.arguments.items() if n != "tl"})
         for name, value in arguments.items():
             if hasattr(value, "__array__") and not np.isscalar(value) and np.ndim(value):
-                raise MisuseError(f"argument {name} is an array; hand it to host.shard or host.replicate first")
+                raise MisuseError(
+                    f"argument {name} is an array; hand it to host.shard or host.replicate first "
+                    "(in a bench: torch.shard, torch.replicate)"
+                )
             if isinstance(value, Tensor):
                 self._check_own(value)
                 if value.name.startswith("tensor "):

@@ -2,6 +2,7 @@
 
 import sysconfig
 import traceback
+from bdb import BdbQuit
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -182,6 +183,8 @@ class Launch:
         except KernbenchError as error:
             port.report("misuse", str(error), "", self._raised_at(error))
             return State.FAILED
+        except BdbQuit:
+            raise KeyboardInterrupt("the debugger was left") from None
         except (KeyboardInterrupt, GreenletExit):
             raise
         except BaseException as error:

@@ -250,15 +250,27 @@ def _gm_race(context: Context, rows: Any, row: int, other: int, tile: int) -> Fi
     if not memory_meets(context.recording, rows[row], rows[other]):
         return None
     buffer = context.buffers[rows["c"][row]]
-    source, target = PIPES[rows["pipe"][other]], PIPES[rows["pipe"][row]]
     return Finding(
         "race",
         f"{_act(context, rows, row)} and, before it, {_act(context, rows, other)} touch the same elements of "
         f"{buffer.describe()}; nothing makes the later one wait [{_who(context, row)}]",
         _place(context, rows, row),
         (Other("the earlier operation", _place(context, rows, other)),),
-        f"order the pipes by set_flag({source}, {target}, event) and wait_flag, or the cores by a FIFO",
+        _order_in_memory(rows, row, other),
     )
+
+
+def _order_in_memory(rows: Any, row: int, other: int) -> str:
+    """What orders two transfers of one block."""
+    if rows["lane"][row] == rows["lane"][other]:
+        source, target = PIPES[rows["pipe"][other]], PIPES[rows["pipe"][row]]
+        return f"order the pipes by set_flag({source}, {target}, event) and wait_flag"
+    if rows["site"][row] == rows["site"][other]:
+        return (
+            "both vector cores run this kernel (aiv=): give each its part by core.sub_block_id, or submit it for one "
+            "(aiv0=)"
+        )
+    return "flags order the pipes of one core: hand what the other core needs over by a FIFO, or make it a later task"
 
 
 def memory_meets(recording: NpuRecording, one: Any, two: Any) -> bool:

@@ -3,6 +3,8 @@
 import inspect
 import os
 import platform
+import re
+from bdb import BdbQuit
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from kernbench import __version__
 from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
-from kernbench.common.errors import KernbenchError, KernelError, MisuseError
+from kernbench.common.errors import KernbenchError, KernelError, MisuseError, unknown
 from kernbench.npu.checks import check_order
 from kernbench.npu.execute import Executor, callers, kernel_place
 from kernbench.npu.inside import stopping
@@ -231,11 +233,12 @@ class _Launch:
             self._failed(error.kind, error.message, error.hint, error.where or kernel_place(error) or where)
         except KernbenchError as error:
             self._failed("misuse", str(error), "", kernel_place(error) or where)
+        except BdbQuit:
+            raise KeyboardInterrupt("the debugger was left") from None
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            hint = "mend the orchestration's own code at this line"
-            self._failed("kernel-error", f"{type(error).__name__}: {error}", hint, kernel_place(error) or where)
+            self._failed(*_told(error), kernel_place(error) or where)
 
     def _failed(self, kind: str, message: str, hint: str, where: Place) -> None:
         self.status = Status.FAILED
@@ -347,3 +350,20 @@ def _parameter_names(orchestrate: Callable[..., Any], count: int) -> list[str]:
 def _place(function: Callable[..., Any]) -> Place:
     code = getattr(inspect.unwrap(function), "__code__", None)
     return Place(code.co_filename, code.co_firstlineno, code.co_name) if code else Place("<orchestration>", 0)
+
+
+# what Python says of an argument that a method of the runtime does not have
+_ARGUMENT = re.compile(r"Runtime\.(?P<method>\w+)\(\) got an unexpected keyword argument '(?P<name>\w+)'")
+# what an orchestration may use of its runtime
+_OF_THE_RUNTIME = ("submit", "tensor", "fifo", "scope", "read", "clusters", "chip")
+
+
+def _told(error: BaseException) -> tuple[str, str, str]:
+    """An error of the orchestration: kind, message and remedy; a name that the runtime lacks lists those it has."""
+    if isinstance(error, AttributeError) and isinstance(error.obj, Runtime) and error.name:
+        return "misuse", unknown("name of the runtime", error.name, _OF_THE_RUNTIME), ""
+    found = _ARGUMENT.fullmatch(str(error)) if isinstance(error, TypeError) else None
+    if found is not None:
+        known = [n for n in inspect.signature(getattr(Runtime, found["method"])).parameters if n != "self"]
+        return "misuse", unknown(f"argument of rt.{found['method']}", found["name"], known), ""
+    return "kernel-error", f"{type(error).__name__}: {error}", "mend the orchestration's own code at this line"

@@ -4,6 +4,7 @@ The lanes of a block that talk over FIFOs run as coroutines; a lane that waits g
 """
 
 import random
+from bdb import BdbQuit
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -164,6 +165,8 @@ class Executor:
             kind, message, hint = _told(error)
             where = kernel_place(error) or task.where
             context.report(kind, message, hint, context.running, where=where, others=callers(error))
+        except BdbQuit:
+            raise KeyboardInterrupt("the debugger was left") from None
         except (KeyboardInterrupt, GreenletExit, OverBudgetError):
             raise
         except BaseException as error:

@@ -42,6 +42,14 @@ class OverBudgetError(BaseException):
     taken = False
 
 
+class _Debugger(pdb.Pdb):
+    """Steps through kernels, not through what kernbench does for them."""
+
+    def is_skipped_module(self, module_name: str) -> bool:
+        """Whether to pass over a module: ours, the bundled kernels aside."""
+        return super().is_skipped_module(module_name) and not str(module_name).startswith("kernbench.benches.")
+
+
 class Watchdog:
     """While entered, checks every `Budget.seconds` that `progress()` changed; if not, stops the thread's program.
 
@@ -77,7 +85,7 @@ class Watchdog:
         chosen = os.environ.get("PYTHONBREAKPOINT", "") not in ("", "pdb.set_trace")
         if chosen or self._hook is not sys.__breakpointhook__:
             return self._hook(*args, **kwargs)
-        pdb.Pdb(nosigint=True).set_trace(sys._getframe(1))
+        _Debugger(nosigint=True, skip=["kernbench.*"]).set_trace(sys._getframe(1))
         return None
 
     def __exit__(self, *exc: object) -> None:

@@ -1,6 +1,7 @@
 """What the PTX commands share: reading a module, describing a launch, launching, and telling what came of it."""
 
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +92,12 @@ def launch_kernel(
     on = _device(device, arch or module.arch)
     arguments = Arguments(on, chosen, described, elements)
     shared, notes = _shared(on, chosen, described.shared_bytes)
+    block = described.block or chosen.reqntid
+    if not block:
+        block = (32,)
+        notes = [f"a block of {block[0]} threads (--block; blocks of the grid: {prod(described.grid)}, --grid)", *notes]
     for note in () if quiet else (*arguments.notes, *notes):
         errors().print(f"not described, so made up: {note}", soft_wrap=True)
-    block = described.block or chosen.reqntid or (32,)
     if described.cluster:
         options = {**options, "cluster": described.cluster}
     result: Run = on.launch(chosen, described.grid, block, arguments.values, shared, **options)

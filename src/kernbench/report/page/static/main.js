@@ -19,14 +19,7 @@ window.addEventListener("error", (event) => page.problems.push(event.message));
 window.addEventListener("unhandledrejection", (event) => page.problems.push(String(event.reason)));
 
 async function showRun(run, panel) {
-  const line = run.timeline ? await decodeTimeline(run.timeline) : null;
-  if (line) for (const site of line.sites) site.short = (run.sources[site.file] || {}).name;
-  const messages = run.views.messages
-    ? await columns(run.views.messages, ["link", "start", "sent", "received"]).catch((error) => {
-        page.problems.push(`messages: ${error}`);
-        return null;
-      })
-    : null;
+  // what needs no unpacking is there at once
   panel.append(section("Verdict", null, () => verdictPart(run)));
   if (Array.isArray(run.launches) && run.launches.length)
     panel.append(section("Launches", null, () => launchesPart(run)));
@@ -37,6 +30,14 @@ async function showRun(run, panel) {
   if (run.right === false) showErrors(run, panel);
   if (isNumber(run.metrics.time_ps) && run.metrics.time_ps > 0 && run.metrics.floors_ps)
     panel.append(section("Limits: where the time goes", null, () => limitsPart(run)));
+  const line = run.timeline ? await decodeTimeline(run.timeline) : null;
+  if (line) for (const site of line.sites) site.short = (run.sources[site.file] || {}).name;
+  const messages = run.views.messages
+    ? await columns(run.views.messages, ["link", "start", "sent", "received"]).catch((error) => {
+        page.problems.push(`messages: ${error}`);
+        return null;
+      })
+    : null;
   const view = line && line.start.length ? timelineSections(run, line, panel) : null;
   if (view && line.path.start.length) panel.append(section("Critical path", null, () => sourcePart(run, line, view)));
   const { views } = run;
