@@ -154,3 +154,22 @@ def test_memory_between_cores_is_ordered_by_the_fifo_only():
 
     assert program(False).findings == []
     assert "race" in kinds(program(True))
+
+
+@pytest.mark.parametrize(("dtype", "told"), [("bf16", "differ in type"), ("i32", "differ in type"), ("f32", "")])
+def test_a_push_converts_only_what_leaves_the_cube(dtype, told):
+    def aiv(core, x, out, fifo):
+        tile = core.alloc("UB", (8, 16), dtype)
+        core.texpands(tile, 1)
+        flag(core, "V", "MTE3")
+        core.tpush(fifo, tile)
+
+    def aic(core, x, out, fifo):
+        tile = core.alloc("L1", (16, 16), "f32")
+        core.tpop(fifo, tile)
+        flag(core, "MTE2", "MTE3")
+        core.tstore(out, tile)
+
+    run = launch(aic, aiv, direction="to_aic")
+    assert kinds(run) == (["dtype"] if told else [])
+    assert all(told in finding.message for finding in run.findings)

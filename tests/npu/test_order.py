@@ -500,7 +500,8 @@ def gather_outside(core):
         (lambda core, a, out: core.get(core.alloc("UB", (8, 16)), -1, 0), "get: element (-1, 0) of"),
         (lambda core, a, out: reduce_nothing(core), "trowmax: a row of no elements has no result"),
         (lambda core, a, out: gather_outside(core), "128 of 128 indices lie outside rows of 16 elements, 99 for one"),
-        (lambda core, a, out: a[::2], "a slice of a tensor has no step"),
+        (lambda core, a, out: a[::-1], "goes forward, by steps from 1 on; got -1"),
+        (lambda core, a, out: a[::0], "goes forward, by steps from 1 on; got 0"),
         (lambda core, a, out: core.read(a, 0), "an index for each axis"),
     ],
 )

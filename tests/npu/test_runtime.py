@@ -423,8 +423,25 @@ def test_a_chip_file_extends_another(tmp_path):
     chip = npu.Chip(file)
     assert chip.machine.tasks.window == 7
     assert chip.machine.clusters.count == 36
+    file.write_text('extends = "a5"\n')
+    assert npu.load(file).name == "mine"
+    assert npu.load(file).hash == npu.load("a5").hash
     file.write_text(npu.load("a2a3").to_toml())
     assert npu.load(file) == npu.load("a2a3")
+
+
+def test_a_chip_file_that_is_not_there_or_not_whole(tmp_path):
+    from kernbench.common.errors import MachineError
+
+    for missing in (tmp_path / "none.toml", str(tmp_path / "none.toml"), tmp_path):
+        with pytest.raises(MachineError, match=r"cannot be read: .*\. Bundled chips: a2a3, a5"):
+            npu.Chip(missing)
+    with pytest.raises(MachineError, match="unknown chip ''"):
+        npu.Chip("")
+    part = tmp_path / "part.toml"
+    part.write_text('kind = "npu"\n')
+    with pytest.raises(MachineError, match='begin the file with extends = "a2a3"'):
+        npu.Chip(part)
 
 
 def test_a_tensor_that_no_computer_has_room_for_is_told_with_its_size():

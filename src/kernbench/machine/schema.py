@@ -33,10 +33,12 @@ class Table:
 
     schema: ClassVar[dict[str, Entry]]
     """The fields in order: name -> its key, or the type of the table inside."""
+    whole: ClassVar[str] = "reference"
+    """The bundled file that has every key, for a file that lacks some to extend."""
 
     def __init_subclass__(cls) -> None:
         hints = get_type_hints(cls, include_extras=True)
-        cls.schema = {name: _entry(hint) for name, hint in hints.items() if name != "schema"}
+        cls.schema = {name: _entry(hint) for name, hint in hints.items() if name not in ("schema", "whole")}
 
     def __post_init__(self) -> None:
         reading = _Reading()
@@ -51,7 +53,7 @@ class Table:
 
         `also` are problems found before. Keys may then be missing without a word: what they stand for is broken.
         """
-        reading = _Reading(complete=not also, problems=list(also))
+        reading = _Reading(complete=not also, problems=list(also), whole=cls.whole)
         values = reading.table(cls, tree)
         _refuse(reading.problems, source)
         return cls(**values)
@@ -96,6 +98,7 @@ class _Reading:
 
     complete: bool = True
     problems: list[str] = field(default_factory=list)
+    whole: str = Table.whole
 
     def table(self, table: type[Table], tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         """The fields of `table` that can be read from `tree`."""
@@ -126,7 +129,7 @@ class _Reading:
         if self.complete:
             self.problems.append(
                 f"missing key {name}{unit} ({key.help}); give it, "
-                f'or begin the file with extends = "reference". Allowed: {key.allowed}'
+                f'or begin the file with extends = "{self.whole}". Allowed: {key.allowed}'
             )
         return _ABSENT
 

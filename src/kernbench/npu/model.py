@@ -155,6 +155,8 @@ class Tasks(Table):
 class ChipModel(Table):
     """An npu chip: what the functional pass needs (shape keys) and what timing needs (shape and rate keys)."""
 
+    whole = "a2a3"
+
     name: Annotated[str, Text("", LABEL, "what the chip is called", 64)]
     kind: Annotated[str, Choice("", SHAPE, "the target that runs on it", (KIND,))]
     clusters: Clusters
@@ -210,7 +212,8 @@ def bundled() -> list[str]:
 def load(chip: "str | os.PathLike[str] | ChipModel") -> ChipModel:
     """The chip meant by a bundled name, a path to a TOML file, or a `ChipModel`, which is returned as it is.
 
-    A file may say `extends = "a2a3"` (or a path beside it) and give only the keys that differ.
+    A file may say `extends = "a2a3"` (or a path beside it) and give only the keys that differ. Its name is then that of
+    the file unless it gives one.
     """
     if isinstance(chip, ChipModel):
         return chip
@@ -229,7 +232,10 @@ def is_chip(chip: str | os.PathLike[str]) -> bool:
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        why = error.strerror or error
+        raise MachineError(f"{path} cannot be read: {why}. Bundled chips: {', '.join(bundled())}") from None
+    except UnicodeDecodeError as error:
         raise MachineError(f"{path} cannot be read: {error}") from None
 
 
@@ -239,7 +245,7 @@ def _tree(chip: str | os.PathLike[str], folder: Path, left: int) -> tuple[dict[s
         text, label, beside = (files("kernbench.npu") / "chips" / f"{chip}.toml").read_text(), f"chip {chip}", folder
     else:
         path = folder / chip
-        if not path.is_file():
+        if not chip or (not path.exists() and not _looks_like_a_path(str(chip))):
             raise MachineError(f"{unknown('chip', str(chip), bundled())} A path to a TOML file works as well.")
         text, label, beside = _read(path), str(path), path.parent
     try:
@@ -251,7 +257,12 @@ def _tree(chip: str | os.PathLike[str], folder: Path, left: int) -> tuple[dict[s
         return tree, label
     if not isinstance(base, str) or not left:
         raise MachineError(f"{label}: extends = {base!r}: a bundled chip or a path is wanted, and no circle of files")
-    return _overlaid(_tree(base, beside, left - 1)[0], tree), label
+    own = {"name": Path(label).stem, **tree} if label != f"chip {chip}" else tree
+    return _overlaid(_tree(base, beside, left - 1)[0], own), label
+
+
+def _looks_like_a_path(text: str) -> bool:
+    return text.endswith(".toml") or "/" in text or os.sep in text
 
 
 def _overlaid(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:

@@ -134,12 +134,14 @@ class Tensor:
             if type(part) is int and 0 <= part < size:
                 offset += part * stride
             elif type(part) is slice:
-                start, stop = part.start, part.stop
+                start, stop, step = part.start, part.stop, 1
                 start, stop = 0 if start is None else start, size if stop is None else stop
-                if not (type(start) is type(stop) is int and 0 <= start <= stop <= size and part.step is None):
-                    start, stop, broken = self._bounds(axis, part, size, broken)
+                if type(start) is type(stop) is int and 0 <= start <= stop <= size and part.step is None:
+                    count = stop - start
+                else:
+                    start, count, step, broken = self._bounds(axis, part, size, broken)
+                shape, strides = (count, *shape), (stride * step, *strides)
                 offset += start * stride
-                shape, strides = (stop - start, *shape), (stride, *strides)
             else:
                 at = index(part)
                 if not 0 <= at < size:
@@ -147,15 +149,17 @@ class Tensor:
                 offset += at * stride
         return Tensor(self.buffer, offset, shape, strides, self.binding, broken)
 
-    def _bounds(self, axis: int, part: slice, size: int, broken: bool) -> tuple[int, int, bool]:
-        """First and one past the last of a slice; and whether it, or what it is a part of, lies outside."""
+    def _bounds(self, axis: int, part: slice, size: int, broken: bool) -> tuple[int, int, int, bool]:
+        """First element, number and step of a slice; and whether it, or what it is a part of, lies outside."""
         start = 0 if part.start is None else index(part.start)
         stop = size if part.stop is None else index(part.stop)
-        if part.step is not None and part.step != 1:
-            raise KernelError("misuse", f"a slice of a tensor has no step; got {part.step}")
+        step = 1 if part.step is None else index(part.step)
+        if step < 1:
+            raise KernelError("misuse", f"a slice of a tensor goes forward, by steps from 1 on; got {step}")
+        count = len(range(start, stop, step))
         if 0 <= start <= stop <= size:
-            return start, stop, broken
-        return start, max(start, stop), self._outside(axis, part.start or part.stop, f"{start}:{stop}")
+            return start, count, step, broken
+        return start, count, step, self._outside(axis, part.start or part.stop, f"{start}:{stop}")
 
     def _outside(self, axis: int, value: Any, told: str) -> bool:
         """An index outside the tensor: an error in the orchestrator, a finding in a kernel."""

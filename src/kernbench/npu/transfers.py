@@ -246,6 +246,10 @@ class KernelCore(Telling):
         self._check_end(fifo, fifo.record.producers, "pushes into", src)
         if src.space not in (L0C, "UB", "L1"):
             raise KernelError("misuse", f"tpush: {src.describe()} cannot be stored to device memory")
+        if src.dtype != fifo.fifo.dtype and src.space != L0C:
+            raise KernelError(
+                "dtype", f"tpush: {src.describe()} and {fifo.fifo.describe()} differ in type", "convert with tcvt first"
+            )
         if not fifo.has_room(self.lane):
             self.wait(fifo, "push", lambda: fifo.has_room(self.lane), where)
         number = fifo.pushed[self.lane]
