@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from kernbench.bench.new import write_new
 from kernbench.cli import app
-from kernbench.common.errors import BenchError
+from kernbench.common.errors import BenchError, KernbenchError
 
 RUNNER = CliRunner()
 
@@ -56,6 +56,31 @@ def test_files_that_cannot_be_read_and_benches_that_leave(tmp_path):
     assert "1 of 3 right and safe" in result.output
     assert "launch of bench good raised SystemExit: 0" in result.output
     assert "nowhere.py cannot be read: No such file" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "mine.py", "--json", "mine.py"],
+        ["run", "mine.py", "--html", "link.html"],
+        ["run", "mine.py", "--stop-at", "mine.py:17", "--dump", "k.ptx"],
+        ["run", "mine.py", "--write-baseline", "launch.toml", "--reason", "why"],
+        ["check", ".", "--junit", "mine.py"],
+        ["ptx", "run", "k.ptx", "--out", "k.ptx"],
+        ["ptx", "launch", "k.ptx", "--write-launch", "launch.toml"],
+    ],
+)
+def test_source_is_not_written_over(tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    write_new("mesh", "mine", tmp_path)
+    (tmp_path / "k.ptx").write_text("// a kernel\n")
+    (tmp_path / "launch.toml").write_text("block = [4]\n")
+    (tmp_path / "link.html").symlink_to("mine.py")
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    result = RUNNER.invoke(app, arguments)
+    assert isinstance(result.exception, KernbenchError)
+    assert "would write over" in str(result.exception) or "a baseline holds" in str(result.exception)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_all_good(tmp_path):

@@ -236,6 +236,7 @@ def test_a_line_that_is_never_reached_is_told_with_those_nearby(command, mine, t
 def test_options_that_make_no_sense_are_refused(command, mine):
     mine("mesh")
     assert "--stop-at" in refused(command, "run", "mine.py", "--dump", "d.npz")
+    assert "is wanted" in str(command("run", "mine.py", "--stop-at", f"mine.py:{'9' * 5000}", code=1).exception)
     assert "choose a panel" in refused(command, "run", "milestone_gqa_llama70b", "--stop-at", "finding")
 
 

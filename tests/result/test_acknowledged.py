@@ -136,6 +136,7 @@ def test_an_editor_may_begin_the_file_with_a_mark_of_its_own(tmp_path):
         "[[finding]]\nkind = 'race'",
         "[[finding]]\nkind = 1",
         "not toml",
+        f"finding = {'1' * 5000}",
         "[[finding]]\nx = 'y'",
     ],
 )

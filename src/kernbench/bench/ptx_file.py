@@ -88,7 +88,7 @@ def read_launch_file(path: Path) -> LaunchFile:
     """Read and check a launch file."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BenchError(f"{path}: {error}") from None
     _known(path, "", document, _TOP)
     tables: dict[str, Any] = {}

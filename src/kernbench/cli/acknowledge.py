@@ -33,6 +33,9 @@ def known_findings(baseline: Path | None, write: Path | None, reason: str) -> li
         raise BenchError("--write-baseline needs a reason: --reason 'why these findings do no harm'")
     if reason and write is None:
         raise BenchError("--reason is for --write-baseline FILE")
+    if write is not None and write.exists():
+        # what is written over must be a baseline, too
+        read_baseline(write)
     return read_baseline(baseline) if baseline is not None else []
 
 

@@ -36,7 +36,7 @@ def check(
     A bench file is one that makes a bench when it is imported; other files are not imported. Exit code 0 if all are
     right and safe, 1 if not, 2 on misuse.
     """
-    check_targets({"--junit": junit, "--json": json, "--write-baseline": write_baseline})
+    check_targets({"--junit": junit, "--json": json, "--write-baseline": write_baseline}, replaces="--write-baseline")
     known = known_findings(baseline, write_baseline, reason)
     looked = python_files(folder)
     cases = []

@@ -15,6 +15,8 @@ from kernbench.common.errors import BenchError
 RIGHT_AND_SAFE, FOUND, MISUSE = 0, 1, 2
 # tables in fewer columns show nothing that can be read: a narrower terminal wraps them
 _NARROWEST = 60
+# what people write by hand
+_SOURCES = (".py", ".cu", ".ptx", ".toml")
 
 
 def results() -> Console:
@@ -55,22 +57,26 @@ def progress(total: int) -> Iterator[Progress]:
         yield bar
 
 
-def check_target(option: str, file: Path) -> None:
-    """Refuse a file that cannot be written before the work begins."""
+def check_target(option: str, file: Path, replaces: bool = False) -> None:
+    """Refuse a file that cannot be written before the work begins, and one of source, unless the option replaces it."""
     if file.is_dir() or not file.parent.is_dir():
         raise BenchError(f"{option} {file}: there is no folder {file.parent} to write it to, or it is one itself")
     if file.exists() and not file.is_file():
         raise BenchError(f"{option} {file} is no ordinary file: choose another name")
+    if file.exists() and not replaces and file.resolve().suffix in _SOURCES:
+        raise BenchError(f"{option} {file} would write over a file of source: choose another name, or remove it first")
 
 
-def check_targets(files: Mapping[str, Path | None]) -> None:
-    """As `check_target` for each option that names a file; no two may name the same."""
+def check_targets(files: Mapping[str, Path | None], replaces: str = "") -> None:
+    """As `check_target` for each option that names a file; no two may name the same. `replaces` names an option that
+    writes source.
+    """
     named: dict[Path, str] = {}
     for option, file in files.items():
         # --json - is standard output
         if file is None or (option, str(file)) == ("--json", "-"):
             continue
-        check_target(option, file)
+        check_target(option, file, option == replaces)
         first = named.setdefault(file.resolve(), option)
         if first != option:
             raise BenchError(f"{first} and {option} both name {file}")

@@ -132,7 +132,7 @@ def run(
     bench, panels = chosen(name, panel, kernels, golden, case or [])
     values = parse_settings(bench, settings or [], machine, dtype=dtype, device=device)
     files = {"--json": json, "--trace": trace, "--html": html, "--write-baseline": write_baseline, "--dump": dump}
-    check_targets(files)
+    check_targets(files, replaces="--write-baseline")
     check_options(stop_at, dump)
     known = known_findings(baseline, write_baseline, reason)
     options: dict[str, Any] = {"shapes_only": shapes_only, "size": size, "baseline": known}

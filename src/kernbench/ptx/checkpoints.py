@@ -127,7 +127,7 @@ def read_checkpoint(table: Any, where: str = "") -> PtxCheckpoint:
             space=spaces[0] if spaces else "",
             base=_text("address", table[spaces[0]]) if spaces else "",
             at=_texts("at", table.get("at", ())),
-            keys={str(key): _text(f"keys.{key}", text) for key, text in dict(table.get("keys", {})).items()},
+            keys={str(key): _text(f"keys.{key}", text) for key, text in _table(table.get("keys", {})).items()},
             line=_line(table.get("line", 0)),
             **more,
         )
@@ -140,6 +140,12 @@ def _text(key: str, value: Any) -> str:
         return str(value)
     if not isinstance(value, str):
         raise MisuseError(f"{key} = {value!r}: a text or a whole number is wanted")
+    return value
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise MisuseError(f"keys = {value!r}: a table of names and numbers is wanted")
     return value
 
 
@@ -188,7 +194,7 @@ def checkpoint_of(statement: Any) -> PtxCheckpoint | None:
         return None
     try:
         table = tomllib.loads(f"checkpoint = {text[len(MARK) :]}")["checkpoint"]
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise MisuseError(f"line {statement.line}: {text!r}: {error}") from None
     return read_checkpoint(table, f"line {statement.line}")
 

@@ -96,7 +96,7 @@ def read_baseline(path: Path) -> list[Entry]:
     """The entries of a baseline file."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise MisuseError(f"{path}: {error}") from None
     rows = document.get("finding", [])
     if set(document) - {"finding"} or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

@@ -28,7 +28,7 @@ FINDING = "finding"
 _NEAREST = 3
 _PYTHON = str(Path(traceback.__file__).parent) + "/"
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-_TEXT = re.compile(r"(?:(?P<file>.+):)?(?P<line>\d+)(?:#(?P<nth>\d+))?")
+_TEXT = re.compile(r"(?:(?P<file>.+):)?(?P<line>\d{1,18})(?:#(?P<nth>\d{1,18}))?", re.ASCII)
 
 
 class StoppedError(OverBudgetError):

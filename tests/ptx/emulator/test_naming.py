@@ -165,6 +165,10 @@ def test_from_outside_by_line_of_the_ptx_and_of_the_source():
         (PtxCheckpoint("a", ("%f1",), line=3), "no instruction stands there; the nearest lines that have one: 11"),
         (PtxCheckpoint("a", ("%f1",), line="other.cu:3"), "the files are src/twice.cu"),
         (PtxCheckpoint("a", space="shared", base="300", type="f32", count=2, line=17), "of 272 bytes of shared memory"),
+        (
+            PtxCheckpoint("a", space="global", base="0", type="f32", count=10**15, line=17),
+            "1,000,000,000,000,000 elements of",
+        ),
         (PtxCheckpoint("a", space="tensor", base="0", type="f32", columns=2, line=17), "no tensor memory"),
         (PtxCheckpoint("a", ("%f1",), at=("tid.x / (tid.x - 5)",), line=17), "division by zero"),
     ],
@@ -184,6 +188,7 @@ def test_what_cannot_be_had_is_told(point, told):
         ({"name": "a", "registers": ["%f1"], "size": 3}, "unknown key of a checkpoint 'size'"),
         ({"name": "a", "registers": ["%f1"], "at": ["1 +"]}, "cannot be read"),
         ({"name": "a", "registers": ["%f1"], "at": ["f(1)"]}, "unknown function 'f'"),
+        ({"name": "a", "registers": ["%f1"], "keys": 3}, "keys = 3: a table"),
         ({"name": "a", "registers": ["%f1:%r3"]}, "a range is written as"),
         ({"name": "a'b", "registers": ["%f1"]}, "without quotes"),
         ({"name": "a", "registers": ["%f1"], "at": ["[1][0]"]}, "has no place"),

@@ -16,7 +16,7 @@ OUT = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="W
 
 def emit(file: FILE, out: OUT = None, json: JSON = None) -> None:
     """Parse a file and print it again in its stable form."""
-    check_targets({"--out": out, "--json": json})
+    check_targets({"--out": out, "--json": json}, replaces="--out")
     module = read_module(file)
     text = module.emit()
     if out is not None:

@@ -239,23 +239,26 @@ class _Taker:
         parts = [np.ascontiguousarray(batch.banks[r.bank][r.row, lanes]).view(self._dtype) for r in self._registers]
         return np.concatenate([part.reshape(len(lanes), -1) for part in parts], axis=1)
 
-    def _bytes(self, batch: Any, lanes: Array) -> Array:
+    def _bytes(self, batch: Any, lanes: Array, size: int, what: str) -> Array:
         """The first byte of each element of memory, from the base's space on."""
         count = self._point.count
+        if count > size:
+            raise self._wrong(f"{count:,} elements of {size:,} bytes of {what}")
         start = self._value("base", batch, lanes, 1)
         if "address" in self._texts:
             return np.asarray(start + self._value("address", batch, lanes, count))
         return np.asarray(start + np.arange(count) * self._dtype.itemsize)
 
     def _shared(self, batch: Any, lanes: Array) -> Array:
-        first = self._bytes(batch, lanes) & ((1 << RANK_SHIFT) - 1)
-        self._check_inside(first, batch.launch.shared_bytes, "shared memory")
+        size = batch.launch.shared_bytes
+        first = self._bytes(batch, lanes, size, "shared memory") & ((1 << RANK_SHIFT) - 1)
+        self._check_inside(first, size, "shared memory")
         origins = (lanes // WARP % batch.ctas * batch.shared_stride)[:, None]
         return self._gathered(batch.port.space("shared").words[1], first + origins)
 
     def _global(self, batch: Any, lanes: Array) -> Array:
-        first = self._bytes(batch, lanes) - GLOBAL_BASE
         space = batch.port.space("global")
+        first = self._bytes(batch, lanes, int(space.size), "global memory") - GLOBAL_BASE
         self._check_inside(first, int(space.size), "global memory")
         return self._gathered(space.words[1], first)
 
