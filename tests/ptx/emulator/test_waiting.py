@@ -291,3 +291,153 @@ L:
     run = lab.launch(body, np.full(1, 9, "u4"), budget=Budget(steps=1_000_000, seconds=60))
     assert run.status == "deadlocked"
     assert "to change from 9; no instruction of this kernel writes it" in run.findings[0].message
+
+
+# a round of a loop that looks at the time and rests longer the longer it has waited, as libcu++ does
+BACK_OFF = """
+  mov.u64 %rd2, %globaltimer;
+  sub.s64 %rd3, %rd2, %rd1;
+  st.local.u64 [spent], %rd3;
+  setp.lt.s64 %p4, %rd3, 4000;
+  @%p4 bra {again};
+  shr.u64 %rd4, %rd3, 2;
+  cvt.u32.u64 %r9, %rd4;
+  nanosleep.u32 %r9;
+  bra {again};
+"""
+TIMED = "  .local .align 8 .b8 spent[8];\n"
+ARRIVE = """
+  .shared .align 8 .b64 bar;
+  mov.u32 %r4, bar;
+  setp.ne.u32 %p1, %r0, 0;
+  @%p1 bra READY;
+  mbarrier.init.shared.b64 [%r4], {count};
+READY:
+  bar.sync 0;
+  mbarrier.arrive.shared.b64 %rd5, [%r4];
+  mov.u64 %rd1, %globaltimer;
+AGAIN:
+  mbarrier.{wait}.shared.b64 %p2, [%r4], %rd5;
+  @%p2 bra PASSED;
+"""
+
+
+@pytest.mark.parametrize("wait", ["try_wait", "test_wait"])
+def test_an_mbarrier_that_is_polled_with_rests_and_never_completes(lab, wait):
+    body = TIMED + ARRIVE + BACK_OFF.format(again="AGAIN") + "PASSED:"
+    assert lab.kinds(body.format(count=64, wait=wait), block=64) == []
+    run = lab.launch(body.format(count=65, wait=wait), block=64)
+    (found,) = run.findings
+    assert (run.status, found.kind) == ("deadlocked", "deadlock")
+    assert "warps 0, 1 of block (0, 0, 0) wait for mbarrier 'bar'" in found.message
+    assert "phase 0 (parity 0): 64 of 65 arrivals have come" in found.message
+    assert f"mbarrier.{wait}" in found.message
+
+
+# the first block sets a flag after a while; the second polls it
+FLAG = """
+  mov.u64 %rd1, %globaltimer;
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra AGAIN;
+REST:
+  mov.u64 %rd2, %globaltimer;
+  sub.s64 %rd3, %rd2, %rd1;
+  setp.lt.s64 %p4, %rd3, 20000;
+  @%p4 bra REST;
+  {set}
+  bra DONE;
+AGAIN:
+  ld.acquire.gpu.global.u32 %r5, [%rd20];
+  setp.ne.u32 %p2, %r5, 0;
+  @%p2 bra DONE;
+"""
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed"])
+def test_a_flag_that_is_polled_with_rests(lab, schedule):
+    body = TIMED + FLAG + BACK_OFF.format(again="AGAIN") + "DONE:"
+    sets = "st.release.gpu.global.u32 [%rd20], 1;"
+    assert lab.kinds(body.format(set=sets), zeros(1), grid=2, block=1, schedule=schedule) == []
+    run = lab.launch(body.format(set=""), zeros(1), grid=2, block=1, schedule=schedule)
+    assert [f.kind for f in run.findings] == ["deadlock"]
+    assert "thread (0, 0, 0) of block (1, 0, 0) wait for 'array0'" in run.findings[0].message
+
+
+# waits of {limit} for a flag that nobody sets, tried {tries} times
+TRIES = """
+  mov.u32 %r6, 0;
+TRY:
+  mov.u64 %rd1, %clock64;
+AGAIN:
+  ld.relaxed.gpu.global.u32 %r5, [%rd20];
+  setp.ne.u32 %p2, %r5, 0;
+  @%p2 bra DONE;
+  mov.u64 %rd2, %clock64;
+  sub.s64 %rd3, %rd2, %rd1;
+  setp.lt.s64 %p4, %rd3, 1000000000000;
+  @%p4 bra AGAIN;
+  {count}
+  setp.lt.u32 %p3, %r6, 10;
+  @%p3 bra TRY;
+DONE:
+  st.global.u32 [%rd21], %r6;
+"""
+
+
+def test_polls_that_give_up_after_a_long_time_do_so(lab):
+    counted = TRIES.format(count="add.u32 %r6, %r6, 1;")
+    assert lab.kinds(counted, zeros(1), zeros(1), block=1) == []
+    assert lab.arrays[1].numpy().tolist() == [10]
+
+
+def test_polls_that_give_up_and_begin_again_for_ever(lab):
+    run = lab.launch(TRIES.format(count=""), zeros(1), zeros(1), block=1)
+    assert (run.status, [f.kind for f in run.findings]) == ("deadlocked", ["deadlock"])
+    assert "wait for 'array0' at" in run.findings[0].message
+
+
+def test_a_short_clock_goes_forward_too(lab):
+    body = TRIES.replace("%clock64", "%clock").replace(".u64 %rd1, %clock", ".u32 %r7, %clock")
+    body = body.replace(".u64 %rd2, %clock", ".u32 %r8, %clock").replace(
+        "sub.s64 %rd3, %rd2, %rd1", "sub.u32 %r9, %r8, %r7"
+    )
+    body = body.replace("setp.lt.s64 %p4, %rd3, 1000000000000", "setp.lt.u32 %p4, %r9, 100000000")
+    assert lab.kinds(body.format(count="add.u32 %r6, %r6, 1;"), zeros(1), zeros(1), block=1) == []
+
+
+# the time is read and kept by a function, as in code for a debugger
+POLLING = """
+.func (.param .b32 answer) poll(.param .b64 at)
+{
+  .local .align 8 .b8 depot[16];
+  .reg .b64 %rd<4>;
+  .reg .b32 %r<2>;
+  .reg .pred %p<2>;
+  mov.u64 %rd0, %globaltimer;
+  st.local.u64 [depot], %rd0;
+  ld.param.u64 %rd1, [at];
+L:
+  mov.u64 %rd2, %globaltimer;
+  st.local.u64 [depot+8], %rd2;
+  ld.relaxed.gpu.u32 %r0, [%rd1];
+  setp.eq.u32 %p0, %r0, 0;
+  @%p0 bra L;
+  st.param.b32 [answer], %r0;
+  ret;
+}
+"""
+
+
+def test_time_that_is_kept_in_local_memory(lab):
+    body = """
+  {
+  .param .b64 p;
+  .param .b32 q;
+  st.param.b64 [p], %rd20;
+  call (q), poll, (p);
+  ld.param.b32 %r4, [q];
+  }
+"""
+    run = lab.launch(body, zeros(1), outside=POLLING)
+    assert [f.kind for f in run.findings] == ["deadlock"]
+    assert lab.kinds(body, np.ones(1, "u4"), outside=POLLING) == []

@@ -203,8 +203,8 @@ class Batch:
         return int(self.launch.changes())
 
     def read_clock(self) -> int:
-        """Logical time: instructions run so far."""
-        return int(self.launch.meter.steps)
+        """Logical time."""
+        return int(self.launch.time.now())
 
     def barrier_clocks(self) -> None:
         """A barrier of all warps of all CTAs completed."""

@@ -112,6 +112,13 @@ class Frames:
         """Lane numbers of a fragment's active lanes."""
         return _lanes(fragment)
 
+    def in_use(self, fragment: Fragment) -> list[tuple[int, int]]:
+        """Where the local memory of a fragment's lanes may hold anything: their frames, and what alloca takes from."""
+        program = self._batch.program
+        top = fragment.stack[-1].top if fragment.stack else program.entry.frame_bytes
+        taken = STACK_BYTES if program.takes_stack else 0
+        return [(0, min(top, self.nbytes)), (self.nbytes - taken, taken)]
+
     def bytes_at(self, lanes: Array, start: int, nbytes: int) -> Array:
         """A copy of some bytes of local memory, a row a lane."""
         return np.ascontiguousarray(self._bytes.reshape(-1, self._stride)[lanes, start : start + nbytes])

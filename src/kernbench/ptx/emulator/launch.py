@@ -20,6 +20,7 @@ from kernbench.ptx.emulator.naming import Naming
 from kernbench.ptx.emulator.probing import Probe
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.ptx.emulator.spinning import EndlessError
+from kernbench.ptx.emulator.ticking import Time
 from kernbench.ptx.emulator.waves import Waves
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
@@ -69,6 +70,7 @@ class Launch:
         self.shared_parts = _shared_parts(program, dynamic_shared)
         self.local_bytes = program.local_bytes
         self.meter = Meter(budget)
+        self.time = Time(self.meter)
         self.schedule = schedule
         # who looks inside
         self.probe = probe
@@ -133,7 +135,7 @@ class Launch:
             room = waiting.left > 0 and (not self._live or running + waiting.following <= resident)
             if room:
                 self._live.append(Batch(self, waiting.take()))
-            elif not self._yielded() and not self._settle():
+            elif not self._yielded() and not self._later() and not self._settle():
                 self._stuck(waiting.left, resident)
                 return Status.DEADLOCKED
             self._advance()
@@ -156,6 +158,8 @@ class Launch:
     def _woken(self) -> bool:
         """Loops look again where memory has changed, and waits where their phase has completed."""
         woken = [batch.scheduler.spinning.wake_changed() for batch in self._live]
+        if any(woken):
+            self.time.goes_on()
         waits = [batch.scheduler.waiting.wake() or batch.scheduler.cluster.wake() for batch in self._live]
         return any([*woken, *waits])
 
@@ -167,7 +171,21 @@ class Launch:
     def _yielded(self) -> bool:
         """Loops that only let others go first go on."""
         woken = [batch.scheduler.spinning.wake_yielded() for batch in self._live]
+        if any(woken):
+            self.time.polled(self.changes())
         return any(woken)
+
+    def _later(self) -> bool:
+        """Only loops that have seen the time are left, if any: whether they may look again at a later one."""
+        loops = [batch.scheduler.spinning for batch in self._live if batch.scheduler.spinning.timed]
+        if not self.time.stands or not loops:
+            return False
+        progress = any([self.time.moved(self.changes()), *(spinning.left for spinning in loops)])
+        if not self.time.leaps(progress):
+            return False
+        for spinning in loops:
+            spinning.wake_timed(progress)
+        return True
 
     def _settle(self) -> bool:
         """Nothing runs and nothing more can become resident: let warps go on without lanes that never come."""

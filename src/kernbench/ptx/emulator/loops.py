@@ -44,6 +44,7 @@ def find_wait_loops(program: Program, body: Body, bodies: Mapping[str, Body]) ->
             _may_wait(inside, strong) and len(carried) <= _MOST_CARRIED and (strong or not carried),
             strong or _reads_memory(inside),
             _closed(inside),
+            any(_looks_at_a_clock(d) for d in inside),
         )
 
 
@@ -114,8 +115,6 @@ def _closed(inside: list[Decoding]) -> str:
     level = "lane"
     for d in inside:
         meaning = d.resolved.meaning
-        if _looks_at_a_clock(d):
-            return ""
         if meaning in _PURE or meaning in _MEMORY or d.wait is not None:
             continue
         if meaning not in _ACROSS:

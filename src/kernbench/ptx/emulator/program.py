@@ -94,6 +94,8 @@ class WaitLoop:
     reads_memory: bool
     # what must be together for its next state to follow from the last: "lane", "warp", or "" where that never holds
     closed: str
+    # whether it looks at a clock: its state repeats only while time stands still
+    timed: bool
 
 
 @dataclass(eq=False)

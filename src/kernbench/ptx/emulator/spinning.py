@@ -1,7 +1,8 @@
 """Spinning: a loop that came round without changing anything waits for memory, and is parked instead of run.
 
 One that comes back to an earlier state without looking at memory never ends, and is told so at once. States are
-compared each round where a loop reads what others write, and now and then everywhere else.
+compared each round where a loop reads what others write, and now and then everywhere else. A loop that looks at a
+clock repeats nothing but while time stands still, and then waits for a later one.
 """
 
 from dataclasses import dataclass
@@ -67,12 +68,17 @@ class Spinning:
         self._batch = scheduler.batch
         self._rounds: dict[tuple[Any, ...], _Round] = {}
         self.parked: list[Spinner] = []
+        # loops that waited for a later time since anything else happened, and whether one was left for good
+        self._later: dict[int, WaitLoop] = {}
+        self.left = False
 
     def parks(self, fragment: Fragment, block: Block) -> bool:
         """Called at a loop's head: whether the fragment is to wait."""
         loop = block.wait_loop
         assert loop is not None
         last = self._rounds.get(fragment.place)
+        if loop.head in self._later and not any(_within(fragment, other) for other in self._later.values()):
+            self.left = True
         if last is None or fragment.behind not in loop.blocks or not _same_lanes(last.lanes, fragment.lanes):
             last = self._rounds[fragment.place] = _Round(fragment.lanes)
         if last.yielded:
@@ -94,6 +100,8 @@ class Spinning:
 
     def _closed(self, fragment: Fragment, loop: WaitLoop) -> bool:
         """Whether nobody but memory has a say in what these lanes do next."""
+        if loop.timed and not self._batch.launch.time.stands:
+            return False
         return loop.closed == "lane" or (loop.closed == "warp" and fragment.lanes.whole)
 
     def _repeats(self, fragment: Fragment, loop: WaitLoop, last: _Round) -> bool:
@@ -102,7 +110,7 @@ class Spinning:
         if values is None:
             return False
         if last.values is not None and last.changes == changes and _same(fragment, last.values, values):
-            if not loop.reads_memory or self._reads_own_memory(fragment, loop):
+            if not loop.timed and (not loop.reads_memory or self._reads_own_memory(fragment, loop)):
                 raise EndlessError(fragment, loop, last.count - last.seen)
             return True
         power = last.count & (last.count - 1) == 0
@@ -125,11 +133,13 @@ class Spinning:
 
     def _values(self, fragment: Fragment, loop: WaitLoop) -> tuple[Array, ...] | None:
         """What goes round the loop: first the lanes' local memory, then registers."""
-        window, frames = fragment.window, self._batch.frames
-        if frames.nbytes * fragment.lanes.count > _MOST_LOCAL:
+        frames = self._batch.frames
+        parts = frames.in_use(fragment)
+        if sum(nbytes for _, nbytes in parts) * fragment.lanes.count > _MOST_LOCAL:
             return None
         lanes = frames.lanes_of(fragment) if frames.nbytes else np.arange(0)
-        return (frames.bytes_at(lanes, 0, frames.nbytes), *(np.array(window.rows[slot]) for slot in loop.carried))
+        local = np.concatenate([frames.bytes_at(lanes, start, nbytes) for start, nbytes in parts], axis=1)
+        return (local, *(np.array(fragment.window.rows[slot]) for slot in loop.carried))
 
     def _park(self, fragment: Fragment, loop: WaitLoop, changes: int | None) -> None:
         if changes is not None:
@@ -145,11 +155,30 @@ class Spinning:
         """Nothing else can run at all: loops that let others go first go on."""
         return self._wake([spinner for spinner in self.parked if spinner.changes is None])
 
+    @property
+    def timed(self) -> bool:
+        """Whether a parked loop looks at a clock."""
+        return any(spinner.loop.timed for spinner in self.parked)
+
+    def wake_timed(self, progress: bool) -> bool:
+        """It is later: loops that look at a clock look again. With `progress` something else has happened before."""
+        waking = [spinner for spinner in self.parked if spinner.loop.timed]
+        if progress:
+            self._later, self.left = {}, False
+        self._later.update((spinner.loop.head, spinner.loop) for spinner in waking)
+        return self._wake(waking)
+
     def _wake(self, waking: list[Spinner]) -> bool:
         self.parked = [spinner for spinner in self.parked if spinner not in waking]
         for spinner in waking:
             self._scheduler.push(spinner.fragment)
         return bool(waking)
+
+
+def _within(fragment: Fragment, loop: WaitLoop) -> bool:
+    """Whether lanes at a loop's head came there without leaving another loop, by themselves or in what it calls."""
+    calls = {frame.following - 1 for frame in fragment.stack}
+    return bool(calls & loop.blocks) or ({fragment.block, fragment.behind} <= loop.blocks)
 
 
 def _same_lanes(one: Lanes, two: Lanes) -> bool:

@@ -1,0 +1,66 @@
+"""Time as a kernel reads it: instructions run so far; where every thread only polls, it stands still and leaps.
+
+Loops that back off read clocks, so that no two rounds of them are the same. When nothing but such loops is left, time
+stands still, and a loop that changes nothing repeats its state and is parked. Then time goes on by days at once, some
+times over: what gives up after a while does so, and what is still parked waits for something that never comes.
+"""
+
+from typing import Any
+
+# rounds in which all loops let each other go first and memory stayed as it was, before time stands still
+_PATIENCE = 8
+# two weeks in nanoseconds; as 32 bits some hundred million more, so that a short clock goes forward, too
+_LEAPS = ((1 << 50) + 300_000_007, (1 << 50) + 200_000_122, (1 << 50) + 400_000_317)
+
+
+class Time:
+    """The clock of one launch."""
+
+    def __init__(self, meter: Any):
+        self._meter = meter
+        self._ahead = 0
+        self._stands_at: int | None = None
+        self._leaps = 0
+        self._quiet = 0
+        self._changes = -1
+
+    @property
+    def stands(self) -> bool:
+        """Whether it stands still."""
+        return self._stands_at is not None
+
+    def now(self) -> int:
+        """What a clock shows."""
+        return self._stands_at if self._stands_at is not None else int(self._meter.steps) + self._ahead
+
+    def polled(self, changes: int) -> None:
+        """Nothing is left but loops that poll; `changes` of memory so far."""
+        self._quiet = 0 if self.moved(changes) else self._quiet + 1
+        if self._quiet >= _PATIENCE and not self.stands:
+            self._stands_at = self.now()
+
+    def moved(self, changes: int) -> bool:
+        """Whether memory has changed since this was asked."""
+        before, self._changes = self._changes, changes
+        return changes != before
+
+    def leaps(self, progress: bool) -> bool:
+        """All loops are parked while time stands: set it forward, unless that was done often enough for nothing.
+
+        With `progress`, where anything else has happened, it simply goes on.
+        """
+        assert self._stands_at is not None
+        if progress:
+            self.goes_on()
+            return True
+        if self._leaps == len(_LEAPS):
+            return False
+        self._stands_at += _LEAPS[self._leaps]
+        self._leaps += 1
+        return True
+
+    def goes_on(self) -> None:
+        """It runs again from where it stands, if it does."""
+        if self._stands_at is not None:
+            self._ahead = self._stands_at - int(self._meter.steps)
+            self._stands_at, self._leaps, self._quiet = None, 0, 0
