@@ -4,4 +4,16 @@ Targets are imported by name when they are first used (`from kernbench import me
 another's dependences are missing.
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernbench.result.run import Run
+
 __version__ = "0.1.0"
+
+
+def notebook_html(run: "Run") -> str:
+    """What a notebook shows for a run. A run asks here: the package knows all rooms, `result` may not know `report`."""
+    from kernbench.report.notebook import notebook_html as drawn
+
+    return drawn(run)

@@ -5,12 +5,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import kernbench
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.result.columns import pack
@@ -84,8 +84,8 @@ class Run:
         )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows; the report draws it, and is looked for only then."""
-        return str(import_module("kernbench.report.notebook").notebook_html(self))
+        """What a notebook shows."""
+        return kernbench.notebook_html(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: all but the arrays and the recording, with the source text that it is about."""
