@@ -80,6 +80,76 @@ DECIDES_A_STORE = """
   @%p2 st.global.b32 [%rd2], %r1;
   @%p1 st.global.b32 [%rd1], 1;
 """
+DECIDES_FOR_ONE = """
+  ld.global.b32 %r2, [%rd1];
+  setp.lt.s32 %p2, %r2, 1;
+  @%p2 bra DONE;
+  mov.u32 %r3, %tid.x;
+  and.b32 %r4, %r3, 63;
+  setp.eq.b32 %p3, %r4, 0;
+  mov.b32 %r5, 42;
+  @%p3 st.global.b32 [%rd1], %r5;
+DONE:
+"""
+GUARDS_FOR_ONE = """
+  ld.global.b32 %r2, [%rd1];
+  setp.gt.s32 %p2, %r2, 0;
+  and.pred %p3, %p1, %p2;
+  @%p3 st.global.b32 [%rd1], 42;
+"""
+DECIDES_WHAT_IS_STORED = """
+  ld.global.b32 %r2, [%rd1];
+  setp.lt.s32 %p2, %r2, 1;
+  mov.b32 %r5, 7;
+  @%p2 bra DONE;
+  ld.global.b32 %r6, [%rd2];
+  mov.b32 %r5, 42;
+DONE:
+  @%p1 st.global.b32 [%rd1], %r5;
+"""
+DECIDES_FOR_ANOTHER = """
+  ld.global.b32 %r2, [%rd1];
+  setp.ne.s32 %p2, %r2, 77;
+  setp.eq.u32 %p3, %r1, 33;
+  @%p2 bra DONE;
+  @%p3 st.global.b32 [%rd2], %r1;
+DONE:
+  @%p1 st.global.b32 [%rd1], 1;
+"""
+DECIDES_WHAT_ANOTHER_STORES = """
+  ld.global.b32 %r2, [%rd1];
+  setp.lt.s32 %p2, %r2, 1;
+  setp.eq.u32 %p3, %r1, 33;
+  mov.b32 %r5, 7;
+  @%p2 bra DONE;
+  mov.b32 %r5, 42;
+DONE:
+  @%p1 st.global.b32 [%rd1], 1;
+  @%p3 st.global.b32 [%rd2], %r5;
+"""
+DECIDES_BY_ITS_OWN_GUARD = """
+  ld.global.b32 %r2, [%rd1];
+  setp.eq.u32 %p2, %r2, 77;
+  @!%p2 bra DONE;
+  @%p2 st.global.b32 [%rd2], %r1;
+DONE:
+  @%p1 st.global.b32 [%rd1], 1;
+"""
+DECIDES_A_LOOP = """
+AGAIN:
+  ld.global.b32 %r2, [%rd1];
+  @%p1 st.global.b32 [%rd1], 0;
+  setp.ne.u32 %p2, %r2, 0;
+  @%p2 bra AGAIN;
+"""
+DECIDES_A_BARRIER = """
+  ld.global.b32 %r2, [%rd1];
+  setp.eq.u32 %p2, %r2, 77;
+  @%p2 bra DONE;
+  bar.warp.sync -1;
+  @%p1 st.global.b32 [%rd1], 1;
+DONE:
+"""
 GIVEN_TO_ANOTHER_LANE = """
   ld.global.b32 %r2, [%rd1];
   shfl.sync.bfly.b32 %r4, %r2, 1, 31, -1;
@@ -118,14 +188,27 @@ def kinds(body, sign=SIGNED, grid=1, block=64, schedule="canonical"):
     return sorted({finding.kind for finding in run.findings})
 
 
-@pytest.mark.parametrize("body", [ONE_STORES, IN_A_LOOP, IN_A_BRANCH, OWNERS_STORE, NEVER_USED])
+@pytest.mark.parametrize(
+    "body",
+    [
+        ONE_STORES,
+        IN_A_LOOP,
+        IN_A_BRANCH,
+        OWNERS_STORE,
+        NEVER_USED,
+        DECIDES_A_BRANCH,
+        DECIDES_FOR_ONE,
+        GUARDS_FOR_ONE,
+        DECIDES_WHAT_IS_STORED,
+    ],
+)
 def test_what_a_thread_loads_and_drops_is_no_race_in_a_compilers_code(body):
     assert kinds(body) == []
     assert kinds(body, schedule="reversed") == []
     assert kinds(body, sign="") == ["race"]
 
 
-@pytest.mark.parametrize("body", [ONE_STORES, OWNERS_STORE])
+@pytest.mark.parametrize("body", [ONE_STORES, OWNERS_STORE, DECIDES_FOR_ONE, GUARDS_FOR_ONE])
 def test_blocks_that_update_one_place_race(body):
     assert kinds(body, grid=2) == ["race"]
 
@@ -134,8 +217,12 @@ def test_blocks_that_update_one_place_race(body):
     "body",
     [
         STORED_BY_ANOTHER,
-        DECIDES_A_BRANCH,
         DECIDES_A_STORE,
+        DECIDES_FOR_ANOTHER,
+        DECIDES_WHAT_ANOTHER_STORES,
+        DECIDES_BY_ITS_OWN_GUARD,
+        DECIDES_A_LOOP,
+        DECIDES_A_BARRIER,
         GIVEN_TO_ANOTHER_LANE,
         STORED_BEHIND_A_BARRIER,
         FROM_THE_ROUND_BEFORE,

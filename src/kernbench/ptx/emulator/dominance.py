@@ -23,6 +23,29 @@ def blocks_behind(edges: Edges, idle: frozenset[int], entry: int, block: int) ->
     return found
 
 
+def branch_region(edges: Edges, block: int) -> tuple[int | None, set[int]] | None:
+    """Where all ways on from a block meet (None: nowhere but at the end), and the blocks before that.
+
+    None where a way leads back to the block, or none leads to an end.
+    """
+    reachable = _reachable(edges, block)
+    ends = [b for b in reachable if not edges.get(b)]
+    if not ends:
+        return None
+    after = _dominators(_turned(edges), reachable, ends)
+    gates = [b for b in _members(after[block]) if b != block and b in reachable]
+    meeting = max(gates, key=lambda gate: after[gate].bit_count(), default=None)
+    inside, pending = set[int](), list(edges.get(block, ()))
+    while pending:
+        one = pending.pop()
+        if one == block:
+            return None
+        if one != meeting and one not in inside:
+            inside.add(one)
+            pending += edges.get(one, ())
+    return meeting, inside
+
+
 def _turned(edges: Edges) -> dict[int, list[int]]:
     turned: dict[int, list[int]] = {}
     for block, following in edges.items():

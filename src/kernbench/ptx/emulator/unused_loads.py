@@ -3,30 +3,31 @@
 Triton loads a scalar in every thread of a block and stores it under a predicate that holds in one; elements that
 several threads hold are loaded by all of them and stored by their owner. What the others load reaches nothing, so
 whoever writes there meanwhile does no harm. Such a load is entered as a read when a store that it leads to runs, and by
-the lanes that store. What decides more than a store's value (a branch, a guard, what other lanes get), or is stored
-after something that orders memory, is entered where it stands, as every load of other code is.
+the lanes that store. One that decides whether a store runs is entered by the lanes that might store, whatever they
+loaded. What decides more than stores (a loop, what other lanes get), or is stored after something that orders memory,
+is entered where it stands, as every load of other code is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from kernbench.ptx.emulator.beside import Check, active_positions, run_before
 from kernbench.ptx.emulator.dataflow import address_origins, bits, live_at_blocks
+from kernbench.ptx.emulator.deciding import COMPUTES, Condition, conditions_of_store, decision_of, guard_register
 from kernbench.ptx.emulator.decode import Body
 from kernbench.ptx.emulator.lanes import Mask
-from kernbench.ptx.emulator.meanings import lanewise, moves, video
 from kernbench.ptx.emulator.memory.order import WEAK
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.operands import Decoding
-from kernbench.ptx.emulator.program import UNKNOWN, Program
+from kernbench.ptx.emulator.program import UNKNOWN, Block, Program
 from kernbench.ptx.emulator.slots import RegisterSlot
 from kernbench.ptx.emulator.window import Window
 
 _SPACES = frozenset(("global", "generic"))
-# what computes a value from others of its lane, and what else orders no memory
-_COMPUTES = frozenset((*lanewise.MEANINGS, *video.MEANINGS, *moves.MEANINGS))
-_ORDERS_NOTHING = _COMPUTES | {"bra", "nop", "shfl", "vote", "match", "redux", "elect", "activemask", "hint"}
+_ORDERS_NOTHING = COMPUTES | {"bra", "nop", "shfl", "vote", "match", "redux", "elect", "activemask", "hint"}
 
 
 def defer_unused_loads(program: Program, body: Body) -> None:
@@ -37,9 +38,9 @@ def defer_unused_loads(program: Program, body: Body) -> None:
     for number, decodings in enumerate(body.decodings):
         for load in decodings:
             if _is_plain_load(load) and _may_be_written(program, load, origins):
-                found = _Uses(body, load, live).find(number)
-                if found is not None and not any(_is_certain(d, block, number) for d, block in found):
-                    _defer(program, body, load, number, found)
+                uses = _Uses(body, program.blocks, load, live)
+                if uses.find(number) and not any(_is_certain(use, number) for use in uses.found.values()):
+                    _defer(program, body, load, number, list(uses.found.values()))
 
 
 def _is_plain_load(d: Decoding) -> bool:
@@ -54,9 +55,18 @@ def _may_be_written(program: Program, load: Decoding, origins: dict[int, set[str
     return any(UNKNOWN in mine or UNKNOWN in one or mine & one for one in theirs)
 
 
-def _is_certain(store: Decoding, block: int, where: int) -> bool:
-    """Whether all who load, in block `where`, run the store."""
-    return store.instruction.guard is None and block == where
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """An instruction where a load counts for lanes that run it, or, of conditions, for those that meet one of them."""
+
+    decoding: Decoding
+    block: int
+    conditions: tuple[Condition, ...] | None = None
+
+
+def _is_certain(use: _Use, where: int) -> bool:
+    """Whether all who load, in block `where`, use what they loaded."""
+    return use.conditions is None and use.decoding.instruction.guard is None and use.block == where
 
 
 @dataclass
@@ -72,31 +82,38 @@ class _Uses:
     """Where a load's value goes."""
 
     body: Body
+    blocks: list[Block]
     load: Decoding
     # registers whose value is wanted when each block begins
     live: list[int]
-    stores: dict[int, tuple[Decoding, int]] = field(default_factory=dict)
+    # by the number of the site
+    found: dict[int, _Use] = field(default_factory=dict)
+    _entering: dict[int, _State] = field(default_factory=dict)
+    _pending: list[tuple[int, int, _State]] = field(default_factory=list)
 
-    def find(self, where: int) -> list[tuple[Decoding, int]] | None:
-        """The stores that write it, with their blocks; None where it decides anything else."""
-        entering: dict[int, _State] = {}
+    def find(self, where: int) -> bool:
+        """Find the stores that write it or that it decides on; False where it decides anything else."""
         begin = self.body.decodings[where].index(self.load) + 1
-        pending = [(where, begin, _State(bits(self.load.writes)))]
-        while pending:
-            block, first, state = pending.pop()
+        self._pending.append((where, begin, _State(bits(self.load.writes))))
+        while self._pending:
+            block, first, state = self._pending.pop()
             for decoding in self.body.decodings[block][first:]:
                 if not self._pass(decoding, block, state):
-                    return None
+                    return False
                 if decoding is self.load or not state.held:
                     break
             else:
                 for following in self.body.edges[block]:
-                    wanted = _State(state.held & self.live[following], state.ordered)
-                    joined = _join(entering.get(following), wanted)
-                    if joined is not None and wanted.held:
-                        entering[following] = joined
-                        pending.append((following, 0, _State(joined.held, joined.ordered)))
-        return list(self.stores.values())
+                    self._go_on(following, state.held, state.ordered)
+        return True
+
+    def _go_on(self, block: int, held: int, ordered: bool) -> None:
+        """What is still wanted reaches another block."""
+        wanted = _State(held & self.live[block], ordered)
+        joined = _join(self._entering.get(block), wanted)
+        if joined is not None and wanted.held:
+            self._entering[block] = joined
+            self._pending.append((block, 0, _State(joined.held, joined.ordered)))
 
     def _pass(self, d: Decoding, block: int, state: _State) -> bool:
         """Whether the rule holds behind an instruction."""
@@ -105,9 +122,7 @@ class _Uses:
             # what an earlier round loaded must be gone by then
             return not state.held & ~(written if d.instruction.guard is None else 0)
         if bits(d.reads) & state.held:
-            if meaning == "st" and not state.ordered and not self._guard(d) & state.held:
-                self.stores[d.site.number] = d, block
-            elif meaning not in _COMPUTES:
+            if meaning not in COMPUTES and not self._decides(d, block, state):
                 return False
             state.held |= written
         elif d.instruction.guard is None:
@@ -115,10 +130,23 @@ class _Uses:
         state.ordered |= meaning not in _ORDERS_NOTHING and not (meaning in ("ld", "st") and d.order == WEAK)
         return True
 
-    def _guard(self, d: Decoding) -> int:
-        guard = d.instruction.guard
-        register = None if guard is None else d.scope.register(guard.register)
-        return 0 if register is None else bits([register])
+    def _decides(self, d: Decoding, block: int, state: _State) -> bool:
+        """Whether what is loaded, used by something that computes no value, reaches or decides stores only."""
+        guard = guard_register(d)
+        decided = guard is not None and bool(bits([guard]) & state.held)
+        if state.ordered or d.resolved.meaning not in ("st", "bra"):
+            return False
+        if d.resolved.meaning == "st":
+            condition = conditions_of_store(self.body.decodings[block], d, state.held) if decided else None
+            self.found[d.site.number] = _Use(d, block, None if condition is None else (condition,))
+            return not decided or condition is not None
+        decision = decision_of(self.body, self.blocks, block, self.live, state.held)
+        if decision is None:
+            return False
+        self.found[d.site.number] = _Use(d, block, decision.conditions)
+        if decision.meeting is not None:
+            self._go_on(decision.meeting, state.held | decision.written, state.ordered)
+        return True
 
 
 def _join(known: _State | None, state: _State) -> _State | None:
@@ -129,8 +157,8 @@ def _join(known: _State | None, state: _State) -> _State | None:
     return None if joined == known else joined
 
 
-def _defer(program: Program, body: Body, load: Decoding, where: int, stores: list[tuple[Decoding, int]]) -> None:
-    """Keep the address that a lane loads from, and enter the read where the lane stores."""
+def _defer(program: Program, body: Body, load: Decoding, where: int, uses: list[_Use]) -> None:
+    """Keep the address that a lane loads from, and enter the read where the lane stores, or might."""
     slots = []
     for bank in ("bool", "uint64"):
         row = program.table.new_row(bank)
@@ -140,8 +168,8 @@ def _defer(program: Program, body: Body, load: Decoding, where: int, stores: lis
     program.deferred.add(load.site.number)
     first = body.code.entry
     run_before(program.blocks[first + where], load, _keep(load, flag, kept))
-    for store, block in stores:
-        run_before(program.blocks[first + block], store, _enter(load, store, flag, kept))
+    for use in uses:
+        run_before(program.blocks[first + use.block], use.decoding, _enter(load, use, flag, kept))
 
 
 def _keep(load: Decoding, flag: int, kept: int) -> Check:
@@ -158,15 +186,36 @@ def _keep(load: Decoding, flag: int, kept: int) -> Check:
     return keep
 
 
-def _enter(load: Decoding, store: Decoding, flag: int, kept: int) -> Check:
-    guard, site = store.guard(), load.site
+def _who(use: _Use) -> Callable[[Window, Mask | None], Any]:
+    """The positions of lanes for which a use counts."""
+    conditions = use.conditions
+    if conditions is None:
+        guard = use.decoding.guard()
+        return lambda window, mask: active_positions(window, mask, guard)
+
+    def might(window: Window, mask: Mask | None) -> Any:
+        found = np.zeros(window.size, bool)
+        for condition in conditions:
+            for step in condition.steps:
+                step(window, mask)
+            active = active_positions(window, mask, None)
+            for guard in condition.guards:
+                active = active_positions(window, active, guard)
+            found |= active
+        return found
+
+    return might
+
+
+def _enter(load: Decoding, use: _Use, flag: int, kept: int) -> Check:
+    who, site = _who(use), load.site
     space = space_of(load.address_space or load.mod("space"))
     nbytes = load.traffic[2] if load.traffic else 0
 
     def enter(window: Window, mask: Mask | None) -> None:
         if window.batch.checks is None:
             return
-        active = active_positions(window, mask, guard) & window.rows[flag]
+        active = who(window, mask) & window.rows[flag]
         if active.any():
             window.batch.port.saw(space, window.rows[kept], window.lane_numbers, nbytes, active, site)
             window.put(flag, np.zeros(window.size, bool), active)
