@@ -1,10 +1,7 @@
 """`--json`: every command writes a document with its schema, and every key of it is documented."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -125,22 +122,11 @@ def test_an_undocumented_key_is_seen():
     assert undocumented({"schema": 2, "frobnicated": 1}) == ["frobnicated"]
 
 
-def kernbench(*arguments, cwd=None):
-    return subprocess.run(
-        [sys.executable, "-m", "kernbench", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        timeout=200,
-        check=False,
-    )
-
-
-def test_standard_output_holds_the_document_alone(tmp_path):
+def test_standard_output_holds_the_document_alone(tmp_path, kernbench, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     file = write_new("mesh", "mine", tmp_path)
     file.write_text("print('imported')\n" + file.read_text())
-    done = kernbench("run", "mine.py", "--set", "S=8", "--json", "-", cwd=tmp_path)
+    done = kernbench("run", "mine.py", "--set", "S=8", "--json", "-")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["runs"][0]["safe"] is True
     assert "imported" in done.stderr
@@ -156,7 +142,7 @@ def test_standard_output_holds_the_document_alone(tmp_path):
         (["list", "--frob", "--json", "-"], "list", "--frob"),
     ],
 )
-def test_errors_are_documents_too(arguments, command, words):
+def test_errors_are_documents_too(arguments, command, words, kernbench):
     done = kernbench(*arguments)
     assert done.returncode == 2
     told = json.loads(done.stdout)
