@@ -72,6 +72,7 @@ def test_a_folder_of_tritons_cache(cache, tmp_path):
     assert result.exit_code == 0, result.output
     assert "right: yes   safe: yes" in result.output
     assert "wrote y: 100 float16" in result.output
+    assert "made up" not in result.output
 
 
 @pytest.mark.parametrize("name", ["twice.ptx", "twice.json", ""])
@@ -79,6 +80,14 @@ def test_what_is_not_said_is_made_with_the_types_of_the_source(cache, name):
     result = launch(cache / name, "--grid", "2", "--elements", "128")
     assert result.exit_code == 0, result.output
     assert "wrote y: 128 float16" in result.output
+    assert "not described, so made up: x: 128 random f16" in result.output
+    assert "made up: n: 128" in result.output
+
+
+def test_names_of_the_ptx_go_before_what_the_metadata_says(cache, tmp_path):
+    (tmp_path / "l.toml").write_text('[args.twice_param_1]\ndtype = "f16"\nshape = [70]\nfill = "zeros"\n')
+    result = launch(cache, "--launch", tmp_path / "l.toml", "--elements", "64")
+    assert "wrote y: 70 float16" in result.output
 
 
 def test_metadata(cache):

@@ -109,7 +109,10 @@ def test_known_findings(tmp_path):
     file.write_text(file.read_text().replace("    tl.store(o_ptr", '    tl.send(dir="E", src=k)\n    tl.store(o_ptr'))
     first = RUNNER.invoke(app, ["run", str(file), "--write-baseline", str(tmp_path / "k.toml"), "--reason", "a test"])
     assert first.exit_code == 1
-    assert "kernbench: allow message-unreceived" in first.output
+    assert "kernbench: allow" not in first.output
+    assert f"1 finding acknowledged, from now on with --baseline {tmp_path / 'k.toml'}" in first.output
+    plain = RUNNER.invoke(app, ["run", str(file)])
+    assert "kernbench: allow message-unreceived" in plain.output
     second = RUNNER.invoke(app, ["run", str(file), "--baseline", str(tmp_path / "k.toml")])
     assert second.exit_code == 0, second.output
     assert "is acknowledged (baseline): a test" in second.output

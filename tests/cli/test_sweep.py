@@ -90,6 +90,30 @@ def test_points_without_a_time_in_a_sweep_of_bandwidths(here):
         assert code == 1
         assert "4 points in sweep.csv" in shown
         assert "anomaly" not in told
+        assert (
+            "2 of 4 points wrong or unsafe; to see why:\n  kernbench run milestone_gqa_llama70b -p single_user_decode"
+            in told
+        )
+        assert "--set machine.ipcq.depth=1 --set machine.hbm.bandwidth=512\n" in told
+        assert [line.split("│")[3:5] for line in shown.splitlines() if line.startswith("│")][1:3] == [
+            [" not asked ", " NO   "],
+            [" yes       ", " yes  "],
+        ]
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("x.parquet", "say --out x.csv --parquet x.parquet"),
+        ("x.json", "say --out x.csv --json x.json"),
+        ("x.XLSX", "say --out x.csv"),
+    ],
+)
+def test_a_name_that_says_another_format_is_refused(here, tmp_path, file, says):
+    code, _, told = here("--over", "n_ranks=2", "--out", file)
+    assert (code, list(tmp_path.iterdir())) == (2, [])
+    assert says in told
+    assert "say --parquet p.parquet" in here("--over", "n_ranks=2", "--parquet", "p.csv")[2]
 
 
 def test_a_refused_point_is_shown_and_kept(here, tmp_path):

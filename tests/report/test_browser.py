@@ -192,7 +192,7 @@ def test_every_view_and_every_finding(quiet, tmp_path):
     quiet.ask("kernbench.select(1)")
     assert sections(quiet)[:2] == ["Verdict", "Findings"]
     shown = quiet.ask("document.querySelector('#panel-1').innerText")
-    for words in ("race", "ranks 0-2, 3 times", "the other write: ", "next: wait first", "a wrong result gets no time"):
+    for words in ("race", "ranks 0-2, 3 times", "the other write: ", "next: wait first", "its result is wrong"):
         assert words in shown
     assert quiet.ask("document.querySelectorAll('#panel-1 .snippet .here').length") == 2
     assert HOSTILE in quiet.ask("document.body.textContent")

@@ -19,7 +19,9 @@ from kernbench.common.errors import MisuseError
 from kernbench.report import difference, page_html, run_text, runs_table, time_text, titles
 from kernbench.report.page import folding
 from kernbench.report.page.folding import folded, small_enough
+from kernbench.report.time import untimed
 from kernbench.report.titles import apart
+from kernbench.result import Run, Status
 from kernbench.result.columns import pack
 from kernbench.result.load import read_run
 from kernbench.result.reading import Reader
@@ -215,3 +217,12 @@ def change(held, way, last, value):
     for key in way:
         held = held[key]
     held[last] = value
+
+
+def test_why_a_run_has_no_time():
+    run = Run({}, [], ("race",), Status.FINISHED)
+    assert untimed(run) == "it was not asked for, or this target has none"
+    run.metrics["no_time"] = "PTX on the emulator has an order, but no clock"
+    assert data_of(page_html("x", [("x", run)]))["runs"][0]["untimed"] == run.metrics["no_time"]
+    run.metrics["time_ps"] = 1
+    assert untimed(run) == ""

@@ -50,7 +50,9 @@ class Artefact:
         """A launch: what `base` says, over what the metadata says."""
         args = {self._number(key, kernel): dict(table) for key, table in base.args.items()}
         known = {str(n): {"dtype": kind, "shape": [size or elements]} for n, kind, size in self.arrays}
-        for number, table in {**known, **self._typed(kernel, elements), **self._scratch(kernel, base.grid)}.items():
+        known |= self._typed(kernel, elements)
+        made_up = frozenset(known) - set(args) - set(scratch := self._scratch(kernel, base.grid))
+        for number, table in {**known, **scratch}.items():
             args.setdefault(number, table)
         return replace(
             base,
@@ -59,15 +61,16 @@ class Artefact:
             shared_bytes=self.shared_bytes if base.shared_bytes is None else base.shared_bytes,
             cluster=base.cluster or self.cluster,
             args=args,
+            made_up=made_up,
             names=dict(zip((p.name for p in kernel.params), (name for name, _ in self.arguments), strict=False)),
         )
 
     def _number(self, key: str, kernel: Kernel) -> str:
-        """A parameter by the name it has in the source, as its number."""
-        names = [name for name, _ in self.arguments]
-        if key in names and key not in {p.name for p in kernel.params} and len(names) <= len(kernel.params):
-            return str(names.index(key))
-        return key
+        """A parameter by the name it has in the PTX or in the source, as its number."""
+        own, names = [p.name for p in kernel.params], [name for name, _ in self.arguments]
+        if key in own:
+            return str(own.index(key))
+        return str(names.index(key)) if key in names and len(names) <= len(own) else key
 
     def _typed(self, kernel: Kernel, elements: int) -> dict[str, dict[str, Any]]:
         """Pointers get an array of the type that the source names."""

@@ -79,6 +79,8 @@ class LaunchFile:
     cluster: tuple[int, ...] = ()
     # what parameters are called in the source, where that is known
     names: Mapping[str, str] = field(default_factory=dict)
+    # arguments of which a compiler says the type, but nobody what they hold
+    made_up: frozenset[str] = frozenset()
     checkpoints: tuple[PtxCheckpoint, ...] = ()
     # what they should hold, by name
     intermediates: Mapping[str, Expected] = field(default_factory=dict)
@@ -219,6 +221,8 @@ class Arguments:
         tables: dict[str, Mapping[str, Any]] = {}
         for key, table in self._described.args.items():
             name = names[int(key)] if key.isdecimal() and int(key) < len(names) else key
+            if key in self._described.made_up:
+                self._note(name, int(np.prod(table["shape"], dtype=object)), table["dtype"])
             if name not in names:
                 known = unknown(f"parameter of {kernel.name}", key, names or ["none"])
                 raise BenchError(f"{known} A number works as well: [args.0] is the first.")
@@ -243,12 +247,15 @@ class Arguments:
         if parameter.dims or parameter.size > 8:
             raise BenchError(_undescribed(name, parameter.size))
         if parameter.size == 8 and not kind.startswith("f"):
-            self.notes.append(f"{self._called(name)}: {self._elements:,} random f32")
+            self._note(name, self._elements, "f32")
             values = self._random.standard_normal(self._elements).astype(np.float32)
             return self._keep(name, self._device.array(values, name=name))
         value = 1.0 if kind.startswith("f") else min(self._elements, (1 << (8 * parameter.size - 1)) - 1)
         self.notes.append(f"{self._called(name)}: {value}")
         return value
+
+    def _note(self, name: str, count: int, dtype: str) -> None:
+        self.notes.append(f"{self._called(name)}: {count:,} random {dtype}")
 
     def _called(self, name: str) -> str:
         """A parameter as the source calls it, where that is known."""

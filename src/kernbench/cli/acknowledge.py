@@ -43,11 +43,14 @@ def tell_acknowledged(runs: list[tuple[str, Run]], known: list[Entry], write: Pa
     """What did not count and why, what a baseline names in vain, and how to acknowledge what is left."""
     console = results()
     for title, run in runs:
-        for text in (acknowledged_text(title, run), marks_text(run)):
+        # what is being written to a baseline needs no comment
+        for text in (acknowledged_text(title, run), None if write is not None else marks_text(run)):
             if text:
                 console.print(text, soft_wrap=True)
     for entry in unmet([run for _, run in runs], known):
         errors().print(f"the baseline's {entry.kind} {entry.fingerprint} ({entry.where}) was not met", soft_wrap=True)
     if write is not None:
         findings = [finding for _, run in runs for finding in run.findings]
-        errors().print(f"{write}: {write_file(write, findings, reason, known)} findings acknowledged", soft_wrap=True)
+        count = write_file(write, findings, reason, known)
+        things = "finding" if count == 1 else "findings"
+        errors().print(f"{count} {things} acknowledged, from now on with --baseline {write}", soft_wrap=True)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kernbench.cli.remedy import remedy
 from kernbench.common.errors import MisuseError
 from kernbench.result.finding import Place, place_dict
 from kernbench.result.run import SCHEMA, json_text, write_json
@@ -43,10 +44,10 @@ def wants_stdout(words: Sequence[str]) -> bool:
 
 
 def error_data(error: Exception, text: str) -> dict[str, Any]:
-    """A refusal as data: what it says, the place it is about, and what to do, where it says so apart from the text."""
+    """A refusal as data: what it says, the place it is about, and the part of it that says what to do."""
     where = getattr(error, "where", None)
     found = _PLACE.match(text)
     if not isinstance(where, Place) and found is not None:
         where = Place(str(Path(found["file"]).resolve()), int(found["line"]))
     place = place_dict(where) if isinstance(where, Place) else None
-    return {"error": {"text": text, "place": place, "remedy": getattr(error, "hint", "") or None}}
+    return {"error": {"text": text, "place": place, "remedy": getattr(error, "hint", "") or remedy(text) or None}}

@@ -1,12 +1,14 @@
 """`kernbench sweep`: one bench over many values of its parameters and of the machine."""
 
 import os
+import shlex
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from kernbench.bench import find
 from kernbench.cli.document import JSON, STDOUT, write_document
@@ -15,6 +17,7 @@ from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, progress, result
 from kernbench.cli.run import parse_settings
 from kernbench.common.errors import BenchError
 from kernbench.report.time import duration
+from kernbench.report.verdict import answer
 
 if TYPE_CHECKING:
     from kernbench.sweep import Executor, Plan
@@ -38,6 +41,12 @@ PLOT = Annotated[
 ]
 METRIC = Annotated[str, typer.Option("--metric", metavar="NAME", help="What the plot shows: a column of numbers.")]
 _SHOWN = 40
+# points that failed, with the command that runs each
+_COMMANDS = 4
+# names that say another format than CSV, with the option that writes it
+_OTHERS = {".parquet": "--parquet", ".pq": "--parquet", ".json": "--json", ".png": "--plot", ".svg": "--plot"}
+_OTHERS |= {".html": "", ".xlsx": "", ".xls": ""}
+_ANSWERS = {"True": True, "False": False}
 _NARROWEST = 24
 
 
@@ -86,7 +95,7 @@ def sweep(
     files = {"csv": str(out), "parquet": parquet and str(parquet), "plot": plot and str(plot)}
     data = {"bench": bench.name, "panel": panel, "keys": list(plan.keys), "rows": typed_rows(rows)}
     write_document(json, "sweep", {**data, "anomalies": strange, "written": files})
-    raise typer.Exit(_verdict(plan, rows, out))
+    raise typer.Exit(_verdict(plan, rows, name, out))
 
 
 def _check_files(out: Path, parquet: Path | None, plot: Path | None, json: Path | None, metric: str) -> None:
@@ -101,10 +110,21 @@ def _check_files(out: Path, parquet: Path | None, plot: Path | None, json: Path 
     check_targets({"--out": out})
     files = {"--out": out, "the plan of --out": plan_file(out), "--parquet": parquet, "--plot": plot}
     check_targets({**files, "--json": None if json == STDOUT else json})
+    _check_format(out, parquet)
     if parquet is not None:
         check_parquet()
     if plot is not None:
         check_plot(plot)
+
+
+def _check_format(out: Path, parquet: Path | None) -> None:
+    """Refuse a name that says another format than the file would have."""
+    option = _OTHERS.get(out.suffix.lower())
+    if option is not None:
+        also = f" {option} {out}" if option else ""
+        raise BenchError(f"--out {out}: results are kept as CSV; say --out {out.with_suffix('.csv')}{also}")
+    if parquet is not None and parquet.suffix.lower() in (".csv", ".json"):
+        raise BenchError(f"--parquet {parquet} is no name for Parquet; say --parquet {parquet.with_suffix('.parquet')}")
 
 
 def _run(plan: "Plan", place: "AbstractContextManager[Executor]", store: "Store", title: str) -> None:
@@ -123,8 +143,8 @@ def _run(plan: "Plan", place: "AbstractContextManager[Executor]", store: "Store"
         run_sweep(plan, executor, store.done, take)
 
 
-def _verdict(plan: "Plan", rows: list[dict[str, object]], out: Path) -> int:
-    """The exit code for the points that were asked for; the file may hold more."""
+def _verdict(plan: "Plan", rows: list[dict[str, object]], bench: str, out: Path) -> int:
+    """The exit code for the points that were asked for, and what runs those that failed; the file may hold more."""
     from kernbench.sweep.execute import point_key, point_keys
 
     asked = point_keys(plan)
@@ -132,8 +152,23 @@ def _verdict(plan: "Plan", rows: list[dict[str, object]], out: Path) -> int:
     refused = sum(1 for row in rows if row["refused"])
     if refused:
         errors().print(f"{refused} of {len(rows)} points refused; to try one again, remove its row from {out}")
-    bad = [row for row in rows if row["safe"] != "True" or row["right"] == "False"]
+    bad = [row for row in rows if not row["refused"] and (row["safe"] != "True" or row["right"] == "False")]
+    if bad:
+        errors().print(f"{len(bad)} of {len(rows)} points wrong or unsafe; to see why:")
+    for row in bad[:_COMMANDS]:
+        errors().print(f"  {_command(plan, row, bench)}", soft_wrap=True)
+    if len(bad) > _COMMANDS:
+        errors().print(f"  and so on for {len(bad) - _COMMANDS} more")
     return FOUND if bad or refused else RIGHT_AND_SAFE
+
+
+def _command(plan: "Plan", row: dict[str, object], bench: str) -> str:
+    """The command that runs one point by itself."""
+    settings = {**dict(plan.fixed), **{key: row[key] for key in plan.keys}}
+    words = ["kernbench", "run", bench, *(("-p", plan.panel) if plan.panel else ())]
+    words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    words += ["--seed", str(plan.seed)] if plan.seed else []
+    return shlex.join([*words, *(["--shapes-only"] if plan.shapes_only else [])])
 
 
 def _executor(jobs: int, ray: str | None) -> "AbstractContextManager[Executor]":
@@ -151,15 +186,20 @@ def _executor(jobs: int, ray: str | None) -> "AbstractContextManager[Executor]":
 def _table(title: str, keys: tuple[str, ...], rows: list[dict[str, object]]) -> Table:
     table = Table(title=title, title_justify="left")
     for column in (*keys, "right", "safe", "time", "bound", "x floor"):
-        table.add_column(column, justify="right", no_wrap=True)
+        table.add_column(column, justify="left" if column in ("right", "safe") else "right", no_wrap=True)
     refused = any(row["refused"] for row in rows)
     if refused:
         table.add_column("refused", min_width=_NARROWEST, overflow="fold")
     for row in rows[:_SHOWN]:
         time = duration(int(str(row["time_ps"]))) if row["time_ps"] else ""
         ratio = f"{float(str(row['floor_ratio'])):.2f}" if row["floor_ratio"] else ""
-        cells = [*(str(row[k]) for k in (*keys, "right", "safe")), time, str(row["bound"]), ratio]
+        cells: list[str | Text] = [*(str(row[k]) for k in keys), *_answers(row), time, str(row["bound"]), ratio]
         table.add_row(*cells, *([str(row["refused"])] if refused else []))
     if len(rows) > _SHOWN:
         table.caption = f"and {len(rows) - _SHOWN} more"
     return table
+
+
+def _answers(row: dict[str, object]) -> list[Text]:
+    """Right and safe, in the words that all tables have; nothing of a point that was refused."""
+    return [Text() if row["refused"] else answer(_ANSWERS.get(str(row[key]))) for key in ("right", "safe")]

@@ -81,6 +81,19 @@ def no_time_text(runs: Sequence[tuple[str, Run]]) -> Text:
     return Text("\n".join(lines))
 
 
+def untimed(run: Run) -> str:
+    """Why a run has no time: as its target says it, else by its answers; empty where it has one."""
+    if "time_ps" in run.metrics or "gpu_time_ns" in run.metrics:
+        return ""
+    if "no_time" in run.metrics:
+        return str(run.metrics["no_time"])
+    if run.right is False or run.safe is False:
+        return "its result is wrong" if run.right is False else "it is not safe"
+    if run.timeline is not None and run.timeline.unit == "order":
+        return "this target has an order, but no clock"
+    return "it was not asked for, or this target has none"
+
+
 def _of(titles: Sequence[str], runs: int) -> str:
     """Which runs are meant, where it is not all of them."""
     return "" if len(titles) == runs else f" of {', '.join(titles)}"

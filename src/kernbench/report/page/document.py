@@ -13,7 +13,7 @@ import numpy as np
 
 from kernbench.report.causes import explained
 from kernbench.report.page.folding import small_enough
-from kernbench.report.time import distance, duration
+from kernbench.report.time import distance, duration, untimed
 from kernbench.result.finding import KINDS
 from kernbench.result.run import Run
 
@@ -122,7 +122,7 @@ def _digest(text: str) -> str:
 def _run_data(name: str, run: Run) -> dict[str, Any]:
     views = {key: view for key, view in run.views.items() if key != "messages" or _fits(view)}
     data = {**replace(run, views=views, timeline=None).to_dict(), "title": name}
-    data["explained"] = explained(run.metrics)
+    data |= {"explained": explained(run.metrics), "untimed": untimed(run)}
     if run.timeline is None:
         return data
     return {**data, "sources": run.sources(), "timeline": small_enough(run.timeline)}
