@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.ptx.asynchronous.matrices import (
     COPY,
+    DTYPES,
     WGMMA_CODES,
     descriptor,
     image,
@@ -11,6 +12,7 @@ from tests.ptx.asynchronous.matrices import (
     strides,
     unfragment,
 )
+from tests.ptx.emulator.test_sparse import metadata, sparse_rows
 
 from kernbench import ptx
 
@@ -195,6 +197,64 @@ def test_from_registers(d, a_kind, b_kind, k):
     assert not run.findings, run.findings
     atol = 0 if d == "s32" else 2e-2 if d == "f16" else 1e-4
     np.testing.assert_allclose(values(words, n, d), expected(a, b), atol=atol, rtol=2e-3 if d == "f16" else 0)
+
+
+META = """
+  mov.u32 %r21, %tid.x;
+  add.u32 %r22, %r20, -512;
+  mad.lo.u32 %r22, %r21, 4, %r22;
+  cvt.u64.u32 %rd8, %r22;
+  add.u64 %rd8, %rd8, %rd1;
+  ld.global.u32 %r23, [%rd8];
+"""
+SPARSE = [
+    ("f32", "f16", "f16", 32, 1),
+    ("f16", "f16", "f16", 32, 0),
+    ("f32", "bf16", "bf16", 32, 0),
+    ("f32", "tf32", "tf32", 16, 1),
+    ("f32", "e4m3", "e5m2", 64, 0),
+    ("s32", "s8", "u8", 64, 0),
+]
+
+
+def sparse_tiles(n, k, kinds, selector):
+    """The whole A and B, the bytes that hold A's kept elements, B and the metadata, and descriptors."""
+    rng = np.random.default_rng(k + selector)
+    wide = kinds[1] in ("f16", "bf16", "tf32")
+    parts = [sparse_rows(rng, k, 2 if kinds[1] == "tf32" else 4, 1) for _ in range(4)]
+    full = np.concatenate([rows for rows, _, _ in parts])
+    kept = np.array([full[16 * w + r, places] for w, part in enumerate(parts) for r, places in enumerate(part[1])])
+    kept = kept.astype(DTYPES[kinds[1]])
+    b = rng.integers(0, 7, (n, k)).astype(DTYPES[kinds[2]])
+    size = kept.dtype.itemsize
+    lead_a, stride_a, start_b = strides(64, k // 2, size, "32B", False)
+    lead_b, stride_b, bytes_b = strides(n, k, size, "64B", False)
+    data = image(kept, "32B", False, 0, lead_a, stride_a, start_b + bytes_b)
+    data |= image(b, "64B", False, start_b, lead_b, stride_b, start_b + bytes_b)
+    words = np.concatenate([metadata(codes, wide, selector) for _, _, codes in parts])
+    given = (
+        descriptor(0, lead_a, stride_a, WGMMA_CODES["32B"]),
+        descriptor(start_b, lead_b, stride_b, WGMMA_CODES["64B"]),
+    )
+    return full, kept, b, np.concatenate([data, words.view(np.uint8)]), given
+
+
+@pytest.mark.parametrize("registers", [False, True])
+@pytest.mark.parametrize(("d", "a_kind", "b_kind", "k", "selector"), SPARSE)
+def test_sparse(d, a_kind, b_kind, k, selector, registers):
+    n, kinds = 16, (d, a_kind, b_kind)
+    full, kept, b, data, given = sparse_tiles(n, k, kinds, selector)
+    first, a = META, "%rd4"
+    if registers:
+        data[:2048] = np.ascontiguousarray(kept).view(np.uint8).reshape(-1)
+        first, a = META + FRAGMENT.format(width=32, eight=256, half=16, both=272), "{%x0, %x1, %x2, %x3}"
+    tail = "" if d == "s32" else "1, 1" + (", 0" if k == 32 and registers else ", 0, 0" if k == 32 else "")
+    text = kernel(n, kinds, k, a=a, tail=tail, first=first).module.source
+    code = ptx.parse(text.replace("mma_async", "mma_async.sp").replace("%rd5, %p2", f"%rd5, %r23, {selector}, %p2"))
+    run, words = launch(code.kernels["kernel"], data, given, n, d, grid=2)
+    assert not run.findings, run.findings
+    for block in range(2):
+        np.testing.assert_array_equal(values(words[128 * block : 128 * (block + 1)], n, d), expected(full, b))
 
 
 TWICE = "  setp.ne.b32 %p2, 0, 0;\n{one}\n  setp.eq.b32 %p2, 0, 0;\n{one}"

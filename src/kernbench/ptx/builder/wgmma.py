@@ -116,8 +116,11 @@ class Wgmma(Tiles):
         if named[1] == "b1":
             slots |= {"op": "and", "popc": True}
         n, k = self._extents(shape)
+        held = k if sparse is None else k // 2
         in_registers = isinstance(a, (tuple, list))
-        left, transposed_a = (tuple(a), False) if in_registers else self._operand("A", a, _ROWS, k, named[1], trans_a)
+        left, transposed_a = (
+            (tuple(a), False) if in_registers else self._operand("A", a, _ROWS, held, named[1], trans_a)
+        )
         right, transposed_b = self._operand("B", b, n, k, named[2], trans_b)
         transposes = (transposed_b,) if in_registers else (transposed_a, transposed_b)
         tail = self._tail(named[1], (negate_a, negate_b), transposes)

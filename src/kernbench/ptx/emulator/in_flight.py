@@ -18,6 +18,7 @@ from kernbench.ptx.emulator.program import Block, Program
 from kernbench.ptx.emulator.scopes import Register
 from kernbench.ptx.emulator.slots import RegisterSlot
 from kernbench.ptx.emulator.window import Window
+from kernbench.ptx.module import Name
 
 # groups that may be left in flight are not counted further
 _MOST_GROUPS = 16
@@ -197,8 +198,12 @@ def _multiply(d: Decoding, state: State) -> None:
 
 
 def _data(d: Decoding) -> list[Register]:
-    """The registers that a wgmma operation owns: D and A, no descriptors or predicates."""
-    return [register for register in _unique(d.writes + d.reads) if register.bank == "uint32"]
+    """The registers that a wgmma operation owns: D and A, no descriptors, metadata or predicates."""
+    meta = d.position("meta")
+    operand = None if meta is None else d.operands[meta]
+    said = d.scope.register(operand.text) if isinstance(operand, Name) else None
+    found = [register for register in _unique(d.writes + d.reads) if register.bank == "uint32"]
+    return [register for register in found if register is not said]
 
 
 def _fence(d: Decoding, state: State) -> None:

@@ -72,8 +72,8 @@ _TAKEN: dict[tuple[str, str], Values] = {
     ("tcgen05.mma.sp", "scale_d"): _between(0, 15),
     ("tensormap.cp_fenceproxy", "size"): _one_of(128),
     ("tensormap.replace", "index"): _between(0, 4),
-    **{(meaning, name): _SIGN for meaning in ("wgmma", "wgmma.sp") for name in ("scale_a", "scale_b")},
-    **{(meaning, name): _FLAG for meaning in ("wgmma", "wgmma.sp") for name in ("trans_a", "trans_b")},
+    **{("wgmma", name): _SIGN for name in ("scale_a", "scale_b")},
+    **{("wgmma", name): _FLAG for name in ("trans_a", "trans_b")},
     ("wgmma.wait", "n"): _whole(0, "a number of groups"),
 }
 # the same where the meaning is shared by instructions that differ: (opcode, operand)
@@ -131,7 +131,7 @@ _BY_MODIFIERS: dict[tuple[str, str], Callable[[Resolved], Values | None]] = {
     ("mma.sp", "selector"): _sparse,
     ("nop", "a"): _masked_event,
     ("tensormap.replace", "value"): _field,
-    ("wgmma.sp", "selector"): _sparse,
+    ("wgmma", "selector"): _sparse,
 }
 
 

@@ -16,6 +16,7 @@ from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
+from kernbench.ptx.numerics.matrix.sparse import expanded, places
 from kernbench.ptx.numerics.matrix.warpgroup import accumulators, operand_a, registers_of
 from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
 
@@ -35,16 +36,26 @@ class Form:
     negated: bool
     saturates: bool
     site: Site
+    # which lanes of four hold the metadata of a sparse A; None: A is dense
+    selector: int | None = None
+
+    @property
+    def held(self) -> int:
+        """Elements of a row of A that are there."""
+        return self.k if self.selector is None else self.k // 2
 
     def operand(self, which: str, rows: int) -> Operand:
         """The tile of A or B in shared memory."""
         side = 0 if which == "a" else 1
-        return Operand(rows, self.k, self.kinds[1 + side], self.transposed[side])
+        return Operand(rows, (self.held, self.k)[side], self.kinds[1 + side], self.transposed[side])
 
 
 @dataclass(eq=False)
 class Issued:
-    """One instruction issued by some warps: their descriptors, whether D is read, and how far each warp had come."""
+    """One instruction issued by some warps: their descriptors, whether D is read, and how far each warp had come.
+
+    `meta` are the metadata of a sparse A: [warps, 32].
+    """
 
     form: Form
     warps: Array
@@ -53,12 +64,14 @@ class Issued:
     adds: Array
     ordinals: Array
     groups: Array
+    meta: Array | None = None
 
     def part(self, chosen: Array) -> "Issued":
         """The same for some of the warps."""
         a = None if self.a is None else self.a[chosen]
-        parts = (self.b, self.adds, self.ordinals, self.groups)
-        return Issued(self.form, self.warps[chosen], a, *(part[chosen] for part in parts))
+        b, adds, ordinals, groups = (part[chosen] for part in (self.b, self.adds, self.ordinals, self.groups))
+        meta = None if self.meta is None else self.meta[chosen]
+        return Issued(self.form, self.warps[chosen], a, b, adds, ordinals, groups, meta)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,9 +98,11 @@ class Warpgroups:
         self.committed: Array = np.zeros(batch.warps, np.int64)
         self.waiting: list[Waiting] = []
 
-    def issue(self, form: Form, warps: Array, a: Array | None, b: Array, adds: Array) -> None:
-        """Warps issue an operation; descriptors and `adds` have one entry a warp."""
-        event = Issued(form, warps, a, b, adds, self.issued[warps], self.committed[warps])
+    def issue(
+        self, form: Form, warps: Array, a: Array | None, b: Array, adds: Array, meta: Array | None = None
+    ) -> None:
+        """Warps issue an operation; descriptors and `adds` have one entry a warp, `meta` one for each lane."""
+        event = Issued(form, warps, a, b, adds, self.issued[warps], self.committed[warps], meta)
         self.issued[warps] += 1
         self._pending.append(event)
         if self._batch.journal is not None:
@@ -280,16 +295,25 @@ class _Performer:
 
     def _left(self, event: Issued, units: int, ctas: Array) -> Array:
         """A as [warpgroups, 64, k], or [warps, 16, k] where warpgroups are not together."""
+        held, form = self._held(event, units, ctas), event.form
+        if event.meta is None or form.selector is None:
+            return held
+        where = places(event.meta, f"m16n8k{form.k}", form.kinds[1], form.selector)
+        whole: Array = expanded(held.reshape(-1, 16, form.held), where, form.k)
+        return whole.reshape(-1, 16 * units, form.k)
+
+    def _held(self, event: Issued, units: int, ctas: Array) -> Array:
+        """The elements of A that are there."""
         form = event.form
         if event.a is None:
             assert form.a_rows is not None
             bits = operand_a(self._registers[form.a_rows[:, None], event.warps[None, :]], form.kinds[1])
             held: Array = float32_of(bits, form.kinds[1])
-            return held.reshape(-1, 16 * units, form.k)
+            return held.reshape(-1, 16 * units, form.held)
         tile = form.operand("a", 16 * WARPS)
         found = gather(self._batch, ctas, tiles_of(event.a[::units], tile, wgmma_descriptor), tile)
         if units == WARPS:
             return found
         part = event.warps // self._batch.ctas % WARPS
-        own: Array = found.reshape(-1, WARPS, 16, form.k)[np.arange(len(part)), part]
+        own: Array = found.reshape(-1, WARPS, 16, form.held)[np.arange(len(part)), part]
         return own

@@ -62,7 +62,7 @@ CONTROLS: frozenset[str] = frozenset(
 _REFUSED = {
     "cp.tensor.im2col": "im2col modes are not emulated, only tile modes are",
     **dict.fromkeys(("multimem.ld_reduce", "multimem.st", "multimem.red"), "it works on the memory of several devices"),
-    **dict.fromkeys(("wgmma.sp", "tcgen05.mma.sp", "tcgen05.mma.ws.sp"), "sparse matrices run with mma.sp only"),
+    **dict.fromkeys(("tcgen05.mma.sp", "tcgen05.mma.ws.sp"), "sparse matrices run with mma.sp and wgmma.sp only"),
 }
 
 

@@ -21,7 +21,8 @@ def multiply(d: Decoding) -> Step:
     a, b = (None if form.a_rows is not None else d.source(1)), d.source(2)
     scale = d.position("scale_d")
     assert scale is not None
-    adds = d.source(scale)
+    adds, meta = d.source(scale), d.position("meta")
+    words = None if meta is None else d.row_slot(d.source(meta))
     d.flops = 2 * 64 * form.n * form.k // (4 * WARP)
 
     def general(window: Window, mask: Mask | None) -> None:
@@ -29,7 +30,8 @@ def multiply(d: Decoding) -> Step:
         rows, chosen = window.rows, leaders(window, mask)
         warps = window.warps[chosen // WARP]
         left = None if a is None else pick(rows[a], chosen)
-        window.batch.warpgroups.issue(form, warps, left, pick(rows[b], chosen), pick(rows[adds], chosen))
+        said = None if words is None else rows[words].reshape(-1, WARP)[chosen // WARP]
+        window.batch.warpgroups.issue(form, warps, left, pick(rows[b], chosen), pick(rows[adds], chosen), said)
 
     return action(general)
 
@@ -51,6 +53,7 @@ def _form(d: Decoding) -> Form:
         signs[0] * signs[1] < 0,
         d.has("satfinite"),
         d.site,
+        None if d.position("meta") is None else _immediate(d, "selector", 0),
     )
 
 

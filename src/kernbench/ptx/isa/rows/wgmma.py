@@ -33,19 +33,18 @@ for depth, dtype, atype, btype, columns, transposed in _KINDS:
     types = f"dtype:{dtype} atype:{atype} btype:{btype}"
     for sparse, factor, meta in (("", 1, ""), ("sp ", 2, "meta!:b32, selector#:u32, ")):
         head = f"mma_async {sparse}sync aligned shape:{_shapes(columns, depth * factor)} {types}"
-        meaning, since = ("wgmma.sp", "8.2") if sparse else ("wgmma", "8.0")
+        since = "8.2" if sparse else "8.0"
         both = _TRANSPOSED if transposed else ""
         only_b = ", trans_b#:s32" if transposed else ""
-        _row(head, f"{d}, a_desc!:b64, b_desc!:b64, {meta}{_TAIL}{both}", meaning, since)
-        _row(head, f"{d}, a*4:b32, b_desc!:b64, {meta}{_TAIL}{only_b}", meaning, since)
+        _row(head, f"{d}, a_desc!:b64, b_desc!:b64, {meta}{_TAIL}{both}", "wgmma", since)
+        _row(head, f"{d}, a*4:b32, b_desc!:b64, {meta}{_TAIL}{only_b}", "wgmma", since)
 for sparse, factor, meta in (("", 1, ""), ("sp ", 2, "meta!:b32, selector#:u32, ")):
-    meaning = "wgmma.sp" if sparse else "wgmma"
     for atype, btype in (("u8", "u8"), ("s8", "s8"), ("u8", "s8"), ("s8", "u8")):
         since = "8.4" if atype != btype else "8.2" if sparse else "8.0"
         shape = f"shape:{_shapes(_COARSE, 32 * factor)}"
         head = f"mma_async {sparse}sync aligned {shape} satfinite? dtype:s32 atype:{atype} btype:{btype}"
-        _row(head, f"+d*n/2:s32, a_desc!:b64, b_desc!:b64, {meta}scale_d:pred", meaning, since)
-        _row(head, f"+d*n/2:s32, a*4:b32, b_desc!:b64, {meta}scale_d:pred", meaning, since)
+        _row(head, f"+d*n/2:s32, a_desc!:b64, b_desc!:b64, {meta}scale_d:pred", "wgmma", since)
+        _row(head, f"+d*n/2:s32, a*4:b32, b_desc!:b64, {meta}scale_d:pred", "wgmma", since)
 _BIT = f"mma_async sync aligned shape:{_shapes(_COARSE, 256)} dtype:s32 atype:b1 btype:b1 op:and popc"
 _row(_BIT, "+d*n/2:s32, a_desc!:b64, b_desc!:b64, scale_d:pred", "wgmma")
 _row(_BIT, "+d*n/2:s32, a*4:b32, b_desc!:b64, scale_d:pred", "wgmma")
