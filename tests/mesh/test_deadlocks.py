@@ -76,3 +76,36 @@ def test_large_deadlock_is_told_in_under_a_second():
     run = host.launch(waits_for_nobody, q, o)
     assert time.perf_counter() - began < 1
     assert "ranks 1-63: receive from W" in only(run, "deadlock").message
+
+
+def test_a_finally_of_a_blocked_kernel_hides_no_deadlock():
+    def cleans_up(q_ptr, o_ptr, *, tl):
+        side = "E" if tl.program_id(0) == 0 else "W"
+        try:
+            x = tl.recv(dir=side, shape=(S, D), dtype="f32")
+        finally:
+            tl.send(dir=side, src=tl.load(q_ptr, shape=(S, D + 1)))
+        tl.store(o_ptr, x)
+
+    run = launch(cleans_up)
+    assert run.status is Status.DEADLOCKED
+    finding = only(run, "deadlock")
+    at(finding, cleans_up, "tl.recv")
+    assert "wait-for cycle: rank 0 -> rank 1 -> rank 0" in finding.message
+    assert "matching send" in finding.hint
+
+
+def test_a_deadlock_is_told_at_the_wait_that_the_others_hang_on():
+    def one_message_short(q_ptr, o_ptr, *, tl):
+        x = tl.load(q_ptr, shape=(S, D))
+        if tl.program_id(0) + 1 < tl.num_programs(0):
+            first = tl.recv(dir="E", shape=(S, D), dtype="f32")
+            x = x + first + tl.recv(dir="E", shape=(S, 1), dtype="f32")
+        if tl.program_id(0):
+            tl.send(dir="W", src=x)
+        tl.store(o_ptr, x)
+
+    finding = only(launch(one_message_short, 4), "deadlock")
+    at(finding, one_message_short, "shape=(S, 1)")
+    assert finding.ranks == (0, 1, 2)
+    assert [o.role for o in finding.others] == ["ranks 0-1 receive from E waits for a message"]

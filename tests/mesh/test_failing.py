@@ -139,3 +139,49 @@ def test_shapes_that_do_not_fit_stop_only_that_rank():
     assert finding.ranks == (1,)
     assert "8 columns meet 4 rows" in finding.message
     np.testing.assert_array_equal(run.outputs["o"][:S], np.arange(S * D, dtype=np.float32).reshape(S, D))
+
+
+def catches(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr, shape=(S, D))
+    with suppress(Exception):
+        x = tl.dot(x, x)
+    tl.store(o_ptr, x)
+
+
+def test_what_the_kernel_catches_is_a_finding_all_the_same():
+    run = launch(catches)
+    assert run.status is Status.FINISHED
+    finding = only(run, "shape")
+    at(finding, catches, "tl.dot")
+    assert "8 columns meet 4 rows (the kernel caught the error and went on)" in finding.message
+    assert finding.ranks == (0, 1)
+
+
+def test_an_error_raised_for_another_leaves_both():
+    def wraps(q_ptr, o_ptr, *, tl):
+        try:
+            bad_shapes(q_ptr, o_ptr, tl=tl)
+        except Exception as error:
+            raise ValueError("no") from error
+
+    run = launch(wraps)
+    assert [f.kind for f in run.findings] == ["shape", "kernel-error"]
+
+
+def yields(q_ptr, o_ptr, *, tl):
+    tl.store(o_ptr, tl.load(q_ptr, shape=(S, D)))
+    yield
+
+
+async def awaits(q_ptr, o_ptr, *, tl):
+    tl.store(o_ptr, tl.load(q_ptr, shape=(S, D)))
+
+
+@pytest.mark.parametrize(("kernel", "why"), [(yields, "has a yield in it"), (awaits, "is async")])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_kernel_whose_call_runs_nothing_is_told(kernel, why, wrapped):
+    run = launch((lambda q_ptr, o_ptr, *, tl: kernel(q_ptr, o_ptr, tl=tl)) if wrapped else kernel)
+    assert run.status is Status.FAILED
+    finding = only(run, "misuse")
+    at(finding, kernel, "def ")
+    assert f"the kernel {why}, so that calling it ran none of its lines" in finding.message

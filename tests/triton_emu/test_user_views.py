@@ -259,10 +259,11 @@ def test_pinned_memory_stays_pinned_when_a_result_takes_it_over():
     assert address not in others
 
 
-def test_a_copied_handle_keeps_the_memory_alive():
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copied_handle_keeps_the_memory_alive(copied):
     def kernel(*, tl):
         tile = tl.zeros((4, 6))
-        other = copy.copy(tile)
+        other = copied(tile)
         address = tile.addr
         del tile
         fresh = tl.zeros((4, 6))

@@ -119,6 +119,10 @@ class TensorHandle:
         """Another handle on the same memory."""
         return replace(self)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> TensorHandle:
+        """Another handle on the same memory: states that hold values can be copied (`dataclasses.asdict`)."""
+        return replace(self)
+
     def __repr__(self) -> str:
         return f"TensorHandle(id={self.id!r}, addr={self.addr:#x}, shape={self.shape}, dtype={self.dtype!r})"
 

@@ -308,7 +308,7 @@ class Host:
 
     def _bind(self, kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The kernel's arguments by name; names the tensors after them, and fills in rank_axis."""
-        if not callable(kernel) or inspect.isgeneratorfunction(kernel) or inspect.iscoroutinefunction(kernel):
+        if not callable(kernel):
             raise MisuseError(f"{kernel!r} is no kernel: a plain function with a keyword argument tl is wanted")
         signature = inspect.signature(kernel)
         parameters = signature.parameters

@@ -3,7 +3,7 @@
 import sysconfig
 import traceback
 from bdb import BdbQuit
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +36,8 @@ from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.waits import Waiter, deadlock
 from kernbench.triton_emu.tl_context import TLContext, run_kernel
 
+# where the debugger says that its commands come from
+_TYPED = "<stdin>"
 _STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), "<frozen")
 
 
@@ -83,8 +85,7 @@ class Launch:
         self._connect()
         # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
         with threadpool_limits(limits=1, user_api="blas"), rare_collections(), self._stopping():
-            self._scheduler.run(self._programs, self._setting.budget.seconds, self._steps)
-        self._conclude()
+            self._scheduler.run(self._programs, self._setting.budget.seconds, self._steps, self._settle)
         streams = [c.stream for c in self._contexts if len(c.stream)]
         return Recording(self._tables, streams, self._links())
 
@@ -169,7 +170,10 @@ class Launch:
         try:
             # NumPy keeps its error state per coroutine; NaN and infinity are values here, not accidents
             with np.errstate(all="ignore"):
-                run_kernel(self._kernel, context, *self._args, **self._kwargs)
+                result = run_kernel(self._kernel, context, *self._args, **self._kwargs)
+            _tell_caught(port, context)
+            if isinstance(result, (Generator, Coroutine, AsyncGenerator)):
+                raise _never_ran(result)
         except StoppedError:
             self._scheduler.stop()
             return State.STOPPED
@@ -178,6 +182,8 @@ class Launch:
             self._over_budget(port, context, error)
             return State.STOPPED
         except KernelError as error:
+            context.refused.pop((error.kind, error.message, error.hint, error.where), None)
+            _tell_caught(port, context)
             port.report(error.kind, error.message, error.hint, error.where or self._kernel_place())
             return State.FAILED
         except KernbenchError as error:
@@ -188,6 +194,7 @@ class Launch:
         except (KeyboardInterrupt, GreenletExit):
             raise
         except BaseException as error:
+            _tell_caught(port, context)
             message = f"{type(error).__name__}: {error}"
             port.report("kernel-error", message, _remedy(error), self._raised_at(error))
             return State.FAILED
@@ -229,6 +236,11 @@ class Launch:
             where,
         )
         self._scheduler.stop()
+
+    def _settle(self) -> None:
+        """Nobody can go on: conclude from what is there, before programs that never returned are ended."""
+        self.log.told = None
+        self._conclude()
 
     def _conclude(self) -> None:
         """Findings that only the end of a launch can show."""
@@ -310,6 +322,25 @@ class Launch:
 def _shown(value: Any) -> tuple[Any, str] | None:
     """A handle's values, for whoever looks inside a program."""
     return (value.data, f"{value.dtype} in {value.space}") if isinstance(value, TensorHandle) else None
+
+
+def _tell_caught(port: MeshPort, context: TLContext) -> None:
+    """What the language refused and the kernel caught is a finding all the same; what a person typed is none."""
+    for kind, message, hint, place in context.refused:
+        if place.file == _TYPED:
+            continue
+        port.report(kind, f"{message} (the kernel caught the error and went on)", hint, place)
+
+
+def _never_ran(result: Any) -> KernelError:
+    """A kernel with `yield` or `async` in it: calling it made an object, and ran none of its lines."""
+    code = getattr(result, "gi_code", None) or getattr(result, "cr_code", None) or getattr(result, "ag_code", None)
+    word = "has a yield in it" if isinstance(result, (Generator, AsyncGenerator)) else "is async"
+    if isinstance(result, (Generator, Coroutine)):
+        result.close()
+    place = Place(code.co_filename, code.co_firstlineno, code.co_name) if code else None
+    hint = "a kernel is a plain function: programs give way by themselves where they wait"
+    return KernelError("misuse", f"the kernel {word}, so that calling it ran none of its lines", hint, place)
 
 
 def _remedy(error: BaseException) -> str:

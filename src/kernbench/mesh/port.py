@@ -195,8 +195,9 @@ class MeshPort(Port):
         others: tuple[Other, ...] = (),
         subject: object = None,
     ) -> None:
-        """Take a finding for this rank."""
-        self._log.add(Finding(kind, message, where, others, hint, 1, (self.rank,)), subject)
+        """Take a finding for this rank, unless it is only being ended."""
+        if not self._scheduler.ending:
+            self._log.add(Finding(kind, message, where, others, hint, 1, (self.rank,)), subject)
 
     def over_budget(self, steps: int, where: Place) -> None:
         """End this program; one that has swallowed that twice is left where it stands."""

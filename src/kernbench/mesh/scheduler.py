@@ -61,15 +61,24 @@ class Scheduler:
         self._hub = getcurrent()
         self._running: Program | None = None
         self.switches = 0
+        # whether nobody can go on, and those that still wait are being ended
+        self.ending = False
 
-    def run(self, programs: list[Program], seconds: float, steps: Callable[[], int]) -> None:
-        """Run `programs` until none is ready, then end those that still wait."""
+    def run(
+        self, programs: list[Program], seconds: float, steps: Callable[[], int], settled: Callable[[], None]
+    ) -> None:
+        """Run `programs` until none is ready, call `settled`, then end those that still wait.
+
+        What a program does while it is ended (in a `finally`) is no part of the launch.
+        """
         self._ready.extend(programs)
         with Watchdog(seconds, lambda: (self.switches, steps()), self.abandon):
             while self._ready:
                 # what the watchdog sends may arrive when the program has just given way
                 with suppress(OverBudgetError):
                     self._switch_to(self._pick())
+            settled()
+            self.ending = True
             self._end(programs)
 
     @property

@@ -18,7 +18,9 @@ class Waiter:
 
 
 def deadlock(waiters: Sequence[Waiter], ended: Mapping[int, str], hint: str) -> Finding:
-    """One finding that tells the whole deadlock. `ended` says of programs that run no more how they ended."""
+    """One finding that tells the whole deadlock, at the wait that the others hang on. `ended` says of programs that run
+    no more how they ended.
+    """
     lines = ["no program can go on:"]
     groups: dict[tuple[str, Place | None], list[Waiter]] = {}
     for waiter in waiters:
@@ -27,13 +29,21 @@ def deadlock(waiters: Sequence[Waiter], ended: Mapping[int, str], hint: str) -> 
         ranks = rank_ranges(w.rank for w in members)
         lines.append(f"  {ranks}: {action}" + (f" at {where}" if where else ""))
     lines.append(_chain(waiters, ended))
-    first = waiters[0]
+    root = _root(waiters)
     others = tuple(
         Other(f"{rank_ranges(w.rank for w in members)} {action}", where)
-        for (action, where), members in list(groups.items())[1:]
+        for (action, where), members in groups.items()
+        if root not in members
     )
     blocked = tuple(w.rank for w in waiters)
-    return Finding("deadlock", "\n".join(lines), first.where, others, hint, 1, blocked)
+    return Finding("deadlock", "\n".join(lines), root.where, others, hint, 1, blocked)
+
+
+def _root(waiters: Sequence[Waiter]) -> Waiter:
+    """Where the first waiter's chain ends: the wait for a program that runs no more, or the first of a cycle."""
+    by_rank = {w.rank: w for w in waiters}
+    path = _follow(waiters[0], by_rank)
+    return by_rank[path[-1] if path[-1] in by_rank else path[-2]]
 
 
 def _chain(waiters: Sequence[Waiter], ended: Mapping[int, str]) -> str:

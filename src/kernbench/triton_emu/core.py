@@ -54,6 +54,8 @@ class Core:
         self._carries_data = port.carries_data
         self._scratch = ScratchPool(scratch_base, scratch_size, self._place_of, self._overflow, self)
         self._known_shapes: dict[Shape, Shape] = {}
+        # what was refused so far (kind, message, hint, place), whether or not the kernel caught it
+        self.refused: dict[tuple[str, str, str, Place], None] = {}
         # what was told of each line whose value did not fit
         self._overflows: dict[int, tuple[str, tuple[Other, ...]]] = {}
 
@@ -66,7 +68,9 @@ class Core:
 
     def _fail(self, kind: str, message: str, hint: str = "") -> NoReturn:
         """Refuse what the kernel asks for, at its own line."""
-        raise KernelError(kind, message, hint, self._tables.sites[self._sites.here()])
+        place = self._tables.sites[self._sites.here()]
+        self.refused[kind, message, hint, place] = None
+        raise KernelError(kind, message, hint, place)
 
     def _overflow(self, size: int) -> None:
         """Tell that a value does not fit, in full the first time at each line; give up on a kernel that only grows."""
