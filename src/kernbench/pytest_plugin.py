@@ -33,46 +33,53 @@ def kernbench_run(request: pytest.FixtureRequest) -> Callable[..., Any]:
     Files are found beside the test. What the mark says comes first, what the call says over it; options are those of
     `kernbench.bench.run_bench`.
     """
-    mark = request.node.get_closest_marker("kernbench")
-    given: dict[str, Any] = dict(mark.kwargs) if mark is not None else {}
-    if mark is not None and mark.args:
-        given["bench"] = mark.args[0]
-        if len(mark.args) > 1:
-            given["panel"] = mark.args[1]
-    folder, config = Path(request.node.path).parent, request.config
+    given = _marked(request.node.get_closest_marker("kernbench"))
+    said = _said(request.config)
+    folder = Path(request.node.path).parent
 
     def run(bench: Any = None, panel: str | None = None, settings: Any = None, **options: Any) -> Any:
-        return _run(folder, config, given, bench, panel, settings, options)
+        from kernbench.bench import run_bench
+
+        called = {"bench": bench, "panel": panel, "settings": settings}
+        merged = {**given, **{name: value for name, value in called.items() if value is not None}, **options, **said}
+        merged["settings"] = {**given.get("settings", {}), **(settings or {})}
+        _check_options(merged, set(inspect.signature(run_bench).parameters))
+        return run_bench(_found(merged.pop("bench", None), folder), **merged)
 
     return run
 
 
-def _run(
-    folder: Path, config: pytest.Config, given: dict[str, Any], bench: Any, panel: Any, settings: Any, options: Any
-) -> Any:
-    from kernbench.bench import Bench, find, run_bench
+def _marked(mark: pytest.Mark | None) -> dict[str, Any]:
+    """What the mark says, by name."""
+    return {} if mark is None else {**mark.kwargs, **dict(zip(("bench", "panel"), mark.args, strict=False))}
+
+
+def _said(config: pytest.Config) -> dict[str, Any]:
+    """What pytest's command line says."""
+    options = {name: config.getoption(f"--kernbench-{name}") for name in ("seed", "schedule")}
+    return {
+        name: int(value) if str(value).isdecimal() else value for name, value in options.items() if value is not None
+    }
+
+
+def _check_options(given: dict[str, Any], known: set[str]) -> None:
     from kernbench.common.errors import unknown
 
-    merged = {**given, **options}
-    chosen = bench if bench is not None else merged.pop("bench", None)
-    if chosen is None:
+    for name in given:
+        if name not in known:
+            raise pytest.UsageError(unknown("option of kernbench_run", name, sorted(known)))
+
+
+def _found(bench: Any, folder: Path) -> Any:
+    """The bench that is meant: itself, a file beside the test, or a name."""
+    from kernbench.bench import Bench, find
+
+    if bench is None:
         raise pytest.UsageError('which bench? Name it: kernbench_run("my_ring.py"), or @pytest.mark.kernbench(...)')
-    merged.pop("bench", None)
-    panel = panel if panel is not None else merged.pop("panel", None)
-    merged.pop("panel", None)
-    values = {**merged.pop("settings", {}), **(settings or {})}
-    for option in ("seed", "schedule"):
-        said = config.getoption(f"--kernbench-{option}")
-        if said is not None:
-            merged[option] = int(said) if str(said).isdecimal() else said
-    if not isinstance(chosen, Bench):
-        beside = folder / str(chosen)
-        chosen = find(str(beside) if beside.is_file() else str(chosen))
-    options = set(inspect.signature(run_bench).parameters) - {"bench"}
-    for name in merged:
-        if name not in options:
-            raise pytest.UsageError(unknown("option of kernbench_run", name, sorted(options | {"bench"})))
-    return run_bench(chosen, panel, values, **merged)
+    if isinstance(bench, Bench):
+        return bench
+    beside = folder / str(bench)
+    return find(str(beside) if beside.is_file() else str(bench))
 
 
 @pytest.fixture

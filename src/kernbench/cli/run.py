@@ -1,18 +1,12 @@
 """`kernbench run`: run a bench, or a file of one's own, and say whether it is right and safe."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from kernbench.bench import Bench, default_cases, describe, find, folder_bench, platform_chip, run_bench
-from kernbench.cli.acknowledge import (
-    BASELINE,
-    REASON,
-    WRITE_BASELINE,
-    known_findings,
-    tell_acknowledged,
-)
+from kernbench.cli.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, tell_acknowledged
 from kernbench.cli.algorithms import rank
 from kernbench.cli.completion import benches, panels
 from kernbench.cli.document import JSON, write_document
@@ -20,7 +14,8 @@ from kernbench.cli.inside import DUMP, FIRST_WRONG, STOP_AT, check_first_wrong, 
 from kernbench.cli.options import DTYPE, HTML, MACHINE, SCHEDULE, SEED, SETTINGS, SHAPES, schedule_of
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
 from kernbench.cli.report import write_page
-from kernbench.common.errors import BenchError, OtherHardwareError, unknown
+from kernbench.cli.request import Request, chosen, parse_settings
+from kernbench.common.errors import BenchError, OtherHardwareError
 from kernbench.report import (
     launches_table,
     no_time_text,
@@ -135,121 +130,47 @@ def run(
     check_targets(files, replaces="--write-baseline")
     check_options(stop_at, dump)
     known = known_findings(baseline, write_baseline, reason)
-    options: dict[str, Any] = {"shapes_only": shapes_only, "size": size, "baseline": known}
-    options |= {
-        "schedule": schedule_of(schedule),
-        "budget": {k: v for k, v in (("steps", max_steps), ("seconds", max_seconds)) if v is not None},
-    }
+    options = {"seed": seed, "shapes_only": shapes_only, "size": size, "baseline": known, "first_wrong": first_wrong}
+    limits = {name: limit for name, limit in (("steps", max_steps), ("seconds", max_seconds)) if limit is not None}
+    request = Request(bench, panels, values, {**options, "schedule": schedule_of(schedule), "budget": limits})
     if first_wrong:
         check_first_wrong(stop_at, shapes_only, all_algorithms)
-        options["first_wrong"] = True
     if all_algorithms and trace is not None:
         raise BenchError("--trace shows one run: choose an algorithm with --set instead of --all-algorithms")
     if all_algorithms:
-        raise typer.Exit(rank(bench, panels, values, seed, options, json, html))
+        raise typer.Exit(rank(request, json, html))
     if stop_at is not None:
-        _stop(stop_at, dump, json, bench, panels, values, seed, options)
-    runs = _run_all(bench, panels, values, seed, options)
-    shapes_only = shapes_only or (size is not None and bench.sizes[size].shapes_only)
-    console = results()
-    console.print(runs_table(f"{bench.name}: {bench.summary}", runs, console.width))
-    good = [r for _, r in runs if r.ok and (shapes_only or r.right is not None)]
-    left = [r for _, r in runs if first_wrong and r.views["first_wrong"]["wrong"] is not None]
-    # a GPU checks nothing
-    asked = "right and safe" if all(r.safe is not None for _, r in runs) else "right"
-    console.print(f"{len(good)} of {len(runs)} " + ("safe" if shapes_only else asked))
-    if untimed := no_time_text(runs):
-        console.print(untimed, soft_wrap=True)
-    if len(runs) == 1:
-        for _, result in runs:
-            console.print(time_text(result), soft_wrap=True)
-            if (tasks := tasks_text(result)) is not None:
-                console.print(tasks)
-    for title, result in runs:
-        if result.launches:
-            console.print(launches_table(title, result))
-        if "printf" in result.views:
-            console.print(printed_text(title, result), soft_wrap=True)
-        if not result.ok:
-            console.print(run_text(title, result), highlight=False, soft_wrap=True)
-        if first_wrong:
-            console.print(first_wrong_text(title, result), highlight=False, soft_wrap=True)
+        _stop(request, stop_at, dump, json)
+    runs = _run_all(request)
+    good = _tell(request, runs)
     tell_acknowledged(runs, known, write_baseline, reason)
     if trace is not None:
         _write_trace(trace, runs)
     if html is not None:
         write_page(html, bench.name, runs)
     write_document(json, "run", {"bench": bench.name, "runs": [r.to_dict() for _, r in runs]})
-    raise typer.Exit(RIGHT_AND_SAFE if len(good) == len(runs) and not left else FOUND)
+    raise typer.Exit(RIGHT_AND_SAFE if good else FOUND)
 
 
-def chosen(
-    name: str | None, panel: str | None, kernels: Path | None, golden: Path | None, cases: list[str]
-) -> tuple[Bench, list[str | None]]:
-    """The bench that is meant, and which of its panels run."""
-    if kernels is None and golden is None and not cases:
-        if name is None:
-            raise BenchError("which bench? Give its name or file, or --kernels and --golden; kernbench list shows all")
-        bench = find(name)
-        return bench, [panel] if panel else list(bench.panels) or [None]
-    if name is not None or kernels is None or golden is None:
-        raise BenchError(
-            "a folder of kernels is run with --kernels FOLDER and --golden FILE, both, and no bench's name"
-        )
-    bench = folder_bench(kernels, golden, platform_chip(panel or "sim"))
-    wanted = list(bench.panels) if "all" in cases else cases or default_cases(bench)
-    for one in wanted:
-        if one not in bench.panels:
-            raise BenchError(unknown("case", one, bench.panels))
-    return bench, [*wanted]
-
-
-def _write_trace(file: Path, runs: list[tuple[str, Run]]) -> None:
-    timed = [(title, r.timeline) for title, r in runs if r.timeline is not None]
-    if not timed:
-        errors().print("no trace written: no run is right and safe, so none has a time")
-        return
-    title, line = timed[-1]
-    write_bytes(file, trace_bytes(line))
-    errors().print(f"trace of {title} written to {file}; open it in the Perfetto UI", soft_wrap=True)
-
-
-def _stop(
-    stop_at: str,
-    dump: Path | None,
-    json: Path | None,
-    bench: Bench,
-    panels: list[str | None],
-    values: dict[str, Any],
-    seed: int,
-    options: dict[str, Any],
-) -> None:
+def _stop(request: Request, stop_at: str, dump: Path | None, json: Path | None) -> None:
     """Run one panel until it is where it should stop; does not return."""
-    if len(panels) != 1:
-        names = ", ".join(map(str, panels))
-        raise BenchError(f"--stop-at looks inside one run: choose a panel (or --case) of {bench.name}: {names}")
-    panel = panels[0]
-    stop_and_tell(
-        stop_at,
-        dump,
-        json,
-        "run",
-        panel or bench.name,
-        lambda stopper: run_bench(bench, panel, values, seed, stop=stopper, **options),
-    )
+    if len(request.panels) != 1:
+        names = ", ".join(map(str, request.panels))
+        raise BenchError(f"--stop-at looks inside one run: choose a panel (or --case) of {request.bench.name}: {names}")
+    panel = request.panels[0]
+    stop_and_tell(stop_at, dump, json, "run", request.title(panel), lambda stopper: request.run(panel, stop=stopper))
 
 
-def _run_all(
-    bench: Bench, panels: list[str | None], values: dict[str, Any], seed: int, options: dict[str, Any]
-) -> list[tuple[str, Run]]:
+def _run_all(request: Request) -> list[tuple[str, Run]]:
+    """Each panel's title and run; those that need other hardware are named, unless all do."""
     runs: list[tuple[str, Run]] = []
     elsewhere: list[tuple[str, OtherHardwareError]] = []
-    with progress(len(panels)) as bar:
-        for panel in panels:
-            title = panel or bench.name
+    with progress(len(request.panels)) as bar:
+        for panel in request.panels:
+            title = request.title(panel)
             bar.update(bar.task_ids[0], description=title)
             try:
-                runs.append((title, run_bench(bench, panel, values, seed, timed=True, **options)))
+                runs.append((title, request.run(panel, timed=True)))
             except OtherHardwareError as error:
                 elsewhere.append((title, error))
             bar.advance(bar.task_ids[0])
@@ -260,21 +181,47 @@ def _run_all(
     return runs
 
 
-def parse_settings(
-    bench: Bench, settings: list[str], machine: str | None = None, **short: str | None
-) -> dict[str, Any]:
-    """key=value texts as a dictionary, with the parameters that have an option of their own."""
-    values: dict[str, Any] = {}
-    for text in settings:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise BenchError(f"--set {text!r}: key=value is wanted, such as --set n_ranks=4")
-        values[key.strip()] = value.strip()
-    known = {row.name for row in describe(bench.parameters)}
-    short["chip" if "chip" in known else "machine"] = machine
-    for name, chosen in short.items():
-        if chosen is not None and name not in known:
-            raise BenchError(f"bench {bench.name} has no parameter {name}")
-        if chosen is not None:
-            values[name] = chosen
-    return values
+def _tell(request: Request, runs: list[tuple[str, Run]]) -> bool:
+    """Print the verdicts and what explains them; whether all is as it should be."""
+    console = results()
+    console.print(runs_table(f"{request.bench.name}: {request.bench.summary}", runs, console.width))
+    good = [r for _, r in runs if r.ok and (request.shapes_only or r.right is not None)]
+    # a GPU checks nothing
+    asked = "right and safe" if all(r.safe is not None for _, r in runs) else "right"
+    console.print(f"{len(good)} of {len(runs)} " + ("safe" if request.shapes_only else asked))
+    if untimed := no_time_text(runs):
+        console.print(untimed, soft_wrap=True)
+    if len(runs) == 1:
+        _tell_time(console, runs[0][1])
+    for title, result in runs:
+        _tell_one(console, title, result)
+    left = any(r.views["first_wrong"]["wrong"] is not None for _, r in runs if "first_wrong" in r.views)
+    return len(good) == len(runs) and not left
+
+
+def _tell_time(console: Console, result: Run) -> None:
+    console.print(time_text(result), soft_wrap=True)
+    if (tasks := tasks_text(result)) is not None:
+        console.print(tasks)
+
+
+def _tell_one(console: Console, title: str, result: Run) -> None:
+    """The launches of a run, what it printed, and what is wrong with it."""
+    if result.launches:
+        console.print(launches_table(title, result))
+    if "printf" in result.views:
+        console.print(printed_text(title, result), soft_wrap=True)
+    if not result.ok:
+        console.print(run_text(title, result), highlight=False, soft_wrap=True)
+    if "first_wrong" in result.views:
+        console.print(first_wrong_text(title, result), highlight=False, soft_wrap=True)
+
+
+def _write_trace(file: Path, runs: list[tuple[str, Run]]) -> None:
+    timed = [(title, r.timeline) for title, r in runs if r.timeline is not None]
+    if not timed:
+        errors().print("no trace written: no run is right and safe, so none has a time")
+        return
+    title, line = timed[-1]
+    write_bytes(file, trace_bytes(line))
+    errors().print(f"trace of {title} written to {file}; open it in the Perfetto UI", soft_wrap=True)

@@ -14,7 +14,7 @@ from kernbench.cli.completion import panels
 from kernbench.cli.document import JSON, write_document
 from kernbench.cli.options import DTYPE, MACHINE, NAME, SEED, SETTINGS
 from kernbench.cli.output import check_targets, progress, results
-from kernbench.cli.run import parse_settings
+from kernbench.cli.request import parse_settings
 from kernbench.common.errors import BenchError
 from kernbench.common.pe_commands import PeCommand
 from kernbench.report import commands_table

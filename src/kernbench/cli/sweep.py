@@ -14,7 +14,7 @@ from kernbench.bench import find
 from kernbench.cli.document import JSON, STDOUT, write_document
 from kernbench.cli.options import DTYPE, MACHINE, NAME, PANEL, SEED, SETTINGS, SHAPES
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, progress, results
-from kernbench.cli.run import parse_settings
+from kernbench.cli.request import parse_settings
 from kernbench.common.errors import BenchError
 from kernbench.report.time import duration
 from kernbench.report.verdict import answer

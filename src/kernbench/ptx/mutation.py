@@ -26,6 +26,7 @@ from kernbench.ptx.module import (
     Statement,
 )
 from kernbench.ptx.printer import instruction_text
+from kernbench.ptx.walking import instructions_of
 
 _SCRATCH = "%mutant"
 _MBARRIER_BYTES, _STEP = 8, 16
@@ -116,7 +117,7 @@ def mutations(kernel: Kernel) -> list[Mutation]:
 def _places(function: Function) -> Iterator[Place]:
     barriers: list[Address] = []
     assert function.body is not None
-    for instruction in _instructions(function.body):
+    for instruction in instructions_of(function.body):
         try:
             resolved = resolve(instruction)
         except PtxError:
@@ -125,14 +126,6 @@ def _places(function: Function) -> Iterator[Place]:
         found = _barrier(resolved, instruction)
         if found is not None:
             barriers = [*(one for one in barriers if one != found), found]
-
-
-def _instructions(block: Block) -> Iterator[Instruction]:
-    for statement in block.statements:
-        if isinstance(statement, Block):
-            yield from _instructions(statement)
-        elif isinstance(statement, Instruction):
-            yield statement
 
 
 def _barrier(resolved: Resolved, instruction: Instruction) -> Address | None:

@@ -152,20 +152,30 @@ class _OperandChecker:
         _BY_KIND[type(operand)](self, operand, rule)
 
     def _name(self, operand: Name, rule: OperandRule) -> None:
-        name = operand.text
+        name, found = operand.text, self.scope.find(operand.text)
         if rule.shape in ("label", "callee"):
             self._target(name, rule)
         elif name == "_":
-            if rule.role != "d" or self.resolved.meaning not in _DISCARDED:
-                raise self._problem(f"{self.instruction.opcode} cannot throw a value away with '_'")
-        elif (special := special_register(name)) is not None and self.scope.find(name) is None:
+            self._discard(rule)
+        elif found is None and (special := special_register(name)) is not None:
             self._special(name, special, rule)
-        elif rule.shape == "sym" and isinstance(found := self.scope.find(name), (Variable, Function)):
-            if isinstance(found, Variable) and self.instruction.opcode == "cvta":
-                self._refuse(variable_problem(self.resolved, rule, found, self.instruction.name))
-        elif rule.parts and "." in name and self.scope.find(name) is None:
+        elif rule.shape == "sym" and isinstance(found, (Variable, Function)):
+            self._symbol(found, rule)
+        elif found is None and rule.parts and "." in name:
             self._part(name, rule)
-        elif rule.shape.startswith("vec"):
+        else:
+            self._register_or_vector(name, rule)
+
+    def _discard(self, rule: OperandRule) -> None:
+        if rule.role != "d" or self.resolved.meaning not in _DISCARDED:
+            raise self._problem(f"{self.instruction.opcode} cannot throw a value away with '_'")
+
+    def _symbol(self, found: Variable | Function, rule: OperandRule) -> None:
+        if isinstance(found, Variable) and self.instruction.opcode == "cvta":
+            self._refuse(variable_problem(self.resolved, rule, found, self.instruction.name))
+
+    def _register_or_vector(self, name: str, rule: OperandRule) -> None:
+        if rule.shape.startswith("vec"):
             self._vector_register(name, rule)
         else:
             self.register(name, rule.type, rule.wider)

@@ -6,23 +6,18 @@ from typing import Any
 from kernbench.ptx.directives import place
 from kernbench.ptx.errors import PtxError
 from kernbench.ptx.module import (
-    Address,
-    Block,
     Directive,
     Float,
     Function,
-    Generic,
-    Instruction,
     Integer,
     Masked,
     Module,
-    Name,
-    Offset,
     Registers,
     Variable,
 )
 from kernbench.ptx.targets import target_number
 from kernbench.ptx.types import TYPES
+from kernbench.ptx.walking import instructions_of, names_in, statements_of
 
 CONSTANT_BYTES = 65536
 _WIDEST_VECTOR = 128
@@ -139,24 +134,12 @@ def _scalar_message(variable: Variable, value: Any) -> str | None:
 
 def _address_messages(variable: Variable, seen: Mapping[str, Function | Variable]) -> Iterator[str]:
     """Names in an initial value must stand before it, and have an address that is known then."""
-    for name in _names(variable.initial):
+    for name in names_in(variable.initial):
         found = seen.get(name)
         if found is None:
             yield f"the initial value of {variable.name!r} names {name!r}, which is not declared before it"
         elif isinstance(found, Variable) and found.space not in _INITIALISED:
             yield f"the initial value of {variable.name!r} names {name!r}; a .{found.space} address is not known then"
-
-
-def _names(value: Any) -> Iterator[str]:
-    if isinstance(value, tuple):
-        for item in value:
-            yield from _names(item)
-    elif isinstance(value, Masked):
-        yield from _names(value.address)
-    elif isinstance(value, Name):
-        yield value.text
-    elif isinstance(value, (Offset, Generic)):
-        yield value.base.text
 
 
 def shared_problems(module: Module, kernel: Function) -> Iterator[PtxError]:
@@ -165,9 +148,11 @@ def shared_problems(module: Module, kernel: Function) -> Iterator[PtxError]:
     if kernel.body is None or not most:
         return
     outside = {v.name: v for v in module.variables.values() if v.space == "shared" and v.size}
-    used = [outside[name] for name in sorted(set(_used(kernel.body)) & outside.keys())]
+    named = {name for instruction in instructions_of(kernel.body) for name in names_in(instruction.operands)}
+    used = [outside[name] for name in sorted(named & outside.keys())]
+    inside = [v for v in statements_of(kernel.body) if isinstance(v, Variable) and v.space == "shared"]
     total = 0
-    for variable in (*used, *_shared_in(kernel.body)):
+    for variable in (*used, *inside):
         total = -(-total // variable.natural_alignment) * variable.natural_alignment + (variable.size or 0)
         if total > most:
             name = variable.name
@@ -180,22 +165,3 @@ def shared_problems(module: Module, kernel: Function) -> Iterator[PtxError]:
 
 # from which target on, how many bytes of shared variables a kernel may have; before, 48 KiB
 _SHARED_BYTES = ((120, 99 << 10), (90, 227 << 10), (10, 48 << 10))
-
-
-def _shared_in(block: Block) -> Iterator[Variable]:
-    for statement in block.statements:
-        if isinstance(statement, Variable) and statement.space == "shared":
-            yield statement
-        elif isinstance(statement, Block):
-            yield from _shared_in(statement)
-
-
-def _used(block: Block) -> Iterator[str]:
-    for statement in block.statements:
-        if isinstance(statement, Block):
-            yield from _used(statement)
-        elif isinstance(statement, Instruction):
-            for operand in statement.operands:
-                base = operand.base if isinstance(operand, (Address, Offset)) else operand
-                if isinstance(base, Name):
-                    yield base.text

@@ -1,6 +1,7 @@
 """Runs read back from JSON, of `kernbench run --json` or `Run.save`; strange files are refused in a sentence."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,39 +112,50 @@ def _read_sources(data: Reader) -> dict[str, Any]:
     return data.of(dict)
 
 
-# those that reports reckon with; others may hold what they like
-_NUMBERS = ("time_ps", "gpu_time_ns", "limit_ratio", "floor_ratio")
-_COUNTS = ("commands", "warp_instructions", "tasks", "flops", "load_bytes", "store_bytes", "send_bytes")
-_TABLES = ("floors_ps", "limits_ps", "gap_ps", "critical_path_ps", "utilisation", "busy_ps", "sensitivity")
-_TEXTS = ("bound", "limit")
+def _finite_or_none(held: Reader) -> None:
+    held.maybe(Reader.finite)
+
+
+def _finite_values(held: Reader) -> None:
+    for _, value in held.items():
+        value.finite()
+
+
+def _rates(held: Reader) -> None:
+    for _, rate in held.items():
+        for part in ("amount", "achieved", "peak"):
+            rate[part].finite()
+
+
+def _text(held: Reader) -> None:
+    held.of(str)
+
+
+# how those are read that reports reckon with; others may hold what they like
+_METRICS: dict[str, Callable[[Reader], object]] = {
+    **dict.fromkeys(("time_ps", "gpu_time_ns", "limit_ratio", "floor_ratio"), _finite_or_none),
+    **dict.fromkeys(("commands", "warp_instructions", "tasks", "flops"), Reader.finite),
+    **dict.fromkeys(("load_bytes", "store_bytes", "send_bytes"), Reader.finite),
+    **dict.fromkeys(("floors_ps", "limits_ps", "gap_ps", "critical_path_ps"), _finite_values),
+    **dict.fromkeys(("utilisation", "busy_ps", "sensitivity"), _finite_values),
+    **dict.fromkeys(("bound", "limit"), _text),
+    "engines": Reader.texts,
+    "rates": _rates,
+}
 
 
 def _read_metrics(data: Reader) -> dict[str, Any]:
     metrics = data.of(dict)
     for key in metrics:
-        held = data[key]
-        if key in _NUMBERS:
-            held.maybe(Reader.finite)
-        elif key in _COUNTS:
-            held.finite()
-        elif key in _TEXTS:
-            held.of(str)
-        elif key == "engines":
-            held.texts()
-        elif key in _TABLES:
-            for _, value in held.items():
-                value.finite()
-        elif key == "rates":
-            for _, rate in held.items():
-                _ = [rate[part].finite() for part in ("amount", "achieved", "peak")]
+        if key in _METRICS:
+            _METRICS[key](data[key])
     if "time_ps" in metrics:
         bound = data["bound"].of(str)
         data["time_ps"].finite()
         data["floors_ps"][bound].finite()
-        data["floor_ratio"].maybe(Reader.finite)
-        data["utilisation"].of(dict)
-        data["critical_path_ps"].of(dict)
+        for key in ("floor_ratio", "utilisation", "critical_path_ps"):
+            _METRICS[key](data[key])
     if "limits_ps" in metrics:
         data["limits_ps"][data["limit"].of(str)].finite()
-        data["limit_ratio"].maybe(Reader.finite)
+        _METRICS["limit_ratio"](data["limit_ratio"])
     return metrics

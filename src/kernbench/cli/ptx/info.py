@@ -14,7 +14,8 @@ from kernbench.cli.output import check_targets, errors, results
 from kernbench.cli.ptx.launching import read_module
 from kernbench.cli.ptx.options import FILE
 from kernbench.common.errors import KernbenchError
-from kernbench.ptx.module import Block, Instruction, Kernel, Module
+from kernbench.ptx.module import Kernel, Module
+from kernbench.ptx.walking import instructions_of
 
 
 def info(file: FILE, json: JSON = None) -> None:
@@ -93,17 +94,4 @@ def _amounts(resources: Any) -> str:
 
 def _counts(kernel: Kernel) -> dict[str, int]:
     """How often each opcode occurs, the most frequent first."""
-    return dict(Counter(i.opcode for i in instructions(kernel.function.body)).most_common())
-
-
-def instructions(block: Block | None) -> list[Instruction]:
-    """All instructions of a body, in order."""
-    found: list[Instruction] = []
-    waiting: list[Any] = list(reversed(block.statements)) if block is not None else []
-    while waiting:
-        statement = waiting.pop()
-        if isinstance(statement, Block):
-            waiting.extend(reversed(statement.statements))
-        elif isinstance(statement, Instruction):
-            found.append(statement)
-    return found
+    return dict(Counter(i.opcode for i in instructions_of(kernel.function.body)).most_common())

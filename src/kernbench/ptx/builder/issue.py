@@ -14,6 +14,7 @@ from kernbench.ptx.errors import PtxError
 from kernbench.ptx.isa.form import OperandRule
 from kernbench.ptx.isa.resolve import filled, resolve
 from kernbench.ptx.module import Address, Guard, Instruction, Name, Not, Operand, Pair, Vector
+from kernbench.ptx.walking import names_in
 
 __kernbench_internal__ = True
 
@@ -163,7 +164,7 @@ class Issuer:
             name
             for rule, operand in zip(resolved.rules, instruction.operands, strict=True)
             if rule.role == "da"
-            for name in _names(operand)
+            for name in names_in(operand)
         ]
         writes = [name for result in results for name in _register_names(result)]
         self.body.append(instruction, (*reads, *guard), (*writes, *updated))
@@ -318,14 +319,6 @@ def _operand(rule: OperandRule, result: Any) -> Operand:
 def _register_names(result: Any) -> Iterator[str]:
     for register in result if isinstance(result, tuple) else (result,):
         yield register.name
-
-
-def _names(operand: Operand) -> Iterator[str]:
-    if isinstance(operand, Name):
-        yield operand.text
-    elif isinstance(operand, Vector):
-        for item in operand.items:
-            yield from _names(item)
 
 
 def _remedy(wanted: str, value: Register) -> str:

@@ -129,7 +129,7 @@ class _Decoder:
                     if variable.space == "shared":
                         self.shared.place(id(scope), variable)
             assert body.function.body is not None
-            for name in mentioned(body.function.body.statements):
+            for name in mentioned(body.function.body):
                 outside = self.module.variables.get(name)
                 if outside is not None and outside.space == "shared":
                     self.shared.place(0, outside)

@@ -5,21 +5,8 @@ from collections.abc import Iterable, Iterator
 from kernbench.ptx.emulator.program import Code, SharedVariable
 from kernbench.ptx.emulator.scopes import Line, Scope
 from kernbench.ptx.errors import PtxError
-from kernbench.ptx.module import (
-    Address,
-    Function,
-    Generic,
-    Group,
-    Kernel,
-    Module,
-    Name,
-    Not,
-    Offset,
-    Operand,
-    Pair,
-    Variable,
-    Vector,
-)
+from kernbench.ptx.module import Block, Function, Instruction, Kernel, Label, Module, Variable
+from kernbench.ptx.walking import names_in, statements_of
 
 # bytes between shared variables, and behind local ones, so that running over the end of one is not silently the next
 _GAP = 16
@@ -103,50 +90,26 @@ def reachable(kernel: Kernel, module: Module) -> dict[str, Function]:
         if function.name in found or function.body is None:
             continue
         found[function.name] = function
-        names = set(mentioned(function.body.statements))
-        for variable in [module.variables[name] for name in names if name in module.variables]:
-            names.update(_initial_names(variable.initial))
+        names = _with_tables(set(mentioned(function.body)), module)
         pending.extend(module.functions[name] for name in sorted(names) if name in module.functions)
     return found
 
 
-def _initial_names(value: object) -> Iterator[str]:
-    """Names in an initialiser; a table of functions is how they are reached."""
-    if isinstance(value, tuple):
-        for item in value:
-            yield from _initial_names(item)
-    elif isinstance(value, Name):
-        yield value.text
-    elif isinstance(value, (Offset, Generic)):
-        yield value.base.text
+def _with_tables(names: set[str], module: Module) -> set[str]:
+    """With the names in initial values: a table of functions, or of such tables, is how they are reached."""
+    pending = list(names)
+    while pending:
+        variable = module.variables.get(pending.pop())
+        further = set(names_in(variable.initial)) - names if variable is not None else set()
+        names |= further
+        pending += further
+    return names
 
 
-def mentioned(statements: Iterable[object]) -> Iterator[str]:
+def mentioned(body: Block | None) -> Iterator[str]:
     """Every name that instructions and target tables use."""
-    for statement in statements:
-        if hasattr(statement, "statements"):
-            yield from mentioned(statement.statements)
-        elif hasattr(statement, "operands"):
-            for operand in statement.operands:
-                yield from _names(operand)
-        elif hasattr(statement, "targets"):
+    for statement in statements_of(body):
+        if isinstance(statement, Instruction):
+            yield from names_in(statement.operands)
+        elif isinstance(statement, Label):
             yield from statement.targets
-
-
-def _names(operand: Operand) -> Iterator[str]:
-    if isinstance(operand, Name):
-        yield operand.text
-    elif isinstance(operand, Offset):
-        yield operand.base.text
-    elif isinstance(operand, Not):
-        yield operand.operand.text
-    elif isinstance(operand, (Vector, Group)):
-        for item in operand.items:
-            yield from _names(item)
-    elif isinstance(operand, Pair):
-        yield from _names(operand.first)
-        yield from _names(operand.second)
-    elif isinstance(operand, Address):
-        yield from _names(operand.base)
-        for item in operand.more:
-            yield from _names(item)

@@ -1,0 +1,74 @@
+"""What a command is asked to run: a bench, which of its panels, with which values and options."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernbench.bench import Bench, default_cases, describe, find, folder_bench, platform_chip, run_bench
+from kernbench.common.errors import BenchError, unknown
+from kernbench.result.run import Run
+
+
+@dataclass(frozen=True)
+class Request:
+    """Panels of a bench, values over theirs, and options of `run_bench`."""
+
+    bench: Bench
+    panels: list[str | None]
+    values: dict[str, Any]
+    options: dict[str, Any]
+
+    @property
+    def shapes_only(self) -> bool:
+        """Whether no golden is asked."""
+        size = self.options["size"]
+        return bool(self.options["shapes_only"] or (size is not None and self.bench.sizes[size].shapes_only))
+
+    def title(self, panel: str | None) -> str:
+        """What a run of the panel is called."""
+        return panel or self.bench.name
+
+    def run(self, panel: str | None, settings: dict[str, Any] | None = None, **more: Any) -> Run:
+        """Run one panel, with further settings and options."""
+        return run_bench(self.bench, panel, {**self.values, **(settings or {})}, **self.options, **more)
+
+
+def chosen(
+    name: str | None, panel: str | None, kernels: Path | None, golden: Path | None, cases: list[str]
+) -> tuple[Bench, list[str | None]]:
+    """The bench that is meant, and which of its panels run."""
+    if kernels is None and golden is None and not cases:
+        if name is None:
+            raise BenchError("which bench? Give its name or file, or --kernels and --golden; kernbench list shows all")
+        bench = find(name)
+        return bench, [panel] if panel else list(bench.panels) or [None]
+    if name is not None or kernels is None or golden is None:
+        raise BenchError(
+            "a folder of kernels is run with --kernels FOLDER and --golden FILE, both, and no bench's name"
+        )
+    bench = folder_bench(kernels, golden, platform_chip(panel or "sim"))
+    wanted = list(bench.panels) if "all" in cases else cases or default_cases(bench)
+    for one in wanted:
+        if one not in bench.panels:
+            raise BenchError(unknown("case", one, bench.panels))
+    return bench, [*wanted]
+
+
+def parse_settings(
+    bench: Bench, settings: list[str], machine: str | None = None, **short: str | None
+) -> dict[str, Any]:
+    """key=value texts as a dictionary, with the parameters that have an option of their own."""
+    values: dict[str, Any] = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise BenchError(f"--set {text!r}: key=value is wanted, such as --set n_ranks=4")
+        values[key.strip()] = value.strip()
+    known = {row.name for row in describe(bench.parameters)}
+    short["chip" if "chip" in known else "machine"] = machine
+    for name, chosen in short.items():
+        if chosen is not None and name not in known:
+            raise BenchError(f"bench {bench.name} has no parameter {name}")
+        if chosen is not None:
+            values[name] = chosen
+    return values
