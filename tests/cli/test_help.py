@@ -1,13 +1,15 @@
 """Help that is whole, and what a shell offers after a tab."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from kernbench.bench.new import write_new
-from kernbench.cli import app
+from kernbench.cli import app, application
 
 
 def commands(command, path=()):
@@ -50,6 +52,25 @@ def test_examples_name_commands_and_options_that_exist():
             known = next(one for length in (2, 1) if (one := ALL.get(tuple(words[:length]))) is not None)
             options = {name for p in known.params for name in (*p.opts, *p.secondary_opts)}
             assert {word for word in words if word.startswith("-") and word != "-"} <= options, line
+
+
+def test_the_list_of_commands_imports_none_of_them():
+    script = (
+        "import sys\n"
+        "for name in ('numpy', 'rich', 'kernbench.bench', 'kernbench.result'): sys.modules[name] = None\n"
+        "sys.argv = ['kernbench', '--help']\n"
+        "from kernbench.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    listed = [line.split()[0] for line in done.stdout.split("Commands:\n")[1].split("\n\n")[0].splitlines()]
+    assert listed == list(ALL[()].commands)
+
+
+def test_only_commands_that_are_named_are_imported():
+    few = get_command(application({"report", "runs.json", "--html"})).commands
+    assert few["report"].callback.__name__ == ALL["report",].callback.__name__ == "report"
+    assert [name for name, one in few.items() if one.params or getattr(one, "commands", {})] == ["report"]
 
 
 def offered(line, shell="bash"):

@@ -1,75 +1,49 @@
 """The command line: one file per command; the only place that prints."""
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from kernbench import __version__
-from kernbench.cli import check, compare, machine, new, ptx, report, run, show, sweep
-from kernbench.cli import list as list_command
+from kernbench.cli.commands import GROUPS, add_commands
 from kernbench.cli.document import STDOUT, error_data, wants_stdout, write_document
 from kernbench.cli.examples import examples
 from kernbench.cli.output import FOUND, MISUSE, errors, print_anything, print_nothing_more
 from kernbench.common.errors import KernbenchError
 
-app = typer.Typer(
-    name="kernbench",
-    help="Run attention kernels on accelerators you do not have: is it right, is it safe, how fast and why.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    epilog=examples("kernbench list", "kernbench new mesh my_ring", "kernbench run my_ring.py --html my_ring.html"),
-)
-app.command(
-    "list",
-    short_help="The bundled benches and their panels.",
-    epilog=examples("kernbench list", "kernbench list --json -"),
-)(list_command.list_benches)
-app.command(
-    "run",
-    short_help="Run a bench: is it right, is it safe, how fast and why.",
-    epilog=examples(
-        "kernbench run my_ring.py --set n_ranks=8 --html my_ring.html",
-        "kernbench run milestone_gqa_llama70b -p single_user_decode -m small",
-        "kernbench run my_ring.py --json - | jq '.runs[].safe'",
-    ),
-)(run.run)
-app.command(
-    "show",
-    short_help="A bench's parameters, source, and a rank's last commands.",
-    epilog=examples("kernbench show milestone_gqa_llama70b --rank 2 --no-source"),
-)(show.show)
-app.command(
-    "sweep",
-    short_help="A bench over many values of parameters and machine keys.",
-    epilog=examples("kernbench sweep my_ring.py --over n_ranks=2,4,8 --over S=32,64"),
-)(sweep.sweep)
-app.command(
-    "report",
-    short_help="Saved runs as one page to open.",
-    epilog=examples("kernbench report runs.json --html runs.html"),
-)(report.report)
-app.command(
-    "compare",
-    short_help="Two saved runs beside each other, and why they differ.",
-    epilog=examples("kernbench compare before.json after.json --html change.html"),
-)(compare.compare)
-app.command(
-    "check",
-    short_help="All benches of a folder: right and safe, or not.",
-    epilog=examples("kernbench check kernels --junit verdicts.xml", "kernbench check kernels --baseline known.toml"),
-)(check.check)
-app.command(
-    "new",
-    short_help="A small, working bench to start from.",
-    epilog=examples("kernbench new mesh my_ring", "kernbench new ptx my_kernel --dir kernels"),
-)(new.new)
-app.add_typer(machine.app, name="machine")
-app.add_typer(ptx.app, name="ptx")
+if TYPE_CHECKING:
+    app: typer.Typer
+
+# where shells put the words of a line that they complete
+_COMPLETED = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """`app`, with every command: made when somebody asks for it, as it imports everything there is."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    whole = globals()[name] = application()
+    return whole
+
+
+def application(words: Collection[str] | None = None) -> typer.Typer:
+    """All commands; given the words of a command line, those it does not name are listed but not imported."""
+    made = typer.Typer(
+        name="kernbench",
+        help="Run attention kernels on accelerators you do not have: is it right, is it safe, how fast and why.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        epilog=examples("kernbench list", "kernbench new mesh my_ring", "kernbench run my_ring.py --html my_ring.html"),
+    )
+    add_commands(made, words)
+    made.callback()(common)
+    return made
 
 
 def _version(wanted: bool) -> None:
@@ -78,7 +52,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def common(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
@@ -90,13 +63,14 @@ def common(
 def main() -> None:
     """Entry point: misuse is told in a sentence and ends with exit code 2; with `--json -` as a document, too."""
     words = sys.argv[1:]
+    named = application({*words, *(word for key in _COMPLETED for word in os.environ.get(key, "").split())})
     print_anything()
     try:
         if wants_stdout(words):
             with redirect_stdout(sys.stderr):
-                code = _told_as_document(words)
+                code = _told_as_document(named, words)
             sys.exit(code)
-        app()
+        named()
     except KernbenchError as error:
         _tell(error)
         sys.exit(MISUSE)
@@ -116,12 +90,12 @@ def _not_written(error: OSError) -> int:
     return MISUSE
 
 
-def _told_as_document(words: Sequence[str]) -> int:
+def _told_as_document(named: typer.Typer, words: Sequence[str]) -> int:
     """Run a command whose document has standard output for itself; the exit code."""
     # what the parser of the command line raises is not public under a name of its own
     usage: Any = typer.BadParameter.__base__
     try:
-        return int(app(standalone_mode=False) or 0)
+        return int(named(standalone_mode=False) or 0)
     except KernbenchError as error:
         _tell(error)
         write_document(STDOUT, _command(words), error_data(error, str(error)))
@@ -139,5 +113,4 @@ def _tell(error: KernbenchError) -> None:
 def _command(words: Sequence[str]) -> str:
     """The command that a command line names, as documents call it."""
     named = [word for word in words if not word.startswith("-")]
-    groups = [group.name for group in app.registered_groups]
-    return " ".join(named[: 2 if named[:1] and named[0] in groups else 1])
+    return " ".join(named[: 2 if named[:1] and named[0] in GROUPS else 1])

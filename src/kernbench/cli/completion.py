@@ -3,15 +3,18 @@
 import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from kernbench.bench import Bench, describe, find, known
-from kernbench.machine import bundled
+if TYPE_CHECKING:
+    from kernbench.bench import Bench
 
 
 def benches(incomplete: str) -> list[str]:
     """Names of bundled benches, and Python files."""
+    from kernbench.bench import known
+
     return _starting(incomplete, [*known(), *_files(incomplete, ".py")])
 
 
@@ -32,6 +35,8 @@ def settings(ctx: typer.Context, incomplete: str) -> list[str]:
     key, equals, _ = incomplete.partition("=")
     if equals and key in ("machine", "chip"):
         return _starting(incomplete, (f"{key}={name}" for name in _machines()))
+    from kernbench.bench import describe
+
     bench = _bundled(_named(ctx))
     return _starting(incomplete, (f"{row.name}=" for row in describe(bench.parameters))) if bench is not None else []
 
@@ -43,12 +48,14 @@ def _named(ctx: typer.Context) -> str:
 
 
 def _machines() -> list[str]:
-    from kernbench import npu
+    from kernbench import machine, npu
 
-    return [*bundled(), *npu.bundled()]
+    return [*machine.bundled(), *npu.bundled()]
 
 
-def _bundled(name: str) -> Bench | None:
+def _bundled(name: str) -> "Bench | None":
+    from kernbench.bench import find, known
+
     try:
         return find(name) if name in known() else None
     except ImportError:

@@ -11,8 +11,6 @@ import typer
 
 from kernbench.cli.remedy import remedy
 from kernbench.common.errors import MisuseError
-from kernbench.result.finding import Place, place_dict
-from kernbench.result.run import SCHEMA, json_text, write_json
 
 JSON = Annotated[
     Path | None,
@@ -26,6 +24,8 @@ def write_document(target: Path | None, command: str, data: Mapping[str, Any]) -
     """Write what a command answers, if somebody asked for it."""
     if target is None:
         return
+    from kernbench.result.run import SCHEMA, json_text, write_json
+
     document = {"schema": SCHEMA, "command": command, **data}
     if target != STDOUT:
         write_json(target, document)
@@ -45,6 +45,8 @@ def wants_stdout(words: Sequence[str]) -> bool:
 
 def error_data(error: Exception, text: str) -> dict[str, Any]:
     """A refusal as data: what it says, the place it is about, and the part of it that says what to do."""
+    from kernbench.result.finding import Place, place_dict
+
     where = getattr(error, "where", None)
     found = _PLACE.match(text)
     if not isinstance(where, Place) and found is not None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Machine descriptions: show one with units and limits, or check a file.",
-    short_help="Machine descriptions: list, show one, check a file.",
     no_args_is_help=True,
     epilog=examples("kernbench machine show reference", "kernbench machine check mine.toml"),
 )

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING
 
 from kernbench.common.errors import BenchError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 RIGHT_AND_SAFE, FOUND, MISUSE = 0, 1, 2
 # tables in fewer columns show nothing that can be read: a narrower terminal wraps them
@@ -19,8 +21,10 @@ _NARROWEST = 60
 _SOURCES = (".py", ".cu", ".ptx", ".toml")
 
 
-def results() -> Console:
+def results() -> "Console":
     """Standard output; wide enough that tables are whole when it is no terminal and nobody says how wide it is."""
+    from rich.console import Console
+
     console = Console(markup=False, highlight=False)
     if console.is_terminal or "COLUMNS" in os.environ:
         console.width = max(console.width, _NARROWEST)
@@ -43,14 +47,18 @@ def print_nothing_more() -> None:
         os.close(nowhere)
 
 
-def errors() -> Console:
+def errors() -> "Console":
     """Standard error."""
+    from rich.console import Console
+
     return Console(stderr=True, markup=False, highlight=False)
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Progress]:
+def progress(total: int) -> Iterator["Progress"]:
     """A spinner with what is being done, shown on a terminal only and gone when done."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, TimeElapsedColumn(), console=errors(), transient=True) as bar:
         bar.add_task("", total=total)

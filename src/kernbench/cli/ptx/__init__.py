@@ -12,7 +12,6 @@ from kernbench.cli.ptx.run import run
 
 app = typer.Typer(
     help="PTX from any compiler: what is in it, is a launch safe and right, is each barrier needed.",
-    short_help="PTX from any compiler: info, check, run, launch, mutate, emit.",
     no_args_is_help=True,
     epilog=examples("kernbench ptx check my_kernel.ptx --grid 4 --block 128"),
 )

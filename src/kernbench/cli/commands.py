@@ -1,0 +1,106 @@
+"""The commands there are: where each is written, and what the list of them says. Those nobody named stay unread."""
+
+import importlib
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import typer
+
+from kernbench.cli.examples import examples
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: its module and function, its line in the list, and examples below its help."""
+
+    module: str
+    function: str
+    short_help: str
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Commands under one word: the module with their `app`, and their line in the list."""
+
+    module: str
+    short_help: str
+
+
+COMMANDS = {
+    "list": Command(
+        "kernbench.cli.list",
+        "list_benches",
+        "The bundled benches and their panels.",
+        ("kernbench list", "kernbench list --json -"),
+    ),
+    "run": Command(
+        "kernbench.cli.run",
+        "run",
+        "Run a bench: is it right, is it safe, how fast and why.",
+        (
+            "kernbench run my_ring.py --set n_ranks=8 --html my_ring.html",
+            "kernbench run milestone_gqa_llama70b -p single_user_decode -m small",
+            "kernbench run my_ring.py --json - | jq '.runs[].safe'",
+        ),
+    ),
+    "show": Command(
+        "kernbench.cli.show",
+        "show",
+        "A bench's parameters, source, and a rank's last commands.",
+        ("kernbench show milestone_gqa_llama70b --rank 2 --no-source",),
+    ),
+    "sweep": Command(
+        "kernbench.cli.sweep",
+        "sweep",
+        "A bench over many values of parameters and machine keys.",
+        ("kernbench sweep my_ring.py --over n_ranks=2,4,8 --over S=32,64",),
+    ),
+    "report": Command(
+        "kernbench.cli.report",
+        "report",
+        "Saved runs as one page to open.",
+        ("kernbench report runs.json --html runs.html",),
+    ),
+    "compare": Command(
+        "kernbench.cli.compare",
+        "compare",
+        "Two saved runs beside each other, and why they differ.",
+        ("kernbench compare before.json after.json --html change.html",),
+    ),
+    "check": Command(
+        "kernbench.cli.check",
+        "check",
+        "All benches of a folder: right and safe, or not.",
+        ("kernbench check kernels --junit verdicts.xml", "kernbench check kernels --baseline known.toml"),
+    ),
+    "new": Command(
+        "kernbench.cli.new",
+        "new",
+        "A small, working bench to start from.",
+        ("kernbench new mesh my_ring", "kernbench new ptx my_kernel --dir kernels"),
+    ),
+}
+GROUPS = {
+    "machine": Group("kernbench.cli.machine", "Machine descriptions: list, show one, check a file."),
+    "ptx": Group("kernbench.cli.ptx", "PTX from any compiler: info, check, run, launch, mutate, emit."),
+}
+
+
+def add_commands(app: typer.Typer, words: Collection[str] | None = None) -> None:
+    """Add every command; where the words of a command line are known, the others are only there to be listed."""
+    for name, command in COMMANDS.items():
+        function = _unread
+        if words is None or name in words:
+            function = getattr(importlib.import_module(command.module), command.function)
+        app.command(name, short_help=command.short_help, epilog=examples(*command.examples))(function)
+    for name, group in GROUPS.items():
+        held = typer.Typer()
+        if words is None or name in words:
+            held = importlib.import_module(group.module).app
+        app.add_typer(held, name=name, short_help=group.short_help)
+
+
+def _unread() -> None:
+    """Stands in the list for a command that the command line does not name."""
+    raise AssertionError("a command that no word names is called")
