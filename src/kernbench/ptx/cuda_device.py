@@ -135,15 +135,18 @@ class CudaDevice:
     def encode(self, description: TensorMapDescription) -> TensorMap:
         """The 128 bytes the hardware reads for `description`."""
         api = self._driver.api
+        box: tuple[Any, ...] = ([api.cuuint32_t(n) for n in description.box],)
+        if description.im2col:
+            box = (list(description.lower or ()), list(description.upper or ()), *description.box)
         made = self._call(
-            "cuTensorMapEncodeTiled",
+            "cuTensorMapEncodeIm2col" if description.im2col else "cuTensorMapEncodeTiled",
             getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_DATA_TYPES[description.element]}"),
             description.rank,
             description.address,
             [api.cuuint64_t(n) for n in description.dims],
             # the driver wants a pointer even where there is no stride to read
             [api.cuuint64_t(n) for n in description.strides or (0,)],
-            [api.cuuint32_t(n) for n in description.box],
+            *box,
             [api.cuuint32_t(n) for n in description.element_strides],
             getattr(api.CUtensorMapInterleave, f"CU_TENSOR_MAP_INTERLEAVE_{description.interleave.upper()}"),
             getattr(api.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[description.swizzle]}"),

@@ -73,16 +73,25 @@ SWIZZLES: Mapping[str, int] = MappingProxyType(
 INTERLEAVES = ("none", "16B", "32B")
 L2_PROMOTIONS = ("none", "64B", "128B", "256B")
 OOB_FILLS = ("zero", "nan")
+# corners of a pixel box: dimensions of the tensor -> the least and the greatest
+_CORNERS: Mapping[int, tuple[int, int]] = MappingProxyType(
+    {3: (-(1 << 15), (1 << 15) - 1), 4: (-128, 127), 5: (-16, 15)}
+)
+_MOST_PIXELS = 1024
 _BY_NUMPY = {name: element for element, names in ELEMENTS.items() for name in names}
 
 
 @dataclass(frozen=True)
 class TensorMapDescription:
-    """What a tensor map says, held to the rules of cuTensorMapEncodeTiled when it is made.
+    """What a tensor map says, held to the rules of the driver's encoders when it is made.
 
     Dimension 0 is the innermost and dense; `strides` are the byte strides of dimensions 1 and on. `box` is what one
     copy moves, in elements; a traversal stride of n in `element_strides` takes every n-th of them. Elements of 4 and 6
     bits lie packed in global memory; "b4x16_p64" and "b6x16_p32" get 16 bytes of shared memory for each 16 elements.
+
+    With `lower` and `upper` it is a map for im2col copies: dimensions are channels, W, H, D as far as they are there,
+    and images. The box is channels of a pixel and pixels of a column. Pixels are counted through the pixel box, which
+    in W, H and D goes from `lower` to the last pixel plus `upper`; element strides are the steps between them.
     """
 
     address: int
@@ -95,6 +104,8 @@ class TensorMapDescription:
     interleave: str = "none"
     l2_promotion: str = "none"
     oob_fill: str = "zero"
+    lower: tuple[int, ...] | None = None
+    upper: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -106,6 +117,19 @@ class TensorMapDescription:
     def rank(self) -> int:
         """Number of dimensions, 1 to 5."""
         return len(self.dims)
+
+    @property
+    def im2col(self) -> bool:
+        """Whether it is for copies that count pixels."""
+        return self.lower is not None
+
+    @property
+    def pixel_box(self) -> tuple[tuple[int, int], ...]:
+        """The first and the last place of the pixel box, in W, H and D."""
+        sizes = self.dims[1:-1]
+        return tuple(
+            (low, n - 1 + high) for low, n, high in zip(self.lower or (), sizes, self.upper or (), strict=True)
+        )
 
     @property
     def element_bits(self) -> int:
@@ -148,6 +172,8 @@ class TensorMapDescription:
     @property
     def copied(self) -> tuple[int, ...]:
         """Elements one copy places in shared memory, per dimension: the box thinned by the traversal strides."""
+        if self.im2col:
+            return self.box
         inner = self.box[0] if self.interleave == "none" else ceil(self.box[0] / self.element_strides[0])
         return (inner, *(ceil(b / s) for b, s in zip(self.box[1:], self.element_strides[1:], strict=True)))
 
@@ -176,9 +202,16 @@ class TensorMapDescription:
     def _check_counts(self) -> None:
         if not 1 <= self.rank <= 5:
             raise MisuseError(f"tensor map: {self.rank} dimensions; it has 1 to 5")
+        if (self.lower is None) != (self.upper is None):
+            raise MisuseError("tensor map: a pixel box has two corners: give both lower and upper, or none of them")
+        if self.im2col and self.rank not in _CORNERS:
+            raise MisuseError(f"tensor map: {self.rank} dimensions; one with a pixel box has 3 to 5")
+        box = ("box sizes (channels and pixels)", self.box, 2) if self.im2col else ("box sizes", self.box, self.rank)
+        corners = (("lower", self.lower), ("upper", self.upper))
         for what, given, wanted in (
             ("strides (one for each dimension but the innermost)", self.strides, self.rank - 1),
-            ("box sizes", self.box, self.rank),
+            box,
+            *((f"places of the {which} corner", at, self.rank - 2) for which, at in corners if at is not None),
             ("element strides", self.element_strides, self.rank),
         ):
             if len(given) != wanted:
@@ -192,7 +225,7 @@ class TensorMapDescription:
         if self.address % unit:
             yield f"address {self.address:#x} is no multiple of {unit} bytes: align the array's start"
         yield from _outside("size", self.dims, 1, 2**32)
-        yield from _outside("box size", self.box, 1, 256)
+        yield from _outside("box size", self.box[:1] if self.im2col else self.box, 1, 256)
         yield from _outside("element stride", self.element_strides, 1, 8)
         yield from _outside("stride", self.strides, 0, 2**40 - 1, first=1)
         for dimension, stride in enumerate(self.strides, 1):
@@ -200,6 +233,18 @@ class TensorMapDescription:
                 yield f"stride {stride} of dimension {dimension} is no multiple of {unit} bytes: pad the rows"
         yield from self._inner_problems()
         yield from self._packed_problems()
+        if self.im2col:
+            yield from self._pixel_problems()
+
+    def _pixel_problems(self) -> Iterable[str]:
+        """What holds for maps with a pixel box only."""
+        if not 1 <= self.box[1] <= _MOST_PIXELS:
+            yield f"{self.box[1]} pixels of a column; allowed are 1 to {_MOST_PIXELS}"
+        for what, corner in (("lower", self.lower), ("upper", self.upper)):
+            yield from _outside(f"place of the {what} corner", corner or (), *_CORNERS[self.rank], first=1)
+        for dimension, (first, last) in enumerate(self.pixel_box, 1):
+            if last < first:
+                yield f"the pixel box goes from {first} to {last} in dimension {dimension}: it holds no pixel"
 
     def _packed_problems(self) -> Iterable[str]:
         """What holds for narrow elements only."""
@@ -252,11 +297,14 @@ def describe_tensor_map(
     l2_promotion: str = "none",
     oob_fill: str = "zero",
     offset: int = 0,
+    lower: Any = None,
+    upper: Any = None,
 ) -> TensorMapDescription:
     """A checked description of a tensor in `array`, `offset` bytes from its start; the element type is the array's.
 
     `element` overrides it, for "tf32" and the flushing types, which NumPy does not tell apart from f32, and for narrow
-    elements ("b4x16", "b4x16_p64", "b6x16_p32"), which an array of bytes holds packed.
+    elements ("b4x16", "b4x16_p64", "b6x16_p32"), which an array of bytes holds packed. `lower` and `upper` are corners
+    of a pixel box, W first, and make it a map for im2col copies: `box` is then channels and pixels.
     """
     sizes = shape_of(dims)
     return TensorMapDescription(
@@ -270,6 +318,8 @@ def describe_tensor_map(
         interleave=interleave,
         l2_promotion=l2_promotion,
         oob_fill=oob_fill,
+        lower=None if lower is None else tuple(index(place) for place in lower),
+        upper=None if upper is None else tuple(index(place) for place in upper),
     )
 
 

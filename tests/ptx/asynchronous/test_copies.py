@@ -217,12 +217,6 @@ def test_coordinates_inside_a_piece_are_refused():
     assert kinds(run) == ["misaligned"]
 
 
-def test_im2col_is_refused():
-    body = "  cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r0, %r0, %r0}], [%r2], {%h1};\n"
-    with pytest.raises(PtxError, match="im2col modes are not emulated"):
-        launch(body, np.zeros(4, np.uint32), np.zeros(4, np.uint32), 0)
-
-
 def test_interleaved_tensors_are_refused():
     device = ptx.EmulatedDevice("sm_90a")
     array = device.array(np.zeros(4096, np.float32))

@@ -16,10 +16,11 @@ LAYOUT = np.dtype(
     {
         "names": [
             "address", "magic", "rank", "elemtype", "swizzle_mode", "interleave_layout", "swizzle_atomicity",
-            "fill_mode", "l2_promotion", "global_dim", "box_dim", "element_stride", "global_stride",
+            "fill_mode", "l2_promotion", "im2col", "global_dim", "box_dim", "element_stride", "global_stride",
+            "corners",
         ],
-        "formats": ["u8", "u4", *["u1"] * 7, ("u4", 5), ("u2", 5), ("u1", 5), ("u8", 4)],
-        "offsets": [0, 8, 12, 13, 14, 15, 16, 17, 18, 24, 44, 54, 64],
+        "formats": ["u8", "u4", *["u1"] * 8, ("u4", 5), ("u2", 5), ("u1", 5), ("u8", 4), ("i2", (2, 3))],
+        "offsets": [0, 8, 12, 13, 14, 15, 16, 17, 18, 19, 24, 44, 54, 64, 96],
         "itemsize": TENSOR_MAP_BYTES,
     }
 )  # fmt: skip
@@ -57,9 +58,17 @@ def encode(description: TensorMapDescription) -> bytes:
     record["fill_mode"] = _FILLS.index(description.oob_fill)
     record["l2_promotion"] = _PROMOTIONS.index(description.l2_promotion)
     record["global_dim"][:rank] = [size & 0xFFFFFFFF for size in description.dims]
-    record["box_dim"][:rank] = description.box
+    record["box_dim"][: len(description.box)] = description.box
     record["element_stride"][:rank] = description.element_strides
     record["global_stride"][: rank - 1] = description.strides
+    if description.lower is not None:
+        if description.element_strides[-1] != 1:
+            raise MisuseError(
+                f"tensor map: steps of {description.element_strides[-1]} from image to image cannot be emulated; "
+                "use an element stride of 1 in the outermost dimension"
+            )
+        record["im2col"] = 1
+        record["corners"][:, : rank - 2] = description.lower, description.upper
     return record.tobytes()
 
 
@@ -77,15 +86,19 @@ def decode(data: bytes) -> TensorMapDescription:
             f"a tensor map with swizzle mode {int(record['swizzle_mode'])}, atomicity "
             f"{int(record['swizzle_atomicity'])} and interleave {int(record['interleave_layout'])} cannot be emulated"
         )
+    counts = bool(record["im2col"])
+    corners = [tuple(int(place) for place in corner[: rank - 2]) for corner in record["corners"]]
     return TensorMapDescription(
         address=int(record["address"]),
         element=ELEMENT_NUMBERS[int(record["elemtype"])],
         dims=tuple(int(size) or 1 << 32 for size in record["global_dim"][:rank]),
         strides=tuple(int(stride) for stride in record["global_stride"][: rank - 1]),
-        box=tuple(int(size) for size in record["box_dim"][:rank]),
+        box=tuple(int(size) for size in record["box_dim"][: 2 if counts else rank]),
         element_strides=tuple(max(1, int(stride)) for stride in record["element_stride"][:rank]),
         swizzle=swizzle,
         oob_fill=_FILLS[int(record["fill_mode"]) & 1],
+        lower=corners[0] if counts else None,
+        upper=corners[1] if counts else None,
     )
 
 

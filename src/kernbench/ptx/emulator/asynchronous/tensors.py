@@ -45,8 +45,8 @@ class Box:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a box, without gaps."""
-        return self.description.box_bytes
+        """Bytes of a box, without gaps; of a pixel where pixels are counted."""
+        return int(self.shape[2].prod()) * self.element
 
     @property
     def inner(self) -> int:
@@ -74,7 +74,8 @@ def box_of(data: bytes) -> Box:
     description = decode(data)
     rank = description.rank
     shape = np.zeros((4, rank), np.int64)
-    shape[0], shape[1], shape[2] = description.dims, description.byte_strides, description.copied
+    shape[0], shape[1] = description.dims, description.byte_strides
+    shape[2] = (description.box[0], *[1] * (rank - 1)) if description.im2col else description.copied
     shape[(0, 2), 0] //= description.grain
     shape[3] = description.element_strides
     fill = _NAN if description.oob_fill == "nan" else bytes(16)
@@ -86,6 +87,23 @@ def box_of(data: bytes) -> Box:
         np.array((*_SWIZZLES[description.swizzle], _pitch(description), description.filled), np.int64),
         np.frombuffer(fill, np.uint8),
     )
+
+
+def pixels(box: Box, points: Array, count: int) -> Array:
+    """The coordinates [operations, count, rank] of the pixels that columns hold, counted from `points` on.
+
+    Behind the last pixel of a row comes the first of the next row in the pixel box, and so on to the next image.
+    """
+    now, found = points.astype(np.int64), []
+    steps, limits = box.shape[3], box.description.pixel_box
+    for _ in range(count):
+        found.append(now.copy())
+        now[:, 1] += steps[1]
+        for dimension, (first, last) in enumerate(limits, 1):
+            beyond = now[:, dimension] > last
+            now[beyond, dimension] = first
+            now[beyond, dimension + 1] += steps[dimension + 1]
+    return np.stack(found, axis=1)
 
 
 class TensorMaps:

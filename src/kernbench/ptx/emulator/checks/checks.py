@@ -320,6 +320,15 @@ class BatchChecks:
         hint = "give coordinates of 0 or more; loads alone may begin before the tensor"
         self._reporter.add("out-of-bounds", site, message, hint, count, about="negative")
 
+    def outside_pixels(
+        self, site: Site, point: tuple[int, ...], limits: tuple[tuple[int, int], ...], lane: int, count: int
+    ) -> None:
+        """A column begins at a pixel that the map's pixel box does not hold."""
+        box = ", ".join(f"{first} to {last}" for first, last in limits)
+        message = f"{thread_name(self._batch, lane)} begins at {point}, outside the pixel box of {box}"
+        hint = "begin inside the pixel box of the tensor map, and reach further with the offsets"
+        self._reporter.add("out-of-bounds", site, message, hint, count, about="pixels")
+
     def bad_tensor_map(self, site: Site, problem: str, address: int, lanes: Array) -> None:
         """An instruction names a tensor map that is none."""
         who = some_threads(self._batch, lanes)

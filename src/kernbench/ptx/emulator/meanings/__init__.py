@@ -60,7 +60,7 @@ CONTROLS: frozenset[str] = frozenset(
 
 
 _REFUSED = {
-    "cp.tensor.im2col": "im2col modes are not emulated, only tile modes are",
+    "cp.tensor.im2col": "of the im2col modes, those of W alone (im2col::w, im2col::w::128) are not emulated",
     **dict.fromkeys(("multimem.ld_reduce", "multimem.st", "multimem.red"), "it works on the memory of several devices"),
     **dict.fromkeys(("tcgen05.mma.sp", "tcgen05.mma.ws.sp"), "sparse matrices run with mma.sp and wgmma.sp only"),
 }

@@ -117,7 +117,9 @@ def _coordinates(d: Decoding, name: str) -> tuple[AddressSlot, list[int]]:
     return d.address(index), [d.value(item, "s32") for item in items]
 
 
-def _boxes(window: Window, lanes: Array, maps: Array, rank: int, site: Any) -> list[tuple[tensors.Box, Array]]:
+def _boxes(
+    window: Window, lanes: Array, maps: Array, rank: int, counted: bool, site: Any
+) -> list[tuple[tensors.Box, Array]]:
     """The tensor maps that lanes name, each with the positions of its lanes; complains where there is none."""
     found = []
     for address in np.unique(maps):
@@ -126,6 +128,9 @@ def _boxes(window: Window, lanes: Array, maps: Array, rank: int, site: Any) -> l
             box = window.batch.launch.tensor_maps.at(int(address))
             if box.description.rank != rank:
                 raise MisuseError(f"the tensor map has {box.description.rank} dimensions, the instruction {rank}")
+            if box.description.im2col != counted:
+                made, told = ("im2col", "tile") if box.description.im2col else ("tile", "im2col")
+                raise MisuseError(f"the tensor map is for {made} mode, the instruction says {told}")
         except MisuseError as problem:
             if window.batch.checks is not None:
                 window.batch.checks.bad_tensor_map(site, str(problem), int(address), lanes[which])
@@ -155,17 +160,41 @@ def _legal_points(window: Window, lanes: Array, points: Array, box: tensors.Box,
         window.batch.checks.negative_point(site, point, int(lanes[below][0]), int(np.count_nonzero(below)))
 
 
-def _four(points: Array) -> Array:
-    """Coordinates (column, four rows) as four of two."""
-    columns = np.repeat(points[:, :1], 4, axis=1)
-    return np.stack([columns, points[:, 1:5]], axis=2).reshape(-1, 2)
+def _parts(d: Decoding) -> Callable[[tensors.Box, Array], tuple[Array, int]]:
+    """What one copy is made of: `parts(box, points)` gives the coordinates of all, and the bytes from one to the next.
+
+    Four rows of a gather or scatter, the pixels of a column, or the one box.
+    """
+
+    def four(box: tensors.Box, points: Array) -> tuple[Array, int]:
+        columns = np.repeat(points[:, :1], 4, axis=1)
+        return np.stack([columns, points[:, 1:5]], axis=2), box.room
+
+    def column(box: tensors.Box, points: Array) -> tuple[Array, int]:
+        return tensors.pixels(box, points, box.description.box[1]), int(box.swizzle[3])
+
+    makers = {"tile::gather4": four, "tile::scatter4": four, "im2col": column, "im2col_no_offs": column}
+    return makers.get(d.mod("mode"), lambda box, points: (points[:, None], 0))
+
+
+def _inside(window: Window, lanes: Array, points: Array, box: tensors.Box, site: Any) -> None:
+    """Complain about columns that begin outside the pixel box."""
+    bad = np.zeros(len(points), bool)
+    for dimension, (first, last) in enumerate(box.description.pixel_box, 1):
+        bad |= (points[:, dimension] < first) | (points[:, dimension] > last)
+    if window.batch.checks is not None and bad.any():
+        point = tuple(points[bad][0].tolist())
+        limits = box.description.pixel_box
+        window.batch.checks.outside_pixels(site, point, limits, int(lanes[bad][0]), int(np.count_nonzero(bad)))
 
 
 def tensor_load(d: Decoding) -> Step:
     """cp.async.bulk.tensor from global to shared memory."""
     target, barrier, site = _address(d, "dst"), _address(d, "mbar"), d.site
     source, slots = _coordinates(d, "src")
-    mask_slot, rank, four = _optional(d, "mask"), int(d.mod("dim")[0]), d.mod("mode") == "tile::gather4"
+    mask_slot, rank, parts = _optional(d, "mask"), int(d.mod("dim")[0]), _parts(d)
+    place = d.position("offsets")
+    counted, moved = place is not None, [] if place is None else d.sources(place)
 
     def general(window: Window, mask: Mask | None) -> None:
         batch, lanes = window.batch, active_lanes(window, mask)
@@ -175,17 +204,22 @@ def tensor_load(d: Decoding) -> Step:
         _aligned(window, lanes, site, "destination", targets.astype(np.int64), tensors.ALIGNMENT)
         masks = None if mask_slot is None else values_of(window, mask_slot, mask)
         to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, site)
-        for box, which in _boxes(window, lanes, addresses_of(window, source, mask), rank, site):
+        shifts = np.zeros((len(lanes), rank), np.int64)
+        for number, slot in enumerate(moved, 1):
+            shifts[:, number] = values_of(window, slot, mask)
+        for box, which in _boxes(window, lanes, addresses_of(window, source, mask), rank, counted, site):
             named = np.zeros(len(lanes), bool)
             named[which] = True
             chosen = np.flatnonzero(named[to.positions] & (to.slots >= 0))
             at = to.positions[chosen]
-            offsets, here, ctas, barriers = to.offsets[chosen], points[at], to.ctas[chosen], to.slots[chosen]
-            if four:
-                rows = np.tile(np.arange(4) * box.room, len(at))
-                at, ctas, barriers = np.repeat(at, 4), np.repeat(ctas, 4), np.repeat(barriers, 4)
-                offsets, here = np.repeat(offsets, 4) + rows, _four(here)
+            if counted:
+                _inside(window, lanes[at], points[at], box, site)
             if len(at):
+                found, step = parts(box, points[at])
+                count = found.shape[1]
+                here = (found + shifts[at, None]).reshape(-1, rank)
+                offsets = np.repeat(to.offsets[chosen], count) + np.tile(np.arange(count) * step, len(at))
+                at, ctas, barriers = (np.repeat(one, count) for one in (at, to.ctas[chosen], to.slots[chosen]))
                 _legal_points(window, lanes[at], here, box, site, False)
                 completion = on_barrier(batch, lanes[at], barriers, np.full(len(at), box.nbytes), site)
                 tensors.begin_load(batch, box, shared_ends(batch, ctas, offsets), here, completion, site)
@@ -207,7 +241,8 @@ def tensor_store(d: Decoding) -> Step:
     source, site = _address(d, "src"), d.site
     d.address_reads.clear()
     target, slots = _coordinates(d, "dst")
-    rank, four, operation = int(d.mod("dim")[0]), d.mod("mode") == "tile::scatter4", d.mod("op")
+    rank, parts, operation = int(d.mod("dim")[0]), _parts(d), d.mod("op")
+    counted = d.mod("mode") == "im2col_no_offs"
     d.store_space = "global"
     reductions = {
         element: reduction_of(operation, element.partition(".")[0].replace("tf32", "f32"))
@@ -223,16 +258,19 @@ def tensor_store(d: Decoding) -> Step:
         _aligned(window, lanes, site, "source", sources.astype(np.int64), tensors.ALIGNMENT)
         ctas, offsets = batch.places.find(sources, lanes)
         maps = addresses_of(window, target, mask)
-        for box, which in _boxes(window, lanes, maps, rank, site):
-            here, home, place, who = points[which], ctas[which], offsets[which], lanes[which]
+        for box, which in _boxes(window, lanes, maps, rank, counted, site):
+            who = lanes[which]
             if refusal := _refused(box.description.element, bool(operation)):
                 if batch.checks is not None:
                     batch.checks.bad_tensor_map(site, refusal, int(maps[which[0]]), who)
                 continue
-            if four:
-                place = np.repeat(place, 4) + np.tile(np.arange(4) * box.room, len(who))
-                here, home, who = _four(here), np.repeat(home, 4), np.repeat(who, 4)
-            _legal_points(window, who, here, box, site, True)
+            if counted:
+                _inside(window, who, points[which], box, site)
+            found, step = parts(box, points[which])
+            count, here = found.shape[1], found.reshape(-1, rank)
+            place = np.repeat(offsets[which], count) + np.tile(np.arange(count) * step, len(who))
+            home, who = np.repeat(ctas[which], count), np.repeat(who, count)
+            _legal_points(window, who, here, box, site, not counted)
             completion = in_group(batch, who, site)
             ends: Ends = shared_ends(batch, home, place)
             reduction = reductions.get(box.description.element)

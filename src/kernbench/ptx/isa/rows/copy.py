@@ -98,7 +98,7 @@ def _load(dim: str, mode: str, operands: str, space: str, since: str, sm: int, f
             "cp",
             f"async bulk tensor {dim} dst:{space} src:global {mode} {_BYTES} {multicast} {group_slot} {_HINT}",
             f"[dst], <src>, [mbar], {operands}{mask}{_POLICY}",
-            "cp.tensor.im2col" if "im2col" in mode else "cp.tensor.load",
+            "cp.tensor.im2col" if "im2col::w" in mode else "cp.tensor.load",
             since=least,
             sm=number,
             family=only,
@@ -123,7 +123,7 @@ row(
     "cp",
     f"async bulk tensor dim:3d|4d|5d dst:global src:shared::cta mode:im2col_no_offs completion:bulk_group {_HINT}",
     f"<dst>, [src], {_POLICY}",
-    "cp.tensor.im2col",
+    "cp.tensor.store",
     since="8.0",
     sm=90,
 )
@@ -169,7 +169,7 @@ for dim, mode in ((_DIM, _TILE), ("dim:3d|4d|5d", "mode:im2col_no_offs")):
         f"reduce async bulk tensor {dim} dst:global src:shared::cta op:add|min|max|inc|dec|and|or|xor {mode} "
         f"completion:bulk_group {_HINT}",
         f"<dst>, [src], {_POLICY}",
-        "cp.tensor.im2col" if "im2col" in mode else "cp.tensor.reduce",
+        "cp.tensor.reduce",
         since="8.0",
         sm=90,
     )
