@@ -239,22 +239,27 @@ def sparse_tiles(n, k, kinds, selector):
     return full, kept, b, np.concatenate([data, words.view(np.uint8)]), given
 
 
-@pytest.mark.parametrize("registers", [False, True])
-@pytest.mark.parametrize(("d", "a_kind", "b_kind", "k", "selector"), SPARSE)
-def test_sparse(d, a_kind, b_kind, k, selector, registers):
-    n, kinds = 16, (d, a_kind, b_kind)
+def sparse_kernel(kinds, k, selector, registers, n=16):
+    """The kernel with the sparse instruction, then as `sparse_tiles` without A's kept elements."""
     full, kept, b, data, given = sparse_tiles(n, k, kinds, selector)
     first, a = META, "%rd4"
     if registers:
         data[:2048] = np.ascontiguousarray(kept).view(np.uint8).reshape(-1)
         first, a = META + FRAGMENT.format(width=32, eight=256, half=16, both=272), "{%x0, %x1, %x2, %x3}"
-    tail = "" if d == "s32" else "1, 1" + (", 0" if k == 32 and registers else ", 0, 0" if k == 32 else "")
+    tail = "" if kinds[0] == "s32" else "1, 1" + (", 0" if k == 32 and registers else ", 0, 0" if k == 32 else "")
     text = kernel(n, kinds, k, a=a, tail=tail, first=first).module.source
     code = ptx.parse(text.replace("mma_async", "mma_async.sp").replace("%rd5, %p2", f"%rd5, %r23, {selector}, %p2"))
-    run, words = launch(code.kernels["kernel"], data, given, n, d, grid=2)
+    return code.kernels["kernel"], full, b, data, given
+
+
+@pytest.mark.parametrize("registers", [False, True])
+@pytest.mark.parametrize(("d", "a_kind", "b_kind", "k", "selector"), SPARSE)
+def test_sparse(d, a_kind, b_kind, k, selector, registers):
+    code, full, b, data, given = sparse_kernel((d, a_kind, b_kind), k, selector, registers)
+    run, words = launch(code, data, given, 16, d, grid=2)
     assert not run.findings, run.findings
     for block in range(2):
-        np.testing.assert_array_equal(values(words[128 * block : 128 * (block + 1)], n, d), expected(full, b))
+        np.testing.assert_array_equal(values(words[128 * block : 128 * (block + 1)], 16, d), expected(full, b))
 
 
 TWICE = "  setp.ne.b32 %p2, 0, 0;\n{one}\n  setp.eq.b32 %p2, 0, 0;\n{one}"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from tests.ptx.asynchronous.matrices import WGMMA_CODES, descriptor
-from tests.ptx.asynchronous.test_wgmma import TYPES, kernel, launch, tiles, values
+from tests.ptx.asynchronous.test_wgmma import SPARSE, TYPES, kernel, launch, sparse_kernel, tiles, values
 
 from kernbench import ptx
 
@@ -61,3 +61,16 @@ def test_base_offset(gpu, mode, row, base):
     _, ours = launch(code, data, (a, b), 16, "f32", checks=False)
     _, theirs = launch(code, data, (a, b), 16, "f32", device=gpu)
     np.testing.assert_allclose(values(ours, 16, "f32"), values(theirs, 16, "f32"), atol=1e-4)
+
+
+# all lanes hold metadata of 8-bit elements: there is nothing to select
+CHOICES = sorted({(*case[:4], selector) for case in SPARSE for selector in (0, 1) if case[3] < 64 or selector == 0})
+
+
+@pytest.mark.parametrize("registers", [False, True])
+@pytest.mark.parametrize(("d", "a_kind", "b_kind", "k", "selector"), CHOICES)
+def test_sparse(gpu, d, a_kind, b_kind, k, selector, registers):
+    """Whole numbers, so that every order of adding gives the same."""
+    code, _, _, data, given = sparse_kernel((d, a_kind, b_kind), k, selector, registers, n=64)
+    ours, theirs = both(gpu, code, data, given, 64, d)
+    np.testing.assert_array_equal(ours, theirs)
