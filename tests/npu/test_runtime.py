@@ -433,13 +433,20 @@ def test_a_chip_file_extends_another(tmp_path):
 def test_a_chip_file_that_is_not_there_or_not_whole(tmp_path):
     from kernbench.common.errors import MachineError
 
-    for missing in (tmp_path / "none.toml", str(tmp_path / "none.toml"), tmp_path):
-        with pytest.raises(MachineError, match=r"cannot be read: .*\. Bundled chips: a2a3, a5"):
+    for missing in (tmp_path / "none.toml", str(tmp_path / "none.toml")):
+        with pytest.raises(MachineError, match=r"cannot be read \(No such.*the name of a bundled chip: a2a3, a5"):
             npu.Chip(missing)
+    with pytest.raises(MachineError, match="is a directory"):
+        npu.Chip(tmp_path)
     with pytest.raises(MachineError, match="unknown chip ''"):
         npu.Chip("")
     part = tmp_path / "part.toml"
+    part.write_text('extends = "part.toml"\n')
+    assert not npu.is_chip(part)
+    with pytest.raises(MachineError, match="goes round in a circle"):
+        npu.Chip(part)
     part.write_text('kind = "npu"\n')
+    assert npu.is_chip(part)
     with pytest.raises(MachineError, match='begin the file with extends = "a2a3"'):
         npu.Chip(part)
 

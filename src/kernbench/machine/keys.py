@@ -22,6 +22,10 @@ SHAPE: Role = "shape"
 RATE: Role = "rate"
 LABEL: Role = "label"
 
+GIGA = 10**9
+PS_PER_NS = 10**3
+PS_PER_SECOND = 10**12
+
 
 @dataclass(frozen=True)
 class Key:
@@ -112,6 +116,16 @@ def whole(value: float, parts: int) -> int:
     68719476736
     """
     return round(Fraction(value) * parts)
+
+
+def bandwidth(help: str) -> Quantity:
+    """A bandwidth, in whole bytes per second."""
+    return Quantity("GB/s", RATE, help, 0.001, 1_000_000, parts=GIGA)
+
+
+def latency(help: str) -> Quantity:
+    """A latency or another short time, in whole picoseconds."""
+    return Quantity("ns", RATE, help, 0, 1_000_000_000, parts=PS_PER_NS)
 
 
 @dataclass(frozen=True)

@@ -6,33 +6,34 @@ whole, then rounded up, once: never per cycle or per byte. So no duration is bel
 takes less time, and no work takes none.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from hashlib import sha256
 from math import ceil
 from typing import Annotated, Any
 
 from kernbench.common.errors import MachineError, unknown
-from kernbench.machine.document import document
+from kernbench.machine.description import Description
 from kernbench.machine.grid import Grid
-from kernbench.machine.keys import LABEL, RATE, SHAPE, Choice, Count, Quantity, Sides, Text, whole
-from kernbench.machine.schema import KeyInfo, Table
+from kernbench.machine.keys import (
+    GIGA,
+    LABEL,
+    PS_PER_NS,
+    PS_PER_SECOND,
+    RATE,
+    SHAPE,
+    Choice,
+    Count,
+    Quantity,
+    Sides,
+    Text,
+    bandwidth,
+    latency,
+    whole,
+)
+from kernbench.machine.schema import Table
 
 MOST_PES = 1_048_576
-PS_PER_SECOND = 10**12
-
-_GIGA = 10**9
-_PS_PER_NS = 10**3
-
-
-def _bandwidth(help: str) -> Quantity:
-    return Quantity("GB/s", RATE, help, 0.001, 1_000_000, parts=_GIGA)
-
-
-def _latency(help: str) -> Quantity:
-    return Quantity("ns", RATE, help, 0, 1_000_000_000, parts=_PS_PER_NS)
 
 
 def _mac_rate(dtype: str) -> Quantity:
@@ -71,14 +72,14 @@ class Cube(Table):
 class Pe(Table):
     """A PE: the CPU that dispatches commands to its engines, and their scratch memory."""
 
-    clock: Annotated[float, Quantity("GHz", RATE, "clock of the CPU and all engines", 0.001, 100, parts=_GIGA)]
+    clock: Annotated[float, Quantity("GHz", RATE, "clock of the CPU and all engines", 0.001, 100, parts=GIGA)]
     dispatch_cycles: Annotated[int, Count("cycles", RATE, "CPU time to dispatch one command", 0, 1_000_000)]
     scratch: Annotated[int, Count("bytes", SHAPE, "scratch memory of one PE", 1, 2**40)]
 
     @property
     def clock_hz(self) -> int:
         """Cycles per second."""
-        return whole(self.clock, _GIGA)
+        return whole(self.clock, GIGA)
 
     @property
     def cycle_ps(self) -> Fraction:
@@ -159,18 +160,18 @@ class Dma(Table):
 class Channel(Table):
     """Something bytes pass through: first the latency, then the bytes at the bandwidth."""
 
-    bandwidth: Annotated[float, _bandwidth("bandwidth each way")]
-    latency: Annotated[float, _latency("time for one hop")]
+    bandwidth: Annotated[float, bandwidth("bandwidth each way")]
+    latency: Annotated[float, latency("time for one hop")]
 
     @property
     def bytes_per_second(self) -> int:
         """The bandwidth, exact."""
-        return whole(self.bandwidth, _GIGA)
+        return whole(self.bandwidth, GIGA)
 
     @property
     def latency_ps(self) -> int:
         """The latency in picoseconds, exact."""
-        return whole(self.latency, _PS_PER_NS)
+        return whole(self.latency, PS_PER_NS)
 
     @property
     def ps_per_byte(self) -> Fraction:
@@ -186,8 +187,8 @@ class Channel(Table):
 class Hbm(Channel):
     """The HBM of a cube, shared by its PEs."""
 
-    bandwidth: Annotated[float, _bandwidth("bandwidth of one cube, shared by its PEs")]
-    latency: Annotated[float, _latency("time from a request to its first byte")]
+    bandwidth: Annotated[float, bandwidth("bandwidth of one cube, shared by its PEs")]
+    latency: Annotated[float, latency("time from a request to its first byte")]
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ class CubeLink(Channel):
 
 
 @dataclass(frozen=True)
-class Machine(Table):
+class Machine(Description):
     """A mesh machine: what the functional pass needs (shape keys) and what timing needs (shape and rate keys)."""
 
     name: Annotated[str, Text("", LABEL, "what the machine is called", 64)]
@@ -249,41 +250,3 @@ class Machine(Table):
     def clock_hz(self) -> int:
         """Cycles per second."""
         return self.pe.clock_hz
-
-    @property
-    def hash(self) -> str:
-        """Twelve hex digits that are equal where every key but the name is: same results, same times."""
-        content = {name: key.data(value) for name, key, value in self.entries() if key.role != LABEL}
-        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-
-    def shape_key(self) -> tuple[tuple[str, Any], ...]:
-        """The shape keys with their values, hashable; where two are equal, one functional pass serves both."""
-        return tuple((name, value) for name, key, value in self.entries() if key.role == SHAPE)
-
-    def keys(self) -> list[KeyInfo]:
-        """Every key with its unit, value, allowed values, help and role, in the order of the machine file."""
-        return [
-            KeyInfo(name, key.unit, key.data(value), key.show(value), key.allowed, key.help, key.role)
-            for name, key, value in self.entries()
-        ]
-
-    def to_toml(self) -> str:
-        """A commented machine file that loads as this machine."""
-        return document(self)
-
-    def override(self, changes: Mapping[str, Any]) -> "Machine":
-        """This machine with some dotted keys changed: `{"ipcq.depth": 1, "link.bandwidth": "64 GB/s"}`."""
-        known = [name for name, _, _ in self.entries()]
-        tree = self.to_dict()
-        problems = [unknown("machine key", name, known) for name in changes if name not in known]
-        for name, value in changes.items():
-            if name in known:
-                _plant(tree, name, value)
-        return Machine.build(tree, "override", problems)
-
-
-def _plant(tree: dict[str, Any], name: str, value: object) -> None:
-    *tables, last = name.split(".")
-    for table in tables:
-        tree = tree[table]
-    tree[last] = value

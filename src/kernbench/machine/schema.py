@@ -6,7 +6,7 @@ made, the reading of a file or an override, the list of keys, and the text of a 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, Self, get_origin, get_type_hints
 
 from kernbench.common.errors import MachineError, unknown
 from kernbench.machine.keys import Key, Role, clipped, described, printable
@@ -38,7 +38,7 @@ class Table:
 
     def __init_subclass__(cls) -> None:
         hints = get_type_hints(cls, include_extras=True)
-        cls.schema = {name: _entry(hint) for name, hint in hints.items() if name not in ("schema", "whole")}
+        cls.schema = {name: _entry(hint) for name, hint in hints.items() if get_origin(hint) is not ClassVar}
 
     def __post_init__(self) -> None:
         reading = _Reading()

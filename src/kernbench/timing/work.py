@@ -12,7 +12,7 @@ import numpy as np
 
 from kernbench.common.pe_commands import OPERATION_NAMES, OPERATIONS
 from kernbench.machine import Machine
-from kernbench.machine.model import PS_PER_SECOND
+from kernbench.machine.keys import PS_PER_SECOND
 from kernbench.timing.clock import Timing
 from kernbench.timing.costs import PASSES
 from kernbench.timing.graph import Ints

@@ -1,0 +1,56 @@
+"""What every machine has, of whatever kind: its keys, a hash, its file's text, and itself with some keys changed."""
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, ClassVar, Self
+
+from kernbench.common.errors import unknown
+from kernbench.machine.document import document
+from kernbench.machine.keys import LABEL, SHAPE
+from kernbench.machine.schema import KeyInfo, Table
+
+
+class Description(Table):
+    """Base of the outermost table of a machine file."""
+
+    called: ClassVar[str] = "machine"
+    """What one is called in messages."""
+
+    @property
+    def hash(self) -> str:
+        """Twelve hex digits that are equal where every key but the name is: same results, same times."""
+        content = {name: key.data(value) for name, key, value in self.entries() if key.role != LABEL}
+        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+    def shape_key(self) -> tuple[tuple[str, Any], ...]:
+        """The shape keys with their values, hashable; where two are equal, one functional pass serves both."""
+        return tuple((name, value) for name, key, value in self.entries() if key.role == SHAPE)
+
+    def keys(self) -> list[KeyInfo]:
+        """Every key with its unit, value, allowed values, help and role, in the order of the file."""
+        return [
+            KeyInfo(name, key.unit, key.data(value), key.show(value), key.allowed, key.help, key.role)
+            for name, key, value in self.entries()
+        ]
+
+    def to_toml(self) -> str:
+        """A commented file that loads as this machine."""
+        return document(self)
+
+    def override(self, changes: Mapping[str, Any]) -> Self:
+        """This machine with some dotted keys changed: `{"ipcq.depth": 1, "link.bandwidth": "64 GB/s"}`."""
+        known = [name for name, _, _ in self.entries()]
+        tree = self.to_dict()
+        problems = [unknown(f"{self.called} key", name, known) for name in changes if name not in known]
+        for name, value in changes.items():
+            if name in known:
+                _plant(tree, name, value)
+        return type(self).build(tree, "override", problems)
+
+
+def _plant(tree: dict[str, Any], name: str, value: object) -> None:
+    *tables, last = name.split(".")
+    for table in tables:
+        tree = tree[table]
+    tree[last] = value
