@@ -1,6 +1,6 @@
 """Outputs: parts that nobody wrote, and copies that disagree."""
 
-from tests.mesh.planted import D, S, launch, only
+from tests.mesh.planted import D, S, at, launch, line_of, only
 
 
 def stores_half(q_ptr, o_ptr, *, tl):
@@ -45,3 +45,21 @@ def test_an_infinity_hides_no_difference():
 
 def test_copies_that_differ_by_rounding_are_fine():
     assert launch(copies_round_differently, 4, out_axis=None).safe
+
+
+def stores_in_two_places(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr, shape=(S, D))
+    if tl.program_id(0) == 0:
+        tl.store(o_ptr, x)
+    else:
+        tl.store(o_ptr + 4 * D, x[1:])
+
+
+def test_findings_about_outputs_are_told_where_they_are_stored():
+    at(only(launch(stores_half, 3), "output-unwritten"), stores_half, "tl.store")
+    at(only(launch(stores_nothing), "output-unwritten"), stores_nothing, "def ")
+    at(only(launch(copies_differ, 4, out_axis=None), "output-disagreement"), copies_differ, "tl.store")
+    finding = only(launch(stores_in_two_places), "output-unwritten")
+    at(finding, stores_in_two_places, "tl.store(o_ptr, x)")
+    (other,) = finding.others
+    assert other.where.line == line_of(stores_in_two_places, "4 * D")

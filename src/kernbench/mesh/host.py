@@ -278,7 +278,7 @@ class Host:
         recording = launch.run()
         outputs = [t for t in used if t.is_output]
         if launch.status is Status.FINISHED and carries_data:
-            self._check_outputs(used, launch, _place(kernel))
+            self._check_outputs(used, launch, recording, _place(kernel))
         run = Run(
             self._named(outputs) if carries_data else {},
             launch.log.findings(),
@@ -337,17 +337,17 @@ class Host:
                         region.name = value.name
         return arguments
 
-    def _check_outputs(self, used: list[Tensor], launch: Launch, where: Place) -> None:
+    def _check_outputs(self, used: list[Tensor], launch: Launch, recording: Recording, where: Place) -> None:
         for tensor in used:
             before = len(launch.log)
             if tensor.is_output:
-                unwritten(tensor, self._leaders, launch.log, where)
+                unwritten(tensor, self._leaders, launch.log, recording, where)
             if tensor.is_output or tensor.source is not None:
-                lost(tensor, self._placements, launch.log, where)
+                lost(tensor, self._placements, launch.log, recording, where)
             regions = [tensor.region(p.number, p.rank) for p in self._leaders]
             copies = tensor.axis is None and not tensor.may_differ and (tensor.is_output or tensor.source is not None)
             if copies and len(launch.log) == before and any(r.stored for r in regions):
-                disagreeing(tensor, self._leaders, launch.log, where)
+                disagreeing(tensor, self._leaders, launch.log, recording, where)
 
     def _named(self, outputs: list[Tensor]) -> dict[str, Array]:
         """Outputs by name; those that share one with an earlier are numbered."""

@@ -1,13 +1,42 @@
-"""What the end of a launch shows about its outputs: elements nobody wrote, and copies that do not agree."""
+"""What the end of a launch shows about its outputs: elements nobody wrote, and copies that do not agree.
+
+Each is told at the kernel's first line that stores the output, with its other stores beside it; at the kernel itself
+(`where`) if no line does.
+"""
+
+from math import prod
 
 import numpy as np
 
+from kernbench.common.dtypes import ITEMSIZE
+from kernbench.common.pe_commands import OPERATIONS
 from kernbench.mesh.placement import Placement
 from kernbench.mesh.tensors import Tensor, disagreement
-from kernbench.result.finding import Finding, FindingLog, Place, rank_ranges
+from kernbench.result.finding import Finding, FindingLog, Other, Place, rank_ranges
+from kernbench.result.recording import Recording
+
+# other lines with stores of an output that a finding names
+_MOST_STORES = 4
 
 
-def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, where: Place) -> None:
+def _stores(tensor: Tensor, recording: Recording) -> list[Place]:
+    """The kernel's lines that stored the tensor, in the order they first did."""
+    sites: dict[int, None] = {}
+    end = tensor.address + max(prod(tensor.shape) * ITEMSIZE[tensor.dtype], 1)
+    for stream in recording.streams:
+        op, site, address = (stream.rows.column(name) for name in ("op", "site", "x"))
+        hit = (op == OPERATIONS["store"].code) & (address >= tensor.address) & (address < end)
+        sites.update(dict.fromkeys(map(int, site[hit])))
+    return [recording.tables.sites[n] for n in sites]
+
+
+def _told(tensor: Tensor, recording: Recording, where: Place) -> tuple[Place, tuple[Other, ...]]:
+    """Where a finding about an output is told, and the other lines that store it."""
+    first, *more = _stores(tensor, recording) or [where]
+    return first, tuple(Other("another store of it", place) for place in more[:_MOST_STORES])
+
+
+def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, recording: Recording, where: Place) -> None:
     """Findings for output elements no store reached. What an earlier launch left counts only if this one reads it."""
     missing: dict[int, tuple[int, tuple[int, ...]]] = {}
     for placement in placements:
@@ -20,13 +49,14 @@ def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, wher
         return
     rank, (count, index) = next(iter(missing.items()))
     total = sum(n for n, _ in missing.values())
+    place, others = _told(tensor, recording, where)
     log.add(
         Finding(
             "output-unwritten",
             f"{total} elements of output '{tensor.name}' were never written: {count} of them on rank {rank}, the "
             f"first at {list(index)} of its part",
-            where,
-            (),
+            place,
+            others,
             "check the loops that store it: the last block, the last shard, ranks that return early",
             1,
             tuple(missing),
@@ -35,7 +65,7 @@ def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, wher
     )
 
 
-def lost(tensor: Tensor, placements: list[Placement], log: FindingLog, where: Place) -> None:
+def lost(tensor: Tensor, placements: list[Placement], log: FindingLog, recording: Recording, where: Place) -> None:
     """A finding for PEs of a cube that stored something else than its PE 0, whose memory is the rank's."""
     leaders = {p.rank: p for p in placements if p.leads}
     for placement in placements:
@@ -45,13 +75,14 @@ def lost(tensor: Tensor, placements: list[Placement], log: FindingLog, where: Pl
         leader = leaders[placement.rank]
         kept, own = tensor.part(leader.number, leader.rank), tensor.part(placement.number, placement.rank)
         if disagreement(kept, own, tensor.dtype) is not None:
+            place, others = _told(tensor, recording, where)
             log.add(
                 Finding(
                     "output-disagreement",
                     f"PE {placement.pe} of cube {placement.cube} stored other values to '{tensor.name}' than PE 0, "
                     "whose memory is the rank's: they are lost",
-                    where,
-                    (),
+                    place,
+                    others,
                     "with rank_axis=1 let PE 0 store (if tl.program_id(0): return), or use tl.workspace",
                     1,
                     (placement.rank,),
@@ -60,7 +91,9 @@ def lost(tensor: Tensor, placements: list[Placement], log: FindingLog, where: Pl
             )
 
 
-def disagreeing(tensor: Tensor, placements: list[Placement], log: FindingLog, where: Place) -> None:
+def disagreeing(
+    tensor: Tensor, placements: list[Placement], log: FindingLog, recording: Recording, where: Place
+) -> None:
     """A finding for copies of one output that differ beyond rounding."""
     parts = [(p.rank, tensor.part(p.number, p.rank)) for p in placements]
     rank0, first = parts[0]
@@ -69,13 +102,14 @@ def disagreeing(tensor: Tensor, placements: list[Placement], log: FindingLog, wh
         return
     worst = max(off, key=lambda r: off[r][0])
     distance, index, count = off[worst]
+    place, others = _told(tensor, recording, where)
     log.add(
         Finding(
             "output-disagreement",
             f"copies of output '{tensor.name}' differ: {count} elements between rank {rank0} and rank {worst}, by up "
             f"to {distance:.3g} at {list(index)} (unlike rank {rank0}: {rank_ranges(off)})",
-            where,
-            (),
+            place,
+            others,
             "every rank must merge every partial exactly once; look for a rank that misses or repeats one",
             1,
             tuple(off),
