@@ -98,8 +98,8 @@ def start(case, channel):
     return [channel, *reversed(spatial), image]
 
 
-def load(case, channel=8, at=None, change=("", ""), **more):
-    device = ptx.EmulatedDevice("sm_90a")
+def load(case, channel=8, at=None, change=("", ""), device=None, **more):
+    device = device or ptx.EmulatedDevice("sm_90a")
     x = tensor(case)
     array = device.array(x, "x")
     pitch = {"none": 2 * case.channels, "32B": 32, "64B": 64}[case.mode]

@@ -177,6 +177,8 @@ FRAGMENT = """
   mad.lo.u32 %r6, %r3, 16, %r4;
   mul.lo.u32 %r7, %r6, {width};
   mad.lo.u32 %r7, %r5, 4, %r7;
+  mov.u32 %r8, tiles;
+  add.u32 %r7, %r7, %r8;
   ld.shared.b32 %x0, [%r7];
   ld.shared.b32 %x1, [%r7+{eight}];
   ld.shared.b32 %x2, [%r7+{half}];
