@@ -67,14 +67,9 @@ def run_bench(
     stopped = stop is not None and stop.met is not None
     if run.status is Status.FINISHED and run.outputs and not stopped:
         run.comparison = _call(bench, "golden", _judge, bench, run, p, inputs)
-    run.origin.update(
-        bench=bench.name,
-        panel=panel,
-        size=size,
-        seed=seed,
-        parameters={d.name: getattr(p, d.name) for d in parameters.describe(bench.parameters)},
-        machine_overrides=overrides,
-    )
+    values = {d.name: getattr(p, d.name) for d in parameters.describe(bench.parameters)}
+    run.origin.update(bench=bench.name, panel=panel, size=size, seed=seed, parameters=values)
+    run.origin["machine_overrides"] = overrides
     if stopped and stop is not None and stop.met is not None:
         run.status, run.views["stopped"] = Status.STOPPED, stop.met.view()
         return run

@@ -256,12 +256,35 @@ class Host:
             raise MisuseError(f"budget {budget!r}: a Budget(steps=..., seconds=...) is wanted")
         carries_data = not (self.shapes_only if shapes_only is None else shapes_only or self.shapes_only)
         used = [t for t in arguments.values() if isinstance(t, Tensor)]
+        self._begin(used, carries_data)
+        setting = self._setting(carries_data, schedule, budget or self.budget)
+        launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
+        recording = launch.run()
+        if launch.status is Status.FINISHED and carries_data:
+            self._check_outputs(used, launch, recording, _place(kernel))
+        run = Run(
+            self._named([t for t in used if t.is_output]) if carries_data else {},
+            launch.log.findings(),
+            _CHECKED if carries_data else _ALWAYS_CHECKED,
+            launch.status,
+            recording,
+            metrics={**_metrics(recording), "scratch_peak_bytes": launch.scratch_peak},
+            views=self._views(launch, recording),
+            origin=self._origin(kernel, arguments, schedule),
+        )
+        self.launches.append(replace(run))
+        return run
+
+    def _begin(self, used: list[Tensor], carries_data: bool) -> None:
+        """Give every tensor its memory in each place; what is written to outputs is followed from now on."""
         for tensor in used:
             for placement in self._leaders:
                 tensor.region(placement.number, placement.rank)
             for region in tensor.regions.values():
                 region.begin(tensor.is_output and carries_data)
-        setting = Setting(
+
+    def _setting(self, carries_data: bool, schedule: str | int, budget: Budget) -> Setting:
+        return Setting(
             self.machine,
             self._placements,
             (self.ranks, 1) if self.rank_axis == 0 else (self.machine.pes_per_cube, self.ranks),
@@ -270,31 +293,19 @@ class Host:
             self._tensors,
             carries_data,
             schedule,
-            budget or self.budget,
+            budget,
             self.stop,
             self.checkpoints,
         )
-        launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
-        recording = launch.run()
-        outputs = [t for t in used if t.is_output]
-        if launch.status is Status.FINISHED and carries_data:
-            self._check_outputs(used, launch, recording, _place(kernel))
-        run = Run(
-            self._named(outputs) if carries_data else {},
-            launch.log.findings(),
-            _CHECKED if carries_data else _ALWAYS_CHECKED,
-            launch.status,
-            recording,
-            metrics={**_metrics(recording), "scratch_peak_bytes": launch.scratch_peak},
-            views={"placement": {p.rank: (p.cube, p.pe) for p in self._leaders}, "mesh": self._picture(recording)},
-            origin=self._origin(kernel, arguments, schedule),
-        )
+
+    def _views(self, launch: Launch, recording: Recording) -> dict[str, Any]:
+        placement = {p.rank: (p.cube, p.pe) for p in self._leaders}
+        views: dict[str, Any] = {"placement": placement, "mesh": self._picture(recording)}
         if launch.printed:
-            run.views["printf"] = launch.printed
-        if run.status is Status.STOPPED and self.stop is not None and self.stop.met is not None:
-            run.views["stopped"] = self.stop.met.view()
-        self.launches.append(replace(run))
-        return run
+            views["printf"] = launch.printed
+        if launch.status is Status.STOPPED and self.stop is not None and self.stop.met is not None:
+            views["stopped"] = self.stop.met.view()
+        return views
 
     def _picture(self, recording: Recording) -> dict[str, Any]:
         """The machine as a page draws it: grids, where each PE with a program lies, and the queues between them."""

@@ -16,7 +16,7 @@ from kernbench.ptx.emulator.analysis import analyse
 from kernbench.ptx.emulator.asynchronous import tensor_maps
 from kernbench.ptx.emulator.checks import CHECKED, Checks
 from kernbench.ptx.emulator.decode import decode
-from kernbench.ptx.emulator.launch import Launch
+from kernbench.ptx.emulator.launch import Launch, Setting
 from kernbench.ptx.emulator.loading import LoadedModule
 from kernbench.ptx.emulator.machine import architecture, target_runs_on
 from kernbench.ptx.emulator.memory.arena import NOTHING, WRITTEN, Allocation, Arena
@@ -30,7 +30,7 @@ from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_t
 from kernbench.ptx.validation import validate
 from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Finding
-from kernbench.result.run import Run
+from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 from kernbench.safety.stopping import Stopper
 
@@ -177,83 +177,32 @@ class EmulatedDevice:
         given = [self._usable(arg) for arg in args]
         parameters = _parameter_block(kernel, pack_arguments(kernel.params, given))
         names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
-        return self._launch(
-            kernel,
-            program,
-            (blocks, threads, clusters),
-            parameters,
-            shared_bytes,
-            names,
-            checks,
-            schedule,
-            budget,
-            order,
-            probe,
-            naming,
-        )
-
-    def _launch(
-        self,
-        kernel: Kernel,
-        program: Program,
-        shape: tuple[Extent, Extent, Extent],
-        parameters: bytes,
-        shared_bytes: int,
-        names: dict[int, str],
-        checks: bool,
-        schedule: Any,
-        budget: Budget | None,
-        order: bool | str,
-        probe: Probe | None,
-        naming: Naming | None,
-    ) -> Run:
-        arena, (grid, block, cluster) = self._arena, shape
-        self._launches += 1
-        loaded = self._loaded(kernel)
+        setting = self._setting(kernel, (blocks, threads, clusters), parameters, shared_bytes, schedule, budget)
         self._pass(parameters)
-        arena.clear_written()
-        checker = Checks(program, arena, names, order) if checks else None
-        launch = Launch(
-            program,
-            grid,
-            block,
-            arena,
-            self.machine,
-            loaded.addresses,
-            parameters,
-            self._parameters.address,
-            shared_bytes,
-            checker,
-            schedule_of(schedule),
-            budget or BUDGET,
-            self._launches,
-            cluster,
-            probe,
-            naming,
-        )
+        self._arena.clear_written()
+        checker = Checks(program, self._arena, names, order) if checks else None
+        launch = Launch(program, self._arena, self.machine, setting, checker, probe, naming)
         if probe is not None and checker is not None:
             checker.reporter.log.told = probe.found
         status = launch.run()
         launch.close()
-        outputs = self._outputs(names)
-        findings: list[Finding] = checker.end() if checker is not None else []
-        metrics = launch.meter.metrics(program.blocks)
-        checked = CHECKED if checks else ()
-        origin = self._origin(kernel, grid, block, shared_bytes, schedule)
-        views: dict[str, Any] = {"printf": launch.printed} if launch.printed else {}
-        if probe is not None and probe.stopped is not None:
-            views["stopped"] = probe.stopped.view()
-        if arena.heap is not None and arena.heap.live():
-            views["heap"] = arena.heap.live_names()
-        timeline = None
-        if launch.journal is not None and launch.journal.barriers and checker is not None:
-            pipeline = pipeline_of(launch.journal, checker, grid)
-            views["pipeline"], timeline = pipeline.view(), pipeline.timeline()
-        recording = None
-        if checker is not None and checker.order is not None:
-            recording = checker.order.order()
-            views["order"] = {"digest": recording.digest, "flow": recording.flow, "accesses": len(recording)}
-        return Run(outputs, findings, checked, status, recording, None, timeline, metrics, views, origin)
+        run = _run_of(launch, status, self._outputs(names))
+        run.origin.update(self._origin(kernel, blocks, threads, shared_bytes, schedule))
+        return run
+
+    def _setting(
+        self,
+        kernel: Kernel,
+        shape: tuple[Extent, Extent, Extent],
+        parameters: bytes,
+        shared_bytes: int,
+        schedule: Any,
+        budget: Budget | None,
+    ) -> Setting:
+        self._launches += 1
+        addresses, chosen = self._loaded(kernel).addresses, schedule_of(schedule)
+        where = self._parameters.address
+        return Setting(*shape, parameters, where, addresses, shared_bytes, chosen, budget or BUDGET, self._launches)
 
     def _pass(self, parameters: bytes) -> None:
         """Write the parameters where the kernel finds them."""
@@ -362,6 +311,26 @@ def _kernel_of(kernel: Any) -> Kernel:
     if kernels is not None:
         raise MisuseError(f"the module has {len(kernels)} kernels: pass module.kernels[name], one of {list(kernels)}")
     raise MisuseError(f"a {type(kernel).__name__} is no kernel: pass ptx.parse(text).kernels[name]")
+
+
+def _run_of(launch: Launch, status: Status, outputs: dict[str, Array]) -> Run:
+    """What came of a launch that has ended."""
+    checker, heap = launch.checks, launch.arena.heap
+    views: dict[str, Any] = {"printf": launch.printed} if launch.printed else {}
+    if launch.probe is not None and launch.probe.stopped is not None:
+        views["stopped"] = launch.probe.stopped.view()
+    findings: list[Finding] = checker.end() if checker is not None else []
+    metrics = launch.meter.metrics(launch.program.blocks)
+    if heap is not None and heap.live():
+        views["heap"] = heap.live_names()
+    run = Run(outputs, findings, CHECKED if checker is not None else (), status, metrics=metrics, views=views)
+    if launch.journal is not None and launch.journal.barriers and checker is not None:
+        pipeline = pipeline_of(launch.journal, checker, launch.grid)
+        views["pipeline"], run.timeline = pipeline.view(), pipeline.timeline()
+    if checker is not None and checker.order is not None:
+        recording = run.recording = checker.order.order()
+        views["order"] = {"digest": recording.digest, "flow": recording.flow, "accesses": len(recording)}
+    return run
 
 
 def _names(kernel: Kernel, given: Sequence[Any]) -> dict[int, str]:

@@ -1,5 +1,6 @@
 """A launch: CTAs run in batches, as many at once as are resident, until all have ended or nothing can go on."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from kernbench.ptx.emulator.meter import Meter
 from kernbench.ptx.emulator.naming import Naming
 from kernbench.ptx.emulator.probing import Probe
 from kernbench.ptx.emulator.program import Program, Site
+from kernbench.ptx.emulator.schedule import Schedule
 from kernbench.ptx.emulator.spinning import EndlessError
 from kernbench.ptx.emulator.ticking import Time
 from kernbench.ptx.emulator.waves import Waves
@@ -36,53 +38,59 @@ _SHADOW = 8
 _WORKSPACE = 256
 
 
+@dataclass(frozen=True)
+class Setting:
+    """How a program is launched: extents, the parameters and where they lie, addresses of the module's variables.
+
+    `dynamic_shared` are bytes; `number` counts the launches of a device.
+    """
+
+    grid: Extent
+    block: Extent
+    cluster: Extent
+    parameters: bytes
+    parameter_address: int
+    symbols: dict[str, int]
+    dynamic_shared: int
+    schedule: Schedule
+    budget: Budget
+    number: int
+
+
 class Launch:
-    """One launch of a program on a device's memory."""
+    """One launch of a program on a device's memory; `probe` looks inside, `naming` takes the values that it names."""
 
     def __init__(
         self,
         program: Program,
-        grid: Extent,
-        block: Extent,
         arena: Arena,
         machine: Architecture,
-        symbols: dict[str, int],
-        parameters: bytes,
-        parameter_address: int,
-        dynamic_shared: int,
+        setting: Setting,
         checks: Any,
-        schedule: Any,
-        budget: Budget,
-        number: int = 0,
-        cluster: Extent = (1, 1, 1),
         probe: Probe | None = None,
         naming: Naming | None = None,
     ):
-        self.program = program
-        self.grid, self.block, self.cluster = grid, block, cluster
-        self.arena, self.machine, self.checks, self.number = arena, machine, checks, number
-        self.threads = int(np.prod(block))
+        self.program, self.arena, self.machine = program, arena, machine
+        self.checks, self.probe, self.naming = checks, probe, naming
+        self.grid, self.block, self.cluster = setting.grid, setting.block, setting.cluster
+        self.schedule, self.number = setting.schedule, setting.number
+        self.threads = int(np.prod(self.block))
         self.warps_per_cta = -(-self.threads // WARP)
-        self.explicit_cluster = cluster != (1, 1, 1)
+        self.explicit_cluster = self.cluster != (1, 1, 1)
         self.actors = Actors(self.warps_per_cta, program.asynchronous)
-        self.dynamic_shared = dynamic_shared
-        self.shared_bytes = program.static_shared + dynamic_shared
-        self.shared_parts = _shared_parts(program, dynamic_shared)
+        self.dynamic_shared = setting.dynamic_shared
+        self.shared_bytes = program.static_shared + self.dynamic_shared
+        self.shared_parts = _shared_parts(program, self.dynamic_shared)
         self.local_bytes = program.local_bytes
-        self.meter = Meter(budget)
+        self.meter = Meter(setting.budget)
         self.time = Time(self.meter)
-        self.schedule = schedule
-        # who looks inside
-        self.probe = probe
-        # who takes the values that it names
-        self.naming = naming
         # what printf wrote
         self.printed: list[str] = []
         self.unfinished = True
         self.tensor_maps = TensorMaps(arena)
-        self._symbols = symbols
-        self._parameters = parameters
-        self._parameter_address = parameter_address
+        self._symbols = setting.symbols
+        self._parameters = setting.parameters
+        self._parameter_address = setting.parameter_address
         self._offsets = {p.name: p.offset for p in program.kernel.params}
         self._live: list[Batch] = []
         self._ended_changes = 0
