@@ -8,6 +8,8 @@ JOBS   ?= 2
 
 # tiles are small: BLAS threads only get in each other's way
 export OPENBLAS_NUM_THREADS ?= 1
+# every process of the tests would compile all sources again where Python is told to keep no bytecode
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-gpu bench bench-full install clean
 
