@@ -17,6 +17,7 @@ from typing import Any
 
 import numba
 from numba.core import event
+from numba.extending import register_jitable
 
 # numba has no types
 _CONFIG: Any = numba.config
@@ -24,6 +25,8 @@ _CONFIG: Any = numba.config
 _PACKAGE = Path(__file__).parent.parent
 # where compiled loops and what they are made of lie
 _ROOMS = ("common", "timing", "npu", "ptx/emulator", "ptx/numerics")
+# nothing calls loops through pointers of C
+_OPTIONS: dict[str, Any] = {"no_cfunc_wrapper": True}
 # versions that are kept in any case: of two checkouts in turn, say
 _KEPT = 4
 # seconds: a version that was begun with since then may be in use, and a process whose folder goes away fails
@@ -67,12 +70,30 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         # numba asks for the folder when the function is decorated
         _CONFIG.CACHE_DIR = folder() or before
         try:
-            compiled: Callable[..., Any] = numba.njit(**options)(function)
+            compiled: Callable[..., Any] = numba.njit(**_OPTIONS, **options)(function)
         finally:
             _CONFIG.CACHE_DIR = before
         return compiled
 
     return decorate
+
+
+def loop(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A loop over arrays that its caller made, kept on disk.
+
+    It makes none, so numba need not count references, which is much to compile.
+    """
+    return njit(cache=True, nogil=True, _nrt=False)(function)
+
+
+def part(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that compiled loops call: compiled into them, once for each type of its arguments.
+
+    From Python it is called as it stands. Nothing is made to call the compiled one from outside, and a constant is a
+    number like any other: either would be compiled for each of the many ways in which loops call it.
+    """
+    made: Callable[..., Any] = register_jitable(**_OPTIONS, _nrt=False)(function)
+    return made
 
 
 @cache

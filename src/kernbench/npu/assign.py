@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernbench.common.compiled import njit
+from kernbench.common.compiled import loop, part
 from kernbench.npu.costs import Ints
 from kernbench.npu.model import ChipModel
 from kernbench.npu.places import AIC, AIV0, AIV1, LANES
@@ -55,7 +55,13 @@ def assign(recording: NpuRecording, chip: ChipModel, times: Ints, waits: Waits) 
     threads[:, 0] = 0
     oldest = np.array(waits.ring_first, np.int64)
     lists = (followers, holders, values, blocks, owner)
-    _play(tasks, commands, lists, np.asarray(times, np.int64), placed, cores, threads, oldest, chip.tasks.dispatch_ps)
+    events, queues = np.empty((cores.size + 2, 3), np.int64), np.empty((3, len(tasks), 3), np.int64)
+    room = (
+        (np.ones(cores.shape, np.bool_), events, np.zeros(1, np.int64)),
+        (queues, np.zeros((3, 1), np.int64), np.empty(len(tasks), np.int64)),
+    )
+    fixed = np.asarray(times, np.int64), chip.tasks.dispatch_ps
+    _play(tasks, commands, lists, fixed, placed, cores, threads, oldest, room)
     return Assignment(placed[:, 0], placed[:, 1], placed[:, 4:], placed[:, 2], placed[:, 3])
 
 
@@ -104,7 +110,7 @@ def _queue(task: TaskRecord) -> int:
     return 2 if AIC not in task.lanes else int(len(task.lanes) == 1)
 
 
-@njit(cache=True)
+@part
 def _is_less(heap, i, j):  # type: ignore[no-untyped-def]
     """Whether entry i of a heap, (time, kind, number), comes before entry j."""
     for column in range(3):
@@ -113,13 +119,13 @@ def _is_less(heap, i, j):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True)
+@part
 def _swap(heap, i, j):  # type: ignore[no-untyped-def]
     for column in range(3):
         heap[i, column], heap[j, column] = heap[j, column], heap[i, column]
 
 
-@njit(cache=True)
+@part
 def _push(heap, size, time, kind, number):  # type: ignore[no-untyped-def]
     """Add an entry to a heap of `size[0]` entries; the least is first."""
     at = size[0]
@@ -130,7 +136,7 @@ def _push(heap, size, time, kind, number):  # type: ignore[no-untyped-def]
         at = (at - 1) // 2
 
 
-@njit(cache=True)
+@part
 def _pop(heap, size):  # type: ignore[no-untyped-def]
     """Take the first entry off a heap: it is left behind the last one, where it can still be read."""
     size[0] -= 1
@@ -148,13 +154,12 @@ def _pop(heap, size):  # type: ignore[no-untyped-def]
         at = least
 
 
-@njit(cache=True)
-def _play(tasks, commands, lists, times, placed, cores, threads, oldest, dispatch_ps):  # type: ignore[no-untyped-def]
+@loop
+def _play(tasks, commands, lists, fixed, placed, cores, threads, oldest, room):  # type: ignore[no-untyped-def]
     """Play events until nothing is left. An event is the end of a block or a command; queues hold tasks."""
-    owner, free = lists[4], np.ones(cores.shape, np.bool_)
-    events, size = np.empty((cores.size + 2, 3), np.int64), np.zeros(1, np.int64)
-    queues, lengths = np.empty((3, len(tasks), 3), np.int64), np.zeros((3, 1), np.int64)
-    over, command, now = np.empty(len(tasks), np.int64), 0, 0
+    owner, (times, dispatch_ps) = lists[4], fixed
+    (free, events, size), (queues, lengths, over) = room
+    command, now = 0, 0
     # a command is under way: the orchestrator has no time for another
     is_busy = False
     while True:
@@ -190,7 +195,7 @@ def _play(tasks, commands, lists, times, placed, cores, threads, oldest, dispatc
                 _push(events, size, ready + times[block], _BLOCK, block)
 
 
-@njit(cache=True)
+@part
 def _is_held(number, tasks, commands, lists, oldest):  # type: ignore[no-untyped-def]
     """Whether a command waits for a value, or for slots of a ring; slots are reclaimed in order, each once."""
     for k in range(commands[number, _WAITS], commands[number + 1, _WAITS]):
@@ -206,7 +211,7 @@ def _is_held(number, tasks, commands, lists, oldest):  # type: ignore[no-untyped
     return False
 
 
-@njit(cache=True)
+@part
 def _ready(task, tasks, lists, queues, lengths, over, now):  # type: ignore[no-untyped-def]
     """A task waits for nobody any more: it is queued; without blocks it is done."""
     if tasks[task, _LEFT]:
@@ -216,7 +221,7 @@ def _ready(task, tasks, lists, queues, lengths, over, now):  # type: ignore[no-u
         _complete(task, tasks, lists, queues, lengths, over, now)
 
 
-@njit(cache=True)
+@part
 def _complete(task, tasks, lists, queues, lengths, over, now):  # type: ignore[no-untyped-def]
     """A task is done; and those without blocks that follow it. `over` has room for all tasks."""
     over[0], count = task, 1
@@ -236,7 +241,7 @@ def _complete(task, tasks, lists, queues, lengths, over, now):  # type: ignore[n
                     count += 1
 
 
-@njit(cache=True)
+@part
 def _dispatch(task, tasks, lists, free, cores, placed):  # type: ignore[no-untyped-def]
     """Put the next block of a task on the first cores that are free; -1 where there are none."""
     lanes, blocks = tasks[task, _LANES], tasks[task + 1, _BLOCKS] - tasks[task, _BLOCKS]
@@ -262,7 +267,7 @@ def _dispatch(task, tasks, lists, free, cores, placed):  # type: ignore[no-untyp
     return block
 
 
-@njit(cache=True)
+@part
 def _insert(other, before, count):  # type: ignore[no-untyped-def]
     """One more block in an ascending list, unless it is there or none."""
     for k in range(count):
@@ -278,7 +283,7 @@ def _insert(other, before, count):  # type: ignore[no-untyped-def]
     return count + 1
 
 
-@njit(cache=True)
+@part
 def _thread(block, threads, placed, now):  # type: ignore[no-untyped-def]
     """The scheduler thread that is free first starts a block; gives when it begins to."""
     first = 0
@@ -290,19 +295,19 @@ def _thread(block, threads, placed, now):  # type: ignore[no-untyped-def]
     return max(now, threads[first, 0])
 
 
-@njit(cache=True)
+@part
 def _is_single(lanes):  # type: ignore[no-untyped-def]
     """Whether a task has one vector lane and no other: it may run on either."""
     return lanes == 1 << AIV0 or lanes == 1 << AIV1
 
 
-@njit(cache=True)
+@part
 def _has(lanes, first_lane, lane):  # type: ignore[no-untyped-def]
     """Whether a task has a core."""
     return lane == first_lane if _is_single(lanes) else lanes >> lane & 1 == 1
 
 
-@njit(cache=True)
+@part
 def _are_free(lanes, free, cluster):  # type: ignore[no-untyped-def]
     missing = 0
     for lane in range(3):
@@ -310,7 +315,7 @@ def _are_free(lanes, free, cluster):  # type: ignore[no-untyped-def]
     return missing == 0
 
 
-@njit(cache=True)
+@part
 def _first_free(lanes, free):  # type: ignore[no-untyped-def]
     """The first cluster with the cores a task needs, and the AIV for a task of one vector lane; -1 if there is none."""
     for cluster in range(free.shape[1]):
@@ -324,7 +329,7 @@ def _first_free(lanes, free):  # type: ignore[no-untyped-def]
     return -1, AIV0
 
 
-@njit(cache=True)
+@part
 def _take(lanes, first_lane, cluster, free, value):  # type: ignore[no-untyped-def]
     for lane in range(3):
         if _has(lanes, first_lane, lane):

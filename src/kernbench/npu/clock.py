@@ -10,7 +10,7 @@ import numpy as np
 
 from kernbench.npu.assign import Assignment, assign
 from kernbench.npu.costs import Ints, cases, durations
-from kernbench.npu.edges import block_times
+from kernbench.npu.edges import longest_paths
 from kernbench.npu.lower import Lowered, core_edges, join, lower, transfer_edges
 from kernbench.npu.model import ChipModel
 from kernbench.npu.reclaim import ring_waits
@@ -91,7 +91,8 @@ def _alone(lowered: Lowered, given: Rates) -> Ints:
     source, target, _ = lowered.inner
     row = np.arange(nodes.total)
     row[begin] = lowered.transfers
-    longest = block_times(source, row[target], duration, np.zeros(nodes.total, np.int64))
+    longest = np.zeros(nodes.total, np.int64)
+    longest_paths(source, row[target], duration, longest)
     times: Ints = longest[nodes.end : nodes.end + len(lowered.recording.block_task)]
     return times
 

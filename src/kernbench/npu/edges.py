@@ -1,10 +1,12 @@
 """What orders the rows of a block in time: pipes, flags, barriers, FIFOs, and the scalar pipe that issues. Compiled."""
 
+from typing import Any
+
 import numpy as np
 
-from kernbench.common.compiled import njit
+from kernbench.common.compiled import loop, part
 from kernbench.npu.operations import BARRIER, POP, PUSH, SCALAR, SET, WAIT
-from kernbench.npu.order import PER_LANE, THREADS
+from kernbench.npu.order import PER_LANE, THREADS, Ints
 from kernbench.npu.places import EVENTS, PIPE_NUMBER
 
 _S = PIPE_NUMBER["S"]
@@ -16,28 +18,42 @@ KIND_NAMES = (
 )  # fmt: skip
 
 
-@njit(cache=True)
+@part
 def _edge(source, target, kind, out, n):  # type: ignore[no-untyped-def]
     if len(out[0]):
         out[0][n], out[1][n], out[2][n] = source, target, kind
     return n + 1
 
 
-@njit(cache=True)
-def row_edges(firsts, rows, classes, entry, fifos, starts, ends, out):  # type: ignore[no-untyped-def]
-    """Edges between rows, from each block's start to its first rows, and from its last rows to its end.
+def row_edges(*given: Any) -> tuple[Ints, Ints, Ints]:
+    """Sources, targets and kinds of edges between rows, from blocks' starts to first rows, from last rows to ends.
 
-    `entry` is the node where a row begins (itself, or the begin of its transfer). Without room edges are only counted.
+    What is given is what `_write` takes; it is called twice, to count and to fill.
+    """
+    fifos = given[4]
+    deepest = max(1, int(fifos[:, :, 0].max(initial=1)))
+    flag, messages = (
+        np.empty(THREADS * PER_LANE * EVENTS, np.int64),
+        np.zeros((2, fifos.shape[1], 3, deepest), np.int64),
+    )
+    room = (*np.empty((2, THREADS), np.int64), np.empty(3, np.int64), flag, messages[0], messages[1])
+    count = _write(*given, room, tuple(np.empty((3, 0), np.int64)))
+    source, target, kind = np.empty((3, count), np.int64)
+    _write(*given, room, (source, target, kind))
+    return source, target, kind
+
+
+@loop
+def _write(firsts, rows, classes, entry, fifos, starts, ends, room, out):  # type: ignore[no-untyped-def]
+    """Write edges; without room they are only counted.
+
+    `entry` is the node where a row begins (itself, or the begin of its transfer).
     """
     op, lane, pipe, a, b, c, x = rows
     n = 0
-    last = np.full(THREADS, -1, np.int64)
-    seen = np.full(THREADS, -1, np.int64)
-    gate = np.full(3, -1, np.int64)
-    flag = np.full(THREADS * PER_LANE * EVENTS, -1, np.int64)
-    deepest = max(1, fifos[:, :, 0].max())
-    pushed = np.zeros((fifos.shape[1], 3, deepest), np.int64)
-    popped = np.zeros((fifos.shape[1], 3, deepest), np.int64)
+    # for each pipe its last row and the last gate it saw, for each lane its gate; who set each flag; and messages
+    last, seen, gate, flag, pushed, popped = room
+    flag[:] = -1
     for block in range(len(firsts) - 1):
         last[:] = -1
         seen[:] = -1
@@ -89,13 +105,9 @@ def row_edges(firsts, rows, classes, entry, fifos, starts, ends, out):  # type: 
     return n
 
 
-@njit(cache=True)
-def block_times(source, target, duration, longest):  # type: ignore[no-untyped-def]
-    """How long each block takes from its start, alone: a longest path, as edges come in the order of their targets.
-
-    `longest` has room for all nodes and is all zero; it is used up.
-    """
+@loop
+def longest_paths(source, target, duration, longest):  # type: ignore[no-untyped-def]
+    """When each node can begin: `longest`, which comes as all zeros. Edges come in the order of their targets."""
     for e in range(len(source)):
         s, t = source[e], target[e]
         longest[t] = max(longest[t], longest[s] + duration[s])
-    return longest

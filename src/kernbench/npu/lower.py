@@ -81,7 +81,7 @@ def _inner(recording: NpuRecording, rows: Any, nodes: Nodes, transfers: Ints) ->
     """Edges inside blocks, in the order of their targets."""
     entry = _entries(len(rows), nodes, transfers)
     blocks = np.arange(len(recording.block_task), dtype=np.int64)
-    arguments = (
+    return e.row_edges(
         recording.firsts(),
         tuple(rows[name].copy() for name in _COLUMNS),
         CLASSES,
@@ -90,11 +90,6 @@ def _inner(recording: NpuRecording, rows: Any, nodes: Nodes, transfers: Ints) ->
         nodes.dispatch + blocks,
         nodes.end + blocks,
     )
-    nothing = tuple(np.empty(0, np.int64) for _ in range(3))
-    count = e.row_edges(*arguments, nothing)
-    out = tuple(np.empty(count, np.int64) for _ in range(3))
-    e.row_edges(*arguments, out)
-    return out[0], out[1], out[2]
 
 
 def _entries(rows: int, nodes: Nodes, transfers: Ints) -> Ints:

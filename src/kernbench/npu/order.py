@@ -10,11 +10,16 @@ Memory is looked at in cells: the pieces into which the edges of all tiles of a 
 tile is made of whole ones. A block starts with nothing known and all memory unwritten.
 """
 
-import numpy as np
+from typing import Any
 
-from kernbench.common.compiled import njit
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.compiled import loop, part
 from kernbench.npu.operations import BARRIER, LOAD, OPERATIONS, POP, PUSH, SCALAR, SET, STORE, WAIT
 from kernbench.npu.places import EVENTS, LANES, PIPE_NUMBER, PIPES
+
+Ints = NDArray[np.int64]
 
 PER_LANE = len(PIPES)
 THREADS = PER_LANE * len(LANES)
@@ -26,7 +31,7 @@ RACE, UNINITIALISED, OVERLAP, SET_TWICE, NEVER_SET, NEVER_WAITED, SET_LATE, GM_R
 MOST = 4096
 
 
-@njit(cache=True)
+@part
 def _emit(found, count, kind, row, other, tile):  # type: ignore[no-untyped-def]
     last = count[0] - 1
     # an operation in place reads and writes its tile: that is one pair of operations
@@ -37,20 +42,26 @@ def _emit(found, count, kind, row, other, tile):  # type: ignore[no-untyped-def]
     count[0] += 1
 
 
-@njit(cache=True)
+@part
 def _join(into, other):  # type: ignore[no-untyped-def]
     for q in range(THREADS):
         into[q] = max(into[q], other[q])
 
 
-@njit(cache=True)
+@part
+def _copy(into, other):  # type: ignore[no-untyped-def]
+    for q in range(THREADS):
+        into[q] = other[q]
+
+
+@part
 def _mixed(value, more):  # type: ignore[no-untyped-def]
     """Two numbers of 64 bits as one, so that different pairs hardly ever give the same."""
     value = (value ^ more) * np.uint64(0x9E3779B97F4A7C15)
     return value ^ (value >> np.uint64(29))
 
 
-@njit(cache=True)
+@part
 def _relation(clock, p, prefix, identity):  # type: ignore[no-untyped-def]
     """One access, how many its pipe made before it, and how many of each pipe are surely done when it begins."""
     value = _mixed(identity, np.uint64(p + 1))
@@ -59,7 +70,7 @@ def _relation(clock, p, prefix, identity):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(cache=True)
+@part
 def _mark(tile, i, p, tiles, state):  # type: ignore[no-untyped-def]
     """Row i has written all cells of a tile."""
     starts, cells, bases, space, _ = tiles
@@ -69,7 +80,7 @@ def _mark(tile, i, p, tiles, state):  # type: ignore[no-untyped-def]
         state[1][base + cells[k]] = tile
 
 
-@njit(cache=True)
+@part
 def _touch(tile, writes, i, p, first, tiles, state, clock, seq, thread, found, count):  # type: ignore[no-untyped-def]
     """Look at all cells of a tile that row i reads or is going to write; each thing that is wrong is told once.
 
@@ -105,7 +116,7 @@ def _touch(tile, writes, i, p, first, tiles, state, clock, seq, thread, found, c
         _emit(found, count, OVERLAP, i, overlap, tile)
 
 
-@njit(cache=True)
+@part
 def _flags(i, what, lane, a, b, event, flags, clock, done, seq, found, count):  # type: ignore[no-untyped-def]
     """A set or a wait: moves knowledge, and sees flags set twice, too late, or waited for in vain."""
     set_row, wait_row, early, carried = flags
@@ -121,7 +132,7 @@ def _flags(i, what, lane, a, b, event, flags, clock, done, seq, found, count):  
         elif wait_row[key] >= 0 and seq[wait_row[key]] >= clock[src, dst]:
             _emit(found, count, SET_TWICE, i, wait_row[key], -1)
         set_row[key] = i
-        carried[key, :] = clock[src, :]
+        _copy(carried[key], clock[src])
         carried[key, src] = done[src]
         return
     if set_row[key] < 0:
@@ -132,7 +143,7 @@ def _flags(i, what, lane, a, b, event, flags, clock, done, seq, found, count):  
     wait_row[key] = i
 
 
-@njit(cache=True)
+@part
 def _end_block(flags, touched, touches, found, count):  # type: ignore[no-untyped-def]
     """Flags that are left over; then all flags are down again."""
     set_row, wait_row, early, _ = flags
@@ -145,7 +156,7 @@ def _end_block(flags, touched, touches, found, count):  # type: ignore[no-untype
         set_row[key] = wait_row[key] = early[key] = -1
 
 
-@njit(cache=True)
+@part
 def _memory(i, what, p, buffer, low, high, gm, clock, seq, thread, classes, op, rows_x, ends, found, count):  # type: ignore[no-untyped-def]
     """Accesses of one block to device memory that its pipes make in no fixed order; whether they meet is seen later."""
     last, before = gm
@@ -166,51 +177,50 @@ def _memory(i, what, p, buffer, low, high, gm, clock, seq, thread, classes, op, 
     last[buffer] = i
 
 
-@njit(cache=True)
-def check(firsts, rows, classes, tiles, cells, extents, buffers, fifos, identity):  # type: ignore[no-untyped-def]
-    """All blocks. `rows` are columns (op, lane, pipe, w, a, b, c, x, y); gives violations and how many there were.
+def check(
+    firsts: Ints,
+    rows: Any,
+    classes: Any,
+    tiles: Any,
+    cells: int,
+    extents: Ints,
+    buffers: int,
+    fifos: Ints,
+    identity: Any,
+) -> tuple[Ints, int]:
+    """All blocks. `rows` are columns (op, lane, pipe, w, a, b, c, x, y); gives violations.
 
     `fifos` are, for each block and FIFO: depth, bits of the lanes that push, bits of those that pop. Where `identity`
-    has a number for each row, the third result is a digest of the order of all accesses: equal for two launches in
+    has a number for each row, the second result is a digest of the order of all accesses: equal for two launches in
     which the same accesses have the same others surely done before them, by whatever flags and barriers. 0 without.
     """
-    op, lane, pipe, w, a, b, c, x, y = rows
-    n = len(op)
-    found = np.empty((MOST, 4), np.int64)
-    count = np.zeros(1, np.int64)
-    state = (
-        np.full(cells, -1, np.int64),
-        np.zeros(cells, np.int32),
-        np.full((cells, PER_LANE), -1, np.int64),
-    )
+    n = len(rows[0])
+    found, count = np.empty((MOST, 4), np.int64), np.zeros(1, np.int64)
+    cell_state = np.full(cells, -1, np.int64), np.zeros(cells, np.int32), np.full((cells, PER_LANE), -1, np.int64)
     keys = THREADS * PER_LANE * EVENTS
-    flags = (
-        np.full(keys, -1, np.int64),
-        np.full(keys, -1, np.int64),
-        np.full(keys, -1, np.int64),
-        np.zeros((keys, THREADS), np.int64),
-    )
-    touched = np.empty(keys, np.int64)
-    touch_stamp = np.full(keys, -1, np.int64)
-    clock = np.zeros((THREADS, THREADS), np.int64)
-    done = np.zeros(THREADS, np.int64)
-    seq = np.zeros(n, np.int64)
-    thread = np.zeros(n, np.int64)
-    ends = np.zeros(n, np.int64)
-    gm = (np.full(buffers, -1, np.int64), np.full(n, -1, np.int64))
-    stored_in = np.full(buffers, -1, np.int64)
-    deepest = max(1, fifos[:, :, 0].max()) if fifos.size else 1
-    many = max(1, fifos.shape[1])
-    pushed = np.zeros((many, 3, deepest, THREADS), np.int64)
-    popped = np.zeros((many, 3, deepest, THREADS), np.int64)
+    flags = (*np.full((3, keys), -1, np.int64), np.zeros((keys, THREADS), np.int64))
+    touched = np.empty(keys, np.int64), np.full(keys, -1, np.int64)
+    known = np.zeros((THREADS, THREADS), np.int64), np.zeros(THREADS, np.int64), *np.zeros((3, n), np.int64)
+    memory = np.full(buffers, -1, np.int64), np.full(n, -1, np.int64), np.full(buffers, -1, np.int64)
+    deepest = max(1, int(fifos[:, :, 0].max(initial=1)))
+    messages = np.zeros((2, max(1, fifos.shape[1]), 3, deepest, THREADS), np.int64)
+    # for each pipe and number of its entries: how many of them are accesses
+    longest = int(np.diff(firsts).max(initial=0)) if len(identity) else 0
+    prefix = np.zeros((THREADS, longest + 1), np.int64)
+    state = (cell_state, flags, touched, known, memory, (messages[0], messages[1]), prefix)
+    digest = _check(firsts, rows, classes, tiles, extents, fifos, identity, state, found, count)
+    return found[: min(int(count[0]), MOST)], int(digest)
+
+
+@loop
+def _check(firsts, rows, classes, tiles, extents, fifos, identity, room, found, count):  # type: ignore[no-untyped-def]
+    op, lane, pipe, w, a, b, c, x, y = rows
+    state, flags, (touched, touch_stamp), known, memory, (pushed, popped), prefix = room
+    # what each pipe knows, how many entries it has had, and for each row its number, its thread, and where it ends
+    clock, done, seq, thread, ends = known
+    gm, stored_in = (memory[0], memory[1]), memory[2]
     wanted = len(identity) > 0
     digest = np.uint64(0)
-    longest = 0
-    if wanted:
-        for block in range(len(firsts) - 1):
-            longest = max(longest, firsts[block + 1] - firsts[block])
-    # for each pipe and number of its entries: how many of them are accesses
-    prefix = np.zeros((THREADS, longest + 1), np.int64)
     for block in range(len(firsts) - 1):
         first = firsts[block]
         clock[:] = 0
@@ -256,7 +266,7 @@ def check(firsts, rows, classes, tiles, cells, extents, buffers, fifos, identity
                         _join(clock[base], clock[base + q])
                         clock[base, base + q] = done[base + q]
                     for q in range(1, PER_LANE):
-                        clock[base + q, :] = clock[base, :]
+                        _copy(clock[base + q], clock[base])
             else:
                 f = c[i]
                 slot = x[i] % max(1, fifos[block, f, 0]) if what in (PUSH, POP) else 0
@@ -282,10 +292,10 @@ def check(firsts, rows, classes, tiles, cells, extents, buffers, fifos, identity
                     ends[i] = x[i] + extents[y[i]]
                     _memory(i, what, p, c[i], x[i], ends[i], gm, clock, seq, thread, classes, op, x, ends, found, count)
                 if what == PUSH:
-                    pushed[f, lane[i], slot, :] = clock[p, :]
+                    _copy(pushed[f, lane[i], slot], clock[p])
                     pushed[f, lane[i], slot, p] = done[p] + 1
                 elif what == POP:
-                    popped[f, lane[i], slot, :] = clock[p, :]
+                    _copy(popped[f, lane[i], slot], clock[p])
                     popped[f, lane[i], slot, p] = done[p] + 1
             if wanted:
                 is_access = what not in (SET, WAIT, BARRIER)
@@ -300,4 +310,4 @@ def check(firsts, rows, classes, tiles, cells, extents, buffers, fifos, identity
                     if q != _S:
                         _join(clock[lane[i] * PER_LANE + q], clock[p])
         _end_block(flags, touched, touches, found, count)
-    return found[: min(count[0], MOST)], count[0], digest
+    return digest

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernbench.common.compiled import njit
+from kernbench.common.compiled import loop
 from kernbench.common.pe_commands import OPERATION_NAMES
 from kernbench.result.timeline import Step
 from kernbench.timing import graph as g
 from kernbench.timing.clock import Timing
-from kernbench.timing.graph import Ints
+from kernbench.timing.graph import Ints, Small, owner
 from kernbench.timing.lanes import WORKS, commands_of, lane_numbers, lanes, works_of
 
 
@@ -46,22 +46,25 @@ def critical_path(timing: Timing) -> CriticalPath:
     )
 
 
-@njit(cache=True)
-def _trail(last, cause, offsets):  # type: ignore[no-untyped-def]
+def _trail(last: int, cause: Small, offsets: Small) -> tuple[Ints, Ints]:
     """The nodes of the path, first to last, and the edge each waited for; -1 for none."""
+    length = _walk_back(last, cause, offsets, np.empty(0, np.int64))
+    nodes = np.empty(length, np.int64)
+    _walk_back(last, cause, offsets, nodes)
+    return nodes[::-1], cause[nodes[::-1]].astype(np.int64)
+
+
+@loop
+def _walk_back(last, cause, offsets, nodes):  # type: ignore[no-untyped-def]
+    """The nodes of the path, last to first, where there is room for them; gives how many there are."""
     length = 0
     node = last
     while node >= 0:
+        if len(nodes):
+            nodes[length] = node
         length += 1
-        node = np.searchsorted(offsets, cause[node], side="right") - 1 if cause[node] >= 0 else -1
-    nodes = np.empty(length, np.int64)
-    edges = np.empty(length, np.int64)
-    node = last
-    for i in range(length - 1, -1, -1):
-        nodes[i] = node
-        edges[i] = cause[node]
-        node = np.searchsorted(offsets, cause[node], side="right") - 1
-    return nodes, edges
+        node = owner(cause[node], offsets) if cause[node] >= 0 else -1
+    return length
 
 
 def _steps(timing: Timing, nodes: Ints, kind: Ints, lag: Ints) -> list[Step]:

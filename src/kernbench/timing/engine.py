@@ -13,8 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import njit
+from kernbench.common.compiled import loop, part
 from kernbench.timing.graph import Graph, Ints, Small
+
+# later than anything
+_NEVER = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -50,40 +53,58 @@ class Times:
 
 def run_events(graph: Graph, rates: Rates) -> Times:
     """Time the graph by events, sharing servers fairly."""
-    start, finish, cause, done = _events(*_arguments(graph, rates))
+    times = _blank(graph)
+    done = _events(*_arguments(graph, rates, times), *_server_room(rates))
     assert done == graph.nodes, "the graph has a cycle"
-    return Times(start, finish, cause)
+    return times
 
 
 def run_longest_path(graph: Graph, rates: Rates) -> Times:
     """Time the graph by one pass in topological order; every transfer has its server to itself."""
-    start, finish, cause, done = _longest_path(*_arguments(graph, rates))
+    times = _blank(graph)
+    done = _longest_path(*_arguments(graph, rates, times))
     assert done == graph.nodes, "the graph has a cycle"
-    return Times(start, finish, cause)
+    return times
 
 
-def _arguments(graph: Graph, rates: Rates) -> tuple[object, ...]:
+def _blank(graph: Graph) -> Times:
+    start, finish = np.zeros((2, graph.nodes), np.int64)
+    return Times(start, finish, np.full(graph.nodes, -1, np.int32))
+
+
+def _arguments(graph: Graph, rates: Rates, times: Times) -> tuple[object, ...]:
+    """What both passes take: what is given, the times they fill in, what each node still waits for, and a stack."""
     return (
-        graph.offsets,
-        graph.targets,
-        graph.lags,
-        graph.indegree,
-        rates.duration,
-        rates.server,
-        rates.nbytes,
-        rates.bytes_per_ps,
-        rates.dispatch,
-        rates.latency,
+        (graph.offsets, graph.targets, graph.lags),
+        (rates.duration, rates.server, rates.nbytes, rates.bytes_per_ps, rates.dispatch, rates.latency),
+        (times.start, times.finish, times.cause),
+        (graph.indegree.copy(), np.empty(graph.nodes, np.int32)),
     )
 
 
-@njit(cache=True)
+def _server_room(rates: Rates) -> tuple[object, ...]:
+    """Where the pass by events keeps servers and transfers: arrays of the transfers, of the servers, and a tree."""
+    servers = len(rates.bytes_per_ps)
+    first = np.zeros(servers + 1, np.int64)
+    np.cumsum(np.bincount(rates.server[rates.server >= 0], minlength=servers), out=first[1:])
+    total = int(first[-1])
+    leaves = 1 << max(servers - 1, 0).bit_length()
+    tree = np.full(2 * leaves, -1, np.int32)
+    tree[leaves : leaves + servers] = np.arange(servers)
+    begins = np.empty(total, np.int64), np.empty(total, np.int32)
+    goals = np.empty(total, np.float64), np.empty(total, np.int32)
+    counts, seen = np.zeros((2, servers), np.int64)
+    due = np.full(servers, _NEVER, np.int64)
+    return (*begins, *goals), (first, counts, np.zeros(servers, np.float64), seen, due), tree
+
+
+@part
 def _whole(time):  # type: ignore[no-untyped-def]
     """Rounded up to whole picoseconds; a millionth over is taken for the rounding of the float it came from."""
     return np.int64(np.ceil(time - 1e-6))
 
 
-@njit(cache=True)
+@part
 def _release(u, end, offsets, targets, lags, dispatch, latency, start, cause, waiting, stack, top):  # type: ignore[no-untyped-def]
     """Node u is done at `end`: let those wait no longer that waited only for it; gives the stack's new top."""
     for e in range(offsets[u], offsets[u + 1]):
@@ -100,14 +121,13 @@ def _release(u, end, offsets, targets, lags, dispatch, latency, start, cause, wa
     return top
 
 
-@njit(cache=True)
-def _longest_path(offsets, targets, lags, indegree, duration, server, nbytes, bytes_per_ps, dispatch, latency):  # type: ignore[no-untyped-def]
-    nodes = len(indegree)
-    waiting = indegree.copy()
-    start = np.zeros(nodes, np.int64)
-    finish = np.zeros(nodes, np.int64)
-    cause = np.full(nodes, -1, np.int32)
-    stack = np.empty(nodes, np.int32)
+@loop
+def _longest_path(graph, rates, times, work):  # type: ignore[no-untyped-def]
+    offsets, targets, lags = graph
+    duration, server, nbytes, bytes_per_ps, dispatch, latency = rates
+    start, finish, cause = times
+    waiting, stack = work
+    nodes = len(waiting)
     top = 0
     done = 0
     for u in range(nodes):
@@ -123,15 +143,15 @@ def _longest_path(offsets, targets, lags, indegree, duration, server, nbytes, by
         finish[u] = end
         done += 1
         top = _release(u, end, offsets, targets, lags, dispatch, latency, start, cause, waiting, stack, top)
-    return start, finish, cause, done
+    return done
 
 
-@njit(cache=True)
+@part
 def _before(time_a, node_a, time_b, node_b):  # type: ignore[no-untyped-def]
     return time_a < time_b or (time_a == time_b and node_a < node_b)
 
 
-@njit(cache=True)
+@part
 def _push(times, nodes, size, time, node):  # type: ignore[no-untyped-def]
     """Put (time, node) on a heap of `size`; ties go to the lower node."""
     i = size
@@ -145,7 +165,7 @@ def _push(times, nodes, size, time, node):  # type: ignore[no-untyped-def]
     return size + 1
 
 
-@njit(cache=True)
+@part
 def _pop(times, nodes, size):  # type: ignore[no-untyped-def]
     """Remove the first of a heap of `size`."""
     size -= 1
@@ -165,7 +185,7 @@ def _pop(times, nodes, size):  # type: ignore[no-untyped-def]
     return size
 
 
-@njit(cache=True)
+@part
 def _next_completion(given, now, rate, count, goal):  # type: ignore[no-untyped-def]
     """When a transfer that is done at `goal` bytes will be, if nothing changes."""
     left = goal - given
@@ -174,50 +194,33 @@ def _next_completion(given, now, rate, count, goal):  # type: ignore[no-untyped-
     return now + _whole(left * count / rate)
 
 
-@njit(cache=True)
-def _events(offsets, targets, lags, indegree, duration, server, nbytes, bytes_per_ps, dispatch, latency):  # type: ignore[no-untyped-def]
-    nodes = len(indegree)
-    servers = len(bytes_per_ps)
-    waiting = indegree.copy()
-    start = np.zeros(nodes, np.int64)
-    finish = np.zeros(nodes, np.int64)
-    cause = np.full(nodes, -1, np.int32)
-    stack = np.empty(nodes, np.int32)
+@part
+def _play_off(tree, due, i):  # type: ignore[no-untyped-def]
+    """Which server of the two below a place of the tree is due first; ties go to the left one."""
+    left, right = tree[2 * i], tree[2 * i + 1]
+    tree[i] = left if right < 0 or (left >= 0 and due[left] <= due[right]) else right
+
+
+@loop
+def _events(graph, rates, times, work, transfers, servers, tree):  # type: ignore[no-untyped-def]
+    offsets, targets, lags = graph
+    duration, server, nbytes, bytes_per_ps, dispatch, latency = rates
+    start, finish, cause = times
+    waiting, stack = work
+    # transfers that have not begun, by time; and those of each server, from its first place on, by the bytes at which
+    # they are done
+    begin_time, begin_node, goal, member = transfers
+    # for each server: its first place, how many transfers it has, what each was given until it was last seen, and when
+    # the next of them is done
+    first_place, count, given, seen, due = servers
+    # a tournament over the servers' due times
+    leaves = len(tree) >> 1
+    for i in range(leaves - 1, 0, -1):
+        _play_off(tree, due, i)
     top = 0
     done = 0
-
-    transfers = np.zeros(servers + 1, np.int64)
-    for u in range(nodes):
-        if server[u] >= 0:
-            transfers[server[u] + 1] += 1
-    for s in range(servers):
-        transfers[s + 1] += transfers[s]
-    total = transfers[servers]
-    # transfers that have not begun, by time
-    begin_time = np.empty(total, np.int64)
-    begin_node = np.empty(total, np.int32)
     begins = 0
-    # for each server: its transfers by the bytes at which they are done
-    goal = np.empty(total, np.float64)
-    member = np.empty(total, np.int32)
-    count = np.zeros(servers, np.int64)
-    given = np.zeros(servers, np.float64)
-    seen = np.zeros(servers, np.int64)
-    # for each server: when its next transfer is done; and a heap of those
-    none = np.int64(1) << 62
-    due = np.full(servers, none, np.int64)
-    # a tournament tree over the servers' due times
-    leaves = 1
-    while leaves < servers:
-        leaves *= 2
-    tree = np.full(2 * leaves, -1, np.int32)
-    for s in range(servers):
-        tree[leaves + s] = s
-    for i in range(leaves - 1, 0, -1):
-        left, right = tree[2 * i], tree[2 * i + 1]
-        tree[i] = left if right < 0 or (left >= 0 and due[left] <= due[right]) else right
-
-    for u in range(nodes):
+    for u in range(len(waiting)):
         if waiting[u] == 0:
             stack[top] = u
             top += 1
@@ -234,9 +237,9 @@ def _events(offsets, targets, lags, indegree, duration, server, nbytes, bytes_pe
             end = finish[u]
             done += 1
             top = _release(u, end, offsets, targets, lags, dispatch, latency, start, cause, waiting, stack, top)
-        first = tree[1] if servers else -1
-        completion = due[first] if first >= 0 else none
-        if begins == 0 and completion == none:
+        first = tree[1]
+        completion = due[first] if first >= 0 else _NEVER
+        if begins == 0 and completion == _NEVER:
             break
         if begins and begin_time[0] < completion:
             now = begin_time[0]
@@ -248,14 +251,14 @@ def _events(offsets, targets, lags, indegree, duration, server, nbytes, bytes_pe
             else:
                 given[s] += (now - seen[s]) * bytes_per_ps[s] / count[s]
             seen[s] = now
-            base = transfers[s]
+            base = first_place[s]
             count[s] = _push(goal[base:], member[base:], count[s], given[s] + nbytes[u], u)
         else:
             now = completion
             s = first
             given[s] += (now - seen[s]) * bytes_per_ps[s] / count[s]
             seen[s] = now
-            base = transfers[s]
+            base = first_place[s]
             # all that are done by now; the one that was due is, whatever the last bit of `given` says
             reached = max(given[s], goal[base])
             while count[s] and goal[base] <= reached:
@@ -265,14 +268,13 @@ def _events(offsets, targets, lags, indegree, duration, server, nbytes, bytes_pe
                 waiting[u] = -1
                 stack[top] = u
                 top += 1
-        base = transfers[s]
+        base = first_place[s]
         if count[s]:
             due[s] = _next_completion(given[s], now, bytes_per_ps[s], count[s], goal[base])
         else:
-            due[s] = none
+            due[s] = _NEVER
         i = (leaves + s) >> 1
         while i:
-            left, right = tree[2 * i], tree[2 * i + 1]
-            tree[i] = left if right < 0 or (left >= 0 and due[left] <= due[right]) else right
+            _play_off(tree, due, i)
             i >>= 1
-    return start, finish, cause, done
+    return done

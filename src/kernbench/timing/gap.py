@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernbench.common.compiled import njit
+from kernbench.common.compiled import loop, part
 from kernbench.timing import graph as g
 from kernbench.timing.clock import Timing
-from kernbench.timing.graph import Ints
+from kernbench.timing.graph import Ints, owner
 from kernbench.timing.lower import FIRST_DMA, GEMM, MATH
 from kernbench.timing.work import Work, cube_bytes, link_times
 
@@ -107,11 +107,14 @@ def _idle(timing: Timing, watched: _Watched) -> Ints:
     starts = np.arange(len(lowered.recording.streams), dtype=np.int32)
     program = np.concatenate([columns.program, starts, columns.program[pieces.send], columns.program[pieces.recv]])
     idle = np.zeros(len(IDLE_CAUSES), np.int64)
-    ready, cause = _without_queues(
+    ready, cause = times.start.copy(), times.cause.copy()
+    _without_queues(
         (graph.offsets, graph.targets, graph.lags, graph.kinds),
         (times.start, times.finish, times.cause),
         timing.rates.dispatch,
         timing.rates.latency,
+        ready,
+        cause,
     )
     _explain(
         watched.nodes,
@@ -127,13 +130,14 @@ def _idle(timing: Timing, watched: _Watched) -> Ints:
     return idle
 
 
-@njit(cache=True)
-def _without_queues(graph, times, dispatch, latency):  # type: ignore[no-untyped-def]
-    """When each node could have started had its queue been endless, and the edge it then waited for longest."""
+@loop
+def _without_queues(graph, times, dispatch, latency, ready, found):  # type: ignore[no-untyped-def]
+    """When each node could have started had its queue been endless, and the edge it then waited for longest.
+
+    `ready` and `found` come with the times and edges as they were.
+    """
     offsets, targets, lags, kinds = graph
     start, finish, cause = times
-    ready = start.copy()
-    found = cause.copy()
     for node in range(len(start)):
         if cause[node] >= 0 and kinds[cause[node]] == g.CREDIT:
             ready[node] = -1
@@ -148,10 +152,9 @@ def _without_queues(graph, times, dispatch, latency):  # type: ignore[no-untyped
             if time > ready[target]:
                 ready[target] = time
                 found[target] = edge
-    return ready, found
 
 
-@njit(cache=True)
+@loop
 def _explain(nodes, begin, end, home, last, times, graph, places, idle):  # type: ignore[no-untyped-def]
     """Every interval in which the resource was idle, in order; the first and the last are its filling and draining."""
     reached = 0
@@ -159,12 +162,12 @@ def _explain(nodes, begin, end, home, last, times, graph, places, idle):  # type
     was_used = len(nodes) > 0
     for i in range(len(nodes)):
         if begin[i] > reached:
-            _walk(reached, begin[i], nodes[i], program[nodes[i]], i == 0, times, graph, places, idle)
+            _walk(reached, begin[i], nodes[i], np.int64(program[nodes[i]]), i == 0, times, graph, places, idle)
         reached = max(reached, end[i])
     _walk(reached, times[1][last], last, home if home >= 0 else program[last], was_used, times, graph, places, idle)
 
 
-@njit(cache=True)
+@part
 def _walk(low, high, node, home, at_an_end, times, graph, places, idle):  # type: ignore[no-untyped-def]
     """Share out the time from `low` to `high`, from `node` back along what each node waited for longest.
 
@@ -183,13 +186,13 @@ def _walk(low, high, node, home, at_an_end, times, graph, places, idle):  # type
         if high <= low:
             break
         edge = cause[node]
-        node = np.searchsorted(offsets, edge, side="right") - 1
+        node = owner(edge, offsets)
         since = max(low, finish[node])
         idle[_DISPATCH if kinds[edge] == g.DISPATCH else _COMMUNICATION] += high - since
         high = since
 
 
-@njit(cache=True)
+@part
 def _of_node(node, home, at_an_end, engine, program):  # type: ignore[no-untyped-def]
     """The cause that time spent in `node` counts for."""
     if node >= len(engine):

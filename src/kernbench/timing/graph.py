@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import njit
+from kernbench.common.compiled import loop, part
 
 Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
@@ -98,7 +98,7 @@ def _edges(cursor: Small, count: int) -> Edges:
     return Edges(cursor, np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int8))
 
 
-@njit(cache=True)
+@part
 def put(source, target, lag, kind, cursor, targets, lags, kinds):  # type: ignore[no-untyped-def]
     """One edge into the arrays of `Edges`."""
     place = cursor[source]
@@ -107,15 +107,25 @@ def put(source, target, lag, kind, cursor, targets, lags, kinds):  # type: ignor
         targets[place], lags[place], kinds[place] = target, lag, kind
 
 
-@njit(cache=True)
+@part
+def owner(edge, offsets):  # type: ignore[no-untyped-def]
+    """The node that an edge leads from."""
+    low, high = 0, len(offsets) - 1
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if offsets[middle] <= edge:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@loop
 def _put_all(new_sources, new_targets, new_lags, new_kinds, cursor, targets, lags, kinds):  # type: ignore[no-untyped-def]
     for e in range(len(new_sources)):
         put(new_sources[e], new_targets[e], new_lags[e], new_kinds[e], cursor, targets, lags, kinds)
 
 
-@njit(cache=True)
-def _indegree(nodes, targets):  # type: ignore[no-untyped-def]
-    indegree = np.zeros(nodes, np.int32)
-    for e in range(len(targets)):
-        indegree[targets[e]] += 1
+def _indegree(nodes: int, targets: Small) -> Small:
+    indegree: Small = np.bincount(targets, minlength=nodes).astype(np.int32)
     return indegree

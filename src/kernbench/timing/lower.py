@@ -101,7 +101,7 @@ def _write_program(
         (views.column("type"), views.column("producer"), views.column("addr")),
         (np.isin(op, [CODE[name] for name in BLOCKING]), _awaited(op, x, y)),
         _sizes(recording),
-        *edges.arrays,
+        edges.arrays,
     )
 
 

@@ -1,57 +1,80 @@
 """What orders the commands of one program: dispatch, engines, operands, waits, scratch space, memory. Compiled."""
 
+from typing import Any
+
 import numpy as np
 
-from kernbench.common.compiled import njit
-from kernbench.timing.graph import put
+from kernbench.common.compiled import loop, part
+from kernbench.timing.graph import Ints, put
 
 # kinds of edges, as `graph` numbers them
 _DISPATCH, _ENGINE, _OPERAND, _MESSAGE, _SPACE, _MEMORY = 0, 1, 2, 3, 7, 8
 FIRST_VIEW = -2
 # addresses that agree above these bits belong to one tensor
 _WINDOW_BITS = 40
+# room at first for ranges of scratch, and for tensors that are stored to
+_RANGES, _WINDOWS = 256, 16
+
+Columns = tuple[Any, ...]
 
 
-@njit(cache=True)
-def _grown(values, size):  # type: ignore[no-untyped-def]
-    larger = np.empty(size, np.int64)
-    larger[: len(values)] = values
-    return larger
+def write_edges(frame: tuple[int, ...], commands: Columns, *given: Any) -> None:
+    """The edges into the commands of one program, in the order of the commands: see `_write`, which has no more room
+    for ranges and tensors than it is given, and stops where that is used up.
+    """
+    engines = frame[2]
+    state = np.array([0, frame[1], 0, 0, 0], np.int64)
+    previous = np.full(engines, -1, np.int64)
+    ranges, windows = _room(_RANGES, 2, engines), _room(_WINDOWS, 1, engines)
+    while _write(frame, commands, *given, state, previous, ranges, windows) < len(commands[0]):
+        ranges, windows = _grown(ranges), _grown(windows)
 
 
-@njit(cache=True)
-def _grown_rows(values, size):  # type: ignore[no-untyped-def]
-    larger = np.empty((size, values.shape[1]), np.int64)
-    larger[: len(values)] = values
-    return larger
+def _room(size: int, columns: int, engines: int) -> tuple[Ints, ...]:
+    return (*np.empty((columns, size), np.int64), np.empty((size, engines), np.int64))
 
 
-@njit(cache=True)
-def write_edges(frame, commands, operands, views, waits, nbytes, cursor, targets, lags, kinds):  # type: ignore[no-untyped-def]
-    """The edges into the commands of one program, in the order of the commands.
+def _grown(room: tuple[Ints, ...]) -> tuple[Ints, ...]:
+    """The same with twice the room."""
+    return tuple(np.concatenate([values, np.empty_like(values)]) for values in room)
+
+
+@part
+def _copy(rows, target, source):  # type: ignore[no-untyped-def]
+    for k in range(rows.shape[1]):
+        rows[target, k] = rows[source, k]
+
+
+@part
+def _clear(rows, target):  # type: ignore[no-untyped-def]
+    for k in range(rows.shape[1]):
+        rows[target, k] = -1
+
+
+@loop
+def _write(frame, commands, operands, views, waits, nbytes, edges, state, previous, used, stored):  # type: ignore[no-untyped-def]
+    """Write edges from the command on where it stopped, until there is no room; gives the command it came to.
 
     `frame` is (number of the first command, node of the start, engines, first DMA engine, codes of load and store),
     `commands` (op, type, address, x, engine, node where it begins), `operands` and `views` as recorded, `waits` whether
     a command holds the CPU and what it waits for. Commands are counted from 0 here, and from `base` in the graph.
+    `state` is where it stopped, `previous` the last command on each engine.
     """
-    base, start_node, engines, first_dma, load, store = frame
+    base, _, engines, first_dma, load, store = frame
     op, kind, addr, x, engine, entry = commands
     view_type, view_producer, view_addr = views
     blocking, awaited = waits
-    previous = np.full(engines, -1, np.int64)
+    cursor, targets, lags, kinds = edges
     # scratch ranges in use: where, and who used each last, on each engine
-    most = 256
-    low = np.empty(most, np.int64)
-    high = np.empty(most, np.int64)
-    readers = np.empty((most, engines), np.int64)
-    ranges = 0
+    low, high, readers = used
     # for each tensor that was stored to: who did so last, on each channel
-    stored_window = np.empty(16, np.int64)
-    stored_by = np.empty((16, engines), np.int64)
-    windows = 0
-    head = start_node
-    since = 0
-    for c in range(len(op)):
+    stored_window, stored_by = stored
+    first, head, since, ranges, windows = state
+    for c in range(first, len(op)):
+        # a command may need a place for its range and for the rest of one it splits
+        if ranges + 2 > len(low) or windows == len(stored_window):
+            state[0], state[1], state[2], state[3], state[4] = c, head, since, ranges, windows
+            return c
         since += 1
         target = entry[c]
         put(head, target, since, _DISPATCH, cursor, targets, lags, kinds)
@@ -92,19 +115,12 @@ def write_edges(frame, commands, operands, views, waits, nbytes, cursor, targets
             while w < windows and stored_window[w] != window:
                 w += 1
             if w == windows:
-                if windows == len(stored_window):
-                    stored_window = _grown(stored_window, 2 * windows)
-                    stored_by = _grown_rows(stored_by, 2 * windows)
                 stored_window[w] = window
-                stored_by[w, :] = -1
+                _clear(stored_by, w)
                 windows += 1
             stored_by[w, where] = c
         # the result overwrites its range: its last users on other engines must be done
         if kind[c] >= 0:
-            if ranges + 2 > most:
-                # room for the new range and for the rest of one it splits
-                most *= 2
-                low, high, readers = _grown(low, most), _grown(high, most), _grown_rows(readers, most)
             start = addr[c]
             stop = start + max(nbytes[kind[c]], 1)
             r = 0
@@ -120,7 +136,7 @@ def write_edges(frame, commands, operands, views, waits, nbytes, cursor, targets
                 if low[r] < start:
                     if stop < high[r]:
                         low[ranges], high[ranges] = stop, high[r]
-                        readers[ranges, :] = readers[r, :]
+                        _copy(readers, ranges, r)
                         ranges += 1
                     high[r] = start
                     r += 1
@@ -130,11 +146,12 @@ def write_edges(frame, commands, operands, views, waits, nbytes, cursor, targets
                 else:
                     ranges -= 1
                     low[r], high[r] = low[ranges], high[ranges]
-                    readers[r, :] = readers[ranges, :]
+                    _copy(readers, r, ranges)
             low[ranges], high[ranges] = start, stop
-            readers[ranges, :] = -1
+            _clear(readers, ranges)
             readers[ranges, where] = c
             ranges += 1
         if blocking[c]:
             head = base + c
             since = 0
+    return len(op)
