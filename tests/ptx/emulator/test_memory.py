@@ -135,6 +135,32 @@ def test_carries(lab):
     assert (lab.compute(body) == (high * 1000 + low) & 0xFFFFFFFF).all()
 
 
+def test_clocks_go_forward_in_straight_code(lab):
+    body = "  mov.u64 %rd5, %clock64;\n  mov.u64 %rd6, %clock64;\n  sub.u64 %rd31, %rd6, %rd5;"
+    assert set(lab.compute(body, out="u8").tolist()) == {1}
+    more = body.replace(";\n  mov.u64 %rd6", ";\n  add.u32 %r5, %r5, %r0;\n  add.u32 %r5, %r5, 2;\n  mov.u64 %rd6")
+    assert set(lab.compute(more, out="u8").tolist()) == {3}
+
+
+def test_shared_memory_that_the_system_keeps(lab):
+    """Zeros at first, a room of its own in each block, and outside what the kernel declares."""
+    body = """
+  .shared .align 4 .b8 own[4096];
+  mov.u32 %r5, %reserved_smem_offset_1;
+  mov.u32 %r6, own;
+  st.shared.u32 [%r6+4092], 7;
+  ld.shared.u32 %r7, [%r5];
+  bar.sync 0;
+  atom.shared.add.u32 %r8, [%r5], 1;
+  bar.sync 0;
+  ld.shared.u32 %r9, [%r5];
+  mad.lo.u32 %r63, %r7, 1000, %r9;
+"""
+    assert set(lab.compute(body, grid=3).tolist()) == {32}
+    sizes = "  mov.u32 %r5, %reserved_smem_offset_begin;\n  mov.u32 %r6, %reserved_smem_offset_end;\n"
+    assert set(lab.compute(sizes + "  sub.u32 %r63, %r6, %r5;").tolist()) == {1024}
+
+
 def test_clocks_go_forward(lab):
     body = """
   mov.u64 %rd5, %clock64;

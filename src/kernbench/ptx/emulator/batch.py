@@ -21,7 +21,8 @@ from kernbench.ptx.emulator.copies import Copies
 from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.frames import Frames
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask, from_mask
-from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, views
+from kernbench.ptx.emulator.layout import RESERVED, RESERVED_BYTES
+from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN, views
 from kernbench.ptx.emulator.memory.port import Port, Space
 from kernbench.ptx.emulator.scheduler import Scheduler
 from kernbench.ptx.emulator.slots import (
@@ -101,6 +102,11 @@ class Batch:
         if self.launch.checks is not None:
             for start, end in self.launch.shared_parts:
                 state[:, start:end] = UNWRITTEN | TRACKED
+        for kept in (v for v in self.launch.program.shared if v.name == RESERVED):
+            room = slice(kept.offset, kept.offset + RESERVED_BYTES)
+            words.reshape(self.ctas, stride)[:, room] = 0
+            # the library that works with it relies on shuffles for its order, so that is not checked
+            state[:, room] = WRITTEN
         self.shared_stride = stride
         origins = np.repeat(self.cta_of_warp, WARP).astype(np.uint64) * np.uint64(stride)
         return Space("shared", views(words), views(state.reshape(-1)), size, origins, _NO_DIRTY)
@@ -202,9 +208,9 @@ class Batch:
         """How often memory has been changed so far in the whole launch."""
         return int(self.launch.changes())
 
-    def read_clock(self) -> int:
-        """Logical time."""
-        return int(self.launch.time.now())
+    def read_clock(self, to_come: int) -> int:
+        """Logical time, where so many instructions of a block are still to come."""
+        return int(self.launch.time.now(to_come))
 
     def barrier_clocks(self) -> None:
         """A barrier of all warps of all CTAs completed."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from kernbench.ptx.emulator.flow import Order, order_blocks
-from kernbench.ptx.emulator.layout import SharedLayout, all_scopes, lay_out_frame, mentioned, reachable
+from kernbench.ptx.emulator.layout import RESERVED, SharedLayout, all_scopes, lay_out_frame, mentioned, reachable
 from kernbench.ptx.emulator.locations import Origin
 from kernbench.ptx.emulator.meanings import CONTROLS, meaning_of
 from kernbench.ptx.emulator.meanings.control import leave
@@ -130,6 +130,8 @@ class _Decoder:
                         self.shared.place(id(scope), variable)
             assert body.function.body is not None
             for name in mentioned(body.function.body):
+                if name.startswith(RESERVED):
+                    self.shared.reserve()
                 outside = self.module.variables.get(name)
                 if outside is not None and outside.space == "shared":
                     self.shared.place(0, outside)

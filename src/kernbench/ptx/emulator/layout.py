@@ -10,6 +10,9 @@ from kernbench.ptx.walking import names_in, statements_of
 
 # bytes between shared variables, and behind local ones, so that running over the end of one is not silently the next
 _GAP = 16
+# shared memory that the system has in each block since sm_80, all zeros when a block begins; libraries work with it
+RESERVED = "%reserved_smem"
+RESERVED_BYTES = 1024
 # local memory that a thread can have
 LOCAL_BYTES = 1 << 19
 
@@ -40,6 +43,13 @@ class SharedLayout:
         self.variables.append(SharedVariable(variable.name, start, variable.size))
         self._end = start + variable.size
         self.declared += variable.size
+
+    def reserve(self) -> None:
+        """Find room for what the system keeps, which counts as nobody's declaration."""
+        if (0, RESERVED) not in self.offsets:
+            start = self.offsets[0, RESERVED] = -(-(self._end + _GAP if self._end else 0) // 128) * 128
+            self.variables.append(SharedVariable(RESERVED, start, RESERVED_BYTES))
+            self._end = start + RESERVED_BYTES
 
     def close(self) -> int:
         """Bytes of static variables, the gaps included; places the dynamic ones."""

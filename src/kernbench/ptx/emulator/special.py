@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.ptx.emulator.asynchronous.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.layout import RESERVED, RESERVED_BYTES
 
 _AXES = "xyz"
 
@@ -59,6 +61,16 @@ def _cluster_places(batch: Any) -> tuple[Any, Any, Any]:
     return x, y, z
 
 
+def _reserved(offset: int) -> Callable[[Any], Any]:
+    """An address in the shared memory that the system keeps in each block."""
+
+    def row(batch: Any) -> Any:
+        start = next((v.offset for v in batch.launch.program.shared if v.name == RESERVED), 0)
+        return start + offset + (_ranks(batch).astype(np.int64) << RANK_SHIFT)
+
+    return row
+
+
 _VECTORS: dict[str, Callable[[Any], Any]] = {
     "%tid": lambda batch: _by_axis(batch.thread, batch.launch.block),
     "%ntid": lambda batch: batch.launch.block,
@@ -89,4 +101,9 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "%total_smem_size": lambda batch: batch.launch.shared_bytes,
     "%aggr_smem_size": lambda batch: batch.launch.shared_bytes,
     "%dynamic_smem_size": lambda batch: batch.launch.dynamic_shared,
+    "%reserved_smem_offset_begin": _reserved(0),
+    "%reserved_smem_offset_end": _reserved(RESERVED_BYTES),
+    "%reserved_smem_offset_cap": lambda batch: RESERVED_BYTES,
+    "%reserved_smem_offset_0": _reserved(0),
+    "%reserved_smem_offset_1": _reserved(RESERVED_BYTES // 2),
 }

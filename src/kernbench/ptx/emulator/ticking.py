@@ -29,9 +29,9 @@ class Time:
         """Whether it stands still."""
         return self._stands_at is not None
 
-    def now(self) -> int:
-        """What a clock shows."""
-        return self._stands_at if self._stands_at is not None else int(self._meter.steps) + self._ahead
+    def now(self, to_come: int = 0) -> int:
+        """What a clock shows; steps are counted when a block begins, of which some are still `to_come`."""
+        return self._stands_at if self._stands_at is not None else int(self._meter.steps) + self._ahead - to_come
 
     def polled(self, changes: int) -> None:
         """Nothing is left but loops that poll; `changes` of memory so far."""

@@ -40,11 +40,12 @@ def _copy_all(*rows: Any) -> None:
 
 def _clock(d: Decoding, name: str) -> Step:
     """Clocks count logical steps, so that a run can be repeated."""
-    target = d.target(0)
+    target, site, number = d.target(0), d.site, d.following - 1
     high = name.endswith("_hi")
 
     def general(window: Window, mask: Mask | None) -> None:
-        now = window.batch.read_clock() >> (32 if high else 0)
+        sites = window.batch.launch.program.blocks[number].sites
+        now = window.batch.read_clock(len(sites) - sites.index(site)) >> (32 if high else 0)
         dtype = window.blank(target).dtype
         window.put(target, np.array(now & ((1 << 8 * dtype.itemsize) - 1), dtype), mask)
 
