@@ -103,6 +103,12 @@ def test_ptx_without_metadata(tmp_path):
     assert "not described, so made up" in result.output
 
 
+def test_what_nobody_types_is_made_as_the_kernel_takes_it(tmp_path):
+    file = tmp_path / "kernel.ptx"
+    file.write_text(TEXT.replace("twice_param", "p"))
+    assert "made up: p_0: 64 random f16" in launch(file, "--grid", "1", "--elements", "64").output
+
+
 def test_misuse(cache, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(BenchError, match="holds 0 PTX files"):

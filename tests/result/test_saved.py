@@ -209,3 +209,9 @@ def test_files_that_are_none_of_ours(tmp_path, content, message):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(MisuseError, match="cannot be read: No such file"):
         load_runs(tmp_path / "none.json")
+
+
+def test_columns_hold_numbers_of_64_bits():
+    for values in ([0, 2**64 - 1], [-(2**63), 2**63 - 1]):
+        packed = pack(np.array(values, np.uint64 if values[0] == 0 else np.int64))
+        assert unpack(packed, "here").tolist() == values

@@ -55,6 +55,8 @@ ELEMENTS = 65536
 MOST_BYTES = 1 << 34
 _MORE_TYPES = {"f64": np.float64, "i16": np.int16, "i64": np.int64, "u8": np.uint8, "u16": np.uint16}
 _MORE_TYPES |= {"u32": np.uint32, "u64": np.uint64}
+_NAMES = {np.dtype(kind.numpy): name for name, kind in DTYPES.items()}
+_NAMES |= {np.dtype(kind): name for name, kind in _MORE_TYPES.items()}
 _TOP = ("kernel", "grid", "block", "cluster", "shared_bytes", "seed", "args", "arrays", "checkpoint")
 _ARRAY = ("dtype", "shape", "fill", "file", "expect", "tolerance", "pointers")
 _EXPECTED = ("expect", "reduction", "compute_dtype")
@@ -213,6 +215,9 @@ class Arguments:
         self._made: dict[str, Any] = {}
         self._making: list[str] = []
         self.notes: list[str] = []
+        # what a kernel takes the elements behind its pointers for; real hardware does not tell
+        told = getattr(device, "element_types", None)
+        self._taken_for: dict[str, np.dtype[Any]] = told(kernel) if told is not None else {}
         self._tables = self._by_parameter(kernel)
         self.values = [self._argument(parameter) for parameter in kernel.params]
 
@@ -247,8 +252,9 @@ class Arguments:
         if parameter.dims or parameter.size > 8:
             raise BenchError(_undescribed(name, parameter.size))
         if parameter.size == 8 and not kind.startswith("f"):
-            self._note(name, self._elements, "f32")
-            values = self._random.standard_normal(self._elements).astype(np.float32)
+            dtype = self._taken_for.get(name, np.dtype(np.float32))
+            self._note(name, self._elements, _NAMES.get(dtype, dtype.name))
+            values = _filled(name, "normal", (self._elements,), dtype, self._random)
             return self._keep(name, self._device.array(values, name=name))
         value = 1.0 if kind.startswith("f") else min(self._elements, (1 << (8 * parameter.size - 1)) - 1)
         self.notes.append(f"{self._called(name)}: {value}")

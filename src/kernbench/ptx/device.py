@@ -16,11 +16,13 @@ from kernbench.ptx.emulator.analysis import analyse
 from kernbench.ptx.emulator.asynchronous import tensor_maps
 from kernbench.ptx.emulator.checks import CHECKED, Checks
 from kernbench.ptx.emulator.decode import decode
+from kernbench.ptx.emulator.element_types import shared_types
+from kernbench.ptx.emulator.given_types import type_hints
 from kernbench.ptx.emulator.launch import Launch, Setting
 from kernbench.ptx.emulator.loading import LoadedModule
 from kernbench.ptx.emulator.machine import architecture, target_runs_on
 from kernbench.ptx.emulator.memory.arena import NOTHING, WRITTEN, Allocation, Arena
-from kernbench.ptx.emulator.naming import Naming
+from kernbench.ptx.emulator.naming import ELEMENT_TYPES, Naming
 from kernbench.ptx.emulator.probing import Probe
 from kernbench.ptx.emulator.program import Program
 from kernbench.ptx.emulator.schedule import schedule_of
@@ -188,7 +190,14 @@ class EmulatedDevice:
         launch.close()
         run = _run_of(launch, status, self._outputs(names))
         run.origin.update(self._origin(kernel, blocks, threads, shared_bytes, schedule))
+        if hints := type_hints(program, given):
+            run.views["hints"] = hints
         return run
+
+    def element_types(self, kernel: Any) -> dict[str, np.dtype[Any]]:
+        """What the kernel takes the elements behind its pointers for, by parameter; those of which it is known."""
+        kinds = self._program(_kernel_of(kernel), False).parameter_types
+        return {name: ELEMENT_TYPES[kind] for name, (kind, _) in kinds.items() if kind in ELEMENT_TYPES}
 
     def _setting(
         self,
@@ -291,7 +300,8 @@ def _probed(kernel: Kernel, clustered: bool, stop: Stopper) -> tuple[Program, Pr
     """A program whose every instruction can be stopped at, and who does it."""
     program, bodies = decode(kernel, clustered, probed=True)
     analyse(program, bodies)
-    return program, Probe(stop, kernel.name, program.sites, {body.code.name: body.all_registers() for body in bodies})
+    registers = {body.code.name: body.all_registers() for body in bodies}
+    return program, Probe(stop, kernel.name, program.sites, registers, shared_types(bodies))
 
 
 def _named(kernel: Kernel, clustered: bool, taken: Taken) -> tuple[Program, Naming]:

@@ -27,6 +27,8 @@ def run_text(title: str, run: Run) -> RenderableType:
     parts: list[RenderableType] = [head]
     parts.extend(comparison_text(c) for c in run.comparison or [])
     parts.extend(finding_text(f) for f in run.findings)
+    if run.right is not True:
+        parts.extend(Text(f"  note: {hint}", style="yellow") for hint in run.views.get("hints", []))
     return Group(*parts)
 
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from kernbench.common.errors import MisuseError
 
-TYPES = ("u1", "u2", "u4", "i4", "i8", "f4", "f8")
+WHOLE = ("u1", "u2", "u4", "i4", "i8", "u8")
+TYPES = (*WHOLE, "f4", "f8")
 # a file that claims more is no recording of a kernel
 MOST = 1 << 27
 
@@ -31,11 +32,11 @@ def _smallest(array: NDArray[Any]) -> str:
     if array.dtype.kind not in "iub":
         raise MisuseError(f"a column holds numbers; got {array.dtype}")
     low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
-    for kind in TYPES[:5]:
+    for kind in WHOLE:
         limits = np.iinfo(kind)
         if limits.min <= low and high <= limits.max:
             return kind
-    raise MisuseError(f"a column holds numbers of 64 bits with a sign at most; got {high}")
+    raise MisuseError(f"a column holds numbers of 64 bits at most; got {low} to {high}")
 
 
 def unpack(data: Any, where: str) -> NDArray[Any]:

@@ -262,7 +262,7 @@ def _counters(lines: Sequence[Timeline], begins: Sequence[int]) -> dict[str, tup
 
 # Views
 
-_LISTS = ("printf", "acknowledged")
+_LISTS = ("printf", "acknowledged", "hints")
 
 
 def _listed(launches: Sequence[Run]) -> dict[str, Any]:

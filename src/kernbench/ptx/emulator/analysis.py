@@ -3,6 +3,7 @@
 from kernbench.ptx.emulator.asynchronous.actors import is_asynchronous
 from kernbench.ptx.emulator.asynchronous.retries import is_retried
 from kernbench.ptx.emulator.dataflow import (
+    address_origins,
     bits,
     live_at_blocks,
     write_places,
@@ -10,6 +11,7 @@ from kernbench.ptx.emulator.dataflow import (
 )
 from kernbench.ptx.emulator.decode import Body
 from kernbench.ptx.emulator.definedness import watch_undefined
+from kernbench.ptx.emulator.element_types import parameter_types
 from kernbench.ptx.emulator.in_flight import watch_in_flight
 from kernbench.ptx.emulator.loops import find_wait_loops
 from kernbench.ptx.emulator.program import Program
@@ -21,7 +23,11 @@ _IDLE = frozenset(("bra", "ret", "exit", "nop"))
 
 def analyse(program: Program, bodies: list[Body]) -> None:
     """Add to the program what its functions tell."""
-    program.writers = write_places(bodies)
+    origins = [address_origins(body) for body in bodies]
+    program.writers = write_places(bodies, origins)
+    for body, sources in zip(bodies, origins, strict=True):
+        if body.entry:
+            program.parameter_types = parameter_types(body, sources)
     program.written_params = written_parameters(program.writers, program.kernel)
     program.asynchronous = any(
         is_asynchronous(d.resolved.meaning) for body in bodies for decodings in body.decodings for d in decodings

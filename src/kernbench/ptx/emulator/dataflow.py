@@ -106,14 +106,14 @@ def passes_on(decoding: Decoding) -> bool:
     return decoding.resolved.meaning not in _FRESH
 
 
-def write_places(bodies: list[Body]) -> list[WritePlace]:
+def write_places(bodies: list[Body], origins: list[dict[int, set[str]]]) -> list[WritePlace]:
     """Every instruction that writes memory, with the parameters and variables its address may come from.
 
-    Values of less than 64 bits are no pointers; a pointer that was loaded from memory could be any.
+    Values of less than 64 bits are no pointers; a pointer that was loaded from memory could be any. `origins` are the
+    address origins of each body.
     """
     found = []
-    for body in bodies:
-        sources = address_origins(body)
+    for body, sources in zip(bodies, origins, strict=True):
         for decoding in (d for decodings in body.decodings for d in decodings):
             if decoding.resolved.meaning not in _WRITERS:
                 continue

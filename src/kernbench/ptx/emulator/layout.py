@@ -1,11 +1,14 @@
 """Where variables lie: shared memory of a kernel, and the frame that each function has in local memory."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from kernbench.ptx.emulator.program import Code, SharedVariable
 from kernbench.ptx.emulator.scopes import Line, Scope
 from kernbench.ptx.errors import PtxError
 from kernbench.ptx.module import Block, Function, Instruction, Kernel, Label, Module, Variable
+from kernbench.ptx.names import qualified_name, source_name
 from kernbench.ptx.walking import names_in, statements_of
 
 # bytes between shared variables, and behind local ones, so that running over the end of one is not silently the next
@@ -57,7 +60,18 @@ class SharedLayout:
         for scope, variable in self._dynamic:
             self.offsets[scope, variable.name] = end
             self.variables.append(SharedVariable(variable.name, end, None))
+        self.variables = _as_in_the_source(self.variables)
         return end
+
+
+def _as_in_the_source(variables: list[SharedVariable]) -> list[SharedVariable]:
+    """The variables by the names that people know; with their functions where two would be called the same."""
+    names = [variable.name for variable in variables]
+    for shorter in (qualified_name, source_name):
+        told = [shorter(variable.name) for variable in variables]
+        counts = Counter(told)
+        names = [new if counts[new] == 1 else old for new, old in zip(told, names, strict=True)]
+    return [replace(variable, name=name) for variable, name in zip(variables, names, strict=True)]
 
 
 def all_scopes(lines: Iterable[Line], outer: Scope) -> list[Scope]:

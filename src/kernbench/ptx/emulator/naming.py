@@ -28,6 +28,7 @@ from kernbench.ptx.emulator.window import Window
 from kernbench.ptx.index_expressions import Expression
 from kernbench.ptx.isa.special import SPECIAL_REGISTERS
 from kernbench.ptx.module import Module
+from kernbench.ptx.names import qualified_name, source_name
 from kernbench.ptx.types import TYPES
 from kernbench.result.checkpoint import Checkpoint, Taken
 from kernbench.result.finding import Place
@@ -42,8 +43,8 @@ _FLOATS: dict[str, Any] = {
     "e4m3": ml_dtypes.float8_e4m3fn,
     "e5m2": ml_dtypes.float8_e5m2,
 }
-_TYPES: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in _FLOATS.items()}
-_TYPES |= {f"{k}{n}": np.dtype(f"{'u' * (k == 'u')}int{n}") for k in "su" for n in (8, 16, 32, 64)}
+ELEMENT_TYPES: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in _FLOATS.items()}
+ELEMENT_TYPES |= {f"{k}{n}": np.dtype(f"{'u' * (k == 'u')}int{n}") for k in "su" for n in (8, 16, 32, 64)}
 # what a comparison knows as it is; others become float64
 _COMPARED = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32", "int8")
 # a value of each lane of a batch, by the lanes' numbers
@@ -109,10 +110,10 @@ class _Taker:
         declared = {r.type for r in self._registers}
         name = self._point.type or (declared.pop() if len(declared) == 1 else "")
         name = TYPES[name].lane or name if name in TYPES else name
-        if name not in _TYPES:
-            told = f"its element type must be said, type = one of {', '.join(_TYPES)}"
+        if name not in ELEMENT_TYPES:
+            told = f"its element type must be said, type = one of {', '.join(ELEMENT_TYPES)}"
             raise self._wrong(f"{told}; got {name!r}" if name else told)
-        dtype = _TYPES[name]
+        dtype = ELEMENT_TYPES[name]
         narrow = [r.name for r in self._registers if TYPES[r.type].storage in ("bool", "uint8")]
         narrow += [r.name for r in self._registers if TYPES[r.type].bits < 8 * dtype.itemsize]
         if narrow:
@@ -150,8 +151,11 @@ class _Taker:
     def _shared_offset(self, name: str) -> int | None:
         found = self._decoding.scope.variable(name)
         key = (id(found[1]), name) if found is not None else (0, name)
-        offset: int | None = self._decoding.linker.shared.get(key)
-        return offset
+        shared: dict[tuple[int, str], int] = self._decoding.linker.shared
+        if key in shared:
+            return shared[key]
+        places = {place for (_, held), place in shared.items() if name in (source_name(held), qualified_name(held))}
+        return places.pop() if len(places) == 1 else None
 
     def visit(self, window: Window, mask: Mask | None) -> None:
         """Lanes stand where the checkpoint is."""

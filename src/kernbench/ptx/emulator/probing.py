@@ -4,6 +4,7 @@ The steps are decoded only for launches that are given a stopper; other programs
 of one warp: its registers, the shared memory of its block, and the tensor memory that its block has allocated.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.reporter import by_axis
 from kernbench.ptx.emulator.lanes import WARP, Mask
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.naming import ELEMENT_TYPES
+from kernbench.ptx.emulator.program import SharedVariable, Site
 from kernbench.ptx.emulator.scopes import Register
 from kernbench.ptx.emulator.steps import Step, action
 from kernbench.ptx.emulator.window import Window
@@ -34,12 +36,21 @@ def probe_step(site: Site) -> Step:
 class Probe:
     """Follows one launch for a stopper. `sites` are those of the program, `registers` those of each function.
 
-    A source line is many instructions: it is reached at the first of those that lie together.
+    A source line is many instructions: it is reached at the first of those that lie together. `shared` has the element
+    types of shared variables by where they begin, those that are known.
     """
 
-    def __init__(self, stopper: Stopper, kernel: str, sites: list[Site], registers: dict[str, list[Register]]):
+    def __init__(
+        self,
+        stopper: Stopper,
+        kernel: str,
+        sites: list[Site],
+        registers: dict[str, list[Register]],
+        shared: Mapping[int, str],
+    ):
         self._stopper = stopper
         self._registers = registers
+        self._shared = shared
         self._file = f"<ptx {kernel}>"
         self._here: tuple[Window, Mask | None, Site] | None = None
         # by number, the line of each site in the file that is meant (0: in another), and whether a line begins there
@@ -97,7 +108,9 @@ class Probe:
         registers, about = self._held(batch, site.function, warp)
         active = np.ones(window.size, bool) if mask is None else mask
         arrays = {"active lanes": active[window.lane_numbers // WARP == warp].copy()}
-        arrays |= _memories(batch, warp % batch.ctas) | registers
+        memories, kinds = _memories(batch, warp % batch.ctas, self._shared)
+        arrays |= memories | registers
+        about |= kinds
         where = Place(self._file, site.line, site.function, site.text)
         if site.source_line and site.source_file:
             where = Place(site.source_file, site.source_line, site.function)
@@ -131,22 +144,35 @@ def _typed(bits: Array, type_name: str) -> Array:
     return bits.view(f"{_SIGNS[type_name[0]]}{kind.bits}")
 
 
-def _memories(batch: Any, cta: int) -> dict[str, Array]:
-    """Shared memory of a block by variable, and what it has allocated of tensor memory, as words."""
+def _memories(batch: Any, cta: int, kinds: Mapping[int, str]) -> tuple[dict[str, Array], dict[str, str]]:
+    """Shared memory of a block by variable, its element types, and what it has allocated of tensor memory, as words."""
     launch = batch.launch
     start = cta * batch.shared_stride
     memory = batch.port.space("shared").words[1][start : start + launch.shared_bytes]
     parts = {v.name: (v.offset, v.offset + v.size) for v in batch.program.shared if v.size}
     if launch.dynamic_shared:
         static = batch.program.static_shared
-        parts["dynamic"] = (static, static + launch.dynamic_shared)
-    found = {f"shared {name}": _words(memory[first:last].copy()) for name, (first, last) in parts.items()}
+        parts[_dynamic_name(batch.program.shared)] = (static, static + launch.dynamic_shared)
+    found: dict[str, Array] = {}
+    about: dict[str, str] = {}
+    for name, (first, last) in parts.items():
+        kind = kinds.get(first, "")
+        found[f"shared {name}"] = _elements(memory[first:last].copy(), kind)
+        about |= {f"shared {name}": f".{kind}"} if kind else {}
     if batch.tensor_memory is not None:
         words = batch.tensor_memory.words[cta].reshape(-1, batch.tensor_memory.words.shape[-1])
         for first, columns, _ in batch.tensor_memory.allocations[cta].values():
             found[f"tensor memory {first} to {first + columns - 1}"] = words[:, first : first + columns].copy()
-    return found
+    return found, about
 
 
-def _words(memory: Array) -> Array:
-    return memory.view(np.uint32) if len(memory) % 4 == 0 else memory
+def _dynamic_name(variables: Sequence[SharedVariable]) -> str:
+    """What dynamic shared memory is called: by its variable, if it has one."""
+    names = [variable.name for variable in variables if not variable.size]
+    return f"dynamic ({names[0]})" if len(names) == 1 else "dynamic"
+
+
+def _elements(memory: Array, kind: str) -> Array:
+    """Bytes as elements of a type, or as words where it is not known."""
+    dtype = ELEMENT_TYPES.get(kind, np.dtype(f"uint{kind[1:]}" if kind in ("b16", "b32", "b64") else "uint32"))
+    return memory.view(dtype) if len(memory) % dtype.itemsize == 0 else memory

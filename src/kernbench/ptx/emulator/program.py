@@ -160,6 +160,8 @@ class Program:
     writers: list[WritePlace] = field(default_factory=list)
     # kernel parameters whose memory the program may write; None where that cannot be told
     written_params: frozenset[str] | None = None
+    # what all loads and stores through a kernel parameter take its elements for, and where; those that agree
+    parameter_types: dict[str, tuple[str, Site]] = field(default_factory=dict)
     # whether anything in it works beside the threads
     asynchronous: bool = False
     # blocks that may follow each block of the kernel itself, those of them that only jump or end, and for some which

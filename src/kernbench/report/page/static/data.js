@@ -6,6 +6,7 @@ const ARRAYS = {
   u4: Uint32Array,
   i4: Int32Array,
   i8: BigInt64Array,
+  u8: BigUint64Array,
   f4: Float32Array,
   f8: Float64Array,
 };
@@ -16,7 +17,7 @@ async function column(packed) {
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   const values = new ARRAYS[packed.type](await new Response(stream).arrayBuffer());
-  return packed.type === "i8" ? Float64Array.from(values, Number) : values;
+  return packed.type.endsWith("8") && packed.type !== "f8" ? Float64Array.from(values, Number) : values;
 }
 
 async function columns(held, keys) {

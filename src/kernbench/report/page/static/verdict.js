@@ -38,7 +38,7 @@ function verdictPart(run) {
   return el(
     "div",
     { class: "verdict" },
-    answerCard("right?", run.right, right),
+    answerCard("right?", run.right, [right, run.right === true ? null : hintsOf(run)]),
     answerCard("safe?", run.safe, [
       safe,
       known ? el("div", null, `${known} acknowledged ${known === 1 ? "finding" : "findings"} not counted`) : null,
@@ -53,6 +53,12 @@ function verdictPart(run) {
     ]),
     fastCard(run),
   );
+}
+
+// what is likely wrong with the arguments
+function hintsOf(run) {
+  const hints = Array.isArray(run.views.hints) ? run.views.hints : [];
+  return hints.map((hint) => el("div", null, `note: ${hint}`));
 }
 
 function fastCard(run) {
