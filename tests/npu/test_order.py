@@ -286,10 +286,11 @@ def test_misaligned_tiles():
     assert kinds(run_kernel(kernel, A, out=OUT)) == ["misaligned"]
 
 
-def test_live_tiles_that_overlap():
+@pytest.mark.parametrize("place", [256, 0])
+def test_live_tiles_that_overlap(place):
     def kernel(core, a, out):
         x = core.tile("UB", (8, 16), "f32", 0, name="x")
-        y = core.tile("UB", (8, 16), "f32", 256, name="y")
+        y = core.tile("UB", (8, 16), "f32", place, name="y")
         core.tload(x, a)
         flag(core, "MTE2", "V")
         core.texpands(y, 1.0)
@@ -298,7 +299,35 @@ def test_live_tiles_that_overlap():
 
     run = run_kernel(kernel, A, out=OUT)
     assert kinds(run) == ["tile-overlap"]
-    assert "what lies there was written as 'y' (8x16 f32 at UB 0x100)" in run.findings[0].message
+    assert f"what lies there was written as 'y' (8x16 f32 at UB {place:#x})" in run.findings[0].message
+
+
+def test_a_tile_placed_again_is_the_same_tile():
+    def kernel(core, a, out):
+        core.tload(core.tile("UB", (8, 16), "f32", name="x"), a)
+        flag(core, "MTE2", "MTE3")
+        core.tstore(out, core.tile("UB", (8, 16), "f32", name="x"))
+
+    assert run_kernel(kernel, A, out=OUT).safe
+
+
+def test_each_kernel_has_its_own_names_for_one_place():
+    def first(core, a, out):
+        x = core.tile("UB", (8, 16), "f32", name="first")
+        core.tload(x, a)
+        flag(core, "MTE2", "MTE3")
+        core.tstore(out, x)
+
+    def second(core, a, out):
+        core.tstore(out, core.tile("UB", (8, 16), "f32", name="second"))
+
+    def orchestrate(rt, a, out):
+        (b,) = rt.submit(aiv0=first, args=[npu.IN(a), npu.CREATE((8, 16), "f32", "b")]).outputs
+        rt.submit(aiv0=second, args=[npu.IN(b), npu.OUT(out)])
+
+    run = npu.Chip("a2a3").launch(orchestrate, A, OUT)
+    assert kinds(run) == ["uninitialised-read"]
+    assert "reads 'second' (8x16 f32 at UB 0x0)" in run.findings[0].message
 
 
 def test_dead_tiles_and_views_may_overlap():
@@ -423,6 +452,7 @@ def test_a_kernel_that_does_not_stop_is_stopped():
 
     run = run_kernel(kernel, A, out=OUT, budget=Budget(steps=1000, seconds=0.2))
     assert run.status == "over budget"
+    assert "without an end in sight in task 0 (kernel)" in run.findings[0].message
     assert run.findings[0].where.line == line_of(kernel, "pipe_barrier")
     assert npu.Chip("a2a3").launch(lambda rt: None).status == "finished"
 
@@ -443,6 +473,21 @@ def test_a_kernel_that_catches_what_would_stop_it_is_left_where_it_stands():
     assert run.status == "over budget"
     # the loop is two lines
     assert line_of(kernel, "rounds += 1") - run.findings[0].where.line in (0, 1)
+
+
+def test_a_kernel_whose_call_runs_nothing_is_told():
+    def kernel(core, a, out):
+        core.tload(core.tile("UB", (8, 16), "f32"), a)
+        yield
+
+    def orchestrate(rt, a):
+        yield rt.submit(aiv0=kernel, args=[npu.IN(a)])
+
+    run = run_kernel(kernel, A, out=OUT)
+    assert run.status == "failed"
+    assert (run.findings[0].kind, run.findings[0].where.line) == ("misuse", line_of(kernel, "def kernel"))
+    assert "has a yield in it" in run.findings[0].message
+    assert kinds(npu.Chip("a2a3").launch(orchestrate, A)) == ["misuse"]
 
 
 def test_errors_of_the_kernel_itself_are_findings():

@@ -3,7 +3,7 @@
 import sysconfig
 import traceback
 from bdb import BdbQuit
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +33,7 @@ from kernbench.safety.collector import rare_collections
 from kernbench.safety.memory import AddressSpace, Region
 from kernbench.safety.places import SiteTable
 from kernbench.safety.stopping import StoppedError, Stopper
+from kernbench.safety.unrun import check_ran
 from kernbench.safety.waits import Waiter, deadlock
 from kernbench.triton_emu.tl_context import TLContext, run_kernel
 
@@ -172,8 +173,7 @@ class Launch:
             with np.errstate(all="ignore"):
                 result = run_kernel(self._kernel, context, *self._args, **self._kwargs)
             _tell_caught(port, context)
-            if isinstance(result, (Generator, Coroutine, AsyncGenerator)):
-                raise _never_ran(result)
+            check_ran(result)
         except StoppedError:
             self._scheduler.stop()
             return State.STOPPED
@@ -330,17 +330,6 @@ def _tell_caught(port: MeshPort, context: TLContext) -> None:
         if place.file == _TYPED:
             continue
         port.report(kind, f"{message} (the kernel caught the error and went on)", hint, place)
-
-
-def _never_ran(result: Any) -> KernelError:
-    """A kernel with `yield` or `async` in it: calling it made an object, and ran none of its lines."""
-    code = getattr(result, "gi_code", None) or getattr(result, "cr_code", None) or getattr(result, "ag_code", None)
-    word = "has a yield in it" if isinstance(result, (Generator, AsyncGenerator)) else "is async"
-    if isinstance(result, (Generator, Coroutine)):
-        result.close()
-    place = Place(code.co_filename, code.co_firstlineno, code.co_name) if code else None
-    hint = "a kernel is a plain function: programs give way by themselves where they wait"
-    return KernelError("misuse", f"the kernel {word}, so that calling it ran none of its lines", hint, place)
 
 
 def _remedy(error: BaseException) -> str:

@@ -32,11 +32,14 @@ from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
 from kernbench.safety.collector import rare_collections
 from kernbench.safety.places import SiteTable
 from kernbench.safety.stopping import StoppedError, Stopper
+from kernbench.safety.unrun import check_ran
 
 __kernbench_internal__ = True
 
 # programs that could not be stopped; dropping the last reference to one would resume it
 _abandoned: list[Any] = []
+# budgets of one block that a whole launch has
+_BLOCKS = 20
 
 CHECKED = (
     "race", "missing-barrier", "flag-misuse", "deadlock", "tile-bounds", "tile-overlap", "misaligned",
@@ -66,7 +69,7 @@ class Chip:
         self.kernels = dict(kernels or {})
         self.shapes_only = shapes_only
         self.schedule = schedule
-        self.budget = budget or Budget(steps=20_000_000)
+        self.budget = budget or Budget()
         # set to stop a launch inside a kernel, and to take the values that kernels name
         self.stop: Stopper | None = None
         self.checkpoints: Taken | None = None
@@ -169,12 +172,11 @@ class _Launch:
                 hub.switch()
 
         program = greenlet(lambda: self._orchestrate(orchestrate, given, more, where))
-        # a launch that is over its budget of steps makes no more progress; one that will not stop is left where it is
         # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
         with (
             rare_collections(),
             threadpool_limits(limits=1, user_api="blas"),
-            Watchdog(budget.seconds, lambda: min(len(rows), budget.steps), abandon),
+            Watchdog(budget.seconds, lambda: len(rows), abandon, lambda: self._is_over(budget)),
             stopping(self.context, self.executor, stop),
         ):
             program.switch()
@@ -190,9 +192,17 @@ class _Launch:
             views["stopped"] = stop.met.view()
         return views
 
+    def _is_over(self, budget: Budget) -> bool:
+        """Whether a block has its budget of rows, or the launch that of as many blocks as could ever need it."""
+        recording, running = self.context.recording, self.context.running
+        count = len(recording.rows)
+        own = count - recording.block_first[-1] if running is not None else 0
+        return own > budget.steps or count > _BLOCKS * budget.steps
+
     def _over_budget(self, error: OverBudgetError, where: Place) -> None:
         self.status = Status.OVER_BUDGET
-        message = f"stopped after {len(self.context.recording.rows):,} rows without an end in sight"
+        running = "" if self.context.running is None else f" in {self.context.running.task.describe()}"
+        message = f"stopped after {len(self.context.recording.rows):,} rows without an end in sight{running}"
         hint = (
             "look for a loop whose condition never changes; a kernel that really is this long gets more with "
             "budget=Budget(steps=..., seconds=...), --max-steps or --max-seconds"
@@ -221,7 +231,7 @@ class _Launch:
             # NaN and infinity are values in kernels, not accidents
             with np.errstate(all="ignore"):
                 self.runtime.open(False, where)
-                orchestrate(self.runtime, *given, **more)
+                check_ran(orchestrate(self.runtime, *given, **more))
                 self.runtime.close()
                 self.runtime.finish()
         except StoppedError:

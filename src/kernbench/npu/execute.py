@@ -24,6 +24,7 @@ from kernbench.npu.tensors import Tensor
 from kernbench.npu.transfers import KernelCore
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.safety.budget import OverBudgetError
+from kernbench.safety.unrun import check_ran
 
 __kernbench_internal__ = True
 
@@ -153,7 +154,7 @@ class Executor:
         kernel = task.kernels[lane]
         self.lane = lane
         try:
-            kernel(self._cores[lane], *arguments)
+            check_ran(kernel(self._cores[lane], *arguments))
             return
         except KernelError as error:
             where = error.where or kernel_place(error) or task.where

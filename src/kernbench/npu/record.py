@@ -85,10 +85,10 @@ class Tables:
     pattern_numbers: dict[Any, int] = field(default_factory=dict)
 
     def tile(self, key: tuple[Any, ...], root: int, name: str) -> int:
-        """The number of a tile; a root of -1 makes it its own."""
-        found = self.tile_numbers.get((*key, root))
+        """The number of a tile; a root of -1 makes it its own. Two names are two tiles, wherever they lie."""
+        found = self.tile_numbers.get((*key, root, name))
         if found is None:
-            found = self.tile_numbers[(*key, root)] = len(self.tiles)
+            found = self.tile_numbers[(*key, root, name)] = len(self.tiles)
             self.tiles.append(_tile_shape(key, found if root == NONE else root))
             self.tile_names.append(name)
         return found

@@ -10,17 +10,22 @@ import os
 import pdb
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernbench.common.errors import MisuseError
 
 _ROOM = 100
+# seconds between two looks at a program
+_LOOK = 1.0
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much a launch may use: commands of one program, and seconds one program may go without a command."""
+    """How much a launch may use: commands of one program (on the npu rows of one block, and twenty times as many in
+    all), and seconds one program may go without a command.
+    """
 
     steps: int = 1_000_000
     seconds: float = 20.0
@@ -51,7 +56,7 @@ class _Debugger(pdb.Pdb):
 
 
 class Watchdog:
-    """While entered, checks every `Budget.seconds` that `progress()` changed; if not, stops the thread's program.
+    """While entered, stops the thread's program once `progress()` has not changed for `Budget.seconds`, or `over()`.
 
     `abandon` is called in the program, with the exception, when it has swallowed that twice; it must not return. A
     program that calls `breakpoint()` lands in its own frame, and is not watched any more: a person thinks as long as
@@ -62,9 +67,16 @@ class Watchdog:
     # a program that keeps every exception it catches lets none of them end
     LAST = 12
 
-    def __init__(self, seconds: float, progress: Callable[[], object], abandon: Callable[[OverBudgetError], None]):
+    def __init__(
+        self,
+        seconds: float,
+        progress: Callable[[], object],
+        abandon: Callable[[OverBudgetError], None],
+        over: Callable[[], bool] = lambda: False,
+    ):
         self._seconds = seconds
         self._progress = progress
+        self._over = over
         self._abandon = abandon
         self._target = threading.get_ident()
         self._done = threading.Event()
@@ -134,13 +146,14 @@ class Watchdog:
             self._abandon(error)
 
     def _watch(self) -> None:
-        last = self._progress()
-        patience = min(self._seconds, threading.TIMEOUT_MAX)
-        wait = patience
+        last, since = self._progress(), time.monotonic()
+        wait = look = min(self._seconds, _LOOK)
         while not self._done.wait(wait):
             now = self._progress()
             if now != last:
-                last, wait = now, patience
+                last, since = now, time.monotonic()
+            if time.monotonic() - since < self._seconds - look / 2 and not self._over():
+                wait = look
                 continue
             # a program at the end of its stack needs room for the exception to be made
             self._room += _ROOM

@@ -1,0 +1,20 @@
+"""Kernels whose call runs nothing: with `yield` or `async` in it, a function only makes an object."""
+
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from typing import Any
+
+from kernbench.common.errors import KernelError
+from kernbench.result.finding import Place
+
+
+def check_ran(result: Any) -> None:
+    """Refuse what a kernel returned if that shows that none of its lines ran; told at the function's first line."""
+    if not isinstance(result, (Generator, Coroutine, AsyncGenerator)):
+        return
+    code = getattr(result, "gi_code", None) or getattr(result, "cr_code", None) or getattr(result, "ag_code", None)
+    word = "is async" if isinstance(result, Coroutine) else "has a yield in it"
+    if not isinstance(result, AsyncGenerator):
+        result.close()
+    place = Place(code.co_filename, code.co_firstlineno, code.co_name) if code else None
+    hint = "a kernel is a plain function: programs give way by themselves where they wait"
+    raise KernelError("misuse", f"the kernel {word}, so that calling it ran none of its lines", hint, place)
