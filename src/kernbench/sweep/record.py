@@ -2,8 +2,9 @@
 
 import ast
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -115,16 +116,25 @@ def _source(file: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def _imported(source: bytes) -> set[str]:
+@lru_cache(maxsize=256)
+def _imported(source: bytes) -> frozenset[str]:
     """The last part of every name that is imported: a module, or something in one."""
     names: set[str] = set()
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
-        return names
-    for node in ast.walk(tree):
+        return frozenset()
+    for node in _statements(tree.body):
         if isinstance(node, ast.ImportFrom):
             names |= {(node.module or "").rpartition(".")[2], *(alias.name for alias in node.names)}
         elif isinstance(node, ast.Import):
             names |= {alias.name.rpartition(".")[2] for alias in node.names}
-    return names - {"", "*"}
+    return frozenset(names - {"", "*"})
+
+
+def _statements(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """All statements, those within others after them; expressions, which import nothing, are not entered."""
+    for node in nodes:
+        yield node
+        for inside in ("body", "orelse", "handlers", "finalbody", "cases"):
+            yield from _statements(getattr(node, inside, ()))
