@@ -94,9 +94,12 @@ def test_saturating_sums_and_carries():
     assert (total == exact.astype(np.uint32)).all()
     assert (flag == (exact >> np.uint64(32)).astype(bool)).all()
     total, flag = apply("sub.carry", {"type": "u32", "cc": "cc", "reads": "reads"}, a, b, carry, outputs=2)
-    difference = a.astype(np.int64) - b.astype(np.int64) - carry
+    difference = a.astype(np.int64) - b.astype(np.int64) - ~carry
     assert (total == (difference & 0xFFFFFFFF)).all()
-    assert (flag == (difference < 0)).all()
+    assert (flag == (difference >= 0)).all()
+    total, flag = apply("sub.carry", {"type": "u32", "cc": "cc"}, a, b, outputs=2)
+    assert (total == a - b).all()
+    assert (flag == (a >= b)).all()
 
 
 def test_packed_and_relu_extremes():

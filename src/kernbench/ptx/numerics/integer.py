@@ -211,7 +211,9 @@ def absolute_difference(kind: str) -> Operation:
 def carrying(name: str, bits: int, reads: bool, writes: bool) -> Operation:
     """add, sub, addc, subc with the carry flag as a bool row: `operation(a, b[, cc], out[, cc_out])`.
 
-    The flag is the carry of an addition and the borrow of a subtraction.
+    A subtraction adds the complement of b: its flag is the carry of that sum, set where nothing was borrowed. The ISA's
+    text speaks of a borrow, which is the same within subtractions; nvcc's own 128-bit division reads the flag of a
+    subtraction by `addc`, and is right with the carry alone.
     """
     unsigned = UNSIGNED[bits]
     subtracts = name.startswith("sub")
@@ -220,11 +222,11 @@ def carrying(name: str, bits: int, reads: bool, writes: bool) -> Operation:
     def both(a: Any, b: Any, carry: Any) -> Any:
         step = unsigned(1) if carry else unsigned(0)
         if subtracts:
-            return unsigned(unsigned(a - b) - step), (a < b) | ((a == b) & carry)
+            return unsigned(unsigned(a - b) - unsigned(1) + step), (a > b) | ((a == b) & carry)
         total = unsigned(unsigned(a + b) + step)
         return total, (total < a) | ((total == a) & carry)
 
-    return _with_carry(f"{name}_{bits}", both, 2, reads, writes)
+    return _with_carry(f"{name}_{bits}", both, 2, reads, writes, subtracts)
 
 
 @cache
@@ -242,13 +244,16 @@ def carrying_multiply_add(kind: str, part: str, reads: bool, writes: bool) -> Op
     return _with_carry(f"mad_{part}_{kind}", both, 3, reads, writes)
 
 
-def _with_carry(name: str, both: Callable[..., Any], inputs: int, reads: bool, writes: bool) -> Operation:
+def _with_carry(
+    name: str, both: Callable[..., Any], inputs: int, reads: bool, writes: bool, first: bool = False
+) -> Operation:
+    """`both` as a kernel; `first` is the flag where none is read."""
     key = f"{name}{'_cin' * reads}{'_cout' * writes}"
     forms: dict[tuple[int, bool, bool], Callable[..., Any]] = {
-        (2, False, True): lambda a, b: both(a, b, False),
+        (2, False, True): lambda a, b: both(a, b, first),
         (2, True, False): lambda a, b, carry: both(a, b, carry)[0],
         (2, True, True): lambda a, b, carry: both(a, b, carry),
-        (3, False, True): lambda a, b, c: both(a, b, c, False),
+        (3, False, True): lambda a, b, c: both(a, b, c, first),
         (3, True, False): lambda a, b, c, carry: both(a, b, c, carry)[0],
         (3, True, True): lambda a, b, c, carry: both(a, b, c, carry),
     }
