@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from kernbench.bench import load_file, run_bench
-from kernbench.bench.new import TARGETS, template, write_new
+from kernbench.bench.new import targets, template, write_new
 from kernbench.common.errors import BenchError
 
 README = Path(__file__).parent.parent.parent / "README.md"
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", targets())
 def test_a_new_bench_is_right_and_safe(target, tmp_path):
     file = write_new(target, "mine", tmp_path)
     run = run_bench(load_file(file), timed=True)
@@ -28,7 +28,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", targets())
 def test_its_parameters_may_be_changed(target, tmp_path):
     run = run_bench(load_file(write_new(target, "mine", tmp_path)), None, CHANGES[target])
     assert run.right
@@ -45,7 +45,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", targets())
 def test_a_fault_in_it_is_caught(target, tmp_path):
     file = write_new(target, "mine", tmp_path)
     old, new = FAULTS[target]

@@ -4,20 +4,31 @@ import keyword
 import sys
 from importlib import resources
 from importlib.metadata import packages_distributions
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from kernbench.bench.collection import LEFT_ALONE
 from kernbench.bench.registry import known
 from kernbench.common.errors import BenchError, unknown
 
-TARGETS = ("mesh", "npu", "ptx")
 _PLACEHOLDER = "NAME"
+_SUFFIX = ".py.txt"
+
+
+def targets() -> list[str]:
+    """Targets that have a template."""
+    names = (entry.name for entry in _templates().iterdir())
+    return sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+
+
+def _templates() -> Traversable:
+    return resources.files("kernbench.bench") / "templates"
 
 
 def template(target: str, name: str) -> str:
     """The text of a bench called `name` for a target."""
-    if target not in TARGETS:
-        raise BenchError(unknown("target", target, TARGETS))
+    if target not in targets():
+        raise BenchError(unknown("target", target, targets()))
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
         raise BenchError(f"{name!r} cannot be a bench's name: letters, digits and _, such as my_attention")
     if name.startswith(LEFT_ALONE):
@@ -26,7 +37,7 @@ def template(target: str, name: str) -> str:
         raise BenchError(f"{name} is the name of a Python module, which a file of this name would hide: choose another")
     if name in known():
         raise BenchError(f"{name} is a bundled bench, which a file of this name could not be told from: choose another")
-    source = resources.files("kernbench.bench").joinpath(f"templates/{target}.py.txt")
+    source = _templates() / f"{target}{_SUFFIX}"
     return source.read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
 
 

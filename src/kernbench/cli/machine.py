@@ -54,7 +54,7 @@ def show(file: FILE, json: JSON = None) -> None:
     """Show every key with value, unit and allowed range; "shape" keys need a new run, "rate" keys only new timing."""
     check_targets({"--json": json})
     machine = _find(file)
-    table = Table(title=f"{_kind(machine)} {machine.name}, hash {machine.hash}", title_justify="left")
+    table = Table(title=f"{machine.called} {machine.name}, hash {machine.hash}", title_justify="left")
     for column in ("key", "value", "role", "allowed", "meaning"):
         table.add_column(column, overflow="fold")
     keys = machine.keys()
@@ -73,7 +73,7 @@ def check(file: FILE, json: JSON = None) -> None:
     """Check a file: says that it is good, or every problem in it with the key, the value and what is allowed."""
     check_targets({"--json": json})
     machine = _find(file)
-    results().print(f"{file}: good; {_kind(machine)} {machine.name}, {_size(machine)}", highlight=False)
+    results().print(f"{file}: good; {machine.called} {machine.name}, {_size(machine)}", highlight=False)
     write_document(json, "machine check", {"file": file, **_data(machine)})
 
 
@@ -88,13 +88,9 @@ def _find(file: str) -> "Machine | ChipModel":
     return load(file)
 
 
-def _kind(machine: "Machine | ChipModel") -> str:
-    return "machine" if isinstance(machine, Machine) else "chip"
-
-
 def _data(machine: "Machine | ChipModel") -> dict[str, Any]:
     """What is told of every machine."""
-    return {"name": machine.name, "kind": _kind(machine), "size": _size(machine), "hash": machine.hash}
+    return {"name": machine.name, "kind": machine.called, "size": _size(machine), "hash": machine.hash}
 
 
 def _size(machine: "Machine | ChipModel") -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kernbench.bench.new import TARGETS, write_new
+from kernbench.bench.new import targets, write_new
 from kernbench.cli.document import JSON, write_document
 from kernbench.cli.output import check_targets, results
 
@@ -14,8 +14,8 @@ TARGET = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
-        help=f"What the kernel is for: {', '.join(TARGETS)}.",
-        autocompletion=lambda incomplete: [name for name in TARGETS if name.startswith(incomplete)],
+        help=f"What the kernel is for: {', '.join(targets())}.",
+        autocompletion=lambda incomplete: [name for name in targets() if name.startswith(incomplete)],
     ),
 ]
 NAME = Annotated[str, typer.Argument(metavar="NAME", help="The bench's name; its file is NAME.py.")]

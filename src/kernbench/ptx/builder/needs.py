@@ -7,30 +7,15 @@ from kernbench.ptx.builder.errors import PtxBuildError
 from kernbench.ptx.isa.form import Form, Resolved
 from kernbench.ptx.isa.since import has_target, since
 from kernbench.ptx.isa.special import SpecialRegister
+from kernbench.ptx.targets import TARGETS as EVERY_TARGET
 from kernbench.result.finding import Place
 
 __kernbench_internal__ = True
 
 # targets from the oldest on that ptxas 13 still has, with the first version that names them
-TARGETS: dict[str, tuple[int, int]] = {
-    "sm_75": (6, 3),
-    "sm_80": (7, 0),
-    "sm_86": (7, 1),
-    "sm_87": (7, 4),
-    "sm_89": (7, 8),
-    "sm_90": (7, 8),
-    "sm_90a": (8, 0),
-    "sm_100": (8, 6),
-    "sm_100a": (8, 6),
-    "sm_103": (8, 8),
-    "sm_103a": (8, 8),
-    "sm_110": (9, 0),
-    "sm_110a": (9, 0),
-    "sm_120": (8, 7),
-    "sm_120a": (8, 7),
-    "sm_121": (8, 8),
-    "sm_121a": (8, 8),
-}
+_NAMES = [f"sm_{n}" for n in (75, 80, 86, 87, 89)]
+_NAMES += [f"sm_{n}{kind}" for n in (90, 100, 103, 110, 120, 121) for kind in ("", "a")]
+TARGETS = {name: EVERY_TARGET[name] for name in _NAMES}
 
 
 @dataclass(frozen=True, slots=True)
