@@ -341,15 +341,26 @@ def test_paper_has_what_is_folded_away_on_the_screen(quiet, tmp_path):
     assert quiet.ask("document.documentElement.dataset.theme") == "dark"
 
 
+# tables that are wider than their place
+CUT = """[...document.querySelectorAll(".scroll")].filter((box) => box.querySelector("table"))
+  .filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.textContent.slice(0, 80))"""
+
+
 def test_phone_dark_and_paper(quiet, milestone):
     quiet.show(milestone, width=390, height=844, mobile=True)
     assert quiet.ask("document.documentElement.scrollWidth") == 390
+    assert quiet.ask(CUT) == []
     quiet.picture(PICTURES / "phone.png")
     quiet.show(milestone, dark=True)
     assert quiet.ask("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
     quiet.picture(PICTURES / "dark.png", whole=False)
     quiet.ask("document.getElementById('theme').click()")
     assert quiet.ask("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    # a sheet of paper
+    quiet.show(milestone, width=720, height=990)
+    quiet.media(kind="print")
+    assert quiet.ask(CUT) == []
+    quiet.media()
     quiet.print(PICTURES / "paper.pdf")
     assert (PICTURES / "paper.pdf").read_bytes().startswith(b"%PDF")
     width, height = struct.unpack(">II", (PICTURES / "phone.png").read_bytes()[16:24])

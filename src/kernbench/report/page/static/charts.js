@@ -74,10 +74,10 @@ function chart(host, options, data) {
     data,
     host,
   );
-  new ResizeObserver(() => {
+  onResize(host, () => {
     if (host.clientWidth && host.clientWidth !== made.width)
       made.setSize({ width: host.clientWidth, height: made.height });
-  }).observe(host);
+  });
   page.charts.push(made);
   return made;
 }

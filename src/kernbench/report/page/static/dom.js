@@ -25,6 +25,9 @@ function draw(tag, attributes, ...children) {
   return dress(document.createElementNS(SVG, tag), attributes, children);
 }
 
+// What is drawn anew may change its size again: it waits for the next frame.
+const onResize = (node, action) => new ResizeObserver(() => requestAnimationFrame(action)).observe(node);
+
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // A table: columns are [heading, whether it holds numbers]; cells are texts or elements.

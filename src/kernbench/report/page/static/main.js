@@ -116,7 +116,7 @@ const overviewNote = (line, overview) =>
       ? "How busy each kind of engine was, from 0 to 100 % of all its lanes. "
       : "How many lanes of a kind are in use at a step: order, no time. ",
     overview.left > 0 ? `${overview.left} kinds with less to do are left out. ` : "",
-    "Drag for a range, click to go there.",
+    el("span", { class: "screen" }, "Drag for a range, click to go there."),
   );
 
 function originPart(run) {

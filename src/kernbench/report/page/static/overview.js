@@ -30,7 +30,7 @@ class Overview {
       "aria-label": line.unit === "ps" ? `how busy engines were over time; on the whole: ${told}` : "lanes in use over the order of events",
     });
     this.listen();
-    new ResizeObserver(() => this.paint()).observe(this.canvas);
+    onResize(this.canvas, () => this.paint());
   }
 
   paint() {

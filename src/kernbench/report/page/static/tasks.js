@@ -78,7 +78,7 @@ function tasksPart(run, line, show) {
   const rowOf = new Map(shown.map((task, row) => [task.task, row]));
   const middle = (row) => TASK_AXIS + row * TASK_ROW + TASK_ROW / 2;
   const bottom = TASK_AXIS + shown.length * TASK_ROW + 4;
-  const told = el("p", { class: "status", role: "status" }, "Click a task to see why it started when it did.");
+  const told = el("p", { class: "status screen", role: "status" }, "Click a task to see why it started when it did.");
   const tell = (task) => {
     told.textContent = taskText(task);
     if (show) show(task.start_ps, task.finish_ps);

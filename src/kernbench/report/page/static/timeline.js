@@ -236,7 +236,7 @@ class TimelineView extends TimelineSpans {
     const { box, canvas } = this;
     const pointers = new Map();
     let moved = false;
-    new ResizeObserver(() => this.redraw()).observe(box);
+    onResize(box, () => this.redraw());
     box.addEventListener("scroll", () => this.redraw());
     box.addEventListener("keydown", (event) => this.key(event));
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
