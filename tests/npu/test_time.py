@@ -63,6 +63,45 @@ def test_one_kernel_to_the_picosecond():
     }
 
 
+def waited(run):
+    """For each span that is told once: what it waited for, and the name of the span that had to end first."""
+    line, waits = run.timeline, run.timeline.waits
+    names = [line.names[n] for n in line.name]
+    ends = [names[i] if i >= 0 else None for i in waits.after]
+    return {name: (waits.kinds[k], end) for name, k, end in zip(names, waits.kind, ends, strict=True)}
+
+
+def test_every_span_says_what_it_waited_for():
+    run = timed(run_kernel(kernel, A, out=np.zeros_like(A)))
+    assert waited(run) == {
+        "submit kernel": ("orchestrator order", None),
+        "dispatch kernel": ("submit", "submit kernel"),
+        "kernel": ("dispatch", "dispatch kernel"),
+        "tload": ("dispatch", "dispatch kernel"),
+        "texp": ("flag", "tload"),
+        "tstore": ("flag", "texp"),
+    }
+    assert [(step.name, step.waited_for) for step in run.timeline.critical_path][-2:] == [
+        ("texp", "flag"),
+        ("tstore", "flag"),
+    ]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("issue", [0, 4])
+def test_a_span_begins_when_what_it_waited_for_has_ended(form, issue):
+    run = launch(form, problem([33, 5, 64], spare=0))
+    line = timed(run, **{"clusters.issue": issue}).timeline
+    after, start = line.waits.after, line.start
+    told = after >= 0
+    assert told.mean() > 0.9
+    assert (line.finish[after[told]] <= start[told]).all()
+    kinds = {line.waits.kinds[k] for k in line.waits.kind}
+    assert {"issue"} <= kinds if issue else {"flag", "dispatch", "submit", "pipe order"} <= kinds
+    if not issue:
+        assert (line.finish[after[told]] == start[told]).all()
+
+
 def test_pipes_overlap_and_rates_change_without_running_again():
     def two(core, a, out):
         x, y = core.alloc("UB", (64, 128)), core.alloc("UB", (64, 128))

@@ -162,7 +162,7 @@ def _outer(recording: NpuRecording, nodes: Nodes, waits: Waits) -> Edges:
     return (
         np.concatenate([columns[:, 0], nodes.ready + owner, nodes.end + block]),
         np.concatenate([columns[:, 1], nodes.dispatch + block, nodes.done + owner]),
-        np.concatenate([columns[:, 2], np.full(len(owner), e.DEPENDENCE), np.full(len(owner), e.DONE)]),
+        np.concatenate([columns[:, 2], np.full(len(owner), e.READY), np.full(len(owner), e.DONE)]),
     )
 
 

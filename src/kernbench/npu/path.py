@@ -9,6 +9,7 @@ from kernbench.npu.causes import WORKS
 from kernbench.npu.clock import Timing
 from kernbench.npu.places import PIPES, M, V
 from kernbench.npu.swimlane import Swimlane
+from kernbench.npu.waiting import KINDS, NOTHING
 from kernbench.result.timeline import Step
 
 
@@ -34,22 +35,28 @@ def causes(timing: Timing, node: int, most: int = 2**31) -> list[tuple[int, int]
 
 
 def critical_path(timing: Timing, lanes: Swimlane) -> Path:
-    """Walk back from the last finish; durations along it add up to the total."""
+    """Walk back from the last finish; durations along it add up to the total.
+
+    What a step waited for is told as for spans: behind a wait that takes no time it is the flag, not the pipe's order.
+    """
     times, kinds = timing.times, timing.graph.kinds
+    carried: int | None = None
     shares = dict.fromkeys(WORKS, 0)
     steps: list[Step] = []
     works: list[str] = []
     nodes: list[int] = []
     for node, edge in reversed(causes(timing, int(times.finish.argmax()))):
         start, finish = int(times.start[node]), int(times.finish[node])
+        kind = int(kinds[edge]) if edge >= 0 else NOTHING
+        kind = carried if kind in e.PLAIN and carried is not None else kind
+        carried = kind if finish == start else None
         if finish == start:
             continue
         nodes.append(node)
         works.append(_work(timing, node))
         shares[works[-1]] += finish - start
-        why = e.KIND_NAMES[kinds[edge]] if edge >= 0 else "nothing"
         lane, name, where = lanes.describe(node)
-        steps.append(Step(lane, name, where, why, 0, start, finish))
+        steps.append(Step(lane, name, where, KINDS[kind], 0, start, finish))
     return Path(steps, {work: time for work, time in shares.items() if time}, works, nodes)
 
 

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernbench.npu import edges as e
 from kernbench.npu.clock import Timing
 from kernbench.npu.costs import Ints
 from kernbench.npu.operations import CLASSES, NAMES, POP, PUSH
 from kernbench.npu.places import AIC, LANES, PIPE_NUMBER, PIPES, S
+from kernbench.npu.waiting import span_waits
 from kernbench.result.finding import Place
-from kernbench.result.timeline import Lane, Step, Timeline
+from kernbench.result.timeline import Lane, Step, Timeline, Waits
 
 _PER_CORE = len(PIPES) + 1
 
@@ -62,13 +64,14 @@ class Swimlane:
     start: Ints
     finish: Ints
     flows: Ints
+    waits: Waits
     row_lanes: Ints
 
     def timeline(self, path: list[Step]) -> Timeline:
         """As reports take it."""
         sites = self.timing.lowered.recording.tables.sites
         columns = (self.lane, self.name, self.site, self.start, self.finish, self.flows)
-        return Timeline("ps", self.lanes, self.names, sites, *columns, path)
+        return Timeline("ps", self.lanes, self.names, sites, *columns, path, waits=self.waits)
 
     def describe(self, node: int) -> tuple[Lane, str, Place | None]:
         """Lane, name and kernel line of a node."""
@@ -93,26 +96,51 @@ class Swimlane:
 
 def swimlane(timing: Timing) -> Swimlane:
     """All spans that take time, blocks on their cores, and arrows: each dependence and each FIFO message once."""
-    recording, nodes, times = timing.lowered.recording, timing.lowered.nodes, timing.times
-    rows, row_lanes = recording.array(), lane_numbers(timing)
-    start = times.start[: len(rows)].copy()
-    count = len(timing.lowered.transfers)
-    start[timing.lowered.transfers] = times.start[nodes.begin : nodes.begin + count]
-    finish = times.finish[: len(rows)]
-    shown = np.flatnonzero(finish > start)
-    spans = [_columns(row_lanes[shown], rows["op"][shown], rows["site"][shown], start[shown], finish[shown])]
-    names = list(NAMES)
+    row_lanes, names = lane_numbers(timing), list(NAMES)
     numbers = {name: i for i, name in enumerate(names)}
-    spans.append(_commands(timing, names, numbers))
-    spans.append(_dispatches(timing, names, numbers))
+    rows, shown = _rows(timing, row_lanes)
+    commands, spoken = _commands(timing, names, numbers)
+    dispatches = _dispatches(timing, names, numbers)
     blocks, owner = _blocks(timing, names, numbers)
-    before = sum(len(s[0]) for s in spans)
-    spans.append(blocks)
-    position = np.full(len(rows), -1, np.int64)
+    spans = (rows, commands, dispatches, blocks)
+    firsts = np.cumsum([0, *(len(part[0]) for part in spans)])
+    position = np.full(timing.lowered.nodes.rows, -1, np.int64)
     position[shown] = np.arange(len(shown))
-    flows = np.concatenate([_dependences(timing, owner, before), _messages(timing, position)])
+    flows = np.concatenate([_dependences(timing, owner, int(firsts[3])), _messages(timing, position)])
+    waits = _waits(timing, (shown, spoken, owner), firsts)
     lane, name, site, begin, end = (np.concatenate(parts).astype(np.int64) for parts in zip(*spans, strict=True))
-    return Swimlane(timing, all_lanes(timing), names, lane, name, site, begin, end, flows, row_lanes)
+    return Swimlane(timing, all_lanes(timing), names, lane, name, site, begin, end, flows, waits, row_lanes)
+
+
+def _rows(timing: Timing, row_lanes: Ints) -> tuple[tuple[Ints, ...], Ints]:
+    """A span for each row that takes time, a transfer's from where it begins; and the row of each span."""
+    rows = timing.lowered.recording.array()
+    start, finish = timing.times.start[_entries(timing)], timing.times.finish[: len(rows)]
+    shown = np.flatnonzero(finish > start)
+    return _columns(row_lanes[shown], rows["op"][shown], rows["site"][shown], start[shown], finish[shown]), shown
+
+
+def _entries(timing: Timing) -> Ints:
+    """The node where each row begins."""
+    nodes, transfers = timing.lowered.nodes, timing.lowered.transfers
+    entries = np.arange(nodes.rows)
+    entries[transfers] = nodes.begin + np.arange(len(transfers))
+    return entries
+
+
+def _waits(timing: Timing, shown: tuple[Ints, Ints, Ints], firsts: Ints) -> Waits:
+    """What rows, commands and dispatches waited for; blocks on their cores waited for their dispatch."""
+    nodes, (rows, commands, owner) = timing.lowered.nodes, shown
+    blocks = np.arange(len(timing.lowered.recording.block_task))
+    span_of = np.full(nodes.total, -1, np.int64)
+    span_of[rows] = np.arange(len(rows))
+    span_of[nodes.command + commands] = firsts[1] + np.arange(len(commands))
+    span_of[nodes.dispatch + blocks] = firsts[2] + blocks
+    span_of[nodes.end + owner] = firsts[3] + np.arange(len(owner))
+    begins = np.concatenate([_entries(timing)[rows], nodes.command + commands, nodes.dispatch + blocks])
+    found = span_waits(timing, begins, span_of)
+    kind = np.concatenate([found.kind, np.full(len(owner), e.DISPATCHED, np.int64)])
+    return Waits(found.kinds, kind, np.concatenate([found.after, firsts[2] + owner]))
 
 
 def _columns(*columns: Ints) -> tuple[Ints, ...]:
@@ -126,15 +154,17 @@ def _named(text: str, names: list[str], numbers: dict[str, int]) -> int:
     return numbers[text]
 
 
-def _commands(timing: Timing, names: list[str], numbers: dict[str, int]) -> tuple[Ints, ...]:
+def _commands(timing: Timing, names: list[str], numbers: dict[str, int]) -> tuple[tuple[Ints, ...], Ints]:
+    """A span for each command of the orchestrator that takes time; and the command of each span."""
     recording, first, times = timing.lowered.recording, timing.lowered.nodes.command, timing.times
     found = []
     for number, command in enumerate(recording.commands):
         start, finish = times.start[first + number], times.finish[first + number]
         if finish > start:
             title = f"{command.verb} {recording.tasks[command.target].name}"
-            found.append((0, _named(title, names, numbers), command.site, start, finish))
-    return _columns(*np.array(found, np.int64).reshape(-1, 5).T)
+            found.append((0, _named(title, names, numbers), command.site, start, finish, number))
+    columns = np.array(found, np.int64).reshape(-1, 6).T
+    return _columns(*columns[:5]), columns[5]
 
 
 def _dispatches(timing: Timing, names: list[str], numbers: dict[str, int]) -> tuple[Ints, ...]:
