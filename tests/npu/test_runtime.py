@@ -166,6 +166,50 @@ def test_a_tensor_the_kernel_closes_over_is_not_declared():
     assert np.array_equal(run.outputs["out"], X)
 
 
+def test_scopes_by_hand():
+    def never_opened(rt, out):
+        rt.scope()
+        rt.submit(aiv0=fill(1.0), args=[npu.OUT(out)])
+
+    def never_closed(rt, out):
+        kept.append(rt.scope())
+        kept[-1].__enter__()
+        rt.submit(aiv0=fill(1.0), args=[npu.OUT(out)])
+
+    def closed_twice(rt, out):
+        with rt.scope() as _:
+            rt.submit(aiv0=fill(1.0), args=[npu.OUT(out)])
+        scope = rt.scope()
+        with scope:
+            pass
+        scope.__exit__(None, None, None)
+
+    def crossed(rt, out):
+        outer = rt.scope()
+        with outer:
+            rt.scope().__enter__()
+
+    def opened_twice(rt, out):
+        scope = rt.scope()
+        with scope, scope:
+            pass
+
+    kept = []
+    says = {
+        never_opened: "nothing opened it",
+        never_closed: "was never closed",
+        closed_twice: "is closed a second time",
+        crossed: "is closed before one that was opened inside it",
+        opened_twice: "is opened a second time",
+    }
+    for orchestrate, words in says.items():
+        (finding,) = launch(orchestrate).findings
+        assert finding.kind == "misuse"
+        assert words in finding.message
+        assert finding.where.file == __file__
+        assert "with rt.scope()" in finding.hint
+
+
 def test_a_tensor_used_after_its_scope():
     def orchestrate(rt, out):
         with rt.scope():

@@ -232,7 +232,7 @@ class _Launch:
             with np.errstate(all="ignore"):
                 self.runtime.open(False, where)
                 check_ran(orchestrate(self.runtime, *given, **more))
-                self.runtime.close()
+                self.runtime.close_all()
                 self.runtime.finish()
         except StoppedError:
             self.status = Status.STOPPED

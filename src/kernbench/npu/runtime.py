@@ -1,7 +1,7 @@
 """The runtime an orchestration function talks to: scopes, tensors, FIFOs, submits, and values read back."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
 from operator import index
@@ -35,6 +35,24 @@ class Scope:
     where: Place
 
 
+class Opening:
+    """What `with` opens and closes: a scope that is asked for."""
+
+    def __init__(self, runtime: "Runtime", manual: bool, where: Place):
+        self._runtime, self._manual, self.where = runtime, manual, where
+        self.scope: Scope | None = None
+
+    def __enter__(self) -> None:
+        if self.scope is not None:
+            told = f"the scope of {self.where} is opened a second time"
+            raise KernelError("misuse", told, "call rt.scope() for each: with rt.scope(): ...")
+        self.scope = self._runtime.open(self._manual, self.where)
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        # what is raised on the way out says more than the order of scopes
+        self._runtime.close(self.scope if kind is None else None)
+
+
 class Runtime:
     """What an orchestration function is given as `rt`."""
 
@@ -53,6 +71,7 @@ class Runtime:
         limits = (tasks.window, tasks.heap, tasks.dependences)
         self.rings = [Ring(number, limits) for number in range(tasks.rings)]
         self._scopes: list[Scope] = []
+        self._asked: list[Opening] = []
         self._closed: set[int] = set()
         self._count = 0
         self._known: int = 0
@@ -70,33 +89,48 @@ class Runtime:
 
     # Scopes
 
-    @contextmanager
-    def scope(self, manual: bool = False) -> Iterator[None]:
+    def scope(self, manual: bool = False) -> AbstractContextManager[None]:
         """Tensors made and tasks submitted inside are given back when it closes and they are done.
 
         In a manual scope dependences are only those given as deps=[...]; the tensor map is neither asked nor told.
         """
-        self.open(manual, self._here(4))
-        try:
-            yield
-        finally:
-            self.close()
+        self._check_caller("scope")
+        self._asked.append(Opening(self, manual, self._here()))
+        return self._asked[-1]
 
-    def open(self, manual: bool, where: Place) -> None:
+    def open(self, manual: bool, where: Place) -> Scope:
         """Open a scope."""
         self._check_caller("scope")
         self._scopes.append(Scope(self._count, len(self._scopes), manual, where))
         self._count += 1
         self._command("open", self._scopes[-1].number)
+        return self._scopes[-1]
 
-    def close(self) -> None:
-        """Close the innermost scope."""
+    def close(self, wanted: Scope | None = None) -> None:
+        """Close the innermost scope, which must be the one that is meant, if one is."""
+        if wanted is not None and wanted is not self._scopes[-1]:
+            told = f"the scope opened at {wanted.where} is closed "
+            told += "a second time" if wanted.number in self._closed else "before one that was opened inside it"
+            raise KernelError("misuse", told, "with rt.scope(): closes each once, innermost first")
         scope = self._scopes.pop()
         self._closed.add(scope.number)
         self._command("close", scope.number)
         for buffer in self._context.buffers:
             if not buffer.external and buffer.scope == scope.number:
                 buffer.closed = True
+
+    def close_all(self) -> None:
+        """The orchestration has returned: what it left open is told, and closed; so is what it never opened."""
+        for opening in self._asked:
+            if opening.scope is None:
+                told = "rt.scope() makes a scope, and nothing opened it: what follows is outside it"
+                self._context.report("misuse", told, "with rt.scope(): ...", where=opening.where)
+        while len(self._scopes) > 1:
+            left = self._scopes[-1]
+            told = "the scope that is opened here was never closed: what was made in it is held until the end"
+            self._context.report("misuse", told, "with rt.scope(): ... closes it at its end", where=left.where)
+            self.close()
+        self.close()
 
     def _check_caller(self, verb: str) -> None:
         if self._context.running is not None:
