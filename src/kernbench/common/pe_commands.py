@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from math import prod
 from operator import index
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 from kernbench.common.dtypes import ITEMSIZE, dtype_name
 from kernbench.common.errors import KernelError
@@ -31,9 +31,39 @@ def _checked_dtype(dtype: Any) -> str:
     return dtype_name(dtype) if context is None else str(context._dtype(dtype))
 
 
-def _context(handle: TensorHandle) -> Any:
+class Operators(Protocol):
+    """What a context does for the operators and methods of handles."""
+
+    def _binary(self, op: str, a: Any, b: Any) -> TensorHandle: ...
+
+    def _unary(self, op: str, value: Any) -> TensorHandle: ...
+
+    def index(self, input: TensorHandle, items: Any) -> TensorHandle:
+        """A view of a part."""
+        ...
+
+    def value_of(self, input: TensorHandle) -> float | int | bool:
+        """The one element, read back."""
+        ...
+
+    def cast(self, input: TensorHandle, dtype: Any, rounding: str | None, bitcast: bool) -> TensorHandle:
+        """Rounded to another type, or its bits under that."""
+        ...
+
+    def reshape(self, input: TensorHandle, *shape: Any) -> TensorHandle:
+        """The same elements under another shape."""
+        ...
+
+    def trans(self, input: TensorHandle, *dims: Any) -> TensorHandle:
+        """The axes in another order."""
+        ...
+
+    def _fail(self, kind: str, message: str, hint: str) -> NoReturn: ...
+
+
+def _context(handle: TensorHandle) -> Operators:
     """The context an operator works in: the running kernel's, else the one that made the handle."""
-    context = running_context.get()
+    context: Operators | None = running_context.get()
     if context is None and handle.block.pool is not None:
         context = handle.block.pool.context
     if context is None:
@@ -148,82 +178,82 @@ class TensorHandle:
 
     # Operators: each is one row of OPERATIONS, carried out by the running context.
     def __add__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("add", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("add", self, other)
 
     def __radd__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("add", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("add", other, self)
 
     def __sub__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("sub", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("sub", self, other)
 
     def __rsub__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("sub", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("sub", other, self)
 
     def __mul__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("mul", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("mul", self, other)
 
     def __rmul__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("mul", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("mul", other, self)
 
     def __truediv__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("div", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("div", self, other)
 
     def __rtruediv__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("div", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("div", other, self)
 
     def __floordiv__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("floordiv", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("floordiv", self, other)
 
     def __rfloordiv__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("floordiv", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("floordiv", other, self)
 
     def __mod__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("mod", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("mod", self, other)
 
     def __rmod__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("mod", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("mod", other, self)
 
     def __and__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("and", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("and", self, other)
 
     def __rand__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("and", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("and", other, self)
 
     def __or__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("or", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("or", self, other)
 
     def __ror__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("or", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("or", other, self)
 
     def __xor__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("xor", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("xor", self, other)
 
     def __rxor__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("xor", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("xor", other, self)
 
     def __lshift__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("shl", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("shl", self, other)
 
     def __rlshift__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("shl", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("shl", other, self)
 
     def __rshift__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("shr", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("shr", self, other)
 
     def __rrshift__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("shr", other, self)  # type: ignore[no-any-return]
+        return _context(self)._binary("shr", other, self)
 
     def __lt__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("lt", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("lt", self, other)
 
     def __le__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("le", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("le", self, other)
 
     def __gt__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("gt", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("gt", self, other)
 
     def __ge__(self, other: Any) -> TensorHandle:
-        return _context(self)._binary("ge", self, other)  # type: ignore[no-any-return]
+        return _context(self)._binary("ge", self, other)
 
     def __eq__(self, other: Any) -> Any:
         return _context(self)._binary("eq", self, other)
@@ -235,16 +265,16 @@ class TensorHandle:
         return object.__hash__(self)
 
     def __neg__(self) -> TensorHandle:
-        return _context(self)._unary("neg", self)  # type: ignore[no-any-return]
+        return _context(self)._unary("neg", self)
 
     def __abs__(self) -> TensorHandle:
-        return _context(self)._unary("abs", self)  # type: ignore[no-any-return]
+        return _context(self)._unary("abs", self)
 
     def __invert__(self) -> TensorHandle:
-        return _context(self)._unary("not", self)  # type: ignore[no-any-return]
+        return _context(self)._unary("not", self)
 
     def __getitem__(self, index: Any) -> TensorHandle:
-        return _context(self).index(self, index)  # type: ignore[no-any-return]
+        return _context(self).index(self, index)
 
     def __bool__(self) -> bool:
         return bool(_context(self).value_of(self))
@@ -260,24 +290,24 @@ class TensorHandle:
 
     def item(self) -> float | int | bool:
         """The value of a one-element handle, read back by the PE's CPU."""
-        return _context(self).value_of(self)  # type: ignore[no-any-return]
+        return _context(self).value_of(self)
 
     def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> TensorHandle:
         """Rounded to `dtype`; the same bits under that type with `bitcast`."""
-        return _context(self).cast(self, dtype, fp_downcast_rounding, bitcast)  # type: ignore[no-any-return]
+        return _context(self).cast(self, dtype, fp_downcast_rounding, bitcast)
 
     def reshape(self, *shape: Any) -> TensorHandle:
         """The same elements under another shape; no command."""
-        return _context(self).reshape(self, *shape)  # type: ignore[no-any-return]
+        return _context(self).reshape(self, *shape)
 
     def trans(self, *dims: Any) -> TensorHandle:
         """The last two axes swapped, or the axes in the order of `dims`; no command."""
-        return _context(self).trans(self, *dims)  # type: ignore[no-any-return]
+        return _context(self).trans(self, *dims)
 
     @property
     def T(self) -> TensorHandle:  # noqa: N802 - the name NumPy and Triton use
         """The last two axes swapped; no command."""
-        return _context(self).trans(self)  # type: ignore[no-any-return]
+        return _context(self).trans(self)
 
     # numpy scalars on the left must leave the operator to __radd__ and friends
     __array_ufunc__ = None

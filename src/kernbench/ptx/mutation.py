@@ -132,8 +132,9 @@ def _barrier(resolved: Resolved, instruction: Instruction) -> Address | None:
     """The mbarrier that an instruction names."""
     for name in _BARRIER_OPERANDS if resolved.form.opcode == "mbarrier" else _BARRIER_OPERANDS[:1]:
         place = resolved.operand(name)
-        if place is not None and isinstance(instruction.operands[place], Address):
-            return instruction.operands[place]  # type: ignore[return-value]
+        named = instruction.operands[place] if place is not None else None
+        if isinstance(named, Address):
+            return named
     return None
 
 
