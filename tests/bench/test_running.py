@@ -1,5 +1,6 @@
 """Finding and running benches: by name, from a file, and files that are not what they should be."""
 
+import sys
 import textwrap
 from pathlib import Path
 
@@ -157,3 +158,49 @@ def test_findings_of_every_launch_count(tmp_path):
     assert [f.kind for f in run.findings] == ["no-neighbour"]
     assert run.right
     assert not run.ok
+
+
+def _with(helper: str, late: str = "") -> str:
+    """The bench, with its kernel's factor from another file: imported at once, or when it is launched."""
+    text = OWN.replace("import numpy as np\n", f"import numpy as np\n{'' if late else helper}\n", 1)
+    return text.replace("    tensor, o =", f"    {late}\n    tensor, o =").replace("p.factor)", "FACTOR)")
+
+
+def test_benches_of_several_folders_have_modules_of_their_own(tmp_path):
+    for folder, factor in (("first", 2.0), ("second", 3.0)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "shared_names.py").write_text(f"FACTOR = {factor}\n")
+        (tmp_path / folder / "at_once.py").write_text(_with("from shared_names import FACTOR"))
+        (tmp_path / folder / "late.py").write_text(_with("", "from shared_names import FACTOR"))
+    before = set(sys.modules)
+    for name in ("at_once.py", "late.py"):
+        assert run_bench(find(str(tmp_path / "first" / name))).right
+        assert run_bench(find(str(tmp_path / "second" / name))).right is False
+    assert not {m for m in set(sys.modules) - before if "shared_names" in m}
+
+
+@pytest.mark.parametrize("statement", ["from .._numbers import FACTOR", "from outer._numbers import FACTOR"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_bench_in_a_package_may_import_from_it(tmp_path, statement, late):
+    inner = tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    for folder in (inner, inner.parent):
+        (folder / "__init__.py").touch()
+    (inner.parent / "_numbers.py").write_text("FACTOR = 2.0\n")
+    (inner / "own.py").write_text(_with("", statement) if late else _with(statement))
+    assert run_bench(find(str(inner / "own.py"))).right
+    assert "outer" not in sys.modules
+
+
+def test_what_is_installed_below_a_folder_is_not_loaded_twice(tmp_path):
+    installed = tmp_path / ".venv" / "site-packages"
+    installed.mkdir(parents=True)
+    (installed / "kernbench_installed_thing.py").write_text("FACTOR = 2.0\n")
+    (tmp_path / "own.py").write_text(
+        _with(f"import sys\nsys.path.append({str(installed)!r})\nfrom kernbench_installed_thing import FACTOR")
+    )
+    try:
+        assert run_bench(find(str(tmp_path / "own.py"))).right
+        assert sys.modules.pop("kernbench_installed_thing").FACTOR == 2.0
+    finally:
+        sys.path.remove(str(installed))

@@ -11,6 +11,8 @@ from types import ModuleType
 
 from kernbench.common.errors import BenchError
 
+_OURS = "kernbench_user_"
+
 
 @contextmanager
 def importable(*folders: Path) -> Iterator[None]:
@@ -24,19 +26,41 @@ def importable(*folders: Path) -> Iterator[None]:
         for path in paths:
             sys.path.remove(path)
         for name in set(sys.modules) - before:
-            if _lies_in(sys.modules[name], folders):
+            if any(_found_in(folder, name) for folder in folders):
                 del sys.modules[name]
 
 
-def _lies_in(module: ModuleType, folders: tuple[Path, ...]) -> bool:
-    file = getattr(module, "__file__", None)
-    return file is not None and any(Path(file).is_relative_to(folder) for folder in folders)
+def _found_in(folder: Path, name: str) -> bool:
+    """Whether a module is one of a folder's own, and not of what else may be installed below it."""
+    module = sys.modules[name]
+    file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), None)
+    if file is None or not Path(file).is_relative_to(folder):
+        return False
+    first, *_, last = name.split(".") if "." in name else (name, name)
+    beside = Path(Path(file).relative_to(folder).parts[0]).stem
+    return last.startswith(_OURS) or (first == beside and first != "kernbench")
+
+
+def folders_of(file: Path) -> tuple[Path, ...]:
+    """Where imports of a file are looked for: its folder and, if that is a package, the folder that holds it."""
+    holder = file.parent
+    while (holder / "__init__.py").is_file() and holder != holder.parent:
+        holder = holder.parent
+    return (file.parent,) if holder == file.parent else (file.parent, holder)
+
+
+def _name_of(file: Path) -> str:
+    """A name that no import statement asks for: the file may be imported under its own name as well. As part of its
+    package, where that can be imported, it may use relative imports.
+    """
+    holder = folders_of(file)[-1]
+    package = file.parent.relative_to(holder).parts if str(holder) in sys.path else ()
+    return ".".join((*package, f"{_OURS}{file.stem}"))
 
 
 def load_module(file: Path) -> ModuleType:
     """The module in a file; what goes wrong in it is told with its line."""
-    # a name that no import statement of the folder asks for: the file may be imported under its own name as well
-    spec = importlib.util.spec_from_file_location(f"kernbench_user_{file.stem}", file)
+    spec = importlib.util.spec_from_file_location(_name_of(file), file)
     if spec is None or spec.loader is None:
         raise BenchError(f"{file} is no Python file")
     module = importlib.util.module_from_spec(spec)

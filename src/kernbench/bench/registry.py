@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from kernbench.bench.definition import Bench
-from kernbench.bench.modules import load_module
+from kernbench.bench.modules import folders_of, importable, load_module
 from kernbench.common.errors import BenchError, unknown
 
 # so many files of a folder are named
@@ -38,11 +38,10 @@ def load_file(path: str | Path) -> Bench:
     file = Path(path).resolve()
     if not file.is_file():
         raise BenchError(f"no such file: {path}{_beside(file)}")
-    sys.path.insert(0, str(file.parent))
-    try:
+    with importable(*folders_of(file)):
         module = load_module(file)
-    finally:
-        sys.path.remove(str(file.parent))
+    # what the bench is made of can still be looked up by its module's name
+    sys.modules[module.__name__] = module
     return _bench_of(module, str(file))
 
 

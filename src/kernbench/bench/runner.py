@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from kernbench.bench.definition import Bench, Expected
 from kernbench.bench.first_wrong import Intermediates
 from kernbench.bench.inputs import ShapesOnly
 from kernbench.bench.machines import load_machine, machine_changes, split_settings
+from kernbench.bench.modules import folders_of, importable
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.result.acknowledged import Entry, acknowledge
 from kernbench.result.comparison import Comparison
@@ -20,6 +22,8 @@ from kernbench.result.launches import joined
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 from kernbench.safety.stopping import StoppedError, Stopper
+
+_PACKAGE = Path(golden.__file__).parent.parent
 
 
 def run_bench(
@@ -150,10 +154,18 @@ def _acknowledged(run: Run, launches: list[Run], baseline: list[Entry] | None) -
     return joined(run, launches)
 
 
+def _folders(bench: Bench) -> tuple[Path, ...]:
+    """Where the bench's functions find what they import when they are called; bundled benches need nothing."""
+    if not bench.file or Path(bench.file).is_relative_to(_PACKAGE):
+        return ()
+    return folders_of(Path(bench.file))
+
+
 def _call(bench: Bench, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function of the bench; what it raises is told as the bench's own mistake, at its line."""
     try:
-        return function(*args, **kwargs)
+        with importable(*_folders(bench)):
+            return function(*args, **kwargs)
     except KernbenchError:
         raise
     except (Exception, SystemExit) as error:

@@ -33,6 +33,6 @@ def new(target: TARGET, name: NAME, folder: FOLDER = Path(), json: JSON = None) 
     file = write_new(target, name, folder)
     console = results()
     console.print(f"wrote {file}", soft_wrap=True)
-    console.print(f"next: kernbench run {file}", soft_wrap=True)
-    facts = {"target": target, "name": name, "file": str(file)}
-    write_document(json, "new", {**facts, "next": f"kernbench run {shlex.quote(str(file))}"})
+    following = f"kernbench run {shlex.quote(str(file))}"
+    console.print(f"next: {following}", soft_wrap=True)
+    write_document(json, "new", {"target": target, "name": name, "file": str(file), "next": following})
