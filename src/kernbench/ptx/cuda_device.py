@@ -19,7 +19,7 @@ from kernbench.ptx.arguments import pack_arguments
 from kernbench.ptx.assembler import refusal
 from kernbench.ptx.cuda_driver import CudaError, DeviceLostError, Driver, open_device
 from kernbench.ptx.cuda_memory import Borrowed, CudaArray, borrow
-from kernbench.ptx.device_base import DeviceArray, Extent, host_array, kernel_of, launch_shape, shape_of
+from kernbench.ptx.device_base import Device, DeviceArray, Extent, host_array, kernel_of, launch_shape, shape_of
 from kernbench.ptx.emulator.machine import target_runs_on
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
 from kernbench.result.finding import Finding
@@ -48,7 +48,7 @@ _FIND_IT = "run it on ptx.EmulatedDevice, which names the line, thread and array
 _RESTART = "start a new process: the driver lets nothing run in this one any more, other libraries included"
 
 
-class CudaDevice:
+class CudaDevice(Device):
     """GPU `index`, through its primary context, which torch, CuPy and JAX share.
 
     Work goes to `stream` (a handle, such as `torch.cuda.current_stream().cuda_stream`); without one to the default
@@ -72,12 +72,6 @@ class CudaDevice:
     def __repr__(self) -> str:
         state = f", lost: {self.lost}" if self.lost else ("" if self._open else ", closed")
         return f"<ptx.CudaDevice {self.index}: {self.name}, {self.arch}{state}>"
-
-    def __enter__(self) -> "CudaDevice":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def synchronize(self) -> None:
         """Wait until everything on this device's stream is done."""

@@ -11,7 +11,7 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError, OtherHardwareError
 from kernbench.ptx.arguments import pack_arguments
 from kernbench.ptx.checkpoints import PtxCheckpoint, with_checkpoints
-from kernbench.ptx.device_base import DeviceArray, Extent, host_array, launch_shape, shape_of
+from kernbench.ptx.device_base import Device, DeviceArray, Extent, host_array, kernel_of, launch_shape, shape_of
 from kernbench.ptx.emulator.analysis import analyse
 from kernbench.ptx.emulator.asynchronous import tensor_maps
 from kernbench.ptx.emulator.checks import CHECKED, Checks
@@ -64,7 +64,7 @@ class EmulatedArray(DeviceArray):
             raise MisuseError(f"{self!r} was freed: make a new array")
 
 
-class EmulatedDevice:
+class EmulatedDevice(Device):
     """A GPU of architecture `arch` that exists only here; `launch` runs a kernel with every check."""
 
     def __init__(self, arch: str = "sm_90a"):
@@ -83,12 +83,6 @@ class EmulatedDevice:
 
     def __repr__(self) -> str:
         return f"<EmulatedDevice {self.arch}: {self._arena.live_bytes:,} bytes in use>"
-
-    def __enter__(self) -> "EmulatedDevice":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def synchronize(self) -> None:
         """Nothing to wait for: a launch returns when it has ended."""
@@ -165,7 +159,7 @@ class EmulatedDevice:
             raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")
         if order and not checks:
             raise MisuseError("order=True asks the checks what they know: leave checks=False out")
-        kernel = _kernel_of(kernel)
+        kernel = kernel_of(kernel)
         blocks, threads, clusters = launch_shape(grid, block, cluster, kernel)
         stop = stop if stop is not None and stop.met is None else None
         clustered, probe, naming = clusters != (1, 1, 1), None, None
@@ -196,7 +190,7 @@ class EmulatedDevice:
 
     def element_types(self, kernel: Any) -> dict[str, np.dtype[Any]]:
         """What the kernel takes the elements behind its pointers for, by parameter; those of which it is known."""
-        kinds = self._program(_kernel_of(kernel), False).parameter_types
+        kinds = self._program(kernel_of(kernel), False).parameter_types
         return {name: ELEMENT_TYPES[kind] for name, (kind, _) in kinds.items() if kind in ELEMENT_TYPES}
 
     def _setting(
@@ -240,7 +234,7 @@ class EmulatedDevice:
 
     def most_shared(self, kernel: Any) -> int:
         """Bytes of dynamic shared memory that a launch may have; 0 for a kernel that declares none."""
-        program = self._program(_kernel_of(kernel), False)
+        program = self._program(kernel_of(kernel), False)
         uses = any(variable.size is None for variable in program.shared)
         return self.machine.shared_per_block - program.declared_shared if uses else 0
 
@@ -309,18 +303,6 @@ def _named(kernel: Kernel, clustered: bool, taken: Taken) -> tuple[Program, Nami
     program, bodies = decode(kernel, clustered, named=True)
     analyse(program, bodies)
     return program, Naming(taken, f"<ptx {kernel.name}>")
-
-
-def _kernel_of(kernel: Any) -> Kernel:
-    """A kernel, or the only one of a module or of something that builds one."""
-    if isinstance(kernel, Kernel):
-        return kernel
-    kernels = getattr(kernel, "kernels", None)
-    if kernels is not None and len(kernels) == 1:
-        return next(iter(kernels.values()))  # type: ignore[no-any-return]
-    if kernels is not None:
-        raise MisuseError(f"the module has {len(kernels)} kernels: pass module.kernels[name], one of {list(kernels)}")
-    raise MisuseError(f"a {type(kernel).__name__} is no kernel: pass ptx.parse(text).kernels[name]")
 
 
 def _run_of(launch: Launch, status: Status, outputs: dict[str, Array]) -> Run:

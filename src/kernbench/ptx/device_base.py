@@ -5,13 +5,17 @@ from collections.abc import Mapping
 from math import prod
 from operator import index
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import ml_dtypes
 import numpy as np
 
 from kernbench.common.dtypes import Array, as_array
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.module import Kernel
+
+if TYPE_CHECKING:
+    from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription
 
 Extent = tuple[int, int, int]
 
@@ -58,6 +62,36 @@ class DeviceArray(ABC):
         name = f" '{self.name}'" if self.name else ""
         size = "x".join(map(str, self.shape)) or "scalar"
         return f"<{type(self).__name__}{name} {size} {self.dtype.name} at {self.address:#x}>"
+
+
+class Device(ABC):
+    """What kernels are launched on; leaving its `with` block closes it."""
+
+    @abstractmethod
+    def array(self, value: Any, name: str = "") -> DeviceArray:
+        """`value` (NumPy, torch, anything with `__dlpack__`) on the device."""
+
+    @abstractmethod
+    def empty(self, shape: Any, dtype: Any = np.float32, name: str = "") -> DeviceArray:
+        """An array nobody has written."""
+
+    @abstractmethod
+    def encode(self, description: "TensorMapDescription") -> "TensorMap":
+        """A tensor map as a kernel receives it."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until everything on the device is done."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of it and all that was made on it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
 
 def torch_dtype(tensor: Any) -> np.dtype[Any]:
@@ -108,11 +142,11 @@ def shape_of(shape: Any) -> tuple[int, ...]:
     return sizes
 
 
-def kernel_of(kernel: Any) -> Any:
+def kernel_of(kernel: Any) -> Kernel:
     """A kernel, or the only one of a module or of something that builds one."""
-    kernels = getattr(kernel, "kernels", None)
-    if kernels is None and hasattr(kernel, "params") and hasattr(kernel, "emit"):
+    if isinstance(kernel, Kernel):
         return kernel
+    kernels: Mapping[str, Kernel] | None = getattr(kernel, "kernels", None)
     if kernels is None:
         raise MisuseError(f"a {type(kernel).__name__} is no kernel: pass ptx.parse(text).kernels[name]")
     if len(kernels) != 1:

@@ -101,7 +101,9 @@ class Copies:
             here[lanes[chosen]] = True
             self._finish(lambda copy: here[copy.lanes] & (copy.number <= last), self._land)
 
-        signal = lambda chosen: barriers.signal(slots[chosen], lanes[chosen], site)  # noqa: E731
+        def signal(chosen: Array) -> None:
+            barriers.signal(slots[chosen], lanes[chosen], site)
+
         if len(lanes):
             self._batch.agents.begin(Agent("copy", site, lanes, perform, signal))
 
