@@ -1,5 +1,7 @@
 """What each span waited for: from its begin back over nodes that take no time, to a span that had to end first."""
 
+from typing import Any
+
 import numpy as np
 
 from kernbench.npu import edges as e
@@ -9,6 +11,7 @@ from kernbench.result.timeline import Waits
 
 NOTHING = len(e.KIND_NAMES)
 KINDS = (*e.KIND_NAMES, "nothing")
+_PLAIN = np.isin(np.arange(len(KINDS)), e.PLAIN)
 
 
 def span_waits(timing: Timing, nodes: Ints, span_of: Ints) -> Waits:
@@ -17,17 +20,25 @@ def span_waits(timing: Timing, nodes: Ints, span_of: Ints) -> Waits:
     A row behind a wait follows it in its pipe, and that says little: the flag does. So the first kind on the way back
     that is not plain is told.
     """
-    edge = timing.times.cause
-    source = np.searchsorted(timing.graph.offsets, edge, side="right") - 1
-    own = np.where(edge >= 0, timing.graph.kinds[edge], NOTHING) if timing.graph.edges else np.full(len(edge), NOTHING)
-    passes = (span_of < 0) & (edge >= 0)
-    onto = np.where(passes, source, np.arange(len(edge)))
-    kind = np.where(passes, own, e.PIPE)
+    edge, graph = timing.times.cause, timing.graph
+    source = np.repeat(np.arange(len(edge), dtype=np.int32), np.diff(graph.offsets))[edge] if graph.edges else edge
+    kind = (
+        np.where(edge >= 0, graph.kinds[edge], NOTHING).astype(np.int8) if graph.edges else np.full(len(edge), NOTHING)
+    )
+    own, first = kind[nodes], source[nodes]
+    onto = _passed(source, kind, (span_of < 0) & (edge >= 0))
+    told = np.where(_PLAIN[own] & (onto[first] != first), kind[first], own)
+    return Waits(KINDS, told.astype(np.int64), np.where(edge[nodes] >= 0, span_of[onto[first]], -1))
+
+
+def _passed(source: Any, kind: Any, passes: Any) -> Any:
+    """Where the way back from each node ends; those that it passes take on the first kind on it that is not plain."""
+    onto = np.arange(len(source), dtype=source.dtype)
+    onto[passes] = source[passes]
+    way = np.flatnonzero(passes)
     # twice as far each time
-    while passes[onto].any():
-        kind = np.where(np.isin(kind, e.PLAIN), kind[onto], kind)
-        onto = onto[onto]
-    first = source[nodes]
-    told = np.where(np.isin(own[nodes], e.PLAIN) & (onto[first] != first), kind[first], own[nodes])
-    after = np.where(edge[nodes] >= 0, span_of[onto[first]], -1)
-    return Waits(KINDS, told.astype(np.int64), after.astype(np.int64))
+    while len(way := way[passes[onto[way]]]):
+        next_kind, next_onto = kind[onto[way]], onto[onto[way]]
+        kind[way] = np.where(_PLAIN[kind[way]], next_kind, kind[way])
+        onto[way] = next_onto
+    return onto
