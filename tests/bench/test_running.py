@@ -94,6 +94,15 @@ def test_a_bench_that_never_ends_is_stopped(own):
     assert not run.ok
 
 
+def test_time_spent_outside_kernels_is_told(own, tmp_path):
+    file = tmp_path / "sleepy.py"
+    file.write_text(OWN.replace("    tensor, o =", "    import time\n    time.sleep(0.3)\n    tensor, o ="))
+    assert "outside_seconds" not in run_bench(find(str(own))).views
+    run = run_bench(find(str(file)), budget=Budget(seconds=0.25))
+    assert run.ok
+    assert 0.3 <= run.views["outside_seconds"] < 60
+
+
 def test_known_benches():
     assert "milestone_gqa_llama70b" in known()
     with pytest.raises(BenchError, match="Did you mean 'milestone_gqa_llama70b'"):

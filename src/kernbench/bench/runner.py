@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -62,10 +63,13 @@ def run_bench(
         host.budget = budget if isinstance(budget, Budget) else replace(host.budget, **budget)
     host.stop = stop
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
+    watch = _Watch(host)
     run = _launched(bench, p, inputs, host, stop)
     if not isinstance(run, Run):
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
     run = _acknowledged(run, list(host.launches), baseline)
+    if watch.outside > host.budget.seconds:
+        run.views["outside_seconds"] = round(watch.outside, 3)
     if comparing is not None:
         run.views["first_wrong"] = comparing.view()
     stopped = stop is not None and stop.met is not None
@@ -116,6 +120,27 @@ def _launched(bench: Bench, p: Any, inputs: Any, host: Any, stop: Stopper | None
         if stop is None or stop.met is None:
             raise
         return Run({}, [], (), Status.STOPPED)
+
+
+class _Watch:
+    """Seconds since it was made that were not spent in launches: budgets end kernels, and not what is around them."""
+
+    def __init__(self, host: Any):
+        self._begin, self._inside, self._launch = perf_counter(), 0.0, host.launch
+        host.launch = self._timed
+
+    def _timed(self, *args: Any, **kwargs: Any) -> Run:
+        begin = perf_counter()
+        try:
+            run: Run = self._launch(*args, **kwargs)
+            return run
+        finally:
+            self._inside += perf_counter() - begin
+
+    @property
+    def outside(self) -> float:
+        """Seconds outside launches until now."""
+        return perf_counter() - self._begin - self._inside
 
 
 def _halting(launch: Callable[..., Run], stop: Stopper) -> Callable[..., Run]:

@@ -215,6 +215,9 @@ def _tell_one(console: Console, title: str, result: Run) -> None:
         console.print(run_text(title, result), highlight=False, soft_wrap=True)
     if "first_wrong" in result.views:
         console.print(first_wrong_text(title, result), highlight=False, soft_wrap=True)
+    if "outside_seconds" in result.views:
+        told = f"note: launch of {title} took {result.views['outside_seconds']:g} s outside its kernels; "
+        errors().print(f"{told}--max-seconds ends kernels, and not what is around them", soft_wrap=True)
 
 
 def _write_trace(file: Path, runs: list[tuple[str, Run]]) -> None:
