@@ -3,11 +3,19 @@
 import re
 from pathlib import Path
 
+import numba
 import pytest
 
 from kernbench.bench.new import write_new
 
 pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def whole_numba():
+    """pytester forgets what tests inside it import, and numba, which imports parts of itself late, takes that ill."""
+    numba.njit(lambda: 0)()
+
 
 TESTS = """
 import pytest
