@@ -20,6 +20,16 @@ def test_a_whole_module_is_clean():
     assert [str(problem) for problem in problems(ptx.parse(MIXED))] == []
 
 
+def test_what_is_wrong_is_told_every_time_and_what_is_good_is_looked_at_once(monkeypatch):
+    wrong, good = ptx.parse(kernel_text("add.u32 %r1, %r2;")), ptx.parse(MIXED)
+    for _ in range(2):
+        with pytest.raises(ptx.PtxError, match="takes the operands"):
+            validate(wrong)
+    validate(good)
+    monkeypatch.setattr("kernbench.ptx.validation.problems", None)
+    validate(good)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -1,6 +1,7 @@
 """A module against the ISA table: instructions, operands, names, versions and calls."""
 
 from collections.abc import Callable, Iterator
+from weakref import WeakValueDictionary
 
 from kernbench.ptx.addresses import number_problem, register_problem, variable_problem
 from kernbench.ptx.agreement import literal_agrees, registers_agree
@@ -46,12 +47,17 @@ from kernbench.ptx.variables import (
 _DISCARDED = frozenset(("atom", "mbarrier.arrive", "elect"))
 # instructions that take a variable's address, but no special register
 _OF_VARIABLES = frozenset(("cvta", "mapa", "getctarank"))
+# modules without a problem by identity; they never change, and a builder checks what a device is then given
+_VALID: WeakValueDictionary[int, Module] = WeakValueDictionary()
 
 
 def validate(module: Module) -> None:
     """Raise the first problem of a module as `PtxError`, with its line, column and text."""
+    if _VALID.get(id(module)) is module:
+        return
     for problem in problems(module):
         raise problem
+    _VALID[id(module)] = module
 
 
 def problems(module: Module) -> Iterator[PtxError]:
