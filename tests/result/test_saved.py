@@ -215,3 +215,10 @@ def test_columns_hold_numbers_of_64_bits():
     for values in ([0, 2**64 - 1], [-(2**63), 2**63 - 1]):
         packed = pack(np.array(values, np.uint64 if values[0] == 0 else np.int64))
         assert unpack(packed, "here").tolist() == values
+
+
+def test_a_document_of_another_version_is_refused(tmp_path):
+    file = tmp_path / "newer.json"
+    write_json(file, {"schema": 99, "command": "run", "bench": "b", "runs": [unsafe().to_dict()]})
+    with pytest.raises(MisuseError, match="was written by a newer kernbench: schema 99"):
+        load_runs(file)

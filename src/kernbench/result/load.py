@@ -30,6 +30,8 @@ def load_runs(path: str | Path) -> Loaded:
         raise MisuseError(f"{path} holds no run: kernbench {held['command']} wrote it")
     if "runs" not in held:
         return Loaded("", [read_run(data)])
+    if "schema" in held:
+        _check_schema(data)
     runs = [read_run(one) for one in data["runs"]]
     if not runs:
         raise MisuseError(f"{path}: no run is in it")
