@@ -84,6 +84,15 @@ def test_fixtures_mark_and_assertions(project):
     assert "unknown option of kernbench_run 'settngs'" in text
 
 
+def test_a_missing_file_is_told_of_beside_the_test(project):
+    folder = project.mkdir("deeper")
+    (folder / "test_deeper.py").write_text('def test_deeper(kernbench_run):\n    kernbench_run("rnig.py")\n')
+    (project.path / "ring.py").rename(folder / "ring.py")
+    result = run(project, "-k", "deeper")
+    result.assert_outcomes(failed=1)
+    assert "rnig.py; did you mean ring.py?" in result.stdout.str()
+
+
 def test_golden_ptx(project):
     assert run(project, "-k", "ptx").ret == 1
     assert run(project, "-k", "ptx", "--update-ptx").ret == 0
