@@ -2,7 +2,8 @@
 
 Registers that may be used before they are set are followed in every run. What comes from local or tensor memory is
 followed from the first load on that meets memory never written, what comes from a compiler's divisions from the first
-divisor of zero on: until then there is nothing to follow, and a block runs its plain steps.
+divisor of zero on: until then there is nothing to follow, and a block runs its plain steps. Libraries load one place of
+shared memory too many and choose the other value then: in a compiler's code such loads are followed as well.
 """
 
 from kernbench.ptx.emulator.dataflow import bits, passes_on, undefined_at
@@ -15,6 +16,8 @@ from kernbench.ptx.emulator.steps import Direct, General, Step
 from kernbench.ptx.emulator.watching import (
     Catch,
     catch_of,
+    hand_on,
+    loads_shared,
     mark,
     may_divide_by_zero,
     may_load_undefined,
@@ -31,6 +34,7 @@ def watch_undefined(program: Program, body: Body) -> None:
     rows = _Rows(program, body)
     unset = rows.closed(_read_unset(body, undefined))
     program.undefined_rows += [rows.row[number] for number in unset]
+    program.chosen.update(_chosen_loads(program, body))
     loads = [d for decodings in body.decodings for d in decodings if _is_followed(program, d)]
     wide = rows.closed([*unset, *(r.number for d in loads for r in d.writes)]) if loads else []
     program.caught.update(d.site.number for d in loads if wide)
@@ -48,10 +52,23 @@ def watch_undefined(program: Program, body: Body) -> None:
         _insert(block.general, block.direct, inserted)
 
 
+def _chosen_loads(program: Program, body: Body) -> list[int]:
+    """The sites of a compiler's loads of shared memory whose value a selection may drop."""
+    if not program.kernel.module.compiler:
+        return []
+    decodings = [d for decodings in body.decodings for d in decodings]
+    picked = [d.register_at(index) for d in decodings if d.resolved.meaning == "selp" for index in (1, 2)]
+    numbers = {register.number for register in picked if register is not None}
+    loads = (d for d in decodings if d.resolved.meaning == "ld" and loads_shared(d))
+    return [d.site.number for d in loads if any(register.number in numbers for register in d.writes)]
+
+
 def _is_followed(program: Program, decoding: Decoding) -> bool:
     """Whether what a load brings, or a division gives, may be undefined and is told where it decides something."""
     if may_divide_by_zero(decoding):
         return bool(program.kernel.module.compiler)
+    if decoding.site.number in program.chosen:
+        return True
     tensor = decoding.resolved.meaning == "tcgen05.ld"
     return may_load_undefined(decoding) and (tensor or program.local_bytes > 0)
 
@@ -135,6 +152,9 @@ def _watches(decoding: Decoding, suspects: list[Register], followed: dict[int, i
 
 def _steps(decoding: Decoding, suspects: list[Register], followed: dict[int, int], joins: bool) -> Inserted:
     inserted = [(decoding.first_step, step) for step in _watches(decoding, suspects, followed)]
+    if joins and not passes_on(decoding):
+        handed = dict.fromkeys(r for r in decoding.reads if r.number in followed and r not in suspects)
+        inserted += [(decoding.first_step, hand_on(decoding, followed[register.number])) for register in handed]
     if decoding.resolved.meaning == "st":
         stored = unwrite(decoding, followed)
         return inserted if stored is None else [*inserted, (decoding.last_step, stored)]

@@ -154,6 +154,8 @@ class Program:
     undefined_rows: list[int] = field(default_factory=list)
     # sites of loads behind which a step follows what they load of unwritten local memory
     caught: set[int] = field(default_factory=set)
+    # sites of loads of shared memory whose value a selection may drop
+    chosen: set[int] = field(default_factory=set)
     # sites of loads that are entered as reads where their value is stored
     deferred: set[int] = field(default_factory=set)
     # everything in it that writes memory

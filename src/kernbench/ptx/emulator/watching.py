@@ -1,9 +1,9 @@
 """Steps that follow undefined values: a bool row beside each register that may hold one.
 
 A value is undefined where a register was never set, or where it was loaded from local memory that the thread never
-wrote or from tensor memory that nobody wrote, or where a compiler's integer division has a divisor of zero; storing
-such a value makes local memory unwritten again. What such a value decides is reported: an address, a branch, what
-others may read.
+wrote, from tensor memory that nobody wrote or, where a selection may drop it, from such shared memory, or where a
+compiler's integer division has a divisor of zero; storing such a value makes local memory unwritten again. What such a
+value decides is reported: an address, a branch, what others may read.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.lanes import WARP, Mask
-from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, UNWRITTEN, WRITTEN
+from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, TRACKED, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.scopes import Register
 from kernbench.ptx.emulator.slots import RegisterSlot
@@ -61,6 +61,19 @@ def watch(decoding: Decoding, register: Register, flags: int) -> Step | None:
             checks.undefined(window, site, name, role, bad, flags)
 
     return _under_guard(decoding, action(general)) if role != "guard" else action(general)
+
+
+def hand_on(decoding: Decoding, flags: int) -> Step:
+    """Report lanes whose value of unwritten shared memory is about to go to other lanes, or into a product."""
+    site = decoding.site
+
+    def general(window: Window, mask: Mask | None) -> None:
+        checks = window.batch.checks
+        bad = None if checks is None else window.rows[flags] if mask is None else window.rows[flags] & mask
+        if bad is not None and bad.any():
+            checks.unwritten_choice(window, site, "is handed on", bad, flags)
+
+    return _under_guard(decoding, action(general))
 
 
 def _never(window: Window) -> Any:
@@ -190,6 +203,11 @@ def may_load_undefined(decoding: Decoding) -> bool:
     return decoding.resolved.meaning == "ld" and space in ("", "local", "param::func")
 
 
+def loads_shared(decoding: Decoding) -> bool:
+    """Whether a load names shared memory of its own block."""
+    return (decoding.address_space or decoding.mod("space")) in ("shared", "shared::cta")
+
+
 def may_divide_by_zero(decoding: Decoding) -> bool:
     """Whether an instruction is an integer division whose divisor is no constant but zero."""
     return decoding.resolved.meaning in DIVISIONS and not decoding.constant_of(2)
@@ -197,7 +215,8 @@ def may_divide_by_zero(decoding: Decoding) -> bool:
 
 def catch_of(decoding: Decoding, followed: dict[int, int]) -> "Catch":
     """What looks behind a load at what it brought, and behind a division at its result."""
-    return _CATCHES.get(decoding.resolved.meaning, Catch)(decoding, followed)
+    kind = SharedCatch if loads_shared(decoding) else _CATCHES.get(decoding.resolved.meaning, Catch)
+    return kind(decoding, followed)
 
 
 class Catch:
@@ -259,6 +278,20 @@ class Catch:
         offsets = np.arange(count * self._nbytes)
         inside = local & (places + states.shape[1] <= len(held))
         states[inside] = held[places[inside][:, None] + offsets]
+        return states
+
+
+class SharedCatch(Catch):
+    """The step behind a load of shared memory."""
+
+    def _states(self, window: Window) -> Any:
+        count = len(self._decoding.registers_of(0)) * self._nbytes
+        ctas, offsets = window.batch.places.find(_addresses(self._decoding, window, self._held), window.lane_numbers)
+        held = window.batch.port.space("shared").state[1]
+        places = ctas.astype(np.int64) * window.batch.shared_stride + offsets.astype(np.int64)
+        inside = (ctas >= 0) & (places >= 0) & (places + count <= len(held))
+        states = np.full((window.size, count), WRITTEN, np.uint8)
+        states[inside] = held[places[inside][:, None] + np.arange(count)] & ~np.uint8(TRACKED)
         return states
 
 

@@ -349,7 +349,9 @@ class BatchChecks:
 
     def trouble(self, space: Space, site: Site, what: str, spot: Spot, report: Any) -> None:
         """A compiled access found something wrong."""
-        if space.name == "local" and what == "load" and site.number in self._checks.program.caught:
+        program = self._checks.program
+        followed = {"local": program.caught, "shared": program.chosen}.get(space.name, frozenset[int]())
+        if what == "load" and site.number in followed:
             self.definedness.met |= bool(report[UNINITIALISED, 0])
             report[UNINITIALISED, 0] = 0
         races = self._races(spot, report[SUSPECTS:][: report[RACE, 0]])
@@ -457,6 +459,8 @@ class BatchChecks:
             others = (Other(f"where it {_USES[role].replace('this', 'something')}", self._reporter.place(site)),)
             self._reporter.add("division", origin, message, _DIVISION, len(lanes), others)
             return
+        if self.unwritten_choice(window, site, _USES[role].replace("this", "something"), bad, flags):
+            return
         why, hint = "was never set in", "set the register on every path that leads here"
         if origin is not None and "tcgen05.ld" in origin.text:
             name = origin.text.partition(" {")[0]
@@ -467,6 +471,19 @@ class BatchChecks:
             hint = "set the variable on every path that leads here"
         message = f"{register} {_USES[role]}, and {why} {some_threads(self._batch, lanes)}"
         self._reporter.add("uninitialised-read", site, message, hint, len(lanes), about=role, register=register)
+
+    def unwritten_choice(self, window: Any, site: Site, use: str, bad: Mask, flags: int) -> bool:
+        """What a load took from unwritten shared memory is used; False where the value comes from elsewhere."""
+        origin = self.definedness.origins.get(flags)
+        if origin is None or origin.number not in self._checks.program.chosen:
+            return False
+        lanes = window.lane_numbers[bad]
+        who = some_threads(self._batch, lanes)
+        others = (Other(f"where it {use}", self._reporter.place(site)),)
+        hint = "write the memory before it is read, with a barrier between where others write it"
+        message = f"shared memory that nobody wrote is read by {who}, and the value {use}"
+        self._reporter.add("uninitialised-read", origin, message, hint, len(lanes), others)
+        return True
 
     def inactive_source(self, window: Any, site: Site, count: int, position: int) -> None:
         """A shuffle read a lane that is not there."""
