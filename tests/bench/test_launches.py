@@ -14,7 +14,10 @@ from kernbench.report.compare import difference
 from kernbench.report.page import page_html
 from kernbench.result import load_runs
 from kernbench.result.acknowledged import Entry, fingerprint
-from kernbench.result.launches import LAUNCHES, OTHERWISE, joined_metrics
+from kernbench.result.finding import Place
+from kernbench.result.launches import LAUNCHES, OTHERWISE, joined, joined_metrics
+from kernbench.result.run import Run, Status
+from kernbench.result.timeline import Lane, Timeline
 from kernbench.sweep.plan import Group
 from kernbench.sweep.points import _times
 
@@ -303,3 +306,20 @@ def test_ptx_launches_and_what_the_first_leaves_unwritten(whole):
     assert run.safe is whole
     if not whole:
         assert "uninitialised-read" in {finding.kind for finding in run.launches[1].findings}
+
+
+def test_orders_follow_one_another_and_launches_without_one_are_left_out():
+    def part(kernel, steps):
+        lane, site, start = [Lane("block", "warp 0")], [Place("k.ptx", 1)], np.arange(steps)
+        zeros, flows = np.zeros(steps, np.int64), np.empty((0, 2), np.int64)
+        line = Timeline("order", lane, ["runs"], site, zeros, zeros, zeros, start, start + 1, flows) if steps else None
+        return Run({}, [], (), Status.FINISHED, timeline=line, origin={"kernel": kernel})
+
+    parts = [part("first", 3), part("plain", 0), part("last", 2)]
+    line = joined(parts[2], parts).timeline
+    assert (line.unit, line.total) == ("order", 5)
+    assert [line.names[n] for n in line.name] == ["first", "last", *["runs"] * 5]
+    assert line.start.tolist() == [0, 3, 0, 1, 2, 3, 4]
+    assert line.finish.tolist() == [3, 5, 1, 2, 3, 4, 5]
+    # those that have none at all have none together
+    assert joined(parts[1], [parts[1], parts[1]]).timeline is None

@@ -22,8 +22,8 @@ Metrics = dict[str, Any]
 def joined(run: Run, launches: Sequence[Run]) -> Run:
     """`run`, which a bench gave back, as that of all its `launches`; with fewer than two it is what it was.
 
-    Findings and counts are of all of them. There is a time where all have one, and then a timeline of them one after
-    the other; outputs and views without a time are those of `run`.
+    Findings and counts are of all of them. There is a time where all have one. Where all have a time or all an order,
+    a timeline shows them one after the other; outputs and views without a time are those of `run`.
     """
     if len(launches) < 2:
         return run
@@ -40,7 +40,7 @@ def joined(run: Run, launches: Sequence[Run]) -> Run:
         checked=tuple(name for name in run.checked if all(name in launch.checked for launch in launches)),
         status=bad[0] if bad and run.status is Status.FINISHED else run.status,
         metrics=joined_metrics([launch.metrics for launch in launches]),
-        timeline=_timeline(launches) if timed else None if any(have_time) else run.timeline,
+        timeline=_timeline(launches) or (None if any(have_time) else run.timeline),
         views=views,
         launches=list(launches),
     )
@@ -152,12 +152,15 @@ def _bound(total: Metrics, parts: Sequence[Metrics]) -> Metrics:
 
 
 def _timeline(launches: Sequence[Run]) -> Timeline | None:
-    """The launches one after the other, with a lane that shows them."""
-    parts = [launch.timeline for launch in launches]
-    if any(part is None or part.unit != "ps" for part in parts):
+    """The launches one after the other, with a lane that shows them. Kernels without waits have no order to show."""
+    pairs = [(launch, launch.timeline) for launch in launches if launch.timeline is not None]
+    units = {line.unit for _, line in pairs}
+    if len(units) != 1 or (len(pairs) < len(launches) and "ps" in units):
         return None
-    lines = [part for part in parts if part is not None]
-    begins = _begins(launch.metrics["time_ps"] for launch in launches)
+    launches, lines = [launch for launch, _ in pairs], [line for _, line in pairs]
+    unit = lines[0].unit
+    lengths = [launch.metrics["time_ps"] if unit == "ps" else line.total for launch, line in pairs]
+    begins = _begins(lengths)
     lanes = _Numbered([LAUNCHES])
     names, sites = _Numbered([kernel_of(launch) for launch in launches]), _Numbered([])
     columns: dict[str, list[Ints]] = {key: [] for key in ("lane", "name", "site", "start", "finish", "flows")}
@@ -170,7 +173,7 @@ def _timeline(launches: Sequence[Run]) -> Timeline | None:
         columns["finish"].append(line.finish + begin)
         columns["flows"].append(line.flows.reshape(-1, 2) + first)
         first += len(line.start)
-    own = _own_spans(launches, lines, begins, names, sites)
+    own = _own_spans(launches, lines, (begins, lengths), names, sites)
     whole = {key: np.concatenate([own[key], *parts]) for key, parts in columns.items()}
     path = [
         replace(step, start=step.start + begin, finish=step.finish + begin)
@@ -178,7 +181,7 @@ def _timeline(launches: Sequence[Run]) -> Timeline | None:
         for step in line.critical_path
     ]
     return Timeline(
-        "ps",
+        unit,
         lanes.known,
         names.known,
         sites.known,
@@ -210,17 +213,21 @@ def _waits(lines: Sequence[Timeline]) -> Waits | None:
 
 
 def _own_spans(
-    launches: Sequence[Run], lines: Sequence[Timeline], begins: Sequence[int], names: "_Numbered", sites: "_Numbered"
+    launches: Sequence[Run],
+    lines: Sequence[Timeline],
+    times: tuple[Sequence[int], Sequence[int]],
+    names: "_Numbered",
+    sites: "_Numbered",
 ) -> dict[str, Ints]:
-    """A span for each launch, at the first place that it names."""
-    start = np.array(begins, np.int64)
+    """A span for each launch, at the first place that it names; `times` are begins and lengths."""
+    start, length = (np.array(part, np.int64) for part in times)
     places = [line.sites[0] if line.sites else Place("<launch>", 0) for line in lines]
     return {
         "lane": np.zeros(len(lines), np.int64),
         "name": names.of([kernel_of(launch) for launch in launches]),
         "site": sites.of(places),
         "start": start,
-        "finish": start + np.array([launch.metrics["time_ps"] for launch in launches], np.int64),
+        "finish": start + length,
         "flows": np.empty((0, 2), np.int64),
     }
 
