@@ -64,6 +64,7 @@ SHAPES = [
     case("trans of one axis", "shape", "two axes", lambda g: g.row.T),
     case("trans of repeated axes", "shape", "(0, 0)", lambda g: g.tl.trans(g.x, 0, 0)),
     case("trans of too few axes", "shape", "(1, 0)", lambda g: g.tl.trans(g.cube, 1, 0)),
+    case("expand_dims twice", "shape", "expand_dims: axis (0, 0)", lambda g: g.tl.expand_dims(g.x, (0, 0))),
     case("expand_dims", "shape", "expand_dims: axis 4", lambda g: g.tl.expand_dims(g.x, 4)),
     case("broadcast_to", "shape", "(3, 4)", lambda g: g.tl.broadcast_to(g.x, (3, 5))),
     case("broadcast_to fewer axes", "shape", "does not stretch", lambda g: g.tl.broadcast_to(g.x, (4,))),

@@ -75,6 +75,7 @@ NO_COMMAND = [
     case("reshape by a numpy number", lambda g: g.x.reshape(np.int64(24)), (24,), "f16"),
     case("view", lambda g: g.tl.view(g.x, 24), (24,), "f16"),
     case("expand_dims", lambda g: g.tl.expand_dims(g.x, 1), (4, 1, 6), "f16"),
+    case("expand_dims at several", lambda g: g.tl.expand_dims(g.x, (0, -1, 2)), (1, 4, 1, 6, 1), "f16"),
     case("expand_dims at the end", lambda g: g.tl.expand_dims(g.x, -1), (4, 6, 1), "f16"),
     case("broadcast_to", lambda g: g.tl.broadcast_to(g.row, (4, 6)), (4, 6), "bf16"),
     case("broadcast_to by numbers", lambda g: g.tl.broadcast_to(g.row, 3, 4, 6), (3, 4, 6), "bf16"),

@@ -124,14 +124,15 @@ class Views(Arithmetic):
             )
         return sizes
 
-    def expand_dims(self, input: TensorHandle, axis: int) -> TensorHandle:
-        """A new axis of size 1 at `axis`."""
+    def expand_dims(self, input: TensorHandle, axis: Any) -> TensorHandle:
+        """A new axis of size 1 at `axis` of the result, or several at several."""
         handle = self._handle("expand_dims", input)
-        if not -handle.ndim - 1 <= axis <= handle.ndim:
+        axes = self._whole_numbers(axis)
+        ndim = handle.ndim + len(axes)
+        places = {n % ndim for n in axes if -ndim <= n < ndim}
+        if len(places) < len(axes):
             self._fail("shape", f"expand_dims: axis {axis} of a handle of shape {handle.shape}")
-        position = axis % (handle.ndim + 1)
-        index = [slice(None)] * handle.ndim
-        return self.index(handle, (*index[:position], None, *index[position:]))
+        return self.index(handle, tuple(None if n in places else slice(None) for n in range(ndim)))
 
     def broadcast(self, input: TensorHandle, other: TensorHandle) -> tuple[TensorHandle, TensorHandle]:
         """Both stretched to the shape they have in common."""
