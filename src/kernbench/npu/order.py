@@ -226,6 +226,7 @@ def _check(firsts, rows, classes, tiles, extents, fifos, identity, room, found, 
         clock[:] = 0
         done[:] = 0
         touches = 0
+        # buffers that this block stores to: only there can its accesses race
         for i in range(first, firsts[block + 1]):
             if classes[op[i]] == STORE:
                 stored_in[c[i]] = block
@@ -268,6 +269,7 @@ def _check(firsts, rows, classes, tiles, extents, fifos, identity, room, found, 
                     for q in range(1, PER_LANE):
                         _copy(clock[base + q], clock[base])
             else:
+                # a message, or a slot that is free again, brings knowledge
                 f = c[i]
                 slot = x[i] % max(1, fifos[block, f, 0]) if what in (PUSH, POP) else 0
                 if what == PUSH and x[i] >= fifos[block, f, 0]:
@@ -278,6 +280,7 @@ def _check(firsts, rows, classes, tiles, extents, fifos, identity, room, found, 
                     for other in range(3):
                         if fifos[block, f, 1] >> other & 1:
                             _join(clock[p], pushed[f, other, slot])
+                # tiles that it writes and reads, then device memory
                 if w[i] >= 0:
                     _touch(w[i], True, i, p, first, tiles, state, clock, seq, thread, found, count)
                 if a[i] >= 0:
@@ -291,12 +294,14 @@ def _check(firsts, rows, classes, tiles, extents, fifos, identity, room, found, 
                 if what in (LOAD, STORE, SCALAR) and c[i] >= 0 and stored_in[c[i]] == block:
                     ends[i] = x[i] + extents[y[i]]
                     _memory(i, what, p, c[i], x[i], ends[i], gm, clock, seq, thread, classes, op, x, ends, found, count)
+                # its own message, or the slot it frees, carries what it knows
                 if what == PUSH:
                     _copy(pushed[f, lane[i], slot], clock[p])
                     pushed[f, lane[i], slot, p] = done[p] + 1
                 elif what == POP:
                     _copy(popped[f, lane[i], slot], clock[p])
                     popped[f, lane[i], slot, p] = done[p] + 1
+            # the digest of the order
             if wanted:
                 is_access = what not in (SET, WAIT, BARRIER)
                 count_now = prefix[p, done[p]]
@@ -304,6 +309,7 @@ def _check(firsts, rows, classes, tiles, extents, fifos, identity, room, found, 
                     digest += _relation(clock, p, prefix, _mixed(identity[i], np.uint64(count_now)))
                 prefix[p, done[p] + 1] = count_now + is_access
             done[p] += 1
+            # what the scalar pipe has seen is known to all that it issues later
             if pipe[i] == _S and what in (SCALAR, WAIT):
                 clock[p, p] = done[p]
                 for q in range(PER_LANE):
