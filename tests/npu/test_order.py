@@ -453,7 +453,8 @@ def test_a_kernel_that_does_not_stop_is_stopped():
     run = run_kernel(kernel, A, out=OUT, budget=Budget(steps=1000, seconds=0.2))
     assert run.status == "over budget"
     assert "without an end in sight in task 0 (kernel)" in run.findings[0].message
-    assert run.findings[0].where.line == line_of(kernel, "pipe_barrier")
+    # it is stopped wherever it stands when the time is over
+    assert run.findings[0].where.line in (line_of(kernel, "while True"), line_of(kernel, "pipe_barrier"))
     assert npu.Chip("a2a3").launch(lambda rt: None).status == "finished"
 
 
