@@ -1,6 +1,7 @@
 """The command line: what it prints, and the exit codes 0 (right and safe), 1 (findings or wrong), 2 (misuse)."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import sys
 import pytest
 
 from kernbench.bench.new import write_new
+from kernbench.cli.output import show_notes
 
 SMALL = ["--set", "context=24", "--set", "d_head=16", "--set", "h_q=4", "--set", "h_kv=2", "--set", "lengths="]
 DECODE = "batched_incremental_attention"
@@ -206,3 +208,14 @@ def test_the_package_runs_as_a_module():
 
 def test_show_says_which_panel_it_shows(kernbench):
     assert "without it the first" in " ".join(kernbench("show", "--help").stdout.split())
+
+
+def test_notes_of_the_library_are_seen_at_a_terminal_only(monkeypatch, capsys):
+    notes = logging.getLogger("kernbench")
+    monkeypatch.setattr(notes, "handlers", [])
+    monkeypatch.setattr(notes, "level", notes.level)
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
+        show_notes()
+        logging.getLogger("kernbench.common.compiled").info("compiling")
+        assert ("compiling" in capsys.readouterr().err) == terminal

@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numba.core import event
 
 from kernbench.common import compiled
 
@@ -74,11 +76,47 @@ def test_loops_that_are_made_of_text_are_kept_by_version_too(tmp_path, variable)
     assert folder.startswith(str(tmp_path / "kernbench"))
 
 
+def test_a_part_is_compiled_once_for_all_constants_and_is_a_plain_function_in_python():
+    @compiled.part
+    def raised(value, by):
+        return value + by
+
+    @compiled.njit(_nrt=False)
+    def raise_all(values):
+        for i in range(len(values)):
+            values[i] = raised(raised(values[i], 1), 2)
+
+    values = np.arange(3)
+    with event.install_recorder("numba:compile") as seen:
+        raise_all(values)
+    assert values.tolist() == [3, 4, 5]
+    assert raised("a", "b") == "ab"
+    assert [len(told.data["args"]) for _, told in seen.buffer if told.is_start] == [1, 2]
+
+
 def test_every_loop_is_compiled_here():
     package = Path(compiled.__file__).parent.parent
     own = [path for path in package.rglob("*.py") if path != Path(compiled.__file__)]
     direct = ("from numba import njit", "numba.njit", "from numba import jit", "numba.jit")
     assert [path.name for path in own if any(text in path.read_text() for text in direct)] == []
+
+
+def test_compiling_for_long_is_told_once(monkeypatch, caplog):
+    monkeypatch.setattr(compiled.time, "monotonic", iter([0.0, 0.0, 1.5, 10.0, 10.0, 10.7, 11.5, 20.0, 20.0]).__next__)
+    watch = compiled._Stopwatch()
+    with caplog.at_level("INFO", "kernbench"):
+        watch.on_start(None)
+        watch.on_end(None)
+        watch.on_start(None)
+        assert (watch.seconds, caplog.messages) == (1.5, [])
+        # a loop within: 2.2 seconds by now
+        watch.on_start(None)
+        watch.on_end(None)
+        watch.on_end(None)
+        watch.on_start(None)
+    assert watch.seconds == 3.0
+    assert len(caplog.messages) == 1
+    assert compiled.folder() in caplog.messages[0]
 
 
 def test_nowhere_to_keep_it(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from kernbench import __version__
 from kernbench.cli.commands import GROUPS, add_commands
 from kernbench.cli.document import STDOUT, error_data, wants_stdout, write_document
 from kernbench.cli.examples import examples
-from kernbench.cli.output import FOUND, MISUSE, errors, print_anything, print_nothing_more
+from kernbench.cli.output import FOUND, MISUSE, errors, print_anything, print_nothing_more, show_notes
 from kernbench.common.errors import KernbenchError
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def main() -> None:
     words = sys.argv[1:]
     named = application({*words, *(word for key in _COMPLETED for word in os.environ.get(key, "").split())})
     print_anything()
+    show_notes()
     try:
         if wants_stdout(words):
             with redirect_stdout(sys.stderr):

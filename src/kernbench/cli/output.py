@@ -54,6 +54,23 @@ def errors() -> "Console":
     return Console(stderr=True, markup=False, highlight=False)
 
 
+def show_notes() -> None:
+    """Let what the library notes (that it is compiling, say) be seen where standard error is a terminal."""
+    if not sys.stderr.isatty():
+        return
+    import logging
+
+    class Shown(logging.Handler):
+        """Prints as errors are printed: between the lines of a spinner, where there is one."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            errors().print(record.getMessage(), style="dim", soft_wrap=True)
+
+    notes = logging.getLogger("kernbench")
+    notes.addHandler(Shown())
+    notes.setLevel(logging.INFO)
+
+
 @contextmanager
 def progress(total: int) -> Iterator["Progress"]:
     """A spinner with what is being done, shown on a terminal only and gone when done."""

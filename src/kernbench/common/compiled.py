@@ -6,6 +6,7 @@ after all sources of the rooms that compile: their names, sizes and times of cha
 """
 
 import hashlib
+import logging
 import os
 import shutil
 import time
@@ -33,23 +34,38 @@ _KEPT = 4
 _IN_USE = 24 * 3600
 
 
+# seconds of compiling after which a person wants to know what is going on
+_LONG = 2.0
+_LOG = logging.getLogger(__name__)
+
+
 class _Stopwatch(event.Listener):
-    """How long numba has compiled in this process; what is compiled within is not counted twice."""
+    """How long numba has compiled in this process; what is compiled within is not counted twice. Says so if long."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._depth = 0
         self._began = 0.0
+        self._told = False
 
     def on_start(self, event: Any) -> None:
         if not self._depth:
             self._began = time.monotonic()
         self._depth += 1
+        self._tell(self.seconds + time.monotonic() - self._began)
 
     def on_end(self, event: Any) -> None:
         self._depth -= 1
         if not self._depth:
             self.seconds += time.monotonic() - self._began
+            self._tell(self.seconds)
+
+    def _tell(self, seconds: float) -> None:
+        if not self._told and seconds > _LONG:
+            self._told = True
+            place = folder()
+            kept = f"they are kept in {place}" if place else "no folder can be written, so they are not kept"
+            _LOG.info("compiling loops that run for the first time, for some seconds more; %s", kept)
 
 
 _STOPWATCH = _Stopwatch()
@@ -78,22 +94,27 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return decorate
 
 
-def loop(function: Callable[..., Any]) -> Callable[..., Any]:
+def loop(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """A loop over arrays that its caller made, kept on disk.
 
     It makes none, so numba need not count references, which is much to compile.
     """
-    return njit(cache=True, nogil=True, _nrt=False)(function)
+    return njit(cache=True, nogil=True, _nrt=False, **options)(function)
 
 
-def part(function: Callable[..., Any]) -> Callable[..., Any]:
+def part(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """A function that compiled loops call: compiled into them, once for each type of its arguments.
 
     From Python it is called as it stands. Nothing is made to call the compiled one from outside, and a constant is a
     number like any other: either would be compiled for each of the many ways in which loops call it.
     """
-    made: Callable[..., Any] = register_jitable(**_OPTIONS, _nrt=False)(function)
+    made: Callable[..., Any] = register_jitable(**_OPTIONS, _nrt=False, **options)(function)
     return made
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A part that becomes a piece of each loop before anything is typed, for the few that a call costs more."""
+    return njit(nogil=True, _nrt=False, inline="always")(function)
 
 
 @cache

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.compiled import kernel
+from kernbench.ptx.emulator.compiled import kernel, part
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.numerics.scalar import float32_of
 
@@ -118,7 +118,7 @@ def match(a: Any, members: Any, mask: Any, out: Any) -> None:
             out[i] = same & members[i]
 
 
-@kernel
+@part
 def _combined(operation: Any, one: Any, two: Any, absolute: Any, nan: Any) -> Any:
     if operation == 0:
         return np.uint32(one + two)

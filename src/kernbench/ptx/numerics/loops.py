@@ -9,7 +9,7 @@ from typing import Any
 from numba import types
 from numba.extending import overload
 
-from kernbench.common.compiled import njit
+from kernbench.common.compiled import loop
 
 Row = Any
 Operation = Callable[..., Any]
@@ -50,5 +50,4 @@ def row_kernel(name: str, scalar: Operation, inputs: int, outputs: int = 1) -> O
     space: dict[str, Any] = {"scalar": scalar, "at": _at, "__name__": __name__}
     # The file's own name lets numba find a place to keep the machine code.
     exec(compile(_source(name, inputs, outputs), __file__, "exec"), space)
-    kernel: Operation = njit(cache=True, nogil=True, error_model="numpy")(space[name])
-    return kernel
+    return loop(space[name], error_model="numpy")

@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from kernbench.common.compiled import njit
+from kernbench.common.compiled import part
 
 _LLVM = {32: ir.FloatType(), 64: ir.DoubleType()}
 
@@ -85,8 +85,7 @@ fma64 = _fused(types.float64)
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """A scalar helper to be inlined into row kernels."""
-    result: Callable[..., Any] = njit(error_model="numpy")(function)
-    return result
+    return part(function, error_model="numpy")
 
 
 @dataclass(frozen=True, slots=True)

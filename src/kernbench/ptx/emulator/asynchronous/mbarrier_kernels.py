@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.compiled import kernel
+from kernbench.ptx.emulator.compiled import kernel, part
 from kernbench.ptx.emulator.lanes import WARP
 
 (
@@ -39,7 +39,7 @@ def new_report() -> Any:
     return np.zeros((CODES, 3), np.int64)
 
 
-@kernel
+@part
 def _count(report: Any, code: Any, position: Any, slot: Any) -> None:
     if report[code, 0] == 0:
         report[code, 1] = position
@@ -89,7 +89,7 @@ def unordered(
     return count, first
 
 
-@kernel
+@part
 def complete(slot: Any, state: Any, held: Any, done: Any, column: Any) -> Any:
     """Complete the phase if nothing is pending; whether it did."""
     row = state[slot]
@@ -107,7 +107,7 @@ def complete(slot: Any, state: Any, held: Any, done: Any, column: Any) -> Any:
     return True
 
 
-@kernel
+@part
 def _usable(slot: Any, state: Any, report: Any, position: Any) -> Any:
     if slot < 0:
         _count(report, OUTSIDE if slot == -2 else UNUSED, position, -1)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.compiled import kernel
+from kernbench.ptx.emulator.compiled import kernel, part
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import TRACKED
 from kernbench.ptx.emulator.memory.cells import (
@@ -154,14 +154,14 @@ class Shadow:
         return ordered
 
 
-@kernel
+@part
 def _touched(start: Any, length: Any, word: Any) -> Any:
     low = max(start - 4 * word, 0)
     high = min(start + length - 4 * word, 4)
     return ((1 << (high - low)) - 1) << low
 
 
-@kernel
+@part
 def _order(
     cell: Any, mask: Any, plain: Any, row: Any, first: Any, warps: Any, known: Any, known_row: Any, lanes: Any,
     proxied: Any, arrivals: Any, cta: Any, ctas: Any,
@@ -241,7 +241,7 @@ def note_ranges(
     return count
 
 
-@kernel
+@part
 def _replace(word: Any, mine: Any, writes: Any, cells: Any, lanes: Any) -> None:
     """Enter an operation's access in the cells of a word."""
     column = READ

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.compiled import kernel
+from kernbench.ptx.emulator.compiled import kernel, part
 from kernbench.ptx.emulator.memory.arena import TRACKED, UNWRITTEN, WRITTEN
 
 PIECE = 16
@@ -27,7 +27,7 @@ def new_report() -> Any:
     return np.zeros((4, 3), np.int64)
 
 
-@kernel
+@part
 def _count(report: Any, code: Any, operation: Any, place: Any) -> None:
     if report[code, 0] == 0:
         report[code, 1] = operation
@@ -35,7 +35,7 @@ def _count(report: Any, code: Any, operation: Any, place: Any) -> None:
     report[code, 0] += 1
 
 
-@kernel
+@part
 def _swizzled(offset: Any, mask: Any, shift: Any, flip: Any) -> Any:
     place = offset ^ (((offset >> 7) & mask) << shift)
     if flip:
@@ -43,7 +43,7 @@ def _swizzled(offset: Any, mask: Any, shift: Any, flip: Any) -> Any:
     return place
 
 
-@kernel
+@part
 def _readable(state: Any, checked: Any, place: Any, operation: Any, code: Any, report: Any) -> Any:
     """Whether a byte may be read; unwritten ones may, with a complaint."""
     if place < 0 or place >= state.size:
@@ -61,7 +61,7 @@ def _readable(state: Any, checked: Any, place: Any, operation: Any, code: Any, r
     return False
 
 
-@kernel
+@part
 def _row(row: Any, operation: Any, coordinates: Any, shape: Any) -> Any:
     """Byte place of a box row's first element relative to the tensor's start, and whether it lies inside."""
     place, inside = 0, True
@@ -136,7 +136,7 @@ def load_boxes(
                     shared_state[to] |= WRITTEN
 
 
-@kernel
+@part
 def _whole_pieces(nbytes: Any) -> Any:
     """Stores write whole pieces: what lies beyond a row's end in the last one is written too."""
     return (nbytes + PIECE - 1) & ~(PIECE - 1)

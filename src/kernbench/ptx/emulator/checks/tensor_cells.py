@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.compiled import kernel
+from kernbench.ptx.emulator.compiled import kernel, part
 from kernbench.ptx.numerics.matrix.instruction import Part
 
 STORE, LOAD, MULTIPLY, COPY, FREE = 1, 2, 3, 4, 5
@@ -105,7 +105,7 @@ def empty(cells: Any, ctas: Any, groups: Any, first: Any, last: Any) -> Any:
     return -1
 
 
-@kernel
+@part
 def _ordered(cell: Any, what: Any, reads: Any, warp: Any, known: Any, clocks: Any) -> Any:
     """Whether the access of a cell is done before, or in the order of the tensor core."""
     other = cell & 7

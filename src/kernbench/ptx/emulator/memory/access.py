@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.compiled import inlined, kernel
+from kernbench.ptx.emulator.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cells import STORE, SUSPECT, note_read, note_write
 
@@ -33,14 +33,14 @@ def new_report(suspects: int = 0) -> Any:
     return np.zeros((len(CODES) + suspects, SUSPECT), np.int64)
 
 
-@kernel
+@part
 def _count(report: Any, code: int, position: int) -> None:
     if report[code, 0] == 0:
         report[code, 1] = position
     report[code, 0] += 1
 
 
-@kernel
+@part
 def _shift_of(itemsize: Any) -> Any:
     """The power of two that a word has bytes."""
     shift = np.uint64(0)
@@ -49,7 +49,7 @@ def _shift_of(itemsize: Any) -> Any:
     return shift
 
 
-@kernel
+@part
 def _total(report: Any) -> Any:
     total = 0
     for code in range(len(CODES)):
@@ -72,7 +72,7 @@ def _fill(
             bank[rows[k], lane] = memory[word + np.uint64(k)]
 
 
-@kernel
+@part
 def _flaw(state: Any, word: Any, count: Any, written: Any, tracked: Any, unwritten: Any) -> Any:
     """What is wrong with reading some words, by their states; negative where nothing is."""
     trouble = -1

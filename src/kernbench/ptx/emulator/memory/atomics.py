@@ -10,7 +10,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from kernbench.ptx.emulator.compiled import kernel
+from kernbench.ptx.emulator.compiled import kernel, part
 from kernbench.ptx.emulator.memory.access import (
     _PAGE,
     _TRACKED,
@@ -63,7 +63,7 @@ def _compiled_sum(a: Any, b: Any) -> Any:
     return unused
 
 
-@kernel
+@part
 def _result(operation: Any, old: Any, b: Any, c: Any, one: Any, sign: Any) -> Any:
     if operation == _ADD:
         return old + b

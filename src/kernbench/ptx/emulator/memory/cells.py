@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.compiled import inlined, kernel
+from kernbench.ptx.emulator.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.order import CLUSTER_SCOPE, GPU_SCOPE
 
@@ -84,7 +84,7 @@ def new_cells(words: int, first_byte: int = 0) -> tuple[Any, Any]:
     return cells, cells.view(np.uint32)
 
 
-@kernel
+@part
 def who(cell: Any, lanes: Any, touched: Any) -> Any:
     """The lanes of a cell's access that touched some bytes, as a mask."""
     if not cell & _MIXED:
@@ -96,7 +96,7 @@ def who(cell: Any, lanes: Any, touched: Any) -> Any:
     return found
 
 
-@kernel
+@part
 def knows_lane(clock: Any, mask: Any, known: Any, arrivals: Any) -> Any:
     """Whether `known` of single lanes (a clock times 32, plus a lane) covers what the lanes of `mask` did at `clock`.
 
@@ -107,7 +107,7 @@ def knows_lane(clock: Any, mask: Any, known: Any, arrivals: Any) -> Any:
     return _reached(clock, mask & ~(np.int64(1) << (known & 31)), arrivals)
 
 
-@kernel
+@part
 def _reached(clock: Any, mask: Any, clocks: Any) -> Any:
     """Whether the clocks of all lanes of `mask` have come to `clock`."""
     late = 0
@@ -116,7 +116,7 @@ def _reached(clock: Any, mask: Any, clocks: Any) -> Any:
     return late == 0
 
 
-@kernel
+@part
 def _by_thread(cell: Any, table: Any) -> Any:
     """Whether a thread made the access of `cell`, and not an operation beside the threads."""
     last = table.shape[0] - 1
@@ -152,7 +152,7 @@ def _ordered(cell: Any, mask: Any, lane: Any, warp: Any, shadow: Any) -> Any:
     return _by_thread(cell, table) and knows_far_lane(clock, mask, known[row], number + table[last, 2], table[last, 2])
 
 
-@kernel
+@part
 def knows_far_lane(clock: Any, mask: Any, known: Any, place: Any, lanes: Any) -> Any:
     """As `knows_lane`, of a warp of another CTA: what is known of one of its lanes is at a place of `known`."""
     if lanes < 0 or place >= known.size:
@@ -168,7 +168,7 @@ def _settled(cell: Any, lanes: Any, number: Any, bit: Any, floor: Any, first: An
     return long_ago or (theirs == number and lanes == bit and not cell & _MIXED)
 
 
-@kernel
+@part
 def _morally_strong(cell: Any, scope: Any, warp: Any, table: Any, clusters: Any) -> Any:
     """Whether a cell's access and one of `scope` by a warp are strong, and each in the scope of the other."""
     theirs = (cell >> _SCOPE) & 3
@@ -186,7 +186,7 @@ def _morally_strong(cell: Any, scope: Any, warp: Any, table: Any, clusters: Any)
     )
 
 
-@kernel
+@part
 def _suspect(position: Any, cell: Any, mask: Any, seen: Any, seen_mask: Any, report: Any) -> None:
     row = SUSPECTS + report[_RACE, 0]
     if row < report.shape[0]:
@@ -198,7 +198,7 @@ def _suspect(position: Any, cell: Any, mask: Any, seen: Any, seen_mask: Any, rep
     report[_RACE, 0] += 1
 
 
-@kernel
+@part
 def _seer(word: Any, touched: Any, lane: Any, warp: Any, shadow: Any) -> Any:
     """A read that saw the last strong write, and its lanes: the lane's own if there is one."""
     cells, lanes, number = shadow[0], shadow[1], shadow[2][warp, NUMBER]
@@ -231,7 +231,7 @@ def _look(
     _suspect(position, cell, mask, seen, seen_mask, report)
 
 
-@kernel
+@part
 def _enter(word: Any, column: Any, mine: Any, touched: Any, lane: Any, cells: Any, lanes: Any) -> None:
     """Put an access in a cell, together with what lanes of its warp did there at the same clock."""
     last = np.int64(cells[word, column])
@@ -256,7 +256,7 @@ def _enter(word: Any, column: Any, mine: Any, touched: Any, lane: Any, cells: An
     lanes[word, LANES + column] = np.uint32(held)
 
 
-@kernel
+@part
 def _lowest(mask: Any) -> Any:
     lane = 0
     while lane < 31 and not (mask >> lane) & 1:
@@ -264,20 +264,20 @@ def _lowest(mask: Any) -> Any:
     return lane
 
 
-@kernel
+@part
 def _move(word: Any, source: Any, target: Any, cells: Any, lanes: Any) -> None:
     cells[word, target] = cells[word, source]
     lanes[word, LANES + target] = lanes[word, LANES + source]
     cells[word, source] = 0
 
 
-@kernel
+@part
 def _covers(cell: Any, mine: Any, touched: Any) -> Any:
     """Whether a new access stands for an older one before it: it conflicts with whatever that one does."""
     return not (cell & 15) & ~touched and (mine & STRONG) <= (cell & STRONG) and not cell & ~mine & _SEEN
 
 
-@kernel
+@part
 def _room(word: Any, column: Any, mine: Any, touched: Any, lane: Any, warp: Any, shadow: Any) -> None:
     """Make room in `column`, keeping what is there in the next one, if possible of what nothing covers."""
     cells, lanes = shadow[0], shadow[1]
@@ -323,7 +323,7 @@ def note_read(
         if write & touched and not _settled(
             write, np.int64(lanes[word, LANES + WRITE]), number, bit, floor, first, warps
         ):
-            _look(word, WRITE, write, touched, position, lane, warp, shadow, report)
+            _look(word, np.int64(WRITE), write, touched, position, lane, warp, shadow, report)
         last = np.int64(cells[word, READ])
         if strong == 0 and (last ^ mine) & (_STAMP | STRONG) == 0 and last & (15 | _MIXED) == touched:
             lanes[word, LANES + READ] |= np.uint32(bit)
@@ -340,7 +340,7 @@ def note_read(
         elif strong == 0 and scope == 0 and last & 15 == touched:
             _take_turns(word, mine | touched, bit, cells, lanes)
         else:
-            _read_slowly(word, mine, touched, position, lane, warp, scope, shadow, report)
+            _read_slowly(word, mine, touched, position, lane, warp, np.int64(scope), shadow, report)
 
 
 @inlined
@@ -419,7 +419,19 @@ def note_write(
             cells[word, WRITE] = np.uint64(mine | touched)
             lanes[word, LANES + WRITE] = np.uint32(bit)
         else:
-            _write_slowly(word, mine, touched, position, same, lane, warp, scope, kind, shadow, report)
+            _write_slowly(
+                word,
+                mine,
+                touched,
+                position,
+                np.int64(same),
+                lane,
+                warp,
+                np.int64(scope),
+                np.int64(kind),
+                shadow,
+                report,
+            )
 
 
 @kernel
@@ -453,7 +465,7 @@ def _write_slowly(
         _enter(word, WRITE, mine, touched, lane, cells, lanes)
 
 
-@kernel
+@part
 def _enter_strong(word: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind: Any, shadow: Any) -> None:
     """A strong write: what reads before saw is no longer the last; an update has seen what it replaces."""
     cells, lanes = shadow[0], shadow[1]
@@ -468,7 +480,7 @@ def _enter_strong(word: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind
         cells[word, column] &= np.uint64(~np.uint64(_SEEN))
 
 
-@kernel
+@part
 def _replaces(word: Any, last: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind: Any, shadow: Any) -> Any:
     """Whether whatever comes after a strong write comes after the last one too, as it or its thread has seen that."""
     if kind == UPDATE and _morally_strong(last, (mine >> _SCOPE) & 3, warp, shadow[2], shadow[6]):
