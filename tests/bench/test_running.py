@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernbench.bench import find, known, run_bench
+from kernbench.bench.collection import python_files
 from kernbench.common.errors import BenchError, MachineError
 from kernbench.safety.budget import Budget
 
@@ -156,6 +157,26 @@ def test_missing_file_and_panel(own):
         run_bench(find(own), "first")
     with pytest.raises(BenchError, match="unknown panel of milestone_gqa_llama70b 'single'"):
         run_bench(find("milestone_gqa_llama70b"), "single")
+
+
+def test_files_that_were_meant(own, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    for name in ("own", "own.txt"):
+        with pytest.raises(BenchError, match=f"there is no bench '{name}', but a file own.py: name the file"):
+            find(name)
+    for name in (".", "sub/"):
+        with pytest.raises(BenchError, match=f"{name} is a folder: .* kernbench check {name}"):
+            find(name)
+    with pytest.raises(BenchError, match=r"there is no folder own; did you mean the file own\.py\?"):
+        python_files(Path("own"))
+    with pytest.raises(BenchError, match=rf"did you mean {own}\?"):
+        find("sub/own.py")
+    (tmp_path / "other" / "deep").mkdir(parents=True)
+    Path(own).rename(tmp_path / "other" / "deep" / "own.py")
+    monkeypatch.chdir(tmp_path / "other")
+    with pytest.raises(BenchError, match=r"did you mean .*other/deep/own\.py\?"):
+        find("own.py")
 
 
 def test_findings_of_every_launch_count(tmp_path):

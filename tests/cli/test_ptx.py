@@ -203,6 +203,8 @@ def test_bad_launch_files_are_refused(folder, change, words):
     ("arguments", "words"),
     [
         (["info", "absent.ptx"], "absent.ptx"),
+        (["check", "bench.py"], "bench.py is no PTX: run a bench with kernbench run bench.py"),
+        (["check", "kernel.cu"], "compile it first with nvcc -ptx -lineinfo kernel.cu"),
         (["run", "saxpy.ptx", "--grid", "1,2,3,4"], "one to three whole numbers"),
         (["run", "saxpy.ptx", "--device", "tpu"], "emulator or cuda"),
         (["run", "saxpy.ptx", "--arch", "sm_70"], "sm_80"),

@@ -6,6 +6,8 @@ from functools import partial
 
 import pytest
 
+import kernbench.sweep as sweep_package
+
 SMALL = ["--set", "context=24", "--set", "d_head=16", "--set", "h_q=4", "--set", "h_kv=2"]
 OVER = ["--over", "n_ranks=4,2", "--over", "machine.hbm.bandwidth=512,256"]
 
@@ -72,6 +74,25 @@ def test_more_values_are_added_to_the_file(here, tmp_path):
     rows = rows_in(tmp_path / "sweep.csv")
     assert rows[:2] == first
     assert [row["n_ranks"] for row in rows] == ["2", "4", "8"]
+
+
+def test_a_sweep_that_is_stopped_says_how_to_go_on(here, tmp_path, monkeypatch):
+    whole = sweep_package.run_sweep
+
+    def interrupted(plan, executor, done, take):
+        def once(row):
+            take(row)
+            raise KeyboardInterrupt
+
+        whole(plan, executor, done, once)
+
+    monkeypatch.setattr(sweep_package, "run_sweep", interrupted)
+    code, _, told = here("--over", "n_ranks=2,4")
+    assert code == 130
+    assert "stopped: sweep.csv holds 1 of 2 points; the same command goes on" in told
+    monkeypatch.setattr(sweep_package, "run_sweep", whole)
+    assert here("--over", "n_ranks=2,4")[0] == 0
+    assert len(rows_in(tmp_path / "sweep.csv")) == 2
 
 
 def test_another_machine_is_not_taken_for_this_one(here, tmp_path):

@@ -40,7 +40,9 @@ def python_files(folder: Path) -> list[Path]:
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
-        raise BenchError(f"there is no folder {folder}")
+        meant = folder.with_suffix(".py") if folder.name else folder
+        guess = f"; did you mean the file {meant}?" if meant.is_file() else ""
+        raise BenchError(f"there is no folder {folder}{guess}")
     found = [file for file in sorted(folder.rglob("*.py")) if not file.is_dir()]
     return [file for file in found if _belongs(file.relative_to(folder))]
 

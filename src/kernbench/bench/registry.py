@@ -30,12 +30,24 @@ def find(name_or_path: str) -> Bench:
         return _bench_of(module, str(module.__file__))
     if name_or_path.endswith(".py") or "/" in name_or_path or Path(name_or_path).is_file():
         return load_file(name_or_path)
+    meant = Path(name_or_path).with_suffix(".py") if Path(name_or_path).name else Path()
+    if meant.is_file():
+        raise BenchError(f"there is no bench {name_or_path!r}, but a file {meant}: name the file")
+    if Path(name_or_path).is_dir():
+        raise BenchError(_folder(name_or_path))
     raise BenchError(unknown("bench", name_or_path, known()) + " A path to a .py file works as well.")
+
+
+def _folder(path: str | Path) -> str:
+    """What to say of a folder where a bench is wanted."""
+    return f"{path} is a folder: name one of its files, or run all with kernbench check {path}"
 
 
 def load_file(path: str | Path) -> Bench:
     """The bench defined in a Python file of the user's own."""
     file = Path(path).resolve()
+    if file.is_dir():
+        raise BenchError(_folder(path))
     if not file.is_file():
         raise BenchError(f"no such file: {path}{_beside(file)}")
     with importable(*folders_of(file)):
@@ -53,6 +65,11 @@ def _beside(file: Path) -> str:
     close = get_close_matches(file.name, names, n=1)
     if close:
         return f"; did you mean {close[0]}?"
+    # somebody stands one folder too deep, or not deep enough
+    near = [file.parent.parent / file.name, *sorted(file.parent.glob(f"*/{file.name}"))]
+    for other in near:
+        if other.is_file():
+            return f"; did you mean {other}?"
     more = ", ..." if len(names) > _TOLD else ""
     return f"; Python files in {file.parent}: {', '.join(names[:_TOLD]) or 'none'}{more}"
 

@@ -9,7 +9,7 @@ from kernbench.bench.collection import Case, check_files, python_files
 from kernbench.cli.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, tell_acknowledged
 from kernbench.cli.document import JSON, write_document
 from kernbench.cli.options import SCHEDULE, SEED, schedule_of
-from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, results
+from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, results
 from kernbench.common.errors import BenchError
 from kernbench.report import run_text
 from kernbench.report.junit import junit_xml
@@ -39,10 +39,14 @@ def check(
     check_targets({"--junit": junit, "--json": json, "--write-baseline": write_baseline}, replaces="--write-baseline")
     known = known_findings(baseline, write_baseline, reason)
     looked = python_files(folder)
-    cases = []
-    for case in check_files(looked, seed, schedule_of(schedule), known):
-        _tell(case)
-        cases.append(case)
+    cases: list[Case] = []
+    try:
+        for case in check_files(looked, seed, schedule_of(schedule), known):
+            _tell(case)
+            cases.append(case)
+    except KeyboardInterrupt:
+        errors().print(f"stopped: {sum(case.passed for case in cases)} of {len(cases)} right and safe until here")
+        raise
     if not cases:
         raise BenchError(
             f"{folder} has no bench: {_count(len(looked), 'Python file')} looked at; a file defines one with "

@@ -84,8 +84,10 @@ def progress(total: int) -> Iterator["Progress"]:
 
 def check_target(option: str, file: Path, replaces: bool = False) -> None:
     """Refuse a file that cannot be written before the work begins, and one of source, unless the option replaces it."""
-    if file.is_dir() or not file.parent.is_dir():
-        raise BenchError(f"{option} {file}: there is no folder {file.parent} to write it to, or it is one itself")
+    if file.is_dir():
+        raise BenchError(f"{option} {file} is a folder: name a file in it, such as {file / 'result'}")
+    if not file.parent.is_dir():
+        raise BenchError(f"{option} {file}: there is no folder {file.parent} to write it to; make it first")
     if file.exists() and not file.is_file():
         raise BenchError(f"{option} {file} is no ordinary file: choose another name")
     if file.exists() and not replaces and file.resolve().suffix in _SOURCES:

@@ -140,7 +140,13 @@ def _run(plan: "Plan", place: "AbstractContextManager[Executor]", store: "Store"
             store.add(row)
             bar.advance(task)
 
-        run_sweep(plan, executor, store.done, take)
+        try:
+            run_sweep(plan, executor, store.done, take)
+        except KeyboardInterrupt:
+            done = len(store.done & point_keys(plan))
+            held = f"{store.file} holds {done} of {plan.points} points" if done else "no point is done"
+            errors().print(f"stopped: {held}; the same command goes on", soft_wrap=True)
+            raise
 
 
 def _verdict(plan: "Plan", rows: list[dict[str, object]], bench: str, out: Path) -> int:

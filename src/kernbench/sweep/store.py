@@ -29,7 +29,7 @@ class Store:
     """
 
     def __init__(self, file: Path, plan: Plan):
-        self._file = file
+        self.file = file
         self._begun = False
         self.columns = _columns(plan)
         self._record = record_of(plan)
@@ -51,33 +51,33 @@ class Store:
             self._begin()
         self.rows.append({name: as_text(row.get(name)) for name in self.columns})
         try:
-            with self._file.open("a", newline="", encoding="utf-8") as stream:
+            with self.file.open("a", newline="", encoding="utf-8") as stream:
                 csv.DictWriter(stream, self.columns).writerow(self.rows[-1])
         except OSError as error:
             raise BenchError(
-                f"{self._file} cannot be written ({error.strerror}); what it holds is kept; run the command again"
+                f"{self.file} cannot be written ({error.strerror}); what it holds is kept; run the command again"
             ) from None
 
     def _earlier(self) -> Record:
         """The record of the file's sweep, which must be this one."""
-        mark = plan_file(self._file)
+        mark = plan_file(self.file)
         remedy = "choose another --out, or remove it"
         if not mark.exists():
-            raise BenchError(f"{self._file} holds another sweep, or none: there is no {mark} beside it; {remedy}")
+            raise BenchError(f"{self.file} holds another sweep, or none: there is no {mark} beside it; {remedy}")
         earlier = read_record(mark)
         differences = earlier.differences(self._record)
         if differences:
-            raise BenchError(f"{self._file} holds another sweep: {'; '.join(differences)}; {remedy}")
+            raise BenchError(f"{self.file} holds another sweep: {'; '.join(differences)}; {remedy}")
         return earlier
 
     def _begin(self) -> None:
         """Say which sweep it is, and leave whole rows only: one cut short by a stop is not to be continued."""
-        write_bytes(plan_file(self._file), self._record.content())
+        write_bytes(plan_file(self.file), self._record.content())
         stream = StringIO(newline="")
         writer = csv.DictWriter(stream, self.columns)
         writer.writeheader()
         writer.writerows(self.rows)
-        write_bytes(self._file, stream.getvalue().encode())
+        write_bytes(self.file, stream.getvalue().encode())
         self._begun = True
 
 

@@ -24,9 +24,19 @@ from kernbench.report.printed import printed_text
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.result.run import Run, write_bytes
 
+_COMPILED = "that is machine code; compile the source with nvcc -ptx"
+# files that are taken for PTX, and what to do with them
+_NO_PTX = {
+    ".py": "run a bench with kernbench run {file}",
+    ".cu": "compile it first with nvcc -ptx -lineinfo {file}",
+    **dict.fromkeys((".cubin", ".fatbin", ".o", ".so"), _COMPILED),
+}
+
 
 def read_module(file: Path) -> Module:
     """The module of a file."""
+    if file.suffix in _NO_PTX:
+        raise BenchError(f"{file} is no PTX: {_NO_PTX[file.suffix].format(file=file)}")
     try:
         text = file.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
