@@ -19,6 +19,8 @@ CODES = ("out-of-bounds", "misaligned", "uninitialised-read", "race", "read-only
 
 # the scope of a load that is entered as a read later, or never
 UNSEEN = -1
+# with a position that is noted: what is written was there before
+SAME = 1 << 62
 
 _POISON = np.uint64(POISON * 0x0101_0101_0101_0101)
 _WRITTEN = np.uint64(WRITTEN * 0x0101_0101_0101_0101)
@@ -181,11 +183,15 @@ def checked_load(
     lanes: Any,
     mask: Any,
     report: Any,
-    shadow: Any,
-    site: Any,
-    scope: Any,
+    noted: Any,
+    places: Any,
 ) -> Any:
-    """Checked: outside or misaligned reads as poison; unwritten memory reads as it is, and is reported."""
+    """Checked: outside or misaligned reads as poison; unwritten memory reads as it is, and is reported.
+
+    Positions whose reads are to be entered, and where they read, are put into `noted` and `places`; how many there are
+    comes last in `noted`.
+    """
+    many = 0
     shift = _shift_of(memory.itemsize)
     span = np.uint64(rows.size) << shift
     odd, last, too_small = span - np.uint64(1), size - span, size < span
@@ -216,7 +222,7 @@ def checked_load(
                 low &= found
                 high |= found
             if low != written or high != written:
-                racing = scope != UNSEEN and (high & tracked) != 0
+                racing = (high & tracked) != 0
                 trouble = _flaw(state, word, rows.size, written, tracked, unwritten)
         if trouble >= 0:
             _count(report, trouble, i)
@@ -226,7 +232,9 @@ def checked_load(
                 continue
         _fill(memory, place >> shift, bank, lane, rows, first, second, third, fourth)
         if racing:
-            note_read(place, span, lanes[i], i, shadow, site, scope, report)
+            noted[many], places[many] = i, place
+            many += 1
+    noted[noted.size - 1] = many
     return _total(report)
 
 
@@ -245,12 +253,14 @@ def checked_store(
     lanes: Any,
     mask: Any,
     report: Any,
-    shadow: Any,
-    site: Any,
-    scope: Any,
-    kind: Any,
+    noted: Any,
+    places: Any,
 ) -> Any:
-    """Checked: what lies outside or is misaligned is dropped; bytes become written."""
+    """Checked: what lies outside or is misaligned is dropped; bytes become written.
+
+    What is to be entered is put into `noted` and `places` as by `checked_load`, with `SAME` where it changes nothing.
+    """
+    many = 0
     shift = _shift_of(memory.itemsize)
     span = np.uint64(rows.size) << shift
     own = origins.size > 0
@@ -291,7 +301,29 @@ def checked_store(
             memory[word + np.uint64(k)] = bank[rows[k], lane]
             state[word + np.uint64(k)] |= written
         if racing:
-            note_write(place, span, lane, i, same, shadow, site, scope, kind, report)
+            noted[many], places[many] = i | (SAME if same else 0), place
+            many += 1
+    noted[noted.size - 1] = many
+    return _total(report)
+
+
+@kernel
+def note_reads(noted: Any, places: Any, span: Any, lanes: Any, report: Any, shadow: Any, site: Any, scope: Any) -> Any:
+    """Enter the reads that a load has noted, and count races with them."""
+    for k in range(noted[noted.size - 1]):
+        i = noted[k]
+        note_read(places[k], span, lanes[i], i, shadow, site, scope, report)
+    return _total(report)
+
+
+@kernel
+def note_writes(
+    noted: Any, places: Any, span: Any, lanes: Any, report: Any, shadow: Any, site: Any, scope: Any, kind: Any
+) -> Any:
+    """Enter the writes that a store has noted, and count races with them."""
+    for k in range(noted[noted.size - 1]):
+        i = noted[k] & ~SAME
+        note_write(places[k], span, lanes[i], i, noted[k] & SAME != 0, shadow, site, scope, kind, report)
     return _total(report)
 
 

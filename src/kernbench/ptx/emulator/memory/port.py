@@ -101,6 +101,13 @@ class Port:
         self._checker = checker
         self._report = access.new_report(0 if checker is None else _SUSPECTS)
         self.changes = 0
+        self._noted: tuple[Array, Array] = (np.empty(1, np.int64), np.empty(0, np.uint64))
+
+    def _room(self, positions: int) -> tuple[Array, Array]:
+        """Where a checked access notes positions and places that have to be entered; one more says how many."""
+        if self._noted[0].size <= positions:
+            self._noted = np.empty(positions + 1, np.int64), np.empty(positions, np.uint64)
+        return self._noted
 
     def space(self, name: str) -> Space:
         """A space; the arena may have grown since the batch was made."""
@@ -181,8 +188,12 @@ class Port:
                 trouble = access.load(memory, *place, *where)
             else:
                 self._checker.note(part, False, site, lanes, active, (at, by, base), registers.itemsize * rows.size)
-                more = self._checker.arguments(part, site, scope)
-                trouble = access.checked_load(memory, part.state[registers.itemsize], *place, *where, *more)
+                noted = self._room(lanes.size)
+                trouble = access.checked_load(memory, part.state[registers.itemsize], *place, *where, *noted)
+                shadow, number, seen = self._checker.arguments(part, site, scope)
+                if noted[0][-1] and seen != access.UNSEEN:
+                    span = np.uint64(registers.itemsize * rows.size)
+                    trouble = access.note_reads(*noted, span, lanes, self._report, shadow, number, seen)
             if trouble:
                 self._tell(part, site, "load", Spot(lanes, at, int(by), registers.itemsize * rows.size, scope))
 
@@ -212,8 +223,12 @@ class Port:
                 trouble = access.store(memory, *place, *where)
             else:
                 self._checker.note(part, True, site, lanes, active, (at, by, base), registers.itemsize * rows.size)
-                more = self._checker.arguments(part, site, scope)
-                trouble = access.checked_store(memory, part.state[registers.itemsize], *place, *where, *more, kind)
+                noted = self._room(lanes.size)
+                trouble = access.checked_store(memory, part.state[registers.itemsize], *place, *where, *noted)
+                if noted[0][-1]:
+                    more = self._checker.arguments(part, site, scope)
+                    span = np.uint64(registers.itemsize * rows.size)
+                    trouble = access.note_writes(*noted, span, lanes, self._report, *more, kind)
             if trouble:
                 self._tell(part, site, "store", Spot(lanes, at, int(by), registers.itemsize * rows.size, scope))
 
