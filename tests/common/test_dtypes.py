@@ -98,14 +98,14 @@ def test_every_tie_rounds_to_even_and_everything_beside_a_tie_to_the_nearer(dtyp
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(width=64), min_size=1, max_size=20))
 def test_casts_from_float64_round_to_nearest(dtype, values):
     check_same(quietly(np.array(values), dtype), nearest(values, dtype))
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(width=32), min_size=1, max_size=20))
 def test_casts_from_float32_round_to_nearest(dtype, values):
     check_same(quietly(np.array(values, np.float32), dtype), nearest(values, dtype))
@@ -119,7 +119,7 @@ def test_casts_between_the_narrow_floats_round_every_value_to_nearest(source, dt
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(-600, 600), min_size=1, max_size=20))
 def test_casts_from_integers_round_to_nearest(dtype, values):
     check_same(quietly(np.array(values, np.int32), dtype), nearest(values, dtype))
@@ -148,7 +148,7 @@ def saturated(value, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["i8", "i32"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(width=64) | st.floats(-300, 300), min_size=1, max_size=20))
 def test_floats_to_integers_truncate_toward_zero_and_saturate(dtype, values):
     got = cast(np.array(values), dtype)

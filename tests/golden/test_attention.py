@@ -39,7 +39,7 @@ def by_hand(q, k, v, visible, scale):
     offset=st.none() | st.integers(-4, 9),
     length=st.none() | st.integers(0, 9),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_it_agrees_with_loops(S_q, S_kv, h_kv, group, d_v, causal, offset, length):
     q, k, v = draw(1, S_q, h_kv * group, 4), draw(2, S_kv, h_kv, 4), draw(3, S_kv, h_kv, d_v)
     length = None if length is None else min(length, S_kv)

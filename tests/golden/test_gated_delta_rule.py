@@ -66,7 +66,7 @@ def test_token_by_token_agrees_with_loops():
     initial=st.sampled_from([0.0, 1.0, 1e3]),
     scale=st.none() | st.sampled_from([1.0, -0.3, 0.0]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_chunks_give_what_tokens_give(seed, lengths, H, group, K, V, chunk_size, gate, initial, scale):
     inputs = make(seed, lengths, H, group, K, V, gate, initial)
     wanted = rule.recurrent(**inputs, scale=scale)

@@ -37,7 +37,7 @@ def in_groups(parts, data):
 
 
 @given(problems(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_grouping_and_order_gives_attention(problem, data):
     inputs, options, ranges = problem
     parts = [partial(*inputs, start=start, stop=stop, **options) for start, stop in ranges]
@@ -47,7 +47,7 @@ def test_any_grouping_and_order_gives_attention(problem, data):
 
 
 @given(problems(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_it_holds_in_float32_within_its_rounding(problem, data):
     inputs, options, ranges = problem
     parts = [partial(*inputs, start=start, stop=stop, **options) for start, stop in ranges]

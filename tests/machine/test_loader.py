@@ -345,7 +345,7 @@ def test_extends_too_far(file: Path) -> None:
     assert "too many files extend each other, at most 16 may" in problems("0.toml")[0]
 
 
-fuzz = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzz = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def attempt(file: Path, content: bytes) -> Machine | None:

@@ -80,7 +80,7 @@ def relay(q_ptr, o_ptr, sizes, *, tl):
     tl.store(o_ptr, total)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 200), max_size=12),
     st.integers(1, 4),

@@ -111,7 +111,7 @@ def first_race(rows):
     return None
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(programs())
 def test_the_compiled_check_agrees(steps):
     def orchestrate(rt, a, out):

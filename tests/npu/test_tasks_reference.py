@@ -64,14 +64,14 @@ def conflicts(tasks, dependences):
     return False
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(task_lists(), st.sampled_from(["canonical", "reversed", 0, 1]))
 def test_hazards_of_a_manual_scope_are_all_found(tasks, schedule):
     run = launch(tasks, True, schedule=schedule)
     assert bool(HAZARDS & set(kinds(run))) is conflicts(tasks, [t[3] for t in tasks])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(task_lists(), st.sampled_from(["canonical", "reversed", 0, 1]))
 def test_the_tensor_map_leaves_only_what_it_says(tasks, schedule):
     tracked = launch(tasks, False, schedule=schedule, track_war=True)

@@ -41,7 +41,7 @@ def on_one_buffer(view):
     return view
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(views().map(on_one_buffer), views().map(on_one_buffer))
 def test_overlap_never_misses_and_is_exact_where_strides_match(a, b):
     really = bool(elements(a) & elements(b))

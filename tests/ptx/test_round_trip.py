@@ -148,7 +148,7 @@ modules = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(modules)
 def test_any_module(module):
     check(module)

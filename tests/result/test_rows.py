@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernbench.result.recording import (
@@ -25,7 +25,6 @@ def views(count):
     return rows
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(*[small] * 6, *[large] * 3), max_size=20))
 def test_rows_come_back_as_they_were(given_rows):
     rows = Rows(CommandRow, COMMAND_LAYOUT)

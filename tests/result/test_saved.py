@@ -16,14 +16,14 @@ from kernbench.result.run import write_json
 from kernbench.result.spans import read_timeline, timeline_dict
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_whole_numbers_come_back(values):
     back = unpack(pack(np.array(values, np.int64)), "here")
     assert back.tolist() == values
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.floats(width=32)))
 def test_floats_come_back(values):
     array = np.array(values, np.float32).reshape(-1, 1)

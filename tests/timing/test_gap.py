@@ -242,7 +242,7 @@ def test_the_panels_add_up_at_their_own_size(panel):
 ACTIONS = st.sampled_from(["load", "dot", "exp", "add", "store", "east", "west"])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(ACTIONS, st.integers(0, 7)), max_size=12),
     st.sampled_from([1, 2, 4]),

@@ -250,7 +250,7 @@ def test_zero_work_takes_no_engine_time():
     assert total(nothing) == 3 * 8_000
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(1, 6), st.integers(1, 6))
 def test_deeper_queues_are_not_slower_where_nothing_is_shared(depth, more):
     def kernel(x_ptr, *, tl):

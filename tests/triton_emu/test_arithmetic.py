@@ -40,7 +40,7 @@ def test_arithmetic_on_every_pair_of_8_bit_floats_rounds_the_exact_result(op, dt
 
 @pytest.mark.parametrize("op", ARITHMETIC)
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(hnp.arrays(np.uint16, 60), hnp.arrays(np.uint16, 60))
 def test_arithmetic_on_16_bit_floats_rounds_the_exact_result(op, dtype, left, right):
     x, y = left.view(DTYPES[dtype].numpy)[:, None], right.view(DTYPES[dtype].numpy)[None, :]
@@ -50,7 +50,7 @@ def test_arithmetic_on_16_bit_floats_rounds_the_exact_result(op, dtype, left, ri
 
 
 @pytest.mark.parametrize("op", ARITHMETIC)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(hnp.arrays(np.float32, 8), hnp.arrays(np.float32, 8))
 def test_arithmetic_on_f32_is_ieee(op, x, y):
     got = evaluate(lambda tl, x, y: ARITHMETIC[op](x, y), x, y)
@@ -93,7 +93,7 @@ REFERENCES = {
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(shapes, float_types, float_types, seeds)
 def test_elementwise_operations_follow_float64(name, shape, left, right, seed):
     op, operands, _ = ELEMENTWISE[name]
@@ -128,7 +128,7 @@ def test_an_element_taken_out_computes_like_the_array_it_came_from(dtype):
     assert whole[2] == one
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), float_types, float_types, seeds)
 def test_operands_broadcast_as_in_numpy(data, left, right, seed):
     both = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=4))
@@ -139,7 +139,7 @@ def test_operands_broadcast_as_in_numpy(data, left, right, seed):
 
 
 @pytest.mark.parametrize("op", ["lt", "le", "gt", "ge", "eq", "ne"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.sampled_from(["f16", "bf16", "f32", "i8", "i32"]), st.sampled_from(["f16", "f8e5m2", "i8"]), seeds)
 def test_comparisons_are_exact(op, left, right, seed):
     apply = getattr(operator, op)
@@ -151,7 +151,7 @@ def test_comparisons_are_exact(op, left, right, seed):
     np.testing.assert_array_equal(number, apply(exact(x), 1))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(shapes, float_types, float_types, seeds)
 def test_fma_rounds_once(shape, left, right, seed):
     x, y, z = normal(seed, shape, left), normal(seed + 1, shape, right), normal(seed + 2, shape, left)

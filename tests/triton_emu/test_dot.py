@@ -11,7 +11,7 @@ sizes = st.integers(1, 7)
 batches = st.sampled_from([(), (1,), (3,)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(batches, sizes, sizes, sizes, float_types, float_types, seeds)
 def test_a_dot_of_small_whole_numbers_is_exact(batch, m, k, n, left, right, seed):
     draw = np.random.default_rng(seed)
@@ -22,7 +22,7 @@ def test_a_dot_of_small_whole_numbers_is_exact(batch, m, k, n, left, right, seed
     same(got, exact(a) @ exact(b))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(batches, sizes, st.integers(1, 60), sizes, float_types, float_types, seeds)
 def test_a_dot_accumulates_in_f32(batch, m, k, n, left, right, seed):
     a, b = normal(seed, (*batch, m, k), left), normal(seed + 1, (*batch, k, n), right)
@@ -33,7 +33,7 @@ def test_a_dot_accumulates_in_f32(batch, m, k, n, left, right, seed):
     assert np.all(np.abs(exact(added) - exact(a) @ exact(b) - exact(acc)) <= bound)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(batches, sizes, st.integers(1, 300), sizes, seeds)
 def test_a_dot_of_bytes_is_exact_in_i32(batch, m, k, n, seed):
     draw = np.random.default_rng(seed)

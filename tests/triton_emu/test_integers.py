@@ -35,7 +35,7 @@ INTEGER_REFERENCES = {
 
 @pytest.mark.parametrize("dtype", ["i8", "i32"])
 @pytest.mark.parametrize("op", INTEGER_REFERENCES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.data())
 def test_integer_arithmetic_wraps_and_divides_toward_zero(op, dtype, data):
     values = st.lists(integers[dtype] | st.sampled_from([-128, -1, 0, 3, 127]), min_size=6, max_size=6)

@@ -37,7 +37,7 @@ def test_full_of_infinity_and_of_no_elements():
     assert none.shape == (0, 3)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(-100, 100), st.integers(0, 50))
 def test_arange_counts_from_start_to_end(start, length):
     counted, from_zero = evaluate(lambda tl: [tl.arange(start, start + length), tl.arange(length)])
@@ -46,7 +46,7 @@ def test_arange_counts_from_start_to_end(start, length):
     assert from_zero.tolist() == list(range(length))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(shapes, st.integers(0, 2), st.integers(1, 4), float_types, float_types, seeds)
 def test_cat_joins_along_any_axis(shape, axis, extra, left, right, seed):
     axis = axis % len(shape)

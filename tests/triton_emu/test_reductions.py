@@ -16,7 +16,7 @@ reducible = st.tuples(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_s
 
 @pytest.mark.parametrize("op", ["max", "min", "sum"])
 @pytest.mark.parametrize("dtype", [*NARROW, "f32", "i8", "i32", "i1"])
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(reducible, seeds)
 def test_reductions_keep_their_axis_and_follow_float64(op, dtype, where, seed):
     shape, axis = where
@@ -49,7 +49,7 @@ def test_a_sum_in_another_type():
 
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "i8", "i32"])
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(reducible, seeds)
 def test_the_place_of_the_extreme_is_the_first_of_equals(op, dtype, where, seed):
     shape, axis = where
@@ -67,7 +67,7 @@ def test_large_integers_are_told_apart(op):
 
 
 @pytest.mark.parametrize("dtype", [*NARROW, "f32", "i8"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(reducible, seeds)
 def test_softmax_follows_float64_and_survives_large_numbers(dtype, where, seed):
     shape, axis = where

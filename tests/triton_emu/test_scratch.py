@@ -107,7 +107,7 @@ class Pool(RuleBasedStateMachine):
 
 
 TestPool = Pool.TestCase
-TestPool.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPool.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 @pytest.mark.parametrize(("base", "size"), [(-1, 64), (0, -64)])

@@ -90,7 +90,7 @@ def test_a_view_sees_the_bytes_behind_it(build):
     np.testing.assert_array_equal(got, np.concatenate([rows.ravel(), rows.ravel() + 1, np.maximum(rows.T, 5).ravel()]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 4), st.integers(1, 3), st.integers(0, 7), st.booleans())
 def test_an_offset_view_sees_its_own_part(start, rows, column, with_data):
     x = numbers(8, 8)

@@ -11,7 +11,7 @@ from kernbench.common.dtypes import dtype_name
 from kernbench.triton_emu import TLContext, run_kernel
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.sampled_from(["f16", "f8e4m3", "f32", "i32"]), seeds)
 def test_chains_of_views_see_what_numpy_sees(data, dtype, seed):
     x = normal(seed, data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=5)), dtype)
@@ -53,7 +53,7 @@ def test_chains_of_views_see_what_numpy_sees(data, dtype, seed):
     same(computed, -exact(mirror))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_the_address_of_a_view_is_that_of_its_first_element(data):
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=5))

@@ -142,7 +142,7 @@ def test_shift_amounts_are_clamped(meaning, kind):
 words = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(words, words, words)
 def test_bit_fields(a, b, c):
     one = np.array([a], np.uint32)
