@@ -71,6 +71,7 @@ def test_the_swimlane_is_an_order(bench):
 
 
 def test_the_trace_says_that_it_is_no_time(bench):
+    pytest.importorskip("perfetto")
     content = trace_bytes(bench.pipe().timeline)
     assert b"logical order, not time" in content
     assert b"start_ps" not in content
