@@ -1,6 +1,7 @@
 """The pipeline view and the swimlane: roles, rings of stages, phases, and what is stuck."""
 
 import numpy as np
+import pytest
 from rich.console import Console
 from tests.ptx.asynchronous.test_tensor_pipeline import pipeline
 
