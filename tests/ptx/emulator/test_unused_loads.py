@@ -135,6 +135,30 @@ DECIDES_BY_ITS_OWN_GUARD = """
 DONE:
   @%p1 st.global.b32 [%rd1], 1;
 """
+# a predicate that is joined to itself is computed behind the branch, and cannot be told before it
+JOINED_TO_ITSELF = """
+  ld.global.b32 %r2, [%rd1];
+  setp.lt.s32 %p2, %r2, 1;
+  setp.lt.u32 %p3, %r1, 40;
+  @%p2 bra DONE;
+  and.pred %p3, %p3, %p1;
+  @%p3 st.global.b32 [%rd1], 1;
+DONE:
+"""
+JOINED_IN_A_RING = """
+  ld.global.b32 %r2, [%rd1];
+  setp.lt.s32 %p2, %r2, 1;
+  setp.lt.u32 %p3, %r1, 40;
+  @%p2 bra DONE;
+AGAIN:
+  and.pred %p5, %p3, %p1;
+  and.pred %p3, %p5, %p1;
+  @%p3 st.global.b32 [%rd1], 1;
+  add.u32 %r9, %r9, 1;
+  setp.lt.u32 %p6, %r9, 3;
+  @%p6 bra AGAIN;
+DONE:
+"""
 DECIDES_A_LOOP = """
 AGAIN:
   ld.global.b32 %r2, [%rd1];
@@ -200,6 +224,7 @@ def kinds(body, sign=SIGNED, grid=1, block=64, schedule="canonical"):
         DECIDES_FOR_ONE,
         GUARDS_FOR_ONE,
         DECIDES_WHAT_IS_STORED,
+        JOINED_IN_A_RING,
     ],
 )
 def test_what_a_thread_loads_and_drops_is_no_race_in_a_compilers_code(body):
@@ -221,6 +246,7 @@ def test_blocks_that_update_one_place_race(body):
         DECIDES_FOR_ANOTHER,
         DECIDES_WHAT_ANOTHER_STORES,
         DECIDES_BY_ITS_OWN_GUARD,
+        JOINED_TO_ITSELF,
         DECIDES_A_LOOP,
         DECIDES_A_BARRIER,
         GIVEN_TO_ANOTHER_LANE,

@@ -147,10 +147,11 @@ class _Ahead:
     def _definitions(self, register: Register) -> list[tuple[int, Decoding]]:
         return [(block, d) for block, d in self.inside if register in d.writes]
 
-    def _conjuncts(self, register: Register) -> list[Register]:
-        found = self._definitions(register)
-        if len(found) == 1 and _joins(found[0][1]):
-            return [name for source in found[0][1].reads for name in self._conjuncts(source)]
+    def _conjuncts(self, register: Register, above: frozenset[Register] = frozenset()) -> list[Register]:
+        """Registers whose `and` a predicate is; one that is joined to itself, or to what it is part of, stays whole."""
+        found, above = self._definitions(register), above | {register}
+        if len(found) == 1 and _joins(found[0][1]) and not above.intersection(found[0][1].reads):
+            return [name for source in found[0][1].reads for name in self._conjuncts(source, above)]
         return [register]
 
     def _steps(self, register: Register) -> list[General] | None:
