@@ -228,6 +228,35 @@ def test_a_plain_array_is_judged_by_the_size_of_its_rows():
         compare(sums, sums, reduction=0)
 
 
+@pytest.mark.parametrize("mask", [-1e9, -1e30, float(np.finfo(np.float32).min)])
+def test_what_a_mask_wrote_lends_its_size_to_nobody(mask):
+    scores = np.random.default_rng(0).standard_normal((16, 16))
+    # the first row has one score, by chance near 0: its terms were as large as those of the others
+    scores[0, 0] = 1e-9
+    expected = np.where(np.tri(16) > 0, scores, mask)
+    rounded = expected.astype(np.float32)
+    rounded[0, 0] += 1e-8
+    assert compare(rounded, expected, reduction=64).passed
+    rounded[9, 4] *= 1.001
+    assert compare(rounded, expected, reduction=64).worst_index == (9, 4)
+    rounded[9, 4], rounded[3, 4] = scores[9, 4], scores[3, 4]
+    assert compare(rounded, expected, reduction=64).worst_index == (3, 4)
+
+
+def test_terms_as_large_as_a_mask_are_no_mask():
+    expected = np.array([[-2e9, 1e6, 3.0]])
+    assert compare(expected + np.array([0.0, 0.0, 100.0]), expected).passed
+
+
+def test_ranks_count_what_is_out_of_tolerance():
+    expected = np.random.default_rng(0).standard_normal((8, 4))
+    actual = expected.copy()
+    actual[4:6] += 5.0
+    verdict = compare(actual, expected, rank_axis=0, ranks=2)
+    assert "8 of 32 elements of output are out of tolerance" in verdict.reason
+    assert (verdict.wrong, [rank.wrong for rank in verdict.ranks]) == (8, [0, 8])
+
+
 def test_scalars_and_vectors_compare_too():
     assert compare(np.float32(2), 2.0).passed
     verdict = compare(np.array([1, 2, 4], np.float32), [1.0, 2.0, 3.0])

@@ -72,8 +72,9 @@ class Measurement:
         return tuple(int(i) + start for i, start in zip(index, starts, strict=True))
 
     def wrong(self, part: Selection = EVERYTHING) -> int:
-        """How many elements of `part` are wrong: those out of tolerance, or all if the part as a whole is noise."""
-        return self.error[part].size if self.is_noise(part) else int(self.out_of_tolerance[part].sum())
+        """How many elements of `part` are wrong: those out of tolerance; if none is, all where the whole is noise."""
+        beyond = int(self.out_of_tolerance[part].sum())
+        return self.error[part].size if not beyond and self.is_noise(part) else beyond
 
     def is_noise(self, part: Selection = EVERYTHING) -> bool:
         """Whether the error of `part` as a whole is more than rounding explains.

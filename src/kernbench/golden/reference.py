@@ -12,6 +12,10 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 # of a reference: all others are arrays
 _NUMBERS = ("head_size", "operand_digits")
+# what masks write over scores that nobody may see: -1e9, -1e30, the least of f32
+_MASKED = -1e9
+# a term that much smaller is lost in a sum of f32
+_LOST = 2.0**-24
 
 
 @dataclass(frozen=True)
@@ -91,13 +95,14 @@ class Reference:
 def plain_reference(expected: Float64, reduction: int = 1) -> Reference:
     """A reference for an array known only by its values, which are finite and each a sum of `reduction` terms.
 
-    The size of those terms is taken to be the largest magnitude of the row (the last axis).
+    The size of those terms is taken to be the largest magnitude of the row (the last axis); beside what a mask wrote
+    (-1e9 or less, where all else is so small that f32 would lose it in a sum with that), the largest that is no mask's.
     """
     if reduction < 1:
         raise MisuseError(f"reduction is the number of terms behind each element, at least 1; got {reduction}")
     size = np.abs(expected)
     row = size.max(axis=-1, keepdims=True, initial=0.0) if size.ndim else size
-    magnitude = np.broadcast_to(row, size.shape)
+    magnitude = np.where(_beside_a_mask(expected), _largest_unmasked(expected), row)
     return Reference(
         expected=expected,
         magnitude=magnitude,
@@ -108,3 +113,16 @@ def plain_reference(expected: Float64, reduction: int = 1) -> Reference:
         concentration=np.full(row.shape, 1.0 / reduction),
         score_magnitude=np.zeros(row.shape),
     )
+
+
+def _largest_unmasked(expected: Float64) -> float:
+    """Of all rows: a row may have a single element that is no mask's, and that by chance near 0."""
+    return float(np.abs(expected[expected > _MASKED]).max(initial=0.0))
+
+
+def _beside_a_mask(expected: Float64) -> NDArray[np.bool_]:
+    """Which elements stand in an array with those of a mask and are none themselves."""
+    masked = expected <= _MASKED
+    least = float(np.abs(expected[masked]).min(initial=np.inf))
+    apart = bool(masked.any()) and _largest_unmasked(expected) < least * _LOST
+    return np.logical_and(~masked, apart)

@@ -282,7 +282,7 @@ def _share_table(title: str, a: str, b: str, rows: list[Share]) -> RenderableTyp
     if equal == len(rows):
         return Text(f"{title}: the same in both", style="dim")
     table = Table(title=title, title_justify="left", caption_justify="left")
-    table.caption = f"{equal} more are equal" if equal else None
+    table.caption = f"{equal} more {'is' if equal == 1 else 'are'} equal" if equal else None
     for name in ("", a, b, "change"):
         table.add_column(name, justify="right" if name else "left", overflow="fold")
     for row in rows[: len(rows) - equal]:
