@@ -20,6 +20,7 @@ from kernbench.result.finding import Finding, Other
 
 _COLUMNS = ("op", "lane", "pipe", "w", "a", "b", "c", "x", "y")
 _CANNOT_RUN = (order.NEVER_SET,)
+_OF_TILES = (order.RACE, order.UNINITIALISED, order.OVERLAP)
 _AT_THE_END = (order.NEVER_SET, order.NEVER_WAITED)
 NOTHING = np.empty(0, np.uint64)
 
@@ -36,7 +37,9 @@ def check_order(context: Context, buffers: int, ended: bool) -> bool:
     found, _ = inspect(recording, context.chip, buffers)
     if not ended:
         found = found[~(np.isin(found[:, 0], _AT_THE_END) & (found[:, 1] >= recording.block_first[-1]))]
-    for key, (violation, count) in _folded(rows["site"], found).items():
+    folded = _folded(rows["site"], found, _alike(recording))
+    # a wait that nothing ends orders nothing, so it comes before the races that follow from it
+    for key, (violation, count) in sorted(folded.items(), key=lambda item: item[1][0][0] not in _CANNOT_RUN):
         finding = _TELL[violation[0]](context, rows, *violation[1:])
         if finding is not None:
             others = (*finding.others, *_calls(context, rows, finding, *violation[1:3]))
@@ -59,12 +62,21 @@ def inspect(recording: NpuRecording, chip: ChipModel, buffers: int, identity: An
     )
 
 
-def _folded(sites: Any, found: Any) -> dict[tuple[int, ...], tuple[list[int], int]]:
+def _alike(recording: NpuRecording) -> list[int]:
+    """For each tile the first of its name and place: the ragged last one of a loop differs only in what is valid."""
+    first: dict[tuple[Any, ...], int] = {}
+    named = zip(recording.tables.tile_names, recording.tables.tiles, strict=True)
+    keys = [(name, t.space, t.offset, t.shape, t.dtype, t.layout) for name, t in named]
+    return [first.setdefault(key, number) for number, key in enumerate(keys)]
+
+
+def _folded(sites: Any, found: Any, alike: list[int]) -> dict[tuple[int, ...], tuple[list[int], int]]:
     """The first violation of each kind at a pair of lines and tile, and how many there are; few are told in full."""
     folded: dict[tuple[int, ...], tuple[list[int], int]] = {}
     for violation in found.tolist():
         kind, row, other, tile = violation
-        key: tuple[int, ...] = (int(sites[row]), int(sites[other]) if other >= 0 else -1, tile * len(_TELL) + kind)
+        subject = (alike[tile] if kind in _OF_TILES else tile) * len(_TELL) + kind
+        key: tuple[int, ...] = (int(sites[row]), int(sites[other]) if other >= 0 else -1, subject)
         # accesses to device memory are told apart by the elements they touch, so none stands for another
         key = (*key, row) if kind == order.GM_RACE else key
         first, count = folded.get(key, (violation, 0))
