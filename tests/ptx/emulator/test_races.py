@@ -382,3 +382,23 @@ DONE:
 """
     assert both(lab, body.format(offset=0), zeros(32), zeros(1), grid=2) == []
     assert both(lab, body.format(offset=4), zeros(32), zeros(1), grid=2) == ["race"]
+
+
+@pytest.mark.parametrize("reader", [0, 32, 64])
+@pytest.mark.parametrize("place", ["shared tile", "global %rd20"])
+def test_warps_that_write_halves_of_a_word_are_both_remembered(lab, place, reader):
+    space, base = place.split()
+    body = f"""
+  cvt.u16.u32 %h0, %r0;
+  setp.eq.u32 %p1, %r0, 0;
+  setp.eq.u32 %p2, %r0, 32;
+  setp.eq.u32 %p3, %r0, {reader};
+  @%p1 st.{space}.u16 [{base}], %h0;
+  @%p2 st.{space}.u16 [{base}+2], %h0;
+  {{meet}}
+  @%p3 ld.{space}.u16 %h1, [{base}+{{half}}];
+"""
+    for half, writer in ((0, 0), (2, 32)):
+        assert both(lab, body.format(meet="bar.sync 0;", half=half), zeros(1), block=96, outside=SHARED) == []
+        raced = [] if reader == writer else ["race"]
+        assert both(lab, body.format(meet="", half=half), zeros(1), block=96, outside=SHARED) == raced

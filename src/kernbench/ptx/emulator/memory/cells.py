@@ -3,8 +3,9 @@
 A cell is one 64-bit word: bytes touched (4 bits), scope of a strong access (2, see `order`), several lanes with bytes
 of their own (1), a read that saw the last strong write (1), clock of the warp (20), number of the warp in the grid plus
 one (20), site of the instruction (12). A 4-byte word of memory has five: the last weak write, two strong writes, two
-reads. Beside each lies who of the warp it was: a mask of lanes, or a lane for each byte. Together they fill a line of
-64 bytes, `cells` with eight columns, and `lanes` over the same memory with sixteen.
+reads; a weak write of other bytes than the last may stand for the earlier strong one. Beside each lies who of the warp
+it was: a mask of lanes, or a lane for each byte. Together they fill a line of 64 bytes, `cells` with eight columns, and
+`lanes` over the same memory with sixteen.
 
 Two accesses of which one writes race unless one happens before the other, or both are strong and the scope of each
 holds the other's thread. A strong write that changes what the last one left has seen it, so it takes its place.
@@ -462,7 +463,16 @@ def _write_slowly(
     if scope:
         _enter_strong(word, mine, touched, lane, warp, kind, shadow)
     else:
+        _keep_other_bytes(word, mine, touched, cells, lanes)
         _enter(word, WRITE, mine, touched, lane, cells, lanes)
+
+
+@part
+def _keep_other_bytes(word: Any, mine: Any, touched: Any, cells: Any, lanes: Any) -> None:
+    """Before a weak write: the last one of other bytes is kept; none is lost where warps write halves of words."""
+    last, earlier = np.int64(cells[word, WRITE]), np.int64(cells[word, EARLIER_STRONG])
+    if last & 15 & ~touched and (last ^ mine) & _STAMP and not earlier & STRONG:
+        _move(word, WRITE, EARLIER_STRONG, cells, lanes)
 
 
 @part
