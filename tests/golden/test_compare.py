@@ -257,6 +257,21 @@ def test_ranks_count_what_is_out_of_tolerance():
     assert (verdict.wrong, [rank.wrong for rank in verdict.ranks]) == (8, [0, 8])
 
 
+@pytest.mark.parametrize("dtype", ["int16", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_integers_of_every_width_are_compared_exactly(dtype):
+    values = np.arange(6, dtype=dtype)
+    assert compare(values, np.arange(6.0)).passed
+    values[4] += 1
+    verdict = compare(values, np.arange(6.0))
+    assert (verdict.worst_index, verdict.wrong) == ((4,), 1)
+    assert verdict.dtype == f"{dtype[0]}{dtype[-2:].strip('t')}"
+
+
+def test_integers_that_float64_does_not_hold_are_refused():
+    with pytest.raises(MisuseError, match="integers of 2\\*\\*53 and more, which float64 does not tell apart"):
+        compare(np.array([2**53 + 1]), np.array([2.0**53]), name="o")
+
+
 def test_scalars_and_vectors_compare_too():
     assert compare(np.float32(2), 2.0).passed
     verdict = compare(np.array([1, 2, 4], np.float32), [1.0, 2.0, 3.0])

@@ -55,3 +55,16 @@ def test_what_a_host_refuses():
     host.shapes_only = False
     with pytest.raises(MisuseError, match="PTX runs on data"):
         host.shapes_only = True
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wanted"),
+    [("u32", "uint32"), ("f64", "float64"), ("int64", "int64"), (np.uint8, "uint8"), ("half", "f2")],
+)
+def test_arrays_have_every_element_type_of_ptx(dtype, wanted):
+    assert ptx.Host().empty(4, dtype, "a").dtype == np.dtype(wanted)
+
+
+def test_an_unknown_element_type_is_told_with_the_known_ones():
+    with pytest.raises(MisuseError, match=r"unknown element type 'q9'; known: f32, .* u64"):
+        ptx.Host().empty(4, "q9")

@@ -47,16 +47,15 @@ from kernbench.bench.definition import Expected
 from kernbench.common.dtypes import DTYPES, Array
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.ptx.checkpoints import PtxCheckpoint, read_checkpoint
+from kernbench.ptx.element_types import MORE_TYPES
 from kernbench.ptx.module import Kernel, Module, Parameter
 from kernbench.result.comparison import Comparison
 from kernbench.result.run import Run, Status
 
 ELEMENTS = 65536
 MOST_BYTES = 1 << 34
-_MORE_TYPES = {"f64": np.float64, "i16": np.int16, "i64": np.int64, "u8": np.uint8, "u16": np.uint16}
-_MORE_TYPES |= {"u32": np.uint32, "u64": np.uint64}
 _NAMES = {np.dtype(kind.numpy): name for name, kind in DTYPES.items()}
-_NAMES |= {np.dtype(kind): name for name, kind in _MORE_TYPES.items()}
+_NAMES |= {kind: name for name, kind in MORE_TYPES.items()}
 _TOP = ("kernel", "grid", "block", "cluster", "shared_bytes", "seed", "args", "arrays", "checkpoint")
 _ARRAY = ("dtype", "shape", "fill", "file", "expect", "tolerance", "pointers")
 _EXPECTED = ("expect", "reduction", "compute_dtype")
@@ -344,9 +343,9 @@ def _load(path: Path) -> Array:
 def _dtype(name: str, dtype: Any) -> np.dtype[Any]:
     if dtype in DTYPES:
         return np.dtype(DTYPES[dtype].numpy)
-    if dtype in _MORE_TYPES:
-        return np.dtype(_MORE_TYPES[dtype])
-    raise BenchError(f"[{name}] {unknown('dtype', str(dtype), [*DTYPES, *_MORE_TYPES])}")
+    if dtype in MORE_TYPES:
+        return MORE_TYPES[dtype]
+    raise BenchError(f"[{name}] {unknown('dtype', str(dtype), [*DTYPES, *MORE_TYPES])}")
 
 
 def _shape(name: str, shape: Any) -> tuple[int, ...]:

@@ -243,7 +243,7 @@ def _size(bench: Bench, panel: str | None, size: str | None) -> Mapping[str, Any
 def _judge(bench: Bench, run: Run, p: Any, inputs: Any) -> list[Comparison]:
     wanted = bench.golden(p, inputs)
     if not isinstance(wanted, Mapping):
-        raise BenchError(f"bench {bench.name}: golden must return output name -> Expected; got {wanted!r}")
+        raise BenchError(f"bench {bench.name}: golden must return output name -> Expected; got {type(wanted).__name__}")
     return _compare(bench, run, wanted)
 
 

@@ -15,6 +15,10 @@ from kernbench.golden.reference import Float64, Reference, plain_reference
 from kernbench.golden.shards import Bounds, Shards, make_shards
 from kernbench.result.comparison import Comparison, ErrorMap, RankError
 
+_INTEGERS = frozenset(row.numpy for row in DTYPES.values() if row.kind == "int")
+# from here on float64 does not hold every integer
+_EXACT = 2.0**53
+
 
 def compare(
     actual: Any,
@@ -41,12 +45,12 @@ def compare(
 
     An element is right if it is within the tolerance that `golden.tolerance` derives. The output, and each rank's part,
     must also have a relative L2 error below 0.5, but for what rounding alone does to it, so that no output of zeros, of
-    a constant or of unrelated numbers passes; if a part has not, all its elements count as wrong. NaN and inf are
-    wrong. A wrong shape is a failed comparison. A reference that is not finite, or beyond the range of `dtype`, is a
-    `MisuseError`.
+    a constant or of unrelated numbers passes; if a part has not, and no element of it is out of tolerance, all count as
+    wrong. NaN and inf are wrong. A wrong shape is a failed comparison. A reference that is not finite, or beyond the
+    range of `dtype`, is a `MisuseError`.
     """
     array = read(name, actual)
-    output = DTYPES[_output_name(name, array) if dtype is None else dtype_name(dtype)]
+    output = _output_type(name, array) if dtype is None else DTYPES[dtype_name(dtype)]
     compute = output if compute_dtype is None else DTYPES[dtype_name(compute_dtype)]
     known = _as_reference(name, reference, reduction)
     _check_range(name, known.expected, output)
@@ -56,9 +60,13 @@ def compare(
     return _verdict(name, measure(array, known, output, compute, allowed), shards)
 
 
-def _output_name(name: str, array: Array) -> str:
+def _output_type(name: str, array: Array) -> DType:
+    kind = array.dtype.kind
+    if kind in "iu" and array.dtype not in _INTEGERS:
+        # only PTX kernels write them
+        return DType(f"{kind}{8 * array.dtype.itemsize}", array.dtype, "int", 0, ())
     element = element_name(name, array)
-    return "f32" if element == "f64" else element
+    return DTYPES["f32" if element == "f64" else element]
 
 
 def _as_reference(name: str, reference: Any, reduction: int | None) -> Reference:
@@ -76,6 +84,10 @@ def _as_reference(name: str, reference: Any, reduction: int | None) -> Reference
 
 
 def _check_range(name: str, expected: Float64, output: DType) -> None:
+    if output.kind == "int" and output.itemsize == 8 and np.abs(expected).max(initial=0.0) >= _EXACT:
+        raise MisuseError(
+            f"the reference of {name} holds integers of 2**53 and more, which float64 does not tell apart"
+        )
     beyond = expected[~_in_range(expected, output)]
     if beyond.size:
         raise MisuseError(

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kernbench.common.dtypes import DTYPES
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.device_base import DeviceArray
+from kernbench.ptx.element_types import storage_type
 from kernbench.result.checkpoint import Taken
 from kernbench.result.launches import joined_metrics
 from kernbench.result.run import Run, Status
@@ -52,9 +52,9 @@ class Host:
         """A copy of `value` on the device."""
         return self.device.array(value, name)
 
-    def empty(self, shape: Any, dtype: str = "f32", name: str = "") -> Any:
+    def empty(self, shape: Any, dtype: Any = "f32", name: str = "") -> Any:
         """An array to be written."""
-        return self.device.empty(shape, DTYPES[dtype].numpy, name)
+        return self.device.empty(shape, storage_type(dtype), name)
 
     def tensor_map(self, array: Any, dims: Any, strides: Any, box: Any, swizzle: str = "none", **more: Any) -> Any:
         """A tensor map for bulk copies, an argument of launches."""

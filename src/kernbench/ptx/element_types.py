@@ -1,0 +1,34 @@
+"""Element types of arrays that PTX kernels read and write: those of all targets, and wider or unsigned ones."""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import DTYPES, dtype_name
+from kernbench.common.errors import MisuseError, unknown
+
+MORE_TYPES: dict[str, np.dtype[Any]] = {
+    "f64": np.dtype(np.float64),
+    "i16": np.dtype(np.int16),
+    "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+}
+
+
+def storage_type(dtype: Any) -> np.dtype[Any]:
+    """The NumPy type of `dtype`: a kernbench name, an alias, or a NumPy type or its name."""
+    name = _numpy_name(dtype)
+    more = next((kind for short, kind in MORE_TYPES.items() if name in (short, kind.name)), None)
+    if more is not None:
+        return more
+    try:
+        return DTYPES[dtype_name(dtype)].numpy
+    except MisuseError:
+        raise MisuseError(unknown("element type", name, [*DTYPES, *MORE_TYPES])) from None
+
+
+def _numpy_name(dtype: Any) -> str:
+    return np.dtype(dtype).name if isinstance(dtype, (np.dtype, type)) else str(dtype)
