@@ -150,7 +150,10 @@ def test_a_factor_for_each_row(reference):
     divided = (reference.expected / reference.denominator).astype(np.float16)
     assert "every row is the expected one times a factor of its own, 0.0" in compare(divided, reference).reason
     undivided = (reference.expected * reference.denominator).astype(np.float16)
-    assert "not divided by the softmax denominator, or divided twice?" in compare(undivided, reference).reason
+    assert (
+        "not divided by what its row is divided by (the sum of a softmax, a norm), or divided twice?"
+        in compare(undivided, reference).reason
+    )
 
 
 def test_no_pattern_is_claimed_that_one_element_breaks(reference, right):

@@ -147,7 +147,7 @@ def _factor_for_each_row(measured: Measurement) -> str:
         return ""
     return (
         f"every row is the expected one times a factor of its own, {factors.min():.4g} to {factors.max():.4g}: "
-        "not divided by the softmax denominator, or divided twice?"
+        "not divided by what its row is divided by (the sum of a softmax, a norm), or divided twice?"
     )
 
 
