@@ -218,3 +218,14 @@ def test_an_address_of_32_bits_below_zero_comes_round_with_its_offset(lab):
     assert [f.kind for f in lab.findings(below)] == ["out-of-bounds"]
     add = body.replace("ld.shared.u32 %r63, [%r7+124];", "atom.shared.add.u32 %r63, [%r7+124], 1;")
     assert (lab.compute(add) == np.arange(32)[::-1]).all()
+
+
+@pytest.mark.parametrize(
+    "access",
+    ["ld.global.u64 %rd20, [%rd20+800]", "atom.global.add.u64 %rd20, [%rd20+800], 1", "ld.u64 %rd20, [%rd20+800]"],
+)
+def test_an_access_into_its_own_address_register_is_told_with_the_address(lab, access):
+    (found,) = lab.findings(f"  setp.eq.u32 %p1, %r0, 5;\n  @%p1 {access};", np.zeros(64, "u8"))
+    address = lab.arrays[0].address + 800
+    assert found.kind == "out-of-bounds"
+    assert f"at {address:#x}" in found.message

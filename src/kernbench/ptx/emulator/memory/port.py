@@ -165,6 +165,13 @@ class Port:
             wide[...] = row
         return wide
 
+    def _lasting(self, addresses: Array, registers: Array, rows: Any) -> Array:
+        """Addresses that findings can still tell when results are in `rows`: a copy where the two are one register."""
+        if self._checker is None or registers.dtype != addresses.dtype:
+            return addresses
+        same = any(row >= 0 and np.may_share_memory(addresses, registers[row]) for row in rows)
+        return addresses.copy() if same else addresses
+
     def load(
         self,
         space: str,
@@ -179,6 +186,7 @@ class Port:
     ) -> None:
         """Read one element a row from each active position's address into the registers of its lane."""
         registers = self._batch.banks[bank]
+        addresses = self._lasting(addresses, registers, rows)
         for part, base, active in self.parts(space, addresses, offset, mask):
             part, at, by = self._placed(part, addresses, offset, lanes, active, site)
             memory = part.words[registers.itemsize]
@@ -280,6 +288,7 @@ class Port:
     ) -> None:
         """Read, change and write each active lane's word; rows are the old value's (or -1), b's and c's."""
         registers = self._batch.banks[bank]
+        addresses = self._lasting(addresses, registers, rows[:1])
         for part, base, active in self.parts(space, addresses, offset, mask):
             part, at, by = self._placed(part, addresses, offset, lanes, active, site)
             memory, state = part.words[registers.itemsize], part.state[registers.itemsize]
