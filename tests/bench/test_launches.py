@@ -8,6 +8,7 @@ import pytest
 
 from kernbench import mesh, npu, ptx
 from kernbench.bench import Bench, Expected, param, run_bench
+from kernbench.common.errors import BenchError
 from kernbench.npu import IN, MTE2, MTE3, OUT, UB, V
 from kernbench.report import launches_table, time_text
 from kernbench.report.compare import difference
@@ -323,3 +324,17 @@ def test_orders_follow_one_another_and_launches_without_one_are_left_out():
     assert line.finish.tolist() == [3, 5, 1, 2, 3, 4, 5]
     # those that have none at all have none together
     assert joined(parts[1], [parts[1], parts[1]]).timeline is None
+
+
+def test_an_output_that_no_launch_gives_is_missed():
+    @dataclass(frozen=True)
+    class Parameters:
+        pass
+
+    def launch(p, x, *, torch):
+        a, c = torch.array(np.ones(64, np.float32), "a"), torch.empty(64, "f32", "c")
+        return torch.launch(fill(1.0, "k"), 1, 64, [c, a], outputs=[])
+
+    given = (Parameters, lambda p, rng: {}, lambda p, x: {"c": np.full(64, 2.0)}, lambda p, m: ptx.Host(), launch)
+    with pytest.raises(BenchError, match="golden names output 'c'; the launch gave none: outputs are what"):
+        run_bench(Bench("missing", "none", *given))

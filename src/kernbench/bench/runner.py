@@ -73,7 +73,8 @@ def run_bench(
     if comparing is not None:
         run.views["first_wrong"] = comparing.view()
     stopped = stop is not None and stop.met is not None
-    if run.status is Status.FINISHED and run.outputs and not stopped:
+    given = bool(run.outputs) or not (host.shapes_only or run.findings)
+    if run.status is Status.FINISHED and given and not stopped:
         run.comparison = _call(bench, "golden", _judge, bench, run, p, inputs)
     values = {d.name: getattr(p, d.name) for d in parameters.describe(bench.parameters)}
     run.origin.update(bench=bench.name, panel=panel, size=size, seed=seed, parameters=values)
@@ -260,9 +261,19 @@ def _compare(bench: Bench, run: Run, wanted: Mapping[str, Any]) -> list[Comparis
         run.outputs |= {n: array for n, array in launch.outputs.items() if n in wanted and n not in run.outputs}
     for name, expected in wanted.items():
         if name not in run.outputs:
-            raise BenchError(f"bench {bench.name}: golden names output {name!r}; the launch gave {sorted(run.outputs)}")
+            raise BenchError(f"bench {bench.name}: golden names output {name!r}; the launch gave {_given(run)}")
         verdicts.append(_verdict(name, run.outputs[name], expected))
     return verdicts
+
+
+def _given(run: Run) -> str:
+    """The outputs of a run, in words."""
+    if run.outputs:
+        return str(sorted(run.outputs))
+    return (
+        "none: outputs are what torch.empty made (ptx: what the kernel wrote, or outputs=[...]); a launch that carries no "
+        "data on purpose has a host with shapes_only"
+    )
 
 
 def _verdict(name: str, output: Any, expected: Any) -> Comparison:
