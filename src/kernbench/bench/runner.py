@@ -271,8 +271,8 @@ def _given(run: Run) -> str:
     if run.outputs:
         return str(sorted(run.outputs))
     return (
-        "none: outputs are what torch.empty made (ptx: what the kernel wrote, or outputs=[...]); a launch that carries no "
-        "data on purpose has a host with shapes_only"
+        "none: outputs are what torch.empty made (ptx: what the kernel wrote, or outputs=[...]); a launch that carries "
+        "no data on purpose has a host with shapes_only"
     )
 
 
