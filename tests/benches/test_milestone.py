@@ -29,7 +29,7 @@ def good(result):
 
 
 @pytest.mark.parametrize("panel", PANELS)
-@pytest.mark.parametrize("heads", [(3, 3), (16, 2), (64, 1)])
+@pytest.mark.parametrize("heads", [(8, 8), (64, 8), (64, 1)])
 @pytest.mark.parametrize("n_ranks", [1, 2, 3, 8])
 def test_right_and_safe(panel, heads, n_ranks):
     for causal, dtype in itertools.product((False, True), ("f16", "bf16", "f32")):
@@ -37,7 +37,7 @@ def test_right_and_safe(panel, heads, n_ranks):
 
 
 @pytest.mark.parametrize("panel", PANELS)
-@pytest.mark.parametrize("heads", [(3, 3), (16, 2), (64, 1)])
+@pytest.mark.parametrize("heads", [(8, 8), (64, 8), (64, 1)])
 def test_sixteen_ranks_on_large(panel, heads):
     good(run(panel, h_q=heads[0], h_kv=heads[1], n_ranks=16, machine="large", dtype="bf16"))
 
@@ -58,8 +58,7 @@ def test_closed_ring(panel):
 def test_queue_depth_under_every_schedule(panel, depth):
     outputs = []
     small = {"n_ranks": 4, "h_q": 4, "h_kv": 2, "context": 24, "lengths": (), "machine.ipcq.depth": depth}
-    # what is tight is tried in more orders
-    for schedule in ["canonical", "reversed", *range(20 if depth == 2 else 8)]:
+    for schedule in ["canonical", "reversed", *range(20)]:
         result = run(panel, schedule, **small)
         assert result.origin["schedule"] == schedule
         if depth == 1:

@@ -163,26 +163,6 @@ def test_an_error_tells_its_place_and_remedy():
     assert error_data(BenchError("no such file: x"), "no such file: x")["error"]["place"] is None
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("unknown bench 'rin'; known: ring, tiles. Did you mean 'ring'?", "known: ring, tiles. Did you mean 'ring'?"),
-        ("--set 'S': key=value is wanted, such as --set S=4", "key=value is wanted, such as --set S=4"),
-        ("--over 'S': key=value,value,... is wanted, such as S=4", "key=value,value,... is wanted, such as S=4"),
-        ("--dump d: it takes what is held, so name a --stop-at", "it takes what is held, so name a --stop-at"),
-        ("--json out is a folder: choose another file", "choose another file"),
-        ("choose one panel with --panel: a, b", "choose one panel with --panel: a, b"),
-        ("which bench? Give its name or file", "Give its name or file"),
-        ("golden of 'o': an array is wanted; got int", "an array is wanted"),
-        ("mine.py:3: launch of bench mine raised RuntimeError: set changed size during iteration", None),
-        ("bench mine: name of the machine is missing", None),
-        ("no such file: x", None),
-    ],
-)  # fmt: skip
-def test_the_part_of_an_error_that_says_what_to_do(text, says):
-    assert error_data(BenchError(text), text)["error"]["remedy"] == says
-
-
 def test_who_wants_standard_output():
     assert wants_stdout(["list", "--json", "-"])
     assert wants_stdout(["list", "--json=-"])

@@ -57,6 +57,14 @@ def test_a_buffer_pushed_from_again_needs_order():
     assert "tpush on pipe MTE3 of aic" in run.findings[0].message
 
 
+def whole(core, x, out, fifo):
+    """The cube takes what both lanes push."""
+    tile = core.alloc("L1", (16, 16), "f32")
+    core.tpop(fifo, tile)
+    flag(core, "MTE2", "MTE3")
+    core.tstore(out, tile)
+
+
 def test_lanes_to_the_cube():
     def aiv(core, x, out, fifo):
         tile = core.alloc("UB", (8, 16), "f32")
@@ -65,13 +73,7 @@ def test_lanes_to_the_cube():
         flag(core, "MTE2", "MTE3")
         core.tpush(fifo, tile)
 
-    def aic(core, x, out, fifo):
-        tile = core.alloc("L1", (16, 16), "f32")
-        core.tpop(fifo, tile)
-        flag(core, "MTE2", "MTE3")
-        core.tstore(out, tile)
-
-    run = launch(aic, aiv, direction="to_aic")
+    run = launch(whole, aiv, direction="to_aic")
     assert run.findings == []
     assert np.array_equal(run.outputs["out"], X)
 
@@ -164,12 +166,6 @@ def test_a_push_converts_only_what_leaves_the_cube(dtype, told):
         flag(core, "V", "MTE3")
         core.tpush(fifo, tile)
 
-    def aic(core, x, out, fifo):
-        tile = core.alloc("L1", (16, 16), "f32")
-        core.tpop(fifo, tile)
-        flag(core, "MTE2", "MTE3")
-        core.tstore(out, tile)
-
-    run = launch(aic, aiv, direction="to_aic")
+    run = launch(whole, aiv, direction="to_aic")
     assert kinds(run) == (["dtype"] if told else [])
     assert all(told in finding.message for finding in run.findings)

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from kernbench.cli.remedy import remedy
 from kernbench.common.errors import MisuseError
 
 JSON = Annotated[
@@ -52,4 +51,4 @@ def error_data(error: Exception, text: str) -> dict[str, Any]:
     if not isinstance(where, Place) and found is not None:
         where = Place(str(Path(found["file"]).resolve()), int(found["line"]))
     place = place_dict(where) if isinstance(where, Place) else None
-    return {"error": {"text": text, "place": place, "remedy": getattr(error, "hint", "") or remedy(text) or None}}
+    return {"error": {"text": text, "place": place, "remedy": getattr(error, "hint", "") or None}}
