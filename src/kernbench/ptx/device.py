@@ -14,7 +14,7 @@ from kernbench.ptx.checkpoints import PtxCheckpoint, with_checkpoints
 from kernbench.ptx.device_base import Device, DeviceArray, Extent, host_array, kernel_of, launch_shape, shape_of
 from kernbench.ptx.emulator.analysis import analyse
 from kernbench.ptx.emulator.asynchronous import tensor_maps
-from kernbench.ptx.emulator.checks import CHECKED, Checks
+from kernbench.ptx.emulator.checks import Checks
 from kernbench.ptx.emulator.decode import decode
 from kernbench.ptx.emulator.element_types import shared_types
 from kernbench.ptx.emulator.given_types import type_hints
@@ -315,7 +315,7 @@ def _run_of(launch: Launch, status: Status, outputs: dict[str, Array]) -> Run:
     metrics = launch.meter.metrics(launch.program.blocks)
     if heap is not None and heap.live():
         views["heap"] = heap.live_names()
-    run = Run(outputs, findings, CHECKED if checker is not None else (), status, metrics=metrics, views=views)
+    run = Run(outputs, findings, checker.checked if checker is not None else (), status, metrics=metrics, views=views)
     if launch.journal is not None and launch.journal.barriers and checker is not None:
         pipeline = pipeline_of(launch.journal, checker, launch.grid)
         views["pipeline"], run.timeline = pipeline.view(), pipeline.timeline()

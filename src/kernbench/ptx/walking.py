@@ -13,6 +13,7 @@ from kernbench.ptx.module import (
     Name,
     Not,
     Offset,
+    Operand,
     Pair,
     Statement,
     Vector,
@@ -42,6 +43,22 @@ def names_in(value: Any) -> Iterator[str]:
     elif type(value) in _PARTS:
         for part in _PARTS[type(value)](value):
             yield from names_in(part)
+
+
+def parts_of_call(operands: Iterable[Operand]) -> tuple[str, tuple[Operand, ...], tuple[Operand, ...]]:
+    """Of the operands of a call: the name of the callee (a function or a register), the arguments and the results."""
+    arguments: tuple[Operand, ...] = ()
+    results: tuple[Operand, ...] = ()
+    callee = ""
+    for operand in operands:
+        if isinstance(operand, Group):
+            if callee:
+                arguments = operand.items
+            else:
+                results = operand.items
+        elif isinstance(operand, Name) and not callee:
+            callee = operand.text
+    return callee, arguments, results
 
 
 # what those are made of that are made of others

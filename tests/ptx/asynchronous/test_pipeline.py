@@ -173,7 +173,7 @@ def test_a_read_without_a_wait(bench):
     run = bench.pipe((FULL_WAIT + "  @!%p3 bra FULL;\n", ""))
     assert "race" in kinds(run)
     race = next(f for f in run.findings if f.kind == "race")
-    assert "an asynchronous copy of block" in race.message
+    assert "an asynchronous copy that completes on an mbarrier of block" in race.message
     assert "wait on the mbarrier that the copy completes on" in race.hint
 
 

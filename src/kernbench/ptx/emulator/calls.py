@@ -10,7 +10,8 @@ from kernbench.ptx.emulator.fragment import Fragment, Frame
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.program import Code
 from kernbench.ptx.emulator.steps import ControlStep
-from kernbench.ptx.module import Function, Group, Name, Operand, Variable
+from kernbench.ptx.module import Function, Name, Operand, Variable
+from kernbench.ptx.walking import parts_of_call
 
 # calls within calls that a thread may make; those of functions without local memory would fill none
 DEEPEST_CALL = 5000
@@ -29,7 +30,7 @@ class Transfer:
 
 def call_step(d: Decoding) -> ControlStep:
     """call, direct or through a register."""
-    callee, arguments, results = parts_of_call(d)
+    callee, arguments, results = parts_of_call(d.operands)
     if callee in d.linker.functions:
         d.code.callees.add(callee)
         return ControlStep(_Target(d, callee, arguments, results).enter)
@@ -46,22 +47,6 @@ def call_step(d: Decoding) -> ControlStep:
 
 def _fits(function: Function, arguments: tuple[Operand, ...], results: tuple[Operand, ...]) -> bool:
     return len(function.params) == len(arguments) and len(function.returns) == len(results)
-
-
-def parts_of_call(d: Decoding) -> tuple[str, tuple[Operand, ...], tuple[Operand, ...]]:
-    """The callee's name, the arguments and the results."""
-    arguments: tuple[Operand, ...] = ()
-    results: tuple[Operand, ...] = ()
-    callee = ""
-    for operand in d.operands:
-        if isinstance(operand, Group):
-            if callee:
-                arguments = operand.items
-            else:
-                results = operand.items
-        elif isinstance(operand, Name) and not callee:
-            callee = operand.text
-    return callee, arguments, results
 
 
 class _Target:

@@ -9,7 +9,7 @@ from kernbench.ptx.emulator.scopes import Line, Scope
 from kernbench.ptx.errors import PtxError
 from kernbench.ptx.module import Block, Function, Instruction, Kernel, Label, Module, Variable
 from kernbench.ptx.names import qualified_name, source_name
-from kernbench.ptx.walking import names_in, statements_of
+from kernbench.ptx.walking import instructions_of, names_in, parts_of_call, statements_of
 
 # bytes between shared variables, and behind local ones, so that running over the end of one is not silently the next
 _GAP = 16
@@ -106,16 +106,46 @@ def lay_out_frame(code: Code, scopes: Iterable[Scope], entry: bool) -> None:
 
 
 def reachable(kernel: Kernel, module: Module) -> dict[str, Function]:
-    """The kernel and every function with a body that it may call, by name."""
+    """The kernel and every function with a body that it may call, by name.
+
+    A call through a register may reach any function of the module whose address is taken, also in another kernel: an
+    earlier launch may have left the address in memory, as objects with virtual functions do.
+    """
     found: dict[str, Function] = {}
     pending = [kernel.function]
+    indirect = False
     while pending:
         function = pending.pop()
         if function.name in found or function.body is None:
             continue
         found[function.name] = function
         names = _with_tables(set(mentioned(function.body)), module)
+        if not indirect and _calls_a_register(function.body, module):
+            indirect = True
+            names |= _addresses_taken(module)
         pending.extend(module.functions[name] for name in sorted(names) if name in module.functions)
+    return found
+
+
+def _calls_a_register(body: Block, module: Module) -> bool:
+    """Whether a function calls another by its address."""
+    calls = (one for one in instructions_of(body) if _is_call(one))
+    return any(parts_of_call(one.operands)[0] not in module.functions for one in calls)
+
+
+def _is_call(instruction: Instruction) -> bool:
+    return instruction.opcode.partition(".")[0] == "call"
+
+
+def _addresses_taken(module: Module) -> set[str]:
+    """Names that stand in initial values, or in instructions otherwise than as what is called."""
+    found = {name for variable in module.variables.values() for name in names_in(variable.initial)}
+    bodies = [one.body for one in module.functions.values()]
+    bodies += [kernel.function.body for kernel in module.kernels.values()]
+    for body in bodies:
+        for instruction in instructions_of(body):
+            used = instruction.operands
+            found.update(names_in(parts_of_call(used)[1:] if _is_call(instruction) else used))
     return found
 
 

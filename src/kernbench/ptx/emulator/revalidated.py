@@ -7,7 +7,6 @@ value is as good as the swap's. Value and address are followed through registers
 
 from collections import deque
 
-from kernbench.ptx.emulator.calls import parts_of_call
 from kernbench.ptx.emulator.dataflow import live_at_blocks
 from kernbench.ptx.emulator.decode import Body
 from kernbench.ptx.emulator.following import Following, is_swap, nbytes_of, place_of, space_of
@@ -16,6 +15,7 @@ from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.provenance import NOTHING, Joined, Node, Place, State, Symbol, Symbols, Value
 from kernbench.ptx.emulator.scopes import Register
 from kernbench.ptx.module import Name, Operand, Variable
+from kernbench.ptx.walking import parts_of_call
 
 # spaces that no other thread writes
 _OWN = frozenset(("param", "local", "const"))
@@ -49,7 +49,7 @@ def _may_begin(d: Decoding, widths: set[int]) -> bool:
 
 def _is_indirect(d: Decoding) -> bool:
     """Whether an instruction calls what a register names."""
-    return d.resolved.meaning == "call" and parts_of_call(d)[0] not in d.linker.functions
+    return d.resolved.meaning == "call" and parts_of_call(d.operands)[0] not in d.linker.functions
 
 
 class _Context:
@@ -175,7 +175,7 @@ class _Walk:
         self._arrive((number, block), state)
 
     def _call(self, context: _Context, block: int, d: Decoding, state: State) -> None:
-        callee, arguments, results = parts_of_call(d)
+        callee, arguments, results = parts_of_call(d.operands)
         step = Following(self, context.number, (context.number, block), state)
         body = self._bodies.get(callee)
         if body is None:
@@ -220,7 +220,7 @@ class _Walk:
             return
         outer, block = context.caller, context.block
         d = outer.body.decodings[block][-1]
-        for formal, actual in zip(context.body.code.returns, parts_of_call(d)[2], strict=True):
+        for formal, actual in zip(context.body.code.returns, parts_of_call(d.operands)[2], strict=True):
             self._take(state, context, formal, outer, d, actual)
         state.forget(context.number)
         self._go(outer, block + 1, state)

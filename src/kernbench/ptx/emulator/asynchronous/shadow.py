@@ -16,10 +16,14 @@ from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import TRACKED
 from kernbench.ptx.emulator.memory.cells import (
     CLOCK_LIMIT,
+    CLOCK_SHIFT,
     EARLIER_READ,
     LANES,
+    NUMBER_MASK,
+    NUMBER_SHIFT,
     READ,
-    SITE_LIMIT,
+    SITE_SHIFT,
+    STAMP,
     STRONG,
     STRONG_WRITE,
     WRITE,
@@ -31,9 +35,7 @@ from kernbench.ptx.emulator.memory.cells import (
 )
 from kernbench.ptx.emulator.program import Site
 
-_CLOCK, _NUMBER, _SITE = 12, 32, 52
 _RACE, _FENCE = 0, 1
-_STAMP = ((1 << 40) - 1) << _CLOCK
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +109,7 @@ class Shadow:
             knowledge[np.arange(len(lanes)), ahead] = CLOCK_LIMIT
         firsts = self._clocks.first_numbers[ctas]
         owners = firsts if homes is None else self._clocks.first_numbers[homes]
-        stamps = stamp(clocks, owners + columns) | (np.int64(min(site.number, SITE_LIMIT)) << _SITE)
+        stamps = stamp(clocks, owners + columns) | (np.int64(self._checks.sites.number(site)) << SITE_SHIFT)
         stamps |= np.int64(STRONG if atomic else 0)
         # of its own warp an operation knows what its lane did, and of the others what they did before they met
         first_lane: int = batch.launch.actors.lane(0)
@@ -136,9 +138,9 @@ class Shadow:
 
     def _allocators(self, found: Array, writes: bool) -> Array:
         """Which words tcgen05.alloc wrote, and an operation writes over: what the tensor unit wrote needs no fence."""
-        sites = self._batch.program.sites
+        sites = self._checks.sites
         numbers = [decode(int(cell) & ((1 << 64) - 1))[0] for cell in found[:, 2]] if writes else []
-        known = [number < len(sites) and "tcgen05.alloc" in sites[number].text for number in numbers]
+        known = ["tcgen05.alloc" in sites.site(number).text for number in numbers]
         return np.array(known, bool) if writes else np.zeros(len(found), bool)
 
     def _known(self, lanes: Array, found: Array) -> Array:
@@ -167,8 +169,8 @@ def _order(
     proxied: Any, arrivals: Any, cta: Any, ctas: Any,
 ) -> Any:  # fmt: skip
     """-1 if the access of `cell` comes before; else what is missing: _FENCE or _RACE. `plain` needs no fence."""
-    number = ((cell >> _NUMBER) & 0xFFFFF) - 1
-    clock = (cell >> _CLOCK) & CLOCK_LIMIT
+    number = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
+    clock = (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
     column = number - first
     if column < 0 or column >= row.size:
         if known_row < 0:
@@ -252,7 +254,7 @@ def _replace(word: Any, mine: Any, writes: Any, cells: Any, lanes: Any) -> None:
                 if not np.int64(cells[word, other]) & 15 & ~mine:
                     cells[word, other] = 0
     last = np.int64(cells[word, column])
-    if last and not (last ^ mine) & _STAMP:
+    if last and not (last ^ mine) & STAMP:
         mine |= last & 15
     elif last and column != WRITE:
         cells[word, column + 1] = cells[word, column]

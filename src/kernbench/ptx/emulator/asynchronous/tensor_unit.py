@@ -144,8 +144,7 @@ class TensorUnit:
         def signal(chosen: Array) -> None:
             told = np.isin(owners, chosen) & (slots >= 0)
             if checks is not None and before is not None:
-                of = owners[told]
-                checks.order.committed(slots[told], lanes[of], before[0][of], before[1][of])
+                checks.order.committed(slots[told], owners[told], before)
             mbarriers.signal(slots[told], lanes[owners[told]], site)
 
         self._batch.agents.begin(Agent("tensor", site, lanes, lambda chosen: self._core.flush(), signal))

@@ -207,6 +207,10 @@ class AsynchronousChecks:
     def _key(self, slot: int, remote: bool = False) -> tuple[Any, ...]:
         return ("mbarrier" if remote else "mbarrier of a CTA", int(self._batch.numbers[0]), slot)
 
+    def inform(self, slot: int, knowledge: Knowledge, remote: bool) -> None:
+        """Whoever waits for a barrier, told by a thread of its own CTA or of another (`remote`), learns something."""
+        self._clocks.publications.tell(self._key(slot, remote), knowledge)
+
     def arrived(self, slots: Array, lanes: Array, release: bool, wide: bool = True) -> None:
         """Lanes have arrived: what they do from now on is later; for other blocks only if their scope is `wide`."""
         if not release:
@@ -337,8 +341,7 @@ class AsynchronousChecks:
                     number, other, _ = decode(cell & ((1 << 64) - 1))
                     mask = int(lanes[word, LANES + column]) or 1
                     by = actor_name(self._batch.launch, other, (mask & -mask).bit_length() - 1)
-                    sites = self._reporter.program.sites
-                    line = sites[min(number, len(sites) - 1)]
+                    line = self._checks.sites.site(number)
                     return f", by {by} in line {line.line} (`{line.text}`)"
         return ""
 
@@ -425,8 +428,7 @@ class AsynchronousChecks:
         """An asynchronous access is not ordered after another one, or the proxy fence between them is missing."""
         other_site, number, _ = decode(trouble.cell & ((1 << 64) - 1))
         other_lane = (trouble.mask & -trouble.mask).bit_length() - 1
-        sites = self._reporter.program.sites
-        other = sites[other_site] if other_site < len(sites) else site
+        other = self._checks.sites.site(other_site)
         them = actor_name(self._batch.launch, number, other_lane)
         where = self._where(space, trouble.place)
         verb = "writes" if writes else "reads"

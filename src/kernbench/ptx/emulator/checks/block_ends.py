@@ -14,11 +14,19 @@ from kernbench.ptx.emulator.checks.clocks import group
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.lanes import WARP
-from kernbench.ptx.emulator.memory.cells import EARLIER_READ, LANES, decode, who
+from kernbench.ptx.emulator.memory.cells import (
+    CLOCK_LIMIT,
+    CLOCK_SHIFT,
+    EARLIER_READ,
+    LANES,
+    NUMBER_MASK,
+    NUMBER_SHIFT,
+    decode,
+    who,
+)
 from kernbench.ptx.emulator.program import Site
 from kernbench.result.finding import Other
 
-_NUMBER, _CLOCK, _CLOCKS = 32, 12, (1 << 20) - 1
 _CLUSTER_HINT = (
     "keep every block of the cluster alive until its peers are done with its shared memory: end with "
     "barrier.cluster.arrive.release and barrier.cluster.wait.acquire"
@@ -89,8 +97,7 @@ class BlockEnds:
     def _tell(self, cta: int, place: int, cell: int, mask: int) -> None:
         site_number, number, _ = decode(cell & ((1 << 64) - 1))
         lane = (mask & -mask).bit_length() - 1
-        sites = self._reporter.program.sites
-        site = sites[min(site_number, len(sites) - 1)]
+        site = self._checks.sites.site(site_number)
         who = actor_name(self._batch.launch, number, lane)
         block = self._checks.block_name(cta)
         own = number // self._batch.launch.actors.count == int(self._batch.numbers[cta])
@@ -126,8 +133,8 @@ def unfinished(cells: Any, start: Any, row: Any, first: Any, warps: Any, known: 
             cell = np.int64(cells[word, k])
             if cell == 0:
                 continue
-            number = ((cell >> _NUMBER) & 0xFFFFF) - 1
-            clock = (cell >> _CLOCK) & _CLOCKS
+            number = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
+            clock = (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
             column = number - first
             if 0 <= column < row.size:
                 if column >= warps and clock > row[column]:

@@ -20,8 +20,9 @@ from kernbench.ptx.emulator.checks.reporter import Reporter, by_axis, some_threa
 from kernbench.ptx.emulator.checks.waits import deadlock_message
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
+from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Allocation, Arena
-from kernbench.ptx.emulator.memory.cells import SITE_LIMIT, SUSPECTS, WARP_LIMIT, decode, new_cells
+from kernbench.ptx.emulator.memory.cells import SUSPECTS, WARP_LIMIT, decode, new_cells
 from kernbench.ptx.emulator.memory.order import Order
 from kernbench.ptx.emulator.memory.port import UNCHECKED, Place, Space, Spot, offsets_of
 from kernbench.ptx.emulator.program import Program, Site
@@ -70,6 +71,7 @@ class Checks:
     def begin(self, launch: Any) -> None:
         """A launch is about to run: memory it may write is watched for races."""
         self.launch = launch
+        self.sites = AccessSites()
         self.order = None
         if self._ordered:
             self.order = OrderLog(launch.actors, self.arena.used // 4 + 1, self._ordered == "conflicts")
@@ -113,6 +115,12 @@ class Checks:
     def batch(self, batch: Any) -> "BatchChecks":
         """The checks of one batch."""
         return BatchChecks(self, batch)
+
+    @property
+    def checked(self) -> tuple[str, ...]:
+        """The kinds of findings that were looked for until the end."""
+        unsure = ("race", "in-flight") if self.publications.exhausted else ()
+        return tuple(kind for kind in CHECKED if kind not in unsure)
 
     def end(self) -> list[Finding]:
         """The launch has ended: what was found, outputs that were not written among it."""
@@ -244,6 +252,7 @@ class BatchChecks:
         self._checks = checks
         self._batch = batch
         self._reporter = checks.reporter
+        self.sites = checks.sites
         self.clocks = Clocks(batch, checks.publications)
         self.patterns = MemoryOrder(batch, self.clocks)
         self._released: Array = np.zeros(0, np.int64)
@@ -272,9 +281,9 @@ class BatchChecks:
     def arguments(self, space: Space, site: Site, scope: int) -> tuple[Any, ...]:
         """The space's shadow, the site and the scope of the access, as the compiled kernels take them."""
         clocks = self.clocks
-        number = min(site.number, SITE_LIMIT)
         if space.name == "local":
-            return UNCHECKED, number, scope
+            return UNCHECKED, 0, scope
+        number = self.sites.number(site)
         cells = self._shared_cells if space.name == "shared" else self._checks.cells
         clusters = self._checks.clusters
         scope = UNSEEN if site.number in self._checks.program.deferred else scope

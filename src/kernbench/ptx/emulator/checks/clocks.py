@@ -102,7 +102,9 @@ class Clocks:
         self._touched: Array = np.zeros(batch.lanes, bool)
         self._all_touched = False
         self._ended: Array = np.zeros(batch.warps, np.uint32)
+        # more releases than cells can count: from then on no race is looked for
         self.exhausted = False
+        self._changes, self._look_again = 0, CLOCK_LIMIT // 2
         warp = np.arange(batch.warps)
         # the number of each CTA's first actor in the grid; those of very large grids repeat
         self.first_numbers: Array = batch.numbers % (WARP_LIMIT // self.columns) * self.columns
@@ -162,8 +164,13 @@ class Clocks:
     def changed(self) -> None:
         """Clocks were changed."""
         self._stale = True
-        if self.clocks.size and int(self.clocks[0, 0, 0]) >= CLOCK_LIMIT - 2:
-            self.exhausted = True
+        # a clock grows by one at a time, so it is enough to look at them all now and then
+        self._changes += 1
+        if self._changes >= self._look_again:
+            largest = int(self.clocks[:, self._own, self._own].max(initial=0))
+            self._look_again = self._changes + max((CLOCK_LIMIT - 2 - largest) // 2, 1)
+            if largest >= CLOCK_LIMIT - 2:
+                self.exhausted = self.publications.exhausted = True
 
     def moment(self, warp: int) -> Moment:
         """What a warp knows now."""

@@ -43,7 +43,7 @@ class Swizzles:
         places = places[:: max(1, len(places) // _SAMPLES)]
         numbers = set(self._sites[places // _PIECE].tolist())
         cells = set(self._batch.checks.agent_memory("shared")[0][places // 4, 0].tolist())
-        last = {decode(cell)[0] for cell in cells}
+        last = {self._batch.checks.sites.site(decode(cell)[0]).number for cell in cells}
         return [self._kinds[n - 1] for n in sorted(numbers) if n and n - 1 in last]
 
 

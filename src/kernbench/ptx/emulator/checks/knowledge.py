@@ -165,6 +165,8 @@ class Publications:
     def __init__(self, actors: int):
         self.actors = actors
         self.locations: dict[object, Location] = {}
+        # whether some warp released more often than shadow cells can count, so that races were no longer looked for
+        self.exhausted = False
         # what was told to barriers, by key
         self.told: dict[object, Knowledge] = {}
 

@@ -156,7 +156,7 @@ class MemoryReporter:
         cell = race[1] & ((1 << 64) - 1)
         other_site, warp, _ = decode(cell)
         lane = (race[2] & -race[2]).bit_length() - 1
-        other = self._program.sites[other_site] if other_site < len(self._program.sites) else site
+        other = batch.launch.checks.sites.site(other_site)
         them = actor_name(batch.launch, warp, lane)
         _, verb = _WORDS[what]
         where = self._memory_name(space, address)

@@ -2,10 +2,12 @@
 
 import linecache
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.memory.cells import WARP_LIMIT
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.result.finding import Finding, FindingLog, Other, Place
 
@@ -118,7 +120,14 @@ def actor_name(launch: Any, number: int, lane: int) -> str:
     """An actor, numbered in the grid: a lane of a warp as its thread, anything else as what it is; and its block."""
     cta, inside = divmod(number, launch.actors.count)
     block = f"block {by_axis(cta, launch.grid)}"
+    cycle = WARP_LIMIT // launch.actors.count
+    if prod(launch.grid) > cycle:
+        # shadow cells have too few bits for the actors of such a grid
+        block += f" (or of one {cycle:,} blocks, or a multiple of that, further on)"
     kind = launch.actors.kind(inside)
+    if kind == "barrier":
+        # such copies are known by the barrier they complete on, which need not lie in the block that began them
+        return f"an asynchronous copy that completes on an mbarrier of {block}"
     if kind != "warp":
         return f"{_ACTORS[kind]} of {block}"
     return f"thread {by_axis(inside * WARP + lane, launch.block)} of {block}"
@@ -127,7 +136,6 @@ def actor_name(launch: Any, number: int, lane: int) -> str:
 _ACTORS = {
     "bulk": "a bulk copy",
     "copied": "a bulk copy",
-    "barrier": "an asynchronous copy",
     "wgmma": "a wgmma operation",
     "tensor": "a tcgen05 operation",
     "loaded": "a load of tensor memory",

@@ -1,8 +1,8 @@
 """Shadow cells of tensor memory: who last wrote and read each column of each sixteen lanes.
 
 A cell is one 64-bit word: what was done (3 bits), the warp in its CTA (5), the number of the operation among the warp's
-of its kind (24), the warp's clock (20), the site (12). Each place has three: the last write, load, and read by the
-tensor core.
+of its kind (20), the warp's clock (20), the instruction (16, see `AccessSites`). Each place has three: the last write,
+load, and read by the tensor core.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from kernbench.ptx.numerics.matrix.instruction import Part
 
 STORE, LOAD, MULTIPLY, COPY, FREE = 1, 2, 3, 4, 5
 _GROUPS, _COLUMNS = 8, 512
-_WARP, _NUMBER, _CLOCK, _SITE = 3, 8, 32, 52
-_NUMBERS, _CLOCKS, _SITES = (1 << 24) - 1, (1 << 20) - 1, (1 << 12) - 1
+_WARP, _NUMBER, _CLOCK, _SITE = 3, 8, 28, 48
+_NUMBERS, _CLOCKS = (1 << 20) - 1, (1 << 20) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Cells:
             | who.warps << _WARP
             | (who.numbers & _NUMBERS) << _NUMBER
             | (who.clocks & _CLOCKS) << _CLOCK
-            | np.int64(min(site, _SITES)) << _SITE
+            | np.int64(site) << _SITE
         )
         self._report[...] = 0
         note(

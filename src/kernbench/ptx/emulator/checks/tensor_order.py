@@ -6,12 +6,13 @@ commits. Where a kernel uses tcgen05.fence, knowledge leaves a warp by fence::be
 the next fence::after_thread_sync on; where it has none at all, as compilers write them, synchronisation alone orders.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.knowledge import EVERYBODY
+from kernbench.ptx.emulator.checks.knowledge import Knowledge
 from kernbench.ptx.emulator.checks.reporter import thread_name
 from kernbench.ptx.emulator.checks.tensor_cells import COPY, FREE, LOAD, MULTIPLY, STORE, Cells, Region, Who
 from kernbench.ptx.emulator.lanes import WARP
@@ -21,6 +22,15 @@ from kernbench.result.finding import Other
 _FAMILIES = 3
 _EVERYTHING = 1 << 40
 TENSOR, LOADED, STORED = range(3)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Commit:
+    """What lanes knew when they committed: of the actors of their CTAs; where some knew of other CTAs, of all."""
+
+    lanes: Array
+    rows: Array
+    far: list[Knowledge]
 
 
 class TensorOrder:
@@ -80,33 +90,53 @@ class TensorOrder:
         peers: Array = warps + 1 - 2 * (warps % self._batch.ctas % 2)
         return peers
 
-    def commits(self, lanes: Array) -> tuple[Array, Array]:
-        """Lanes commit: how many operations each warp had begun, and what it knew."""
+    def commits(self, lanes: Array) -> "Commit":
+        """Lanes commit: what they know now, and how many operations of the tensor core their warps had begun.
+
+        What the lanes do from now on is later, and nobody learns of it through this commit.
+        """
         warps = lanes // WARP
+        ctas, inside = self._place(warps)
         self._committed[warps] = self.begun[TENSOR, warps]
         if self._fences:
             self._publish(warps)
-        begun: Array = self.begun[TENSOR, warps].copy()
-        known: Array = self._clocks.rows_of(warps)
-        return begun, known
+        rows = self._clocks.own_rows(lanes)
+        each = np.arange(len(lanes))
+        own = self._clocks.clocks[ctas, inside, inside]
+        rows[each, self._batch.launch.actors.lane(0) + inside] = own * WARP + lanes % WARP
+        rows[each, self.first + inside] = self.begun[TENSOR, warps]
+        more = self._batch.places.size > 1 or bool(self._clocks.aware(lanes).any())
+        far = [self._far(int(lane), row) for lane, row in zip(lanes, rows, strict=True)] if more else []
+        self._clocks.advance(np.unique(warps))
+        return Commit(lanes, rows, far)
 
-    def committed(self, slots: Array, lanes: Array, begun: Array, known: Array) -> None:
+    def _far(self, lane: int, row: Array) -> Knowledge:
+        """All that a lane that commits knows, of any CTA, and the operations that its warp has begun.
+
+        Operations of two CTAs count for the same warp of the peer CTA as well, and are complete there, too.
+        """
+        warp, firsts, actors = lane // WARP, self._clocks.first_numbers, self._clocks.publications.actors
+        cta, inside = warp % self._batch.ctas, warp // self._batch.ctas
+        begun = {int(firsts[cta]): row}
+        if self._batch.places.size > 1:
+            peer = int(self.mirror(np.array([warp]))[0])
+            theirs = begun[int(firsts[peer % self._batch.ctas])] = np.zeros_like(row)
+            theirs[self.first + inside] = self.begun[TENSOR, peer]
+        known: Knowledge = self._clocks.moment(warp).tell(1 << lane % WARP)
+        return known.join(Knowledge(begun), actors)
+
+    def committed(self, slots: Array, owners: Array, commit: "Commit") -> None:
         """What was begun before a commit is done, and whoever waits for the barriers knows.
 
-        Operations come after all that their warp knew when it began them, so that is known as well.
+        `owners` are positions among the lanes that committed. Operations come after all that their thread knew when it
+        began them, so that is known as well.
         """
-        warps, barriers = lanes // WARP, self._batch.mbarriers
-        homes = barriers.homes[slots]
-        columns = self.first + warps // self._batch.ctas
-        local = homes == warps % self._batch.ctas
-        np.maximum.at(barriers.held, slots[local], known[local].astype(barriers.held.dtype))
-        barriers.learn(slots[local], columns[local], begun[local])
-        if self._batch.places.size == 1:
-            return
-        peer = homes == self.mirror(warps) % self._batch.ctas
-        barriers.learn(slots[peer], columns[peer], self.begun[TENSOR, self.mirror(warps[peer])])
-        for slot, warp in zip(slots[~local].tolist(), warps[~local].tolist(), strict=True):
-            self._batch.checks.patterns.publish(warp, EVERYBODY, ("mbarrier", int(self._batch.numbers[0]), slot))
+        barriers, lanes = self._batch.mbarriers, commit.lanes[owners]
+        local = barriers.homes[slots] == lanes // WARP % self._batch.ctas
+        np.maximum.at(barriers.held, slots[local], commit.rows[owners[local]].astype(barriers.held.dtype))
+        if commit.far:
+            for slot, owner, near in zip(slots.tolist(), owners.tolist(), local.tolist(), strict=True):
+                self._batch.checks.asynchronous.inform(slot, commit.far[owner], remote=not near)
 
     def waited(self, warps: Array, loads: bool) -> None:
         """wait::ld or wait::st."""
@@ -177,7 +207,7 @@ class TensorOrder:
         known = np.full((len(warps), _FAMILIES, self._batch.warps_per_cta), _EVERYTHING)
         clocks = self._clocks.rows_of(warps)[:, : self._batch.warps_per_cta].astype(np.int64)
         own = clocks[np.arange(len(warps)), inside]
-        self._cells.enter(region, writes, what, site.number, Who(ctas, inside, number, own, known, clocks))
+        self._cells.enter(region, writes, what, self._number(site), Who(ctas, inside, number, own, known, clocks))
 
     def enter(self, warps: Array, region: Region, writes: bool, what: int, site: Site) -> None:
         """Warps access a region; what nothing orders before that is a race."""
@@ -189,13 +219,15 @@ class TensorOrder:
         if self._log is not None:
             family, groups = {LOAD: LOADED, STORE: STORED}.get(what, TENSOR), self._cells.groups(region)
             self._log.tensor(writes, site, who, family, groups, (region.first, region.last))
-        found = self._cells.enter(region, writes, what, site.number, who)
+        found = self._cells.enter(region, writes, what, self._number(site), who)
         if found is not None and not self._clocks.exhausted:
             self._race(found, warps, writes, what, site)
 
+    def _number(self, site: Site) -> int:
+        return int(self._batch.checks.sites.number(site))
+
     def _race(self, found: Any, warps: Array, writes: bool, what: int, site: Site) -> None:
-        sites = self._reporter.program.sites
-        other = sites[found.site] if found.site < len(sites) else site
+        other = self._batch.checks.sites.site(found.site)
         warp = int(warps[found.operation])
         verb = "frees" if what == FREE else "writes" if writes else "reads"
         them = f"warp {found.warp} of {self._batch.checks.block_name(warp % self._batch.ctas)}"

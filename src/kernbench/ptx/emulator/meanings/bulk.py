@@ -43,23 +43,26 @@ def _optional(d: Decoding, name: str) -> int | None:
 
 
 def _destinations(
-    window: Window, lanes: Array, targets: Array, barriers: Array, masks: Array | None, site: Any
+    window: Window, lanes: Array, targets: Array, barriers: Array, masks: Array | None, pair: bool, site: Any
 ) -> _Destinations:
-    """One operation a lane, or one for each CTA that its multicast mask names, at the same offsets there."""
+    """One operation a lane, or one for each CTA that its multicast mask names, at the same offsets there.
+
+    Each destination signals the barrier at the same offset in its own CTA. With `pair` (.cta_group::2) it signals, of
+    its pair of CTAs, the one whose rank is even if the CTA that holds the named barrier has an even rank, else the odd
+    one: whoever issues the copy.
+    """
     batch = window.batch
     ctas, offsets = batch.places.find(targets, lanes)
     if masks is None:
         return _Destinations(np.arange(len(lanes)), ctas, offsets, batch.mbarriers.known(barriers, lanes, site))
-    size = batch.places.size
     if batch.checks is not None:
         batch.checks.asynchronous.multicast(masks, lanes, site)
     positions, ranks = np.nonzero(batch.places.named(masks))
     peers = batch.places.peers(batch.places.own(lanes)[positions], ranks)
     homes, places = batch.places.find(barriers, lanes)
-    # a barrier of the pair's other CTA is that of each pair
-    own = batch.places.own(lanes)
-    crossed = (homes != own)[positions] & (size > 1)
-    at = np.where(crossed, (peers & ~1) | (homes[positions] & 1), peers)
+    # a cluster's CTAs lie side by side in the batch from a multiple of its size on: parities of ranks are theirs
+    paired = pair and batch.places.size > 1
+    at = (peers & ~1) | (homes[positions] & 1) if paired else peers
     slots = batch.mbarriers.known_at(at, places[positions], lanes[positions], site)
     return _Destinations(positions, peers, offsets[positions], slots)
 
@@ -96,7 +99,7 @@ def bulk_copy(d: Decoding) -> Step:
             return
         assert barrier is not None
         masks = None if mask_slot is None else values_of(window, mask_slot, mask)
-        to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, site)
+        to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, False, site)
         which = np.flatnonzero(to.slots >= 0)
         at = to.positions[which]
         ends = global_ends(batch, sources) if inward else shared_ends(batch, *batch.places.find(sources, lanes))
@@ -193,6 +196,7 @@ def tensor_load(d: Decoding) -> Step:
     target, barrier, site = _address(d, "dst"), _address(d, "mbar"), d.site
     source, slots = _coordinates(d, "src")
     mask_slot, rank, parts = _optional(d, "mask"), int(d.mod("dim")[0]), _parts(d)
+    pair = d.mod("group") == "cta_group::2"
     place = d.position("offsets")
     counted, moved = place is not None, [] if place is None else d.sources(place)
 
@@ -203,7 +207,7 @@ def tensor_load(d: Decoding) -> Step:
         targets, points = addresses_of(window, target, mask), _points(window, slots, mask)
         _aligned(window, lanes, site, "destination", targets.astype(np.int64), tensors.ALIGNMENT)
         masks = None if mask_slot is None else values_of(window, mask_slot, mask)
-        to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, site)
+        to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, pair, site)
         shifts = np.zeros((len(lanes), rank), np.int64)
         for number, slot in enumerate(moved, 1):
             shifts[:, number] = values_of(window, slot, mask)

@@ -2,10 +2,10 @@
 
 A cell is one 64-bit word: bytes touched (4 bits), scope of a strong access (2, see `order`), several lanes with bytes
 of their own (1), a read that saw the last strong write (1), clock of the warp (20), number of the warp in the grid plus
-one (20), site of the instruction (12). A 4-byte word of memory has five: the last weak write, two strong writes, two
-reads; a weak write of other bytes than the last may stand for the earlier strong one. Beside each lies who of the warp
-it was: a mask of lanes, or a lane for each byte. Together they fill a line of 64 bytes, `cells` with eight columns, and
-`lanes` over the same memory with sixteen.
+one (20), number of the instruction (16, see `AccessSites`). A 4-byte word of memory has five: the last weak write, two
+strong writes, two reads; a weak write of other bytes than the last may stand for the earlier strong one. Beside each
+lies who of the warp it was: a mask of lanes, or a lane for each byte. Together they fill a line of 64 bytes, `cells`
+with eight columns, and `lanes` over the same memory with sixteen.
 
 Two accesses of which one writes race unless one happens before the other, or both are strong and the scope of each
 holds the other's thread. A strong write that changes what the last one left has seen it, so it takes its place.
@@ -46,21 +46,21 @@ _SCOPE = 4
 STRONG = 3 << _SCOPE
 _MIXED = 1 << 6
 _SEEN = 1 << 7
-_CLOCK = 12
-_WARP_NUMBER = 32
-_SITE = 52
+CLOCK_SHIFT = 8
+NUMBER_SHIFT = 28
+SITE_SHIFT = 48
 CLOCK_LIMIT = (1 << 20) - 1
+NUMBER_MASK = (1 << 20) - 1
 # clock and warp of a cell
-_STAMP = ((1 << 40) - 1) << _CLOCK
-WARP_LIMIT = (1 << 20) - 2
-SITE_LIMIT = (1 << 12) - 1
+STAMP = ((1 << 40) - 1) << CLOCK_SHIFT
+WARP_LIMIT = NUMBER_MASK - 1
 # what an access that changes memory is: a plain store, a strong one, or one that reads what it replaces
 STORE, UPDATE = 0, 1
 
 
 def decode(cell: int) -> tuple[int, int, int]:
     """Site, number of the warp in the grid, and clock of a cell's access."""
-    return cell >> _SITE, ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1, (cell >> _CLOCK) & CLOCK_LIMIT
+    return cell >> SITE_SHIFT, ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1, (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
 
 
 def scope_of(cell: int) -> int:
@@ -70,7 +70,7 @@ def scope_of(cell: int) -> int:
 
 def stamp(clock: Any, number: Any) -> Any:
     """Clock and number of a warp as cells hold them."""
-    return (clock.astype(np.int64) << _CLOCK) | ((number.astype(np.int64) + 1) << _WARP_NUMBER)
+    return (clock.astype(np.int64) << CLOCK_SHIFT) | ((number.astype(np.int64) + 1) << NUMBER_SHIFT)
 
 
 def new_cells(words: int, first_byte: int = 0) -> tuple[Any, Any]:
@@ -121,15 +121,15 @@ def _reached(clock: Any, mask: Any, clocks: Any) -> Any:
 def _by_thread(cell: Any, table: Any) -> Any:
     """Whether a thread made the access of `cell`, and not an operation beside the threads."""
     last = table.shape[0] - 1
-    return (((cell >> _WARP_NUMBER) & 0xFFFFF) - 1) % table[last, 1] < table[last, 0]
+    return (((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1) % table[last, 1] < table[last, 0]
 
 
 @kernel
 def _ordered(cell: Any, mask: Any, lane: Any, warp: Any, shadow: Any) -> Any:
     """Whether what the lanes of `mask` did in `cell` is known to all lanes of `warp`, or to this one from its warp."""
     table, clocks, peers, known = shadow[2], shadow[3], shadow[4], shadow[5]
-    number = ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1
-    clock = (cell >> _CLOCK) & CLOCK_LIMIT
+    number = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
+    clock = (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
     cta, inside = table[warp, CTA], table[warp, INSIDE]
     last = table.shape[0] - 1
     if number == table[warp, NUMBER]:
@@ -164,8 +164,8 @@ def knows_far_lane(clock: Any, mask: Any, known: Any, place: Any, lanes: Any) ->
 @inlined
 def _settled(cell: Any, lanes: Any, number: Any, bit: Any, floor: Any, first: Any, warps: Any) -> Any:
     """Whether an access is plainly ordered before one of a lane: long ago in the same CTA, or by the lane itself."""
-    theirs = ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1
-    long_ago = ((cell >> _CLOCK) & CLOCK_LIMIT) <= floor and first <= theirs < first + warps
+    theirs = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
+    long_ago = ((cell >> CLOCK_SHIFT) & CLOCK_LIMIT) <= floor and first <= theirs < first + warps
     return long_ago or (theirs == number and lanes == bit and not cell & _MIXED)
 
 
@@ -178,7 +178,7 @@ def _morally_strong(cell: Any, scope: Any, warp: Any, table: Any, clusters: Any)
     if theirs == GPU_SCOPE and scope == GPU_SCOPE:
         return True
     columns = table[table.shape[0] - 1, 1]
-    number = (((cell >> _WARP_NUMBER) & 0xFFFFF) - 1) // columns
+    number = (((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1) // columns
     mine = table[warp, NUMBER] // columns
     if number == mine:
         return True
@@ -208,7 +208,7 @@ def _seer(word: Any, touched: Any, lane: Any, warp: Any, shadow: Any) -> Any:
         read = np.int64(cells[word, column])
         if read & _SEEN and read & touched == touched:
             seen, seen_mask = read, who(read, np.int64(lanes[word, LANES + column]), touched)
-            if ((read >> _WARP_NUMBER) & 0xFFFFF) - 1 == number and (seen_mask >> lane) & 1:
+            if ((read >> NUMBER_SHIFT) & NUMBER_MASK) - 1 == number and (seen_mask >> lane) & 1:
                 seen_mask = np.int64(1) << lane
                 break
     return seen, seen_mask
@@ -227,7 +227,7 @@ def _look(
         seen, seen_mask = _seer(word, touched, lane, warp, shadow)
         if seen and _ordered(seen, seen_mask, lane, warp, shadow):
             return
-    if ((cell >> _WARP_NUMBER) & 0xFFFFF) - 1 == shadow[2][warp, NUMBER]:
+    if ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1 == shadow[2][warp, NUMBER]:
         mask &= ~(np.int64(1) << lane)
     _suspect(position, cell, mask, seen, seen_mask, report)
 
@@ -238,7 +238,7 @@ def _enter(word: Any, column: Any, mine: Any, touched: Any, lane: Any, cells: An
     last = np.int64(cells[word, column])
     held = np.int64(lanes[word, LANES + column])
     bit = np.int64(1) << lane
-    if last == 0 or (last ^ mine) & (_STAMP | STRONG):
+    if last == 0 or (last ^ mine) & (STAMP | STRONG):
         cells[word, column] = np.uint64(mine | touched)
         lanes[word, LANES + column] = np.uint32(bit)
         return
@@ -284,7 +284,7 @@ def _room(word: Any, column: Any, mine: Any, touched: Any, lane: Any, warp: Any,
     cells, lanes = shadow[0], shadow[1]
     for place in range(column, column + 2):
         cell = np.int64(cells[word, place])
-        if cell and not (cell ^ mine) & (_STAMP | STRONG):
+        if cell and not (cell ^ mine) & (STAMP | STRONG):
             if place > column:
                 held, beside = cells[word, place], lanes[word, LANES + place]
                 _move(word, column, place, cells, lanes)
@@ -317,7 +317,7 @@ def note_read(
     floor, warps, number = table[warp, FLOOR], table[table.shape[0] - 1, 0], table[warp, NUMBER]
     first = number - table[warp, INSIDE]
     touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
-    mine = table[warp, OWN] | (scope << _SCOPE) | (site << _SITE)
+    mine = table[warp, OWN] | (scope << _SCOPE) | (site << SITE_SHIFT)
     for word in range(place >> 2, (place + span + 3) >> 2):
         write = np.int64(cells[word, WRITE])
         strong = np.int64(cells[word, STRONG_WRITE]) | np.int64(cells[word, EARLIER_STRONG])
@@ -326,7 +326,7 @@ def note_read(
         ):
             _look(word, np.int64(WRITE), write, touched, position, lane, warp, shadow, report)
         last = np.int64(cells[word, READ])
-        if strong == 0 and (last ^ mine) & (_STAMP | STRONG) == 0 and last & (15 | _MIXED) == touched:
+        if strong == 0 and (last ^ mine) & (STAMP | STRONG) == 0 and last & (15 | _MIXED) == touched:
             lanes[word, LANES + READ] |= np.uint32(bit)
         elif strong == 0 and (
             last == 0
@@ -351,7 +351,7 @@ def _take_turns(word: Any, mine: Any, bit: Any, cells: Any, lanes: Any) -> None:
     held = np.int64(lanes[word, LANES + EARLIER_READ])
     cells[word, EARLIER_READ] = cells[word, READ]
     lanes[word, LANES + EARLIER_READ] = lanes[word, LANES + READ]
-    together = earlier and (earlier ^ mine) & (_STAMP | STRONG | _MIXED | 15) == 0
+    together = earlier and (earlier ^ mine) & (STAMP | STRONG | _MIXED | 15) == 0
     cells[word, READ] = np.uint64(mine)
     lanes[word, LANES + READ] = np.uint32(bit | held) if together else np.uint32(bit)
 
@@ -370,7 +370,7 @@ def _read_slowly(
     if scope and _morally_strong(np.int64(cells[word, STRONG_WRITE]), scope, warp, table, clusters):
         label |= _SEEN
     last = np.int64(cells[word, READ])
-    if last and (last ^ mine) & (_STAMP | STRONG):
+    if last and (last ^ mine) & (STAMP | STRONG):
         mask = who(last, np.int64(lanes[word, LANES + READ]), 15)
         if _ordered(last, mask, lane, warp, shadow):
             # it comes after what that one saw
@@ -403,7 +403,7 @@ def note_write(
     floor, warps, number = table[warp, FLOOR], table[table.shape[0] - 1, 0], table[warp, NUMBER]
     first = number - table[warp, INSIDE]
     touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
-    mine = table[warp, OWN] | (scope << _SCOPE) | (site << _SITE)
+    mine = table[warp, OWN] | (scope << _SCOPE) | (site << SITE_SHIFT)
     for word in range(place >> 2, (place + span + 3) >> 2):
         plain = scope == 0
         for column in range(EARLIER_READ + 1):
@@ -471,7 +471,7 @@ def _write_slowly(
 def _keep_other_bytes(word: Any, mine: Any, touched: Any, cells: Any, lanes: Any) -> None:
     """Before a weak write: the last one of other bytes is kept; none is lost where warps write halves of words."""
     last, earlier = np.int64(cells[word, WRITE]), np.int64(cells[word, EARLIER_STRONG])
-    if last & 15 & ~touched and (last ^ mine) & _STAMP and not earlier & STRONG:
+    if last & 15 & ~touched and (last ^ mine) & STAMP and not earlier & STRONG:
         _move(word, WRITE, EARLIER_STRONG, cells, lanes)
 
 

@@ -1,0 +1,36 @@
+"""Instructions as shadow cells name them: numbered in the order in which they first access memory.
+
+Cells have 16 bits for an instruction. A kernel may have more instructions than that, but few of them access memory, and
+only those that did so in a launch need a number.
+"""
+
+from kernbench.ptx.emulator.program import Site
+
+SITE_LIMIT = (1 << 16) - 1
+# what instructions beyond the limit share
+_UNKNOWN = Site(
+    -1, "", "", 0, f"an instruction whose line is not kept: more than {SITE_LIMIT:,} instructions access memory"
+)
+
+
+class AccessSites:
+    """The numbers of one launch's instructions; 0 stands for those beyond `limit`."""
+
+    def __init__(self, limit: int = SITE_LIMIT):
+        self._limit = limit
+        self._sites = [_UNKNOWN]
+        self._numbers: dict[int, int] = {}
+
+    def number(self, site: Site) -> int:
+        """The number of an instruction that accesses memory."""
+        found = self._numbers.get(site.number)
+        if found is None:
+            found = len(self._sites) if len(self._sites) <= self._limit else 0
+            self._numbers[site.number] = found
+            if found:
+                self._sites.append(site)
+        return found
+
+    def site(self, number: int) -> Site:
+        """The instruction of a number."""
+        return self._sites[number]
