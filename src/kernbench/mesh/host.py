@@ -426,14 +426,15 @@ def _metrics(recording: Recording) -> dict[str, Any]:
     counts = np.zeros(len(OPERATIONS), np.int64)
     totals = dict.fromkeys(("flops", "load_bytes", "store_bytes", "send_bytes"), 0)
     codes = {name: row.code for name, row in OPERATIONS.items()}
+    moved = recording.tables.pattern_bytes()
     for stream in recording.streams:
-        op, made, moved = (stream.rows.column(name) for name in ("op", "type", "y"))
+        op, made, y = (stream.rows.column(name) for name in ("op", "type", "y"))
         first = stream.operand_types(stream.rows.column("a"))
         counts += np.bincount(op, minlength=len(OPERATIONS))
         dots, sends = op == codes["dot"], (op == codes["send"]) | (op == codes["send_async"])
         totals["flops"] += int((2 * elements[made[dots]] * inner[first[dots]]).sum())
-        totals["load_bytes"] += int(moved[op == codes["load"]].sum())
-        totals["store_bytes"] += int(moved[op == codes["store"]].sum())
+        totals["load_bytes"] += int(moved[y[op == codes["load"]]].sum())
+        totals["store_bytes"] += int(moved[y[op == codes["store"]]].sum())
         totals["send_bytes"] += int(nbytes[first[sends]].sum())
     engines: dict[str, int] = {}
     for row in OPERATIONS.values():

@@ -62,10 +62,10 @@ class MeshPort(Port):
         self, address: int, data: Array | None, shape: Shape, strides: Shape | None, dtype: str, where: Place
     ) -> int:
         """Put `data` at `address`; dropped where the access is not allowed."""
-        nbytes, problem = self.memory.store(address, data, shape, strides)
+        itemsize, problem = self.memory.store(address, data, shape, strides)
         if problem is not None:
             self._problem(problem, where)
-        return nbytes
+        return itemsize
 
     def workspace(self, shape: Shape, dtype: str, name: str, where: Place) -> int:
         """Fresh, poisoned HBM memory of this PE alone."""

@@ -3,6 +3,8 @@
 A command is one row of nine integers (`CommandRow`), a view (a handle no command made) one row of three (`ViewRow`);
 command objects are made from rows on demand.
 
+A load or store names its bytes by an address and a row of `patterns`, so that what two of them have in common is known.
+
 A handle number from 0 on is the command that made the value. `FIRST_VIEW - n` is row n of the views, whose producer is
 the command behind it, or -1. So operands are the data dependences.
 """
@@ -49,7 +51,8 @@ class CommandRow(NamedTuple):
     | site | row of `sites`: the kernel line |
     | type, addr | row of `types` and scratch address of the result, -1 for none |
     | a, b, c | the operands' handle numbers, `NONE` for none |
-    | x, y | load, store: address and bytes. send, recv: direction, request or -1. wait: request. reductions: axis |
+    | x, y | load, store: address, row of `patterns`. send, recv: direction, request or -1. wait: request |
+    | x | reductions: axis |
     """
 
     op: int
@@ -76,6 +79,22 @@ AnyRow = TypeVar("AnyRow", CommandRow, ViewRow)
 
 
 @dataclass(frozen=True, slots=True)
+class Pattern:
+    """The bytes a load or store touches, relative to its address: sizes, and the bytes from one index to the next of
+    each axis (`strides`; None where the elements follow each other without gaps). A step of 0 repeats an element.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    itemsize: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes moved; an element that is read several times counts each time."""
+        return prod(self.shape) * self.itemsize
+
+
+@dataclass(frozen=True, slots=True)
 class ScratchType:
     """A type of scratch values: shape, element type, row of `types`, bytes."""
 
@@ -87,10 +106,12 @@ class ScratchType:
 
 @dataclass
 class Tables:
-    """Sites and handle types, shared by all streams of one recording."""
+    """Sites, handle types and access patterns, shared by all streams of one recording."""
 
     sites: list[Place] = field(default_factory=list)
     types: list[HandleType] = field(default_factory=list)
+    patterns: list[Pattern] = field(default_factory=list)
+    pattern_numbers: dict[tuple[Any, ...], int] = field(default_factory=dict)
     type_numbers: dict[HandleType, int] = field(default_factory=dict)
     scratch_types: dict[tuple[tuple[int, ...], str], ScratchType] = field(default_factory=dict)
 
@@ -111,6 +132,20 @@ class Tables:
             number = self.type_numbers[key] = len(self.types)
             self.types.append(key)
         return number
+
+    def pattern(self, shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsize: int) -> int:
+        """The row of an access pattern, added when it is first met; `strides` count elements here."""
+        key = (shape, strides, itemsize)
+        number = self.pattern_numbers.get(key)
+        if number is None:
+            number = self.pattern_numbers[key] = len(self.patterns)
+            steps = None if strides is None else tuple(step * itemsize for step in strides)
+            self.patterns.append(Pattern(shape, steps, itemsize))
+        return number
+
+    def pattern_bytes(self) -> NDArray[np.int64]:
+        """The bytes that each pattern moves."""
+        return np.array([pattern.nbytes for pattern in self.patterns] or [0], np.int64)
 
 
 class Rows(Generic[AnyRow]):
@@ -239,7 +274,9 @@ class Stream(Sequence[PeCommand]):
         row = self.rows[index]
         out = None if row.type < 0 else self._handle(index, row.type, row.addr)
         inputs = [self._operand(n) for n in (row.a, row.b, row.c) if n != NONE]
-        return _build(OPERATION_NAMES[row.op], self.tables.sites[row.site], out, inputs, row.x, row.y)
+        name = OPERATION_NAMES[row.op]
+        y = self.tables.patterns[row.y].nbytes if name in ("load", "store") else row.y
+        return _build(name, self.tables.sites[row.site], out, inputs, row.x, y)
 
 
 def _build(name: str, where: Place, out: TensorHandle | None, inputs: list[TensorHandle], x: int, y: int) -> PeCommand:

@@ -146,10 +146,10 @@ class AddressSpace:
     def store(
         self, address: int, data: Array | None, shape: tuple[int, ...], strides: tuple[int, ...] | None
     ) -> tuple[int, Problem | None]:
-        """Put `data`, rounded to the region's type, at `address`; the bytes it covers, and what is wrong."""
+        """Put `data`, rounded to the region's type, at `address`; the bytes of an element, and what is wrong."""
         region = self._in_window(address >> WINDOW_BITS)
         dtype = region.dtype if region is not None else "f16"
-        nbytes = prod(shape) * ITEMSIZE[dtype]
+        itemsize = ITEMSIZE[dtype]
         problem = self._check(region, address, shape, strides, dtype, "store")
         if problem is None and strides is not None:
             problem = _self_overlap(region, shape, strides)
@@ -160,7 +160,7 @@ class AddressSpace:
             or data is None
             or not self._holds_values(region)
         ):
-            return nbytes, problem
+            return itemsize, problem
         array = self._own(region)
         target = _window(array, address - region.base, shape, strides, array.dtype)
         target[...] = cast(data, dtype)
@@ -168,7 +168,7 @@ class AddressSpace:
         for marks in (region.written, region.fresh):
             if marks is not None:
                 _window(marks, _item_offset(region, address), shape, strides, marks.dtype)[...] = True
-        return nbytes, None
+        return itemsize, None
 
     def _holds_values(self, region: Region) -> bool:
         """Without data only floats are dropped: integers (lengths, block tables) and masks keep their values."""

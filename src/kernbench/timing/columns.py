@@ -5,16 +5,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.pe_commands import OPERATIONS
 from kernbench.result.recording import Recording
 from kernbench.timing.graph import Ints, Small
 
 # commands that are looked at together where all at once would take too much memory
 BATCH = 1 << 19
+# by the code of an operation: whether it moves bytes of HBM
+IS_TRANSFER = np.array([name in ("load", "store") for name in OPERATIONS])
 
 
 @dataclass(frozen=True)
 class Columns:
-    """One row for each command; program p has rows first[p] to first[p + 1]. `operand_type` is of operands a and b."""
+    """One row for each command; program p has rows first[p] to first[p + 1]. `operand_type` is of operands a and b;
+    `y` as recorded, but for loads and stores the bytes they move.
+    """
 
     op: NDArray[np.int16]
     site: Small
@@ -32,11 +37,14 @@ def make_columns(recording: Recording) -> Columns:
     total = int(first[-1])
     op, site, kind = np.empty(total, np.int16), np.empty(total, np.int32), np.empty(total, np.int32)
     operand_type, y = np.empty((total, 2), np.int32), np.empty(total, np.int64)
+    moved = recording.tables.pattern_bytes()
     for stream, start in zip(recording.streams, first[:-1], strict=True):
         at = int(start)
         for part in stream.rows.parts():
             rows = slice(at, at + len(part))
             op[rows], site[rows], kind[rows], y[rows] = part["op"], part["site"], part["type"], part["y"]
+            transfers = at + np.flatnonzero(IS_TRANSFER[op[rows]])
+            y[transfers] = moved[y[transfers]]
             at = rows.stop
         for i, operand in enumerate("ab"):
             operand_type[start:at, i] = stream.operand_types(stream.rows.column(operand))

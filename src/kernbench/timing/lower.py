@@ -2,8 +2,9 @@
 
 A command waits for its dispatch (commands are dispatched in order, each costs the same; a blocking command holds the
 CPU until it is done), for the command before it on its engine, for its operands, for readers of the scratch space it
-overwrites, and, when it loads, for stores to the same tensor. A message goes in slot-sized pieces: each waits for the
-piece before it on the link and for a free slot, arrives a latency later, and is taken when a receive is posted for it.
+overwrites, and, when it loads or stores, for transfers before it with a byte in common that one of the two writes. A
+message goes in slot-sized pieces: each waits for the piece before it on the link and for a free slot, arrives a latency
+later, and is taken when a receive is posted for it.
 
 Nodes: one for each command, one for each program's start, and two for each piece (pushed, taken).
 """
@@ -20,7 +21,8 @@ from kernbench.common.ipcq_types import DIRECTIONS, OPPOSITE
 from kernbench.common.pe_commands import OPERATIONS
 from kernbench.result.recording import NONE, Recording
 from kernbench.timing import graph as g
-from kernbench.timing.columns import Columns, cases, make_columns
+from kernbench.timing.columns import IS_TRANSFER, Columns, cases, make_columns
+from kernbench.timing.conflicts import Conflicts, find_conflicts, layout, no_conflicts
 from kernbench.timing.graph import Edges, Graph, Ints, Small, build_graph
 from kernbench.timing.order import write_edges
 
@@ -76,18 +78,40 @@ def lower(recording: Recording, channels: int, depth: int, slot: int) -> Lowered
     _set_entries(entry, pieces.send, pieces.push)
     _set_entries(entry, pieces.recv, pieces.take)
     between = _piece_edges(pieces, depth)
+    conflicts = _conflicts(recording, columns, channels)
 
     def write(edges: Edges) -> None:
-        for program in range(len(recording.streams)):
-            _write_program(recording, columns, program, engine, entry, FIRST_DMA + channels, edges)
+        for program, found in enumerate(conflicts):
+            _write_program(recording, columns, program, engine, entry, FIRST_DMA + channels, found, edges)
         edges.add(*between)
 
     nodes = len(columns.op) + len(recording.streams) + 2 * len(pieces.push)
     return Lowered(recording, columns, pieces, build_graph(nodes, write), engine, channels)
 
 
+def _conflicts(recording: Recording, columns: Columns, channels: int) -> list[Conflicts]:
+    """Which transfers of each program touch common bytes; a single channel keeps their order anyway."""
+    lengths = np.diff(columns.first).tolist()
+    if channels == 1:
+        return [no_conflicts(length) for length in lengths]
+    given, found = layout(recording.tables), []
+    for stream, start, length in zip(recording.streams, columns.first[:-1].tolist(), lengths, strict=True):
+        op = columns.op[start : start + length]
+        moves = np.flatnonzero(IS_TRANSFER[op])
+        address, pattern = (stream.rows.column(name)[moves] for name in "xy")
+        found.append(find_conflicts(address, pattern, op[moves] == CODE["store"], moves, length, given))
+    return found
+
+
 def _write_program(
-    recording: Recording, columns: Columns, program: int, engine: Small, entry: Small, engines: int, edges: Edges
+    recording: Recording,
+    columns: Columns,
+    program: int,
+    engine: Small,
+    entry: Small,
+    engines: int,
+    conflicts: Conflicts,
+    edges: Edges,
 ) -> None:
     """The edges between the commands of one program."""
     stream, start, stop = recording.streams[program], columns.first[program], columns.first[program + 1]
@@ -95,12 +119,13 @@ def _write_program(
     op, y = columns.op[start:stop], columns.y[start:stop]
     x = rows.column("x")
     write_edges(
-        (start, len(columns.op) + program, engines, FIRST_DMA, CODE["load"], CODE["store"]),
-        (op, columns.type[start:stop], rows.column("addr"), x, engine[start:stop], entry[start:stop]),
+        (start, len(columns.op) + program, engines, FIRST_DMA, CODE["store"]),
+        (op, columns.type[start:stop], rows.column("addr"), engine[start:stop], entry[start:stop]),
         (rows.column("a"), rows.column("b"), rows.column("c")),
         (views.column("type"), views.column("producer"), views.column("addr")),
         (np.isin(op, [CODE[name] for name in BLOCKING]), _awaited(op, x, y)),
         _sizes(recording),
+        conflicts.arrays,
         edges.arrays,
     )
 

@@ -10,28 +10,33 @@ from kernbench.timing.graph import Ints, put
 # kinds of edges, as `graph` numbers them
 _DISPATCH, _ENGINE, _OPERAND, _MESSAGE, _SPACE, _MEMORY = 0, 1, 2, 3, 7, 8
 FIRST_VIEW = -2
-# addresses that agree above these bits belong to one tensor
-_WINDOW_BITS = 40
-# room at first for ranges of scratch, and for tensors that are stored to
-_RANGES, _WINDOWS = 256, 16
+# room at first for ranges of scratch
+_RANGES = 256
 
 Columns = tuple[Any, ...]
 
 
 def write_edges(frame: tuple[int, ...], commands: Columns, *given: Any) -> None:
     """The edges into the commands of one program, in the order of the commands: see `_write`, which has no more room
-    for ranges and tensors than it is given, and stops where that is used up.
+    for ranges than it is given, and stops where that is used up.
     """
-    engines = frame[2]
-    state = np.array([0, frame[1], 0, 0, 0], np.int64)
+    engines, tiles = frame[2], len(given[-2][1]) - 1
+    channels = engines - frame[3]
+    state = np.array([0, frame[1], 0, 0], np.int64)
     previous = np.full(engines, -1, np.int64)
-    ranges, windows = _room(_RANGES, 2, engines), _room(_WINDOWS, 1, engines)
-    while _write(frame, commands, *given, state, previous, ranges, windows) < len(commands[0]):
-        ranges, windows = _grown(ranges), _grown(windows)
+    memory = (
+        np.full(tiles, -1, np.int64),
+        np.full((tiles, channels), -1, np.int64),
+        np.full((channels, channels), -1, np.int64),
+        np.empty(channels, np.int64),
+    )
+    ranges = _room(_RANGES, engines)
+    while _write(frame, commands, *given, state, previous, ranges, memory) < len(commands[0]):
+        ranges = _grown(ranges)
 
 
-def _room(size: int, columns: int, engines: int) -> tuple[Ints, ...]:
-    return (*np.empty((columns, size), np.int64), np.empty((size, engines), np.int64))
+def _room(size: int, engines: int) -> tuple[Ints, ...]:
+    return (*np.empty((2, size), np.int64), np.empty((size, engines), np.int64))
 
 
 def _grown(room: tuple[Ints, ...]) -> tuple[Ints, ...]:
@@ -51,29 +56,68 @@ def _clear(rows, target):  # type: ignore[no-untyped-def]
         rows[target, k] = -1
 
 
+@part
+def _follow(tile, is_store, engine, first_dma, memory):  # type: ignore[no-untyped-def]
+    """Who touched the bytes of `tile` last, as far as a load or store of it must wait: into `latest`, by channel."""
+    last_store, last_loads, _, latest = memory
+    stored = last_store[tile]
+    if stored >= 0:
+        k = engine[stored] - first_dma
+        latest[k] = max(latest[k], stored)
+    if is_store:
+        for k in range(len(latest)):
+            latest[k] = max(latest[k], last_loads[tile, k])
+
+
+@part
+def _touch(c, is_store, channel, conflicts, engine, first_dma, memory):  # type: ignore[no-untyped-def]
+    """Command c, on `channel`, loads or stores its tile: find whom it waits for, and remember it.
+
+    A store makes all earlier accesses to its own tile superfluous: whoever conflicts with them conflicts with it. Of
+    each other channel the latest is enough, because a channel keeps its order; what this one has waited for before
+    (`reached`) is done.
+    """
+    tiles, offsets, neighbours = conflicts
+    last_store, last_loads, reached, latest = memory
+    tile = tiles[c]
+    latest[:] = -1
+    _follow(tile, is_store, engine, first_dma, memory)
+    for n in range(offsets[tile], offsets[tile + 1]):
+        _follow(neighbours[n], is_store, engine, first_dma, memory)
+    for k in range(len(latest)):
+        if k == channel or latest[k] <= reached[channel, k]:
+            latest[k] = -1
+        else:
+            reached[channel, k] = latest[k]
+    if is_store:
+        last_store[tile] = c
+        _clear(last_loads, tile)
+    else:
+        last_loads[tile, channel] = c
+
+
 @loop
-def _write(frame, commands, operands, views, waits, nbytes, edges, state, previous, used, stored):  # type: ignore[no-untyped-def]
+def _write(frame, commands, operands, views, waits, nbytes, conflicts, edges, state, previous, used, memory):  # type: ignore[no-untyped-def]
     """Write edges from the command on where it stopped, until there is no room; gives the command it came to.
 
-    `frame` is (number of the first command, node of the start, engines, first DMA engine, codes of load and store),
-    `commands` (op, type, address, x, engine, node where it begins), `operands` and `views` as recorded, `waits` whether
-    a command holds the CPU and what it waits for. Commands are counted from 0 here, and from `base` in the graph.
-    `state` is where it stopped, `previous` the last command on each engine.
+    `frame` is (number of the first command, node of the start, engines, first DMA engine, code of store), `commands`
+    (op, type, address, engine, node where it begins), `operands` and `views` as recorded, `waits` whether a command
+    holds the CPU and what it waits for, `conflicts` and `memory` as `_touch` has them. Commands are counted from 0
+    here, and from `base` in the graph. `state` is where it stopped, `previous` the last command on each engine.
     """
-    base, _, engines, first_dma, load, store = frame
-    op, kind, addr, x, engine, entry = commands
+    base, _, engines, first_dma, store = frame
+    op, kind, addr, engine, entry = commands
     view_type, view_producer, view_addr = views
     blocking, awaited = waits
     cursor, targets, lags, kinds = edges
     # scratch ranges in use: where, and who used each last, on each engine
     low, high, readers = used
-    # for each tensor that was stored to: who did so last, on each channel
-    stored_window, stored_by = stored
-    first, head, since, ranges, windows = state
+    tiles, latest = conflicts[0], memory[3]
+    first, head, since, ranges = state
     for c in range(first, len(op)):
         # a command may need a place for its range and for the rest of one it splits
-        if ranges + 2 > len(low) or windows == len(stored_window):
-            state[0], state[1], state[2], state[3], state[4] = c, head, since, ranges, windows
+        if ranges + 2 > len(low):
+            state[0], state[1], state[2], state[3] = c, head, since, ranges
             return c
         since += 1
         target = entry[c]
@@ -95,30 +139,21 @@ def _write(frame, commands, operands, views, waits, nbytes, edges, state, previo
                 producer, read_type, start = np.int64(number), kind[number], addr[number]
             else:
                 continue
+            if producer >= 0:
+                # a view reads the value behind it: its own address and size say little where it is strided
+                read_type, start = kind[producer], addr[producer]
             if producer >= 0 and not (engine[producer] == where and where > 0):
                 put(base + producer, target, 0, _OPERAND, cursor, targets, lags, kinds)
             stop = start + nbytes[read_type]
             for r in range(ranges):
                 if low[r] < stop and start < high[r]:
                     readers[r, where] = c
-        # a load waits for stores to the same tensor
-        if op[c] == load:
-            window = x[c] >> _WINDOW_BITS
-            for w in range(windows):
-                if stored_window[w] == window:
-                    for k in range(first_dma, engines):
-                        if stored_by[w, k] >= 0 and k != where:
-                            put(base + stored_by[w, k], target, 0, _MEMORY, cursor, targets, lags, kinds)
-        elif op[c] == store:
-            window = x[c] >> _WINDOW_BITS
-            w = 0
-            while w < windows and stored_window[w] != window:
-                w += 1
-            if w == windows:
-                stored_window[w] = window
-                _clear(stored_by, w)
-                windows += 1
-            stored_by[w, where] = c
+        # loads and stores of common bytes keep their order
+        if tiles[c] >= 0:
+            _touch(c, op[c] == store, where - first_dma, conflicts, engine, first_dma, memory)
+            for k in range(len(latest)):
+                if latest[k] >= 0:
+                    put(base + latest[k], target, 0, _MEMORY, cursor, targets, lags, kinds)
         # the result overwrites its range: its last users on other engines must be done
         if kind[c] >= 0:
             start = addr[c]

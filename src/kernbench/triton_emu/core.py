@@ -240,8 +240,9 @@ class Core:
         site = self._sites.here()
         where = self._tables.sites[site]
         data, kind = self._port.load(handle.addr, handle.shape, handle.strides, handle.dtype, where)
+        pattern = self._tables.pattern(handle.shape, handle.strides, ITEMSIZE[kind])
         brought = self._emit(
-            "load", site, self._tables.scratch_type(handle.shape, kind), data, x=handle.addr, y=handle.nbytes
+            "load", site, self._tables.scratch_type(handle.shape, kind), data, x=handle.addr, y=pattern
         )
         handle.number, handle.type = brought.number, brought.type
         return data

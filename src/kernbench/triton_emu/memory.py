@@ -1,6 +1,5 @@
 """Memory as `tl` sees it: HBM by byte address, whole tiles, tiles with strides, and tiles by offset."""
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ class Memory(Telling):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._known_steps: dict[Shape, Shape] = {}
-        self._plain_loads: dict[tuple[Any, ...], tuple[tuple[int, int, int, int], ScratchType]] = {}
+        self._plain_loads: dict[tuple[Any, ...], tuple[tuple[int, int, int, int], ScratchType, int]] = {}
 
     def load(
         self,
@@ -50,9 +49,9 @@ class Memory(Telling):
             # most loads of a run without data are like an earlier one that was looked at
             known = self._plain_loads.get((ptr >> WINDOW_BITS, shape, strides if type(strides) is tuple else None))
             if known is not None and (strides is None or type(strides) is tuple):
-                (first, last, base, itemsize), kind = known
+                (first, last, base, itemsize), kind, pattern = known
                 if first <= ptr <= last and not (ptr - base) % itemsize:
-                    return self._emit("load", site, kind, None, NONE, NONE, NONE, ptr, kind.nbytes)
+                    return self._emit("load", site, kind, None, NONE, NONE, NONE, ptr, pattern)
         if type(ptr) is BlockPointer:
             return self._load_tile(ptr, self._whole_numbers(boundary_check), padding_option)
         sizes, address = self._shape(shape), self._address("load", ptr)
@@ -60,11 +59,12 @@ class Memory(Telling):
         name = None if dtype is None else self._dtype(dtype)
         data, name = self._port.load(address, sizes, steps, name, self._sites.places[site])
         kind = self._tables.scratch_type(sizes, name)
+        pattern = self._tables.pattern(sizes, steps, ITEMSIZE[name])
         if dtype is None and not self._carries_data:
             unwatched = self._port.unwatched(address, sizes, steps)
             if unwatched is not None:
-                self._plain_loads[address >> WINDOW_BITS, sizes, steps] = (unwatched, kind)
-        return self._emit("load", site, kind, data, NONE, NONE, NONE, address, kind.nbytes)
+                self._plain_loads[address >> WINDOW_BITS, sizes, steps] = (unwatched, kind, pattern)
+        return self._emit("load", site, kind, data, NONE, NONE, NONE, address, pattern)
 
     def store(
         self,
@@ -86,8 +86,8 @@ class Memory(Telling):
         site = self._sites.here()
         data, address = self._read("store", value), self._address("store", ptr)
         steps = None if strides is None else self._steps(value.shape, strides)
-        nbytes = self._port.store(address, data, value.shape, steps, value.dtype, self._sites.places[site])
-        self._record("store", site, value.number, address, nbytes)
+        itemsize = self._port.store(address, data, value.shape, steps, value.dtype, self._sites.places[site])
+        self._record("store", site, value.number, address, self._tables.pattern(value.shape, steps, itemsize))
 
     def element_type(self, ptr: int) -> str:
         """The element type of the tensor at byte address `ptr` (f16 while a kernel is only recorded); no command."""
@@ -194,8 +194,8 @@ class Memory(Telling):
                 whole[clip.inside] = data
             data = whole
         kind = self._tables.scratch_type(tile.block_shape, dtype)
-        moved = prod(clip.sizes) * ITEMSIZE[dtype]
-        return self._emit("load", site, kind, data, x=max(address, 0), y=moved)
+        pattern = self._tables.pattern(clip.sizes, tile.strides, ITEMSIZE[dtype])
+        return self._emit("load", site, kind, data, x=max(address, 0), y=pattern)
 
     def _store_tile(self, tile: BlockPointer, value: Any, checked: Shape) -> None:
         """One store command: the part of the tile that exists."""
@@ -209,8 +209,8 @@ class Memory(Telling):
         address = tile.base + clip.start * ITEMSIZE[self._port.element_type(tile.base)]
         self._not_before(tile, address)
         part = None if data is None else data[clip.inside]
-        nbytes = self._port.store(address, part, clip.sizes, tile.strides, value.dtype, self._sites.places[site])
-        self._record("store", site, value.number, address, nbytes)
+        itemsize = self._port.store(address, part, clip.sizes, tile.strides, value.dtype, self._sites.places[site])
+        self._record("store", site, value.number, address, self._tables.pattern(clip.sizes, tile.strides, itemsize))
 
     def _not_before(self, tile: BlockPointer, address: int) -> None:
         if address < 0:

@@ -35,11 +35,8 @@ class Port:
     def store(
         self, address: int, data: Array | None, shape: Shape, strides: Shape | None, dtype: str, where: Place
     ) -> int:
-        """Put `data` at `address`; gives the bytes it covers in the tensor's own type."""
-        count = 1
-        for n in shape:
-            count *= n
-        return count * ITEMSIZE[dtype]
+        """Put `data` at `address`; gives the bytes of an element of the tensor's own type."""
+        return ITEMSIZE[dtype]
 
     def workspace(self, shape: Shape, dtype: str, name: str, where: Place) -> int:
         """The address of fresh HBM memory for this PE alone."""
