@@ -13,7 +13,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.named_barriers import NamedBarriers
 from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.gathering import active_bits
-from kernbench.ptx.emulator.lanes import WARP, Lanes
+from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.program import Site
 
 
@@ -81,14 +81,15 @@ class Barriers:
         if whole and waits and (count is None or (count == batch.warps_per_cta * WARP and nobody_ended)):
             batch.barrier_clocks()
             return fragment.at(following)
+        warps, _ = lanes.present()
+        ctas, inside = warps % batch.ctas, warps // batch.ctas
         if self._checks is not None:
-            self._checks.same_count(barrier, batch.cta_of(lanes), count, site)
+            self._checks.same_count(barrier, ctas, count, site)
         self._enter(barrier, lanes, predicate, operation, waits)
         if self._checks is not None:
-            warps = lanes.warp_numbers()
-            self._checks.arrives(number, warps % batch.ctas, warps // batch.ctas, waits, count is not None, site)
+            self._checks.arrives(number, ctas, inside, waits, count is not None, site)
         if count is not None:
-            barrier.expected[np.unique(batch.cta_of(lanes))] = count
+            barrier.expected[np.unique(ctas)] = count
         if waits:
             barrier.waiting.append(Arrival(fragment, following, site, target))
         self._complete(barrier)
@@ -100,16 +101,17 @@ class Barriers:
         """The lanes by the round of the barrier in which they are counted; nearly always all in one."""
         if count is None or count <= 0:
             return [fragment]
-        ctas, _, _, units = self._counted(fragment.lanes)
+        warps, active = fragment.lanes.present()
+        ctas, units = warps % self._batch.ctas, self._units(warps, active)
         order = np.argsort(ctas, kind="stable")
         total, sorted_ctas = np.cumsum(units[order]), ctas[order]
         first = np.searchsorted(sorted_ctas, sorted_ctas)
         until = total - (total - units[order])[first] + self._barrier(number).units[sorted_ctas]
-        place = np.empty(len(ctas), np.int64)
-        place[order] = (until - 1) // count
+        place = np.zeros(self._batch.warps, np.int64)
+        place[warps[order]] = (until - 1) // count
         if (place <= 0).all():
             return [fragment]
-        return self._by_round(fragment, np.repeat(place, WARP))
+        return self._by_round(fragment, np.repeat(place[fragment.window.warps], WARP))
 
     def _by_round(self, fragment: Fragment, place: Array) -> list[Fragment]:
         parts = []
@@ -119,25 +121,25 @@ class Barriers:
                 parts.append(self._scheduler.fragment(fragment, lanes, fragment.block))
         return parts
 
-    def _counted(self, lanes: Lanes) -> tuple[Array, Array, Array, Array]:
-        """For each warp its CTA, its active lanes, how many they are and as how many threads they count."""
-        batch = self._batch
-        warps = lanes.warp_numbers()
-        active = lanes.active().reshape(-1, WARP)
+    def _units(self, warps: Array, active: Mask) -> Array:
+        """As how many threads each warp counts, with the lanes of it that come."""
         counts = active.sum(axis=1)
-        alive = batch.alive.reshape(-1, WARP)[warps]
+        alive = self._batch.alive.reshape(-1, WARP)[warps]
         complete = (alive & ~active).sum(axis=1) == 0
-        return warps % batch.ctas, active, counts, np.where(complete, WARP - alive.sum(axis=1) + counts, counts)
+        units: Array = np.where(complete, WARP - alive.sum(axis=1) + counts, counts)
+        return units
 
     def _enter(self, barrier: Barrier, lanes: Lanes, predicate: Array | None, operation: str, waits: bool) -> None:
-        ctas, active, counts, units = self._counted(lanes)
-        np.add.at(barrier.lanes, ctas, counts)
-        np.add.at(barrier.units, ctas, units)
+        warps, active = lanes.present()
+        ctas = warps % self._batch.ctas
+        np.add.at(barrier.lanes, ctas, active.sum(axis=1))
+        np.add.at(barrier.units, ctas, self._units(warps, active))
         if waits:
-            barrier.present[ctas, lanes.warp_numbers() // self._batch.ctas] = True
+            barrier.present[ctas, warps // self._batch.ctas] = True
         if predicate is not None:
             barrier.operation = operation
-            np.add.at(barrier.votes, ctas, (predicate.reshape(-1, WARP) & active).sum(axis=1))
+            votes = (predicate & lanes.active()).reshape(-1, WARP).sum(axis=1)
+            np.add.at(barrier.votes, lanes.warp_numbers() % self._batch.ctas, votes)
 
     def recheck(self) -> None:
         """Lanes have ended: a barrier that waited for them only may be complete."""

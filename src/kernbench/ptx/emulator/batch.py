@@ -148,10 +148,6 @@ class Batch:
         assert isinstance(spec, SymbolSlot)
         return self.launch.parameter(spec.name, spec.offset, dtype, count)  # type: ignore[no-any-return]
 
-    def cta_of(self, lanes: Lanes) -> Array:
-        """The batch's CTA number of each warp of a set."""
-        return lanes.warp_numbers() % self.ctas
-
     def pick(self, ready: dict[Any, Fragment]) -> Any:
         """Which fragment runs next."""
         return self.launch.pick(ready)
@@ -162,8 +158,7 @@ class Batch:
         self.ended_in[numbers] = np.where(self.ended_in[numbers] == LIVING, block, self.ended_in[numbers])
         if self.checks is not None and self.groups.used:
             self.checks.asynchronous.lanes_ended(lanes)
-        active = lanes.active().reshape(-1, WARP)
-        warps = lanes.warp_numbers()
+        warps, active = lanes.present()
         np.subtract.at(self.alive_by_cta, warps % self.ctas, active.sum(axis=1))
         alive = self.alive.reshape(-1, WARP)
         alive[warps] &= ~active

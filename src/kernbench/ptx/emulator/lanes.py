@@ -1,7 +1,9 @@
 """Which lanes of a batch stand together: a run of warps or a list of warps, and a mask where not every lane is active.
 
-Positions number the lanes of the set's warps from 0; a mask has one entry a position. Warps without an active lane are
-left out, so that a sparse set costs what it holds.
+Positions number the lanes of the set's warps from 0; a mask has one entry a position. A list of warps holds those with
+an active lane; a run holds whatever lies between its first and its last one, warps without an active lane among them.
+Values may be computed for all positions and kept under the mask; whatever *counts* warps, or notes that they came,
+must ask for `present()`.
 """
 
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ Warps = NDArray[np.int64]
 class Lanes:
     """Warps `first` to `last` (exclusive), or those of `warps`; `mask` over positions, None for all; `count` active.
 
-    `whole` tells that the lanes of each warp are all active or all inactive.
+    `live` warps have an active lane; `whole` tells that the lanes of each warp are all active or all inactive.
     """
 
     first: int
@@ -32,6 +34,7 @@ class Lanes:
     warps: Warps | None
     mask: Mask | None
     count: int
+    live: int
     whole: bool = True
 
     @property
@@ -41,12 +44,20 @@ class Lanes:
 
     @property
     def warp_count(self) -> int:
-        """Warps with at least one active lane, or inside the run."""
+        """Warps of the list, or inside the run: some of a run may have no active lane."""
         return self.last - self.first if self.warps is None else len(self.warps)
 
     def warp_numbers(self) -> Warps:
-        """The batch's numbers of the warps, in order of position."""
+        """The batch's numbers of the warps, in order of position; those of a run without an active lane included."""
         return np.arange(self.first, self.last) if self.warps is None else self.warps
+
+    def present(self) -> tuple[Warps, Mask]:
+        """The numbers of the warps that have an active lane, and which lanes these are: one row of 32 a warp."""
+        warps, active = self.warp_numbers(), self.active().reshape(-1, WARP)
+        if self.live == len(warps):
+            return warps, active
+        here = active.any(axis=1)
+        return warps[here], active[here]
 
     def lane_numbers(self) -> NDArray[np.int64]:
         """The batch's lane numbers, one a position."""
@@ -84,13 +95,13 @@ class Lanes:
 
 def everything(warps: int) -> Lanes:
     """All lanes of `warps` warps."""
-    return Lanes(0, warps, None, None, warps * WARP)
+    return Lanes(0, warps, None, None, warps * WARP, warps)
 
 
 def from_mask(mask: Mask) -> Lanes | None:
     """The lanes of a mask over all lanes of a batch; None if it is empty."""
     warps = len(mask) // WARP
-    return _normal(Lanes(0, warps, None, None, len(mask)), mask)
+    return _normal(everything(warps), mask)
 
 
 def union(one: Lanes, two: Lanes, total: int) -> Lanes:
@@ -98,7 +109,7 @@ def union(one: Lanes, two: Lanes, total: int) -> Lanes:
     if one.mask is None and two.mask is None and one.warps is None and two.warps is None:
         low, high = (one, two) if one.first < two.first else (two, one)
         if low.last == high.first:
-            return Lanes(low.first, high.last, None, None, one.count + two.count)
+            return Lanes(low.first, high.last, None, None, one.count + two.count, one.live + two.live)
     mask = one.spread(total)
     mask |= two.spread(total)
     joined = from_mask(mask)
@@ -113,14 +124,13 @@ def _normal(within: Lanes, mask: Mask) -> Lanes | None:
         return None
     kept = mask[first * WARP : last * WARP]
     if within.warps is None and live >= (last - first) * _DENSE:
-        start = within.first
-        return Lanes(
-            start + first, start + last, None, None if count == kept.size else kept, count, live * WARP == count
-        )
+        start, whole = within.first, live * WARP == count
+        return Lanes(start + first, start + last, None, None if count == kept.size else kept, count, live, whole)
     rows = mask.reshape(-1, WARP)
     filled = rows.any(axis=1)
     mask = np.ascontiguousarray(rows[filled]).reshape(-1)
-    return Lanes(0, 0, within.warp_numbers()[filled], None if count == mask.size else mask, count, live * WARP == count)
+    warps = within.warp_numbers()[filled]
+    return Lanes(0, 0, warps, None if count == mask.size else mask, count, live, live * WARP == count)
 
 
 @kernel

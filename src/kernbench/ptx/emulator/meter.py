@@ -33,7 +33,7 @@ class Meter:
         """A fragment is about to run a block."""
         number = block.number
         self._lanes[number] += lanes.count
-        self._warps[number] += lanes.warp_count
+        self._warps[number] += lanes.live
         self.steps += len(block.sites) or 1
         self._looks += 1
         if self.steps > self._budget.steps or not self._looks % _LOOK_AT_THE_CLOCK:

@@ -69,7 +69,7 @@ def _first_of_their_warps(ready: Mapping[Any, Any]) -> list[Any]:
     """Keys of fragments whose warps have none that stands before them."""
     found, seen = [], set[int]()
     for key in sorted(ready):
-        warps = set(ready[key].lanes.warp_numbers().tolist())
+        warps = set(ready[key].lanes.present()[0].tolist())
         if not warps & seen:
             found.append(key)
         seen |= warps

@@ -13,7 +13,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.tiles import Operand, gather, tiles_of
 from kernbench.ptx.emulator.checks.warpgroups import WarpgroupChecks
 from kernbench.ptx.emulator.fragment import Fragment
-from kernbench.ptx.emulator.lanes import WARP, Lanes
+from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
 from kernbench.ptx.numerics.matrix.sparse import expanded, places
@@ -145,7 +145,7 @@ class Warpgroups:
     def wait(self, fragment: Fragment, keep: int, following: int, site: Site) -> Fragment | None:
         """Complete all groups but the last `keep`; lanes go on whose warpgroups have issued it all."""
         scheduler = self._batch.scheduler
-        warps = active_warps(fragment.lanes)
+        warps, _ = fragment.lanes.present()
         done = self.committed[warps] - keep
         need = self._needed(warps, done)
         ready = self._least_issued(warps) >= need[warps]
@@ -215,14 +215,6 @@ class Warpgroups:
         self._pending = staying
         if going:
             _Performer(self._batch).perform(going)
-
-
-def active_warps(lanes: Lanes) -> Array:
-    """The warps of a set that have an active lane."""
-    warps = lanes.warp_numbers()
-    if lanes.mask is None:
-        return warps
-    return warps[lanes.mask.reshape(-1, WARP).any(axis=1)]
 
 
 class _Performer:

@@ -254,7 +254,7 @@ class Clocks:
             mask &= ~(1 << lane % WARP)
             if len(self.peers) > 1:
                 mask &= ~sum(1 << other for other in np.flatnonzero(self.peers[warp, lane % WARP] >= clock).tolist())
-        elif self._lane >= 0 and self._first(warp) == number - number % self.columns:
+        if self._lane >= 0 and self._first(warp) == number - number % self.columns:
             mask = self._left_by_lane(
                 self.clocks[warp % self._batch.ctas, warp // self._batch.ctas], number, clock, mask
             )

@@ -105,16 +105,17 @@ def knows_lane(clock: Any, mask: Any, known: Any, arrivals: Any) -> Any:
     """
     if clock > known >> 5:
         return False
-    return _reached(clock, mask & ~(np.int64(1) << (known & 31)), arrivals)
+    return _late(clock, mask & ~(np.int64(1) << (known & 31)), arrivals) == 0
 
 
 @part
-def _reached(clock: Any, mask: Any, clocks: Any) -> Any:
-    """Whether the clocks of all lanes of `mask` have come to `clock`."""
-    late = 0
+def _late(clock: Any, mask: Any, clocks: Any) -> Any:
+    """The lanes of `mask` whose clocks have not come to `clock`."""
+    late = np.int64(0)
     for lane in range(WARP):
-        late += (mask >> lane) & 1 and clocks[lane] < clock
-    return late == 0
+        if (mask >> lane) & 1 and clocks[lane] < clock:
+            late |= np.int64(1) << lane
+    return late
 
 
 @part
@@ -136,7 +137,13 @@ def _ordered(cell: Any, mask: Any, lane: Any, warp: Any, shadow: Any) -> Any:
         rest = mask & ~(np.int64(1) << lane)
         if rest == 0 or clock <= table[warp, MET]:
             return True
-        return peers.shape[0] > 1 and _reached(clock, rest, peers[warp, lane])
+        if peers.shape[0] > 1:
+            rest = _late(clock, rest, peers[warp, lane])
+        # a lane that arrived on an mbarrier for which the whole warp has waited since
+        own = table[last, 2]
+        return rest == 0 or (
+            own >= 0 and knows_lane(clock, rest, clocks[cta, inside, own + inside], peers[warp, WARP])
+        )
     first = table[warp, NUMBER] - inside
     if first <= number < first + table[last, 1]:
         column = number - first
