@@ -141,9 +141,7 @@ def _ordered(cell: Any, mask: Any, lane: Any, warp: Any, shadow: Any) -> Any:
             rest = _late(clock, rest, peers[warp, lane])
         # a lane that arrived on an mbarrier for which the whole warp has waited since
         own = table[last, 2]
-        return rest == 0 or (
-            own >= 0 and knows_lane(clock, rest, clocks[cta, inside, own + inside], peers[warp, WARP])
-        )
+        return rest == 0 or (own >= 0 and knows_lane(clock, rest, clocks[cta, inside, own + inside], peers[warp, WARP]))
     first = table[warp, NUMBER] - inside
     if first <= number < first + table[last, 1]:
         column = number - first
