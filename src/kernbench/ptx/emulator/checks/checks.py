@@ -11,12 +11,13 @@ from kernbench.ptx.emulator.checks.asynchronous import AsynchronousChecks
 from kernbench.ptx.emulator.checks.clocks import Clocks, masks_of
 from kernbench.ptx.emulator.checks.definedness import Definedness
 from kernbench.ptx.emulator.checks.endings import Endings
-from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge, Publications
+from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge, Publications, bits
 from kernbench.ptx.emulator.checks.memory import MemoryReporter
 from kernbench.ptx.emulator.checks.order import OrderLog
 from kernbench.ptx.emulator.checks.patterns import MemoryOrder
 from kernbench.ptx.emulator.checks.pending_copies import PendingCopies
 from kernbench.ptx.emulator.checks.reporter import Reporter, by_axis, some_threads, thread_name
+from kernbench.ptx.emulator.checks.rounding import differ_by_rounding
 from kernbench.ptx.emulator.checks.waits import deadlock_message
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
@@ -363,11 +364,11 @@ class BatchChecks:
         if what == "load" and site.number in followed:
             self.definedness.met |= bool(report[UNINITIALISED, 0])
             report[UNINITIALISED, 0] = 0
-        races = self._races(spot, report[SUSPECTS:][: report[RACE, 0]])
+        races = self._races(site, spot, report[SUSPECTS:][: report[RACE, 0]])
         report[RACE, :2] = len(races), races[0, 0] if len(races) else 0
         self._checks.memory.tell(self._batch, space, site, what, spot, report, races)
 
-    def _races(self, spot: Spot, found: Array) -> Array:
+    def _races(self, site: Site, spot: Spot, found: Array) -> Array:
         """Those suspects that nothing orders."""
         if self.clocks.exhausted or not len(found):
             return found[:0]
@@ -375,7 +376,19 @@ class BatchChecks:
         for i in np.flatnonzero(self.clocks.helps(lanes)).tolist():
             found[i, 2] = self.unknown(int(lanes[i]), *found[i, 1:].tolist())
         races: Array = found[found[:, 2] != 0]
+        if spot.stored is not None and len(races) and self._checks.program.kernel.module.compiler:
+            races = races[[not self._one_result(site, spot, spot.stored, *race[:3].tolist()) for race in races]]
         return races
+
+    def _one_result(self, site: Site, spot: Spot, stored: Array, position: int, cell: int, mask: int) -> bool:
+        """Whether lanes of one warp store the same result in one instruction of a compiler, but for its rounding."""
+        lane = int(spot.lanes[position])
+        warp = lane // WARP
+        number, other, _ = decode(cell & (1 << 64) - 1)
+        if other != self.clocks.numbers[warp] or self.sites.site(number) is not site:
+            return False
+        others = [warp * WARP + one for one in bits(mask)]
+        return differ_by_rounding(stored[:, lane], stored[:, others])
 
     def unknown(self, lane: int, cell: int, mask: int, seen: int = 0, seen_mask: int = 0) -> int:
         """The lanes of a cell's access that are not known to a lane; none if it knows of a read that saw it."""

@@ -77,13 +77,17 @@ class Checker(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spot:
-    """An access that went wrong: each position's lane, where it pointed, how wide it is, and its scope if strong."""
+    """An access that went wrong: each position's lane, where it pointed, how wide it is, and its scope if strong.
+
+    Of a store also what each lane of the batch had in the registers: [values, lanes].
+    """
 
     lanes: Array
     addresses: Array
     offset: int
     nbytes: int
     scope: int = 0
+    stored: Array | None = None
 
 
 def space_of(modifier: str) -> str:
@@ -235,10 +239,11 @@ class Port:
                 trouble = access.checked_store(memory, part.state[registers.itemsize], *place, *where, *noted)
                 if noted[0][-1]:
                     more = self._checker.arguments(part, site, scope)
-                    span = np.uint64(registers.itemsize * rows.size)
-                    trouble = access.note_writes(*noted, span, lanes, self._report, *more, kind)
+                    wide = np.uint64(registers.itemsize * rows.size)
+                    trouble = access.note_writes(*noted, wide, lanes, self._report, *more, kind)
             if trouble:
-                self._tell(part, site, "store", Spot(lanes, at, int(by), registers.itemsize * rows.size, scope))
+                span = registers.itemsize * rows.size
+                self._tell(part, site, "store", Spot(lanes, at, int(by), span, scope, registers[rows]))
 
     def saw(self, space: str, addresses: Array, lanes: Array, nbytes: int, mask: Mask, site: Site) -> None:
         """Loads that active lanes made before, at `site`, count as reads from now on."""
