@@ -94,6 +94,7 @@ class Launch:
         self._offsets = {p.name: p.offset for p in program.kernel.params}
         self._live: list[Batch] = []
         self._ended_changes = 0
+        self._ended_stores = 0
         # what the first CTAs do, where there is something asynchronous to follow
         self.journal: Journal | None = None
         self._workspace: Allocation | None = None
@@ -160,6 +161,7 @@ class Launch:
                 batch.agents.drain()
                 batch.ended()
                 self._ended_changes += batch.port.changes
+                self._ended_stores += batch.port.shared_stores
                 self._live.remove(batch)
             progress = self._woken() or self._arrived()
 
@@ -214,6 +216,10 @@ class Launch:
     def changes(self) -> int:
         """How often memory has been changed."""
         return self._ended_changes + sum(batch.port.changes for batch in self._live)
+
+    def changes_beside_stores_to_shared(self) -> int:
+        """The same, but for what threads stored to shared memory."""
+        return self.changes() - self._ended_stores - sum(batch.port.shared_stores for batch in self._live)
 
     def addresses_in(self, parameter: str) -> list[int]:
         """The 64-bit words of a parameter, any of which may be a pointer."""

@@ -23,6 +23,8 @@ _ACROSS = frozenset(warp.MEANINGS)
 # spaces that no other thread writes
 _OWN = frozenset(("param", "local", "const"))
 _CLOCKS = ("%clock", "%globaltimer")
+# updates by which one of several threads gets what all of them want
+_TAKING = frozenset(("cas", "exch"))
 
 
 def find_wait_loops(program: Program, body: Body, bodies: Mapping[str, Body]) -> None:
@@ -44,6 +46,7 @@ def find_wait_loops(program: Program, body: Body, bodies: Mapping[str, Body]) ->
             _may_wait(inside, strong) and len(carried) <= _MOST_CARRIED and (strong or not carried),
             strong or _reads_memory(inside),
             _closed(inside),
+            any(d.resolved.meaning == "atom" and d.mod("op") in _TAKING for d in inside),
             any(_looks_at_a_clock(d) for d in inside),
         )
 
@@ -108,7 +111,7 @@ def _is_strong(d: Decoding, bodies: Mapping[str, Body]) -> bool:
 
 
 def _closed(inside: list[Decoding]) -> str:
-    """What must be together for a loop's next state to follow from its last one: a "lane", a "warp"; "" for neither.
+    """What must be together for a loop's next state to follow from its last one: a "lane", "warp", "block", or "".
 
     With "lane" alone and nothing read from memory, a state that repeats is proof that the loop never ends.
     """
@@ -117,9 +120,12 @@ def _closed(inside: list[Decoding]) -> str:
         meaning = d.resolved.meaning
         if meaning in _PURE or meaning in _MEMORY or d.wait is not None:
             continue
-        if meaning not in _ACROSS:
+        if meaning in ("bar", "bar.red") and d.mod("mode") != "arrive" and d.position("count") is None:
+            level = "block"
+        elif meaning not in _ACROSS:
             return ""
-        level = "warp"
+        elif level == "lane":
+            level = "warp"
     return level
 
 

@@ -92,8 +92,10 @@ class WaitLoop:
     # whether it looks like one that only waits for others, and whether it reads what others may write at all
     waits: bool
     reads_memory: bool
-    # what must be together for its next state to follow from the last: "lane", "warp", or "" where that never holds
+    # what must be together for its next state to follow from the last: "lane", "warp", "block", or "" for never
     closed: str
+    # whether it tries to take something that only one of those who wait can have, as a lock
+    takes: bool
     # whether it looks at a clock: its state repeats only while time stands still
     timed: bool
 

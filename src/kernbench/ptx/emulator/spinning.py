@@ -12,7 +12,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.fragment import Fragment
-from kernbench.ptx.emulator.lanes import Lanes
+from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.memory.arena import LOCAL_BASE
 from kernbench.ptx.emulator.program import Block, WaitLoop
 
@@ -23,8 +23,8 @@ _LONG_PATIENCE = 4096
 # states are kept at rounds that are a power of two from the first on, and compared for some rounds after each
 _FIRST_LOOK = 256
 _LONGEST_CYCLE = 64
-# bytes of local memory that are worth comparing
-_MOST_LOCAL = 1 << 22
+# bytes of local or shared memory that are worth comparing
+_MOST_COMPARED = 1 << 22
 # the bits above these tell the space of a generic address
 _WINDOW = np.uint64(44)
 _ADDRESS = (1 << 64) - 1
@@ -68,6 +68,8 @@ class Spinning:
         self._batch = scheduler.batch
         self._rounds: dict[tuple[Any, ...], _Round] = {}
         self.parked: list[Spinner] = []
+        # of loops that try to take something, how many blocks look next, and the changes of memory when some last did
+        self._crowd, self._tried = 1, -1
         # loops that waited for a later time since anything else happened, and whether one was left for good
         self._later: dict[int, WaitLoop] = {}
         self.left = False
@@ -102,11 +104,25 @@ class Spinning:
         """Whether nobody but memory has a say in what these lanes do next."""
         if loop.timed and not self._batch.launch.time.stands:
             return False
+        if loop.closed == "block":
+            return self._batch.places.size == 1 and self._whole_blocks(fragment)
         return loop.closed == "lane" or (loop.closed == "warp" and fragment.lanes.whole)
+
+    def _whole_blocks(self, fragment: Fragment) -> bool:
+        """Whether all living threads of each block that has some here are here."""
+        batch = self._batch
+        warps, active = fragment.lanes.present()
+        here = np.bincount(warps % batch.ctas, weights=active.sum(axis=1), minlength=batch.ctas)
+        return bool(((here == 0) | (here == batch.alive_by_cta)).all())
+
+    def _changes(self, loop: WaitLoop) -> int:
+        """How often memory has changed; of a block's own shared memory what it holds is compared instead."""
+        launch = self._batch.launch
+        return int(launch.changes_beside_stores_to_shared() if loop.closed == "block" else launch.changes())
 
     def _repeats(self, fragment: Fragment, loop: WaitLoop, last: _Round) -> bool:
         """Whether the lanes are where they were before, with memory unchanged since."""
-        changes, values = self._batch.changes(), self._values(fragment, loop)
+        changes, values = self._changes(loop), self._values(fragment, loop)
         if values is None:
             return False
         if last.values is not None and last.changes == changes and _same(fragment, last.values, values):
@@ -132,14 +148,27 @@ class Spinning:
         return True
 
     def _values(self, fragment: Fragment, loop: WaitLoop) -> tuple[Array, ...] | None:
-        """What goes round the loop: first the lanes' local memory, then registers."""
+        """What goes round the loop: first the lanes' local memory (and their blocks' shared memory), then registers."""
         frames = self._batch.frames
         parts = frames.in_use(fragment)
-        if sum(nbytes for _, nbytes in parts) * fragment.lanes.count > _MOST_LOCAL:
+        if sum(nbytes for _, nbytes in parts) * fragment.lanes.count > _MOST_COMPARED:
             return None
         lanes = frames.lanes_of(fragment) if frames.nbytes else np.arange(0)
-        local = np.concatenate([frames.bytes_at(lanes, start, nbytes) for start, nbytes in parts], axis=1)
-        return (local, *(np.array(fragment.window.rows[slot]) for slot in loop.carried))
+        memory = np.concatenate([frames.bytes_at(lanes, start, nbytes) for start, nbytes in parts], axis=1)
+        if loop.closed == "block":
+            shared = self._shared(fragment)
+            if shared.size > _MOST_COMPARED:
+                return None
+            memory = np.concatenate([memory.reshape(-1), shared.reshape(-1)])
+        return (memory, *(np.array(fragment.window.rows[slot]) for slot in loop.carried))
+
+    def _shared(self, fragment: Fragment) -> Array:
+        """The shared memory of a fragment's blocks."""
+        batch = self._batch
+        blocks = np.unique(fragment.lanes.present()[0] % batch.ctas)
+        words: Array = batch.port.space("shared").words[1]
+        held: Array = words[: batch.ctas * batch.shared_stride].reshape(batch.ctas, -1)[blocks]
+        return held
 
     def _park(self, fragment: Fragment, loop: WaitLoop, changes: int | None) -> None:
         if changes is not None:
@@ -148,8 +177,32 @@ class Spinning:
 
     def wake_changed(self) -> bool:
         """Nothing else can run: loops look again if memory has changed since they looked."""
+        waking = [s for s in self.parked if s.changes is not None and s.changes != self._changes(s.loop)]
+        taking = [spinner for spinner in waking if spinner.loop.takes]
+        woken = self._wake([spinner for spinner in waking if not spinner.loop.takes])
+        return self._try_some(taking) or woken if taking else woken
+
+    def _try_some(self, taking: list[Spinner]) -> bool:
+        """Of loops that try to take something, let the first block look; more and more while nobody gets it.
+
+        One of those who wait for a lock can have it, so that all others would look in vain each time it is given back.
+        """
         changes = self._batch.changes()
-        return self._wake([s for s in self.parked if s.changes is not None and s.changes != changes])
+        self._crowd = 2 * self._crowd if changes == self._tried else 1
+        self._tried = changes
+        blocks = np.unique(np.concatenate([s.fragment.lanes.present()[0] % self._batch.ctas for s in taking]))
+        first = np.zeros(self._batch.ctas, bool)
+        first[blocks[: self._crowd]] = True
+        waking: list[Spinner] = []
+        for spinner in taking:
+            lanes = spinner.fragment.lanes
+            chosen = np.repeat(first[lanes.warp_numbers() % self._batch.ctas], WARP)
+            now, later = self._scheduler.split(spinner.fragment, chosen)
+            place = self.parked.index(spinner)
+            parts = [Spinner(part, spinner.loop, spinner.changes) for part in (now, later) if part is not None]
+            self.parked[place : place + 1] = parts
+            waking += parts[:1] if now is not None else []
+        return self._wake(waking)
 
     def wake_yielded(self) -> bool:
         """Nothing else can run at all: loops that let others go first go on."""
@@ -169,7 +222,8 @@ class Spinning:
         return self._wake(waking)
 
     def _wake(self, waking: list[Spinner]) -> bool:
-        self.parked = [spinner for spinner in self.parked if spinner not in waking]
+        gone = {id(spinner) for spinner in waking}
+        self.parked = [spinner for spinner in self.parked if id(spinner) not in gone]
         for spinner in waking:
             self._scheduler.push(spinner.fragment)
         return bool(waking)

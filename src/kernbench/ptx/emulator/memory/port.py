@@ -105,6 +105,8 @@ class Port:
         self._checker = checker
         self._report = access.new_report(0 if checker is None else _SUSPECTS)
         self.changes = 0
+        # stores of threads to shared memory among them
+        self.shared_stores = 0
         self._noted: tuple[Array, Array] = (np.empty(1, np.int64), np.empty(0, np.uint64))
 
     def _room(self, positions: int) -> tuple[Array, Array]:
@@ -227,6 +229,7 @@ class Port:
         for part, base, active in self.parts(space, addresses, offset, mask):
             # what a thread writes to its own memory changes nothing for others
             self.changes += part.name != "local"
+            self.shared_stores += part.name == "shared"
             part, at, by = self._placed(part, addresses, offset, lanes, active, site)
             memory = part.words[registers.itemsize]
             place = (part.dirty, at, by, np.uint64(base), np.uint64(part.size), part.origins)
