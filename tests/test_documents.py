@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+from tests.figures import find_shown
 
 from kernbench.bench import find, run_bench
 from kernbench.result import KINDS
@@ -46,6 +47,7 @@ def test_the_readme_fault_is_caught(tmp_path):
     run = run_bench(find(str(file)))
     assert run.right is False
     assert "rank" in run.comparison[0].reason
+    assert find_shown(run.comparison[0].reason, " ".join(README.split()))
 
 
 def guide(name, file):

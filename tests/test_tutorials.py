@@ -3,7 +3,9 @@
 A code block after `<!-- file: NAME -->` (or `example:`) is a file, after `<!-- change: NAME -->` the lines that take
 the place of those from its first line to its last in that file, after `<!-- add: NAME -->` lines for its end. In a
 console block each `$` line is run; lines below it must be found in its output, in order, apart from spaces; a line of
-dots stands for anything. Commands in `sh` blocks take long or need what a test has not: only their words are checked.
+dots stands for anything. Figures that rounding makes (an error, a value found wrong) differ between processors and BLAS
+libraries: they are compared by magnitude (`tests/figures.py`). Commands in `sh` blocks take long or need what a test
+has not: only their words are checked.
 """
 
 import re
@@ -11,6 +13,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from tests.figures import find_shown
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -62,9 +65,9 @@ def console(body):
         for expected in filter(None, map(squeezed, shown.splitlines())):
             if expected == "...":
                 continue
-            found = output.find(expected, place)
-            assert found >= 0, f"$ {line}\nshould print: {expected}\nafter: {output[:place][-200:]}\nprints: {output}"
-            place = found + len(expected)
+            found = find_shown(expected, output, place)
+            assert found, f"$ {line}\nshould print: {expected}\nafter: {output[:place][-200:]}\nprints: {output}"
+            place = found[1]
     return len(commands)
 
 
@@ -115,3 +118,11 @@ def test_a_wrong_claim_is_seen(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AssertionError, match="should print"):
         play("```console\n$ kernbench --version\nkernbench 99\n```\n", tmp_path)
+
+
+def test_an_error_is_compared_by_magnitude(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = "```console\n$ kernbench run my_ring.py\n│ my_ring │ yes │ yes │ {} │ 304 │\n```\n"
+    play("```console\n$ kernbench new mesh my_ring\n```\n" + shown.format("1.00e-07"), tmp_path)
+    with pytest.raises(AssertionError, match="should print"):
+        play(shown.format("1.00e-04"), tmp_path)

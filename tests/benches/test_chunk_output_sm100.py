@@ -5,12 +5,12 @@ from functools import cache
 import numpy as np
 import pytest
 from tests.benches.chunk_output import Problem
+from tests.ptx.toolchain import need_ptxas
 
 from kernbench import ptx
 from kernbench.benches._chunk_output_layout import Layout
 from kernbench.benches._chunk_output_sm100 import BlackwellChunkOutput
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.assembler import find_ptxas
 from kernbench.ptx.mutation import mutations
 
 RAGGED = (200, 0, 64, 1, 130)
@@ -89,11 +89,9 @@ def test_refusals():
 
 @pytest.mark.parametrize("layout", [Layout(2, 4, 128, 128), Layout(1, 1, 64, 64, "padded")])
 def test_ptxas(layout):
-    try:
-        find_ptxas()
-    except MisuseError:
-        pytest.skip("ptxas is not installed")
-    made = ptx.assemble(BlackwellChunkOutput(layout).build().module, arch="sm_100a")
+    module = BlackwellChunkOutput(layout).build().module
+    need_ptxas("sm_100a", module.version)
+    made = ptx.assemble(module, arch="sm_100a")
     assert made.kernels["chunk_output_sm100"].spill_stores == 0
 
 

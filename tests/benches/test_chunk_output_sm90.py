@@ -5,13 +5,13 @@ from functools import cache
 import numpy as np
 import pytest
 from tests.benches.chunk_output import Problem
+from tests.ptx.toolchain import need_ptxas
 
 from kernbench import ptx
 from kernbench.benches._chunk_output_layout import Layout
 from kernbench.benches._chunk_output_sm90 import HopperChunkOutput
 from kernbench.benches._chunk_output_sm90_group import Group
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.assembler import find_ptxas
 from kernbench.ptx.mutation import mutations
 from kernbench.ptx.proof import prove
 from kernbench.safety.budget import Budget
@@ -158,9 +158,7 @@ def test_groups_that_share_stages_are_found():
 
 @pytest.mark.parametrize("layout", [Layout(2, 4, 128, 128), Layout(1, 1, 64, 64, "padded")])
 def test_ptxas(layout):
-    try:
-        find_ptxas()
-    except MisuseError:
-        pytest.skip("ptxas is not installed")
-    made = ptx.assemble(HopperChunkOutput(layout).build().module, arch="sm_90a")
+    module = HopperChunkOutput(layout).build().module
+    need_ptxas("sm_90a", module.version)
+    made = ptx.assemble(module, arch="sm_90a")
     assert made.kernels["chunk_output_sm90"].spill_stores == 0

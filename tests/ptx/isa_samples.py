@@ -1,20 +1,16 @@
 """Minimal instructions for the rows of the ISA table, and ptxas's verdict on many at once."""
 
 import random
-import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+
+from tests.ptx.toolchain import run_ptxas
 
 from kernbench.ptx.isa.form import Form, OperandRule, Resolved
 from kernbench.ptx.isa.resolve import filled
 from kernbench.ptx.isa.since import since
 from kernbench.ptx.types import TYPES
 
-PTXAS = shutil.which("ptxas") or next((p for p in ("/usr/local/cuda/bin/ptxas",) if Path(p).exists()), None)
 _REGISTERS = {1: "%p", 8: "%c", 16: "%h", 32: "%r", 64: "%rd", 128: "%q"}
 _DECLARED = """
 .reg .pred %p<9>; .reg .b8 %c<9>; .reg .b16 %h<140>; .reg .b32 %r<300>; .reg .b64 %rd<140>; .reg .b128 %q<9>;
@@ -137,7 +133,7 @@ def target_of(form: Form) -> str:
 
 
 def oldest_target(sample: Sample) -> tuple[str, tuple[int, int]]:
-    """The oldest target and version the table claims for a sample, as far back as this ptxas goes."""
+    """The oldest target and version the table claims for a sample, as far back as ptxas 13.0 goes."""
     form = sample.form
     first = since(Resolved(form, dict(sample.mods)))
     number = next(sm for sm in sorted(_TARGET_VERSIONS) if sm >= first.sm)
@@ -173,7 +169,7 @@ def _refusals(texts: list[str], target: str, version: tuple[int, int]) -> dict[i
     found: dict[int, str] = {}
     while True:
         kept = ["" if index in found else text for index, text in enumerate(texts)]
-        errors, log = _assemble(module(kept, target, version), target)
+        errors, log = run_ptxas(module(kept, target, version), target)
         fresh = {line - 10: message for line, message in errors.items() if 0 <= line - 10 < len(texts)}
         if not fresh:
             return found | (_halved(kept, target, version, log) if log is not None else {})
@@ -189,22 +185,3 @@ def _halved(texts: list[str], target: str, version: tuple[int, int], log: str) -
     first = _refusals(texts[:middle], target, version)
     second = _refusals(texts[middle:], target, version)
     return first | {index + middle: message for index, message in second.items()}
-
-
-def _assemble(text: str, target: str) -> tuple[dict[int, str], str | None]:
-    """Messages by line, and the whole log where ptxas refuses (None where it does not)."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "a.ptx")
-        path.write_text(text)
-        assert PTXAS is not None
-        command = [PTXAS, "-arch", target, "--compile-only", str(path), "-o", str(Path(folder, "a.cubin"))]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode == 0:
-        return {}, None
-    errors = {int(m[1]): m[2] for m in re.finditer(r"line (\d+); (?:error|fatal)\s*: (.*)", done.stderr)}
-    return errors, done.stderr
-
-
-def assembles(text: str, target: str) -> bool:
-    """Whether ptxas takes a whole module."""
-    return _assemble(text, target)[1] is None

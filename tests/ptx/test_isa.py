@@ -1,11 +1,10 @@
 """The ISA table: resolving, agreement with ptxas, and the document made from it."""
 
-import subprocess
-from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.ptx.isa_samples import PTXAS, Sample, module, oldest_target, refusals, samples, target_of
+from tests.ptx.isa_samples import Sample, module, oldest_target, refusals, samples, target_of
+from tests.ptx.toolchain import need_ptxas, needs_ptxas, ptxas_knows
 
 from kernbench import ptx
 from kernbench.ptx import isa
@@ -15,7 +14,6 @@ from kernbench.ptx.isa.rows import GROUPS
 from kernbench.ptx.isa.since import since
 from kernbench.ptx.module import Instruction
 
-needs_ptxas = pytest.mark.skipif(PTXAS is None, reason="ptxas is not installed")
 # a call needs a callee; calls are tested with whole modules
 FORMS = [form for forms in isa.FORMS.values() for form in forms if form.opcode != "call"]
 
@@ -33,19 +31,10 @@ def by_target(found: list[Sample], oldest: bool) -> dict[tuple[str, tuple[int, i
     return groups
 
 
-@cache
-def newest_version() -> tuple[int, int]:
-    """The PTX version of the ptxas at hand: CUDA 13.0 brought 9.0, and so on."""
-    assert PTXAS is not None
-    said = subprocess.run([PTXAS, "--version"], capture_output=True, text=True, check=True).stdout
-    major, minor = said.partition("release ")[2].partition(",")[0].split(".")
-    return int(major) - 4, int(minor)
-
-
 def refused(found: list[Sample], oldest: bool) -> dict[tuple[str, tuple[int, int], str], str]:
     messages = {}
     for (target, version), group in by_target(found, oldest).items():
-        if version > newest_version():
+        if not ptxas_knows(target, version):
             continue
         by_index = refusals([sample.text for sample in group], target, version)
         messages |= {(target, version, group[index].text): message for index, message in by_index.items()}
@@ -142,8 +131,8 @@ def test_special_registers():
     assert isa.special_register("%tid.q") is None
 
 
-@needs_ptxas
 def test_ptxas_knows_every_special_register():
+    need_ptxas("sm_100a", (9, 0))
     wide = {"u64": "mov.u64 %rd1", "u32": "mov.u32 %r1", "b32": "mov.b32 %r1", "pred": "mov.pred %p1"}
     rows = [row for row in isa.SPECIAL_REGISTERS.values() if not row.components]
     assert refusals([f"{wide[row.type]}, {row.name};" for row in rows], "sm_100a") == {}

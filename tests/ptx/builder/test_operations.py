@@ -5,20 +5,10 @@ from functools import cache
 import pytest
 import tests.ptx.builder.operations_async  # noqa: F401 (adds to the table)
 from tests.ptx.builder.operations import OPERATIONS, TARGETS, bag
+from tests.ptx.toolchain import need_ptxas
 
 from kernbench import ptx
-from kernbench.common.errors import MisuseError
-from kernbench.ptx.assembler import find_ptxas
 from kernbench.ptx.builder import Context, PtxModule
-
-
-@cache
-def ptxas_missing():
-    try:
-        find_ptxas()
-    except MisuseError as error:
-        return str(error)
-    return ""
 
 
 def module_for(target, names):
@@ -46,8 +36,7 @@ def test_operations_come_back_from_their_text(target):
 
 @pytest.mark.parametrize("target", sorted(set(TARGETS.values())))
 def test_ptxas_takes_every_operation(target):
-    if ptxas_missing():
-        pytest.skip(ptxas_missing())
+    need_ptxas(target, built(target).version)
     assert len(ptx.assemble(built(target), target, ("-O0",)).kernels) == len(built(target).kernels)
 
 

@@ -1,24 +1,17 @@
 """Kernels that nvcc compiled run unchanged, match NumPy, and are found safe."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.ptx.toolchain import nvcc_ptx
 
 from kernbench import ptx
 
-NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
-pytestmark = pytest.mark.skipif(NVCC is None, reason="nvcc is not installed")
-
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory):
-    out = tmp_path_factory.mktemp("samples") / "samples.ptx"
-    source = Path(__file__).parent / "samples.cu"
-    subprocess.run([NVCC, "-ptx", "-arch=sm_80", "-lineinfo", "-o", out, source], check=True, timeout=100)
-    return ptx.parse(out.read_text())
+def module():
+    return ptx.parse(nvcc_ptx(Path(__file__).parent / "samples.cu", "sm_80", "-lineinfo"))
 
 
 class Bench:

@@ -1,28 +1,21 @@
 """Waiting, leaving and allocating in kernels that nvcc compiled, optimised and for a debugger: the same verdicts."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.ptx.toolchain import nvcc_ptx
 
 from kernbench import ptx
 from kernbench.safety.budget import Budget
-
-NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
-pytestmark = pytest.mark.skipif(NVCC is None, reason="nvcc is not installed")
 
 T = np.arange(64, dtype="i4")
 ZERO, X = np.zeros(1, "i4"), np.arange(64, dtype="i4") * 7 % 11 - 3
 
 
 @pytest.fixture(scope="module", params=["-O3", "-G"])
-def module(request, tmp_path_factory):
-    out = tmp_path_factory.mktemp("flow") / "flow.ptx"
-    source = Path(__file__).parent / "flow.cu"
-    subprocess.run([NVCC, "-ptx", "-arch=sm_80", request.param, "-o", out, source], check=True, timeout=100)
-    return ptx.parse(out.read_text())
+def module(request):
+    return ptx.parse(nvcc_ptx(Path(__file__).parent / "flow.cu", "sm_80", request.param))
 
 
 def launch(module, name, grid, block, args):

@@ -1,24 +1,17 @@
 """CUDA's own headers, compiled by nvcc: nothing in them is taken for a bug."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.ptx.toolchain import nvcc_ptx
 
 from kernbench import ptx
 
-NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
-pytestmark = pytest.mark.skipif(NVCC is None, reason="nvcc is not installed")
-
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory):
-    out = tmp_path_factory.mktemp("libraries") / "libraries.ptx"
-    source = Path(__file__).parent / "libraries.cu"
-    subprocess.run([NVCC, "-ptx", "-arch=sm_80", "-rdc=true", "-o", out, source], check=True, timeout=100)
-    return ptx.parse(out.read_text())
+def module():
+    return ptx.parse(nvcc_ptx(Path(__file__).parent / "libraries.cu", "sm_80", "-rdc=true"))
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """Values that PTX names: taken from registers and memory where they are named, in the right element of the whole."""
 
-import shutil
-
 import numpy as np
 import pytest
+from tests.ptx.toolchain import need_ptxas
 
 from kernbench import ptx
 from kernbench.common.errors import KernelError, MisuseError
-from kernbench.ptx.assembler import find_ptxas
 from kernbench.ptx.checkpoints import PtxCheckpoint, checkpoint_of, read_checkpoint
 from kernbench.ptx.index_expressions import Expression
 
@@ -126,9 +124,8 @@ def test_metrics_do_not_count_it():
     assert device.launch(kernel, 1, 64, [x], taken=lambda point: None).metrics == plain
 
 
-@pytest.mark.skipif(shutil.which("ptxas") is None and not shutil.which("/usr/local/cuda/bin/ptxas"), reason="no ptxas")
 def test_machine_code_is_the_same_without_it():
-    assert find_ptxas()
+    need_ptxas("sm_90a")
     text = "\n".join(line for line in built(halves).emit().split("\n") if ".loc" not in line)
     bare = "\n".join(line for line in text.split("\n") if "kernbench.checkpoint" not in line)
     assert bare != text

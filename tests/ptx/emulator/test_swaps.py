@@ -1,27 +1,22 @@
 """A plain load that only begins a compare-and-swap is no race, however its value gets there; any other use is one."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.ptx.toolchain import nvcc_ptx
 
 from kernbench import ptx
 
-NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
 SOURCE = Path(__file__).parent / "swaps.cu"
 KERNELS = [line.split("void ")[1].split("(")[0] for line in SOURCE.read_text().splitlines() if "__global__" in line]
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory):
-    out = tmp_path_factory.mktemp("swaps") / "swaps.ptx"
-    subprocess.run([NVCC, "-ptx", "-arch=sm_80", "-G", "-o", out, SOURCE], check=True, timeout=100)
-    return ptx.parse(out.read_text())
+def module():
+    return ptx.parse(nvcc_ptx(SOURCE, "sm_80", "-G"))
 
 
-@pytest.mark.skipif(NVCC is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("name", KERNELS)
 def test_compiled_for_a_debugger(module, name):
     device = ptx.EmulatedDevice("sm_80")
