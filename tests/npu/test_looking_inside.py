@@ -95,6 +95,7 @@ def test_breakpoint_lands_in_the_kernels_frame(tmp_path):
     told = subprocess.run(
         [sys.executable, str(script)], input=answers, capture_output=True, text=True, timeout=60, check=False
     ).stdout
-    assert "-> core.pipe_barrier" in told
+    # before Python 3.13 the debugger stops at the line after it
+    assert "-> breakpoint()" in told or "-> core.pipe_barrier" in told
     assert "16.0" in told
     assert "ended finished 16.0" in told

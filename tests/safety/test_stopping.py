@@ -69,3 +69,42 @@ def test_arrays_are_copies():
     arrays, _ = held_in([("", {"x": x})], lambda value: None)
     x[0] = 1
     assert not arrays["x"].any()
+
+
+VISITED = """
+def once(new):
+    m = [new for _ in range(9)]
+def nested(new):
+    m = {a: [new for _ in range(a)] for a in {b for b in range(5)}}
+def on_lines(new):
+    m = [
+        new
+        for _ in range(9)
+    ][0]
+def value_below(new):
+    m = (
+        new
+        + 1
+    )
+def looped(new):
+    for step in range(3):
+        m = [new for _ in range(9)][step]
+def chosen(new):
+    return [new for _ in range(9)] if new else None
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [("once", 1), ("nested", 1), ("on_lines", 1), ("value_below", 1), ("looped", 3), ("chosen", 1)],
+)
+def test_a_comprehension_is_no_new_visit_of_its_line_on_any_python(name, times, tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text(VISITED)
+    names = {}
+    exec(compile(VISITED, str(file), "exec"), names)
+    line = VISITED.splitlines().index(f"def {name}(new):") + 2 + (name == "looped")
+    stopper = Stopper(StopAt(str(file), line, 99))
+    with stopper.watching(lambda: "rank 0", lambda value: None):
+        names[name](1)
+    assert stopper._times["rank 0"] == times

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -94,8 +95,8 @@ class Stopper:
         self.elsewhere: set[str] = set()
         self._times: Counter[str] = Counter()
         self._matches: dict[str, bool] = {}
-        # by file, where the statement that begins at the wanted line ends
-        self._ends: dict[str, int] = {}
+        # by file, the statement that begins at the wanted line
+        self._statements: dict[str, Statement] = {}
         self._who: Callable[[], str] = lambda: ""
         self._show: Show = lambda value: None
         self._watching = False
@@ -149,13 +150,13 @@ class Stopper:
         file = frame.f_code.co_filename
         if is_ours(frame) or _is_library(frame) or not self.matches(file):
             return None
-        if file not in self._ends:
-            self._ends[file] = last_line(file, self.wanted.line)
-        return self._follower(self._ends[file], frame.f_code.co_name in _COMPREHENSIONS)
+        if file not in self._statements:
+            self._statements[file] = statement_at(file, self.wanted.line)
+        return self._follower(self._statements[file], frame.f_code.co_name in _COMPREHENSIONS)
 
-    def _follower(self, end: int, inside: bool) -> Any:
-        """Follows one call. A statement up to line `end` is reached once, however often Python comes back to its first
-        line from the others, or from a comprehension in it (`inside`).
+    def _follower(self, statement: "Statement", inside: bool) -> Any:
+        """Follows one call. A statement is reached once, however often Python comes back to its first line from its
+        others, or from a comprehension in it (`inside`, where that is a function of its own).
         """
         wanted, before = self.wanted.line, 0
 
@@ -163,7 +164,10 @@ class Stopper:
             nonlocal before
             if event == "line" and self._watching:
                 line = frame.f_lineno
-                if not (line == wanted and end and (inside or wanted < before <= end)):
+                if not inside and statement.is_entered_below(frame, before):
+                    self.reached.add(line)
+                    self._reach(frame, wanted)
+                elif not (line == wanted and statement.end and (inside or statement.goes_on(frame, before))):
                     self._reach(frame, line)
                 before = line
             return follow
@@ -209,17 +213,61 @@ class Stopper:
         return f"{self.wanted} was never reached; the nearest lines that were: {told}"
 
 
-def last_line(file: str, line: int) -> int:
-    """The last line of the statement that begins at a line, of its head if it has a body; 0 where none begins there."""
+@dataclass(frozen=True)
+class Statement:
+    """The statement that begins at line `line` and ends, or whose head ends, at `end` (0: none begins there).
+
+    `simple` is one without a body; `comprehensions` are line and column where each begins and ends.
+    """
+
+    line: int
+    end: int = 0
+    simple: bool = False
+    comprehensions: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = ()
+
+    def is_entered_below(self, frame: FrameType, before: int) -> bool:
+        """Whether a frame that was at line `before` begins the statement at a later line than its first: Python
+        evaluates a value on a line of its own, and what a comprehension goes over, before anything on the first line.
+        """
+        below = self.simple and self.line < frame.f_lineno <= self.end
+        return below and not self.line <= before <= self.end and frame.f_code.co_name != "<lambda>"
+
+    def goes_on(self, frame: FrameType, before: int) -> bool:
+        """Whether a frame at the first line, which was at line `before`, is in the statement already."""
+        if before == self.line:
+            return bool(self.comprehensions) and self._repeats(frame)
+        return self.line < before <= self.end
+
+    def _repeats(self, frame: FrameType) -> bool:
+        """Whether the frame goes round a comprehension. Since Python 3.12 one is a loop of the function it stands in:
+        Python comes back to the line at an instruction of the comprehension that does not begin the line.
+        """
+        code, at = frame.f_code, frame.f_lasti
+        # an instruction has two bytes
+        line, _, column, _ = next(islice(code.co_positions(), at // 2, None), (None, None, None, None))
+        if line is None or column is None or at == min(first for first, _, of in code.co_lines() if of == self.line):
+            return False
+        return any(begin <= (line, column) < end for begin, end in self.comprehensions)
+
+
+def statement_at(file: str, line: int) -> Statement:
+    """The statement that begins at a line."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
-        return 0
+        return Statement(line)
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and node.lineno == line:
             body = getattr(node, "body", None)
-            return max(line, body[0].lineno - 1) if body else node.end_lineno or line
-    return 0
+            end = max(line, body[0].lineno - 1) if body else node.end_lineno or line
+            return Statement(line, end, not body, tuple(_comprehensions(node)))
+    return Statement(line)
+
+
+def _comprehensions(statement: ast.stmt) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    for node in ast.walk(statement):
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp)):
+            yield (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
 
 
 def is_ours(frame: FrameType) -> bool:

@@ -25,13 +25,22 @@ def _target(option: str, file: Path) -> Path:
             raise BenchError(f"{option} {file} is a folder: choose another file")
         if not target.parent.is_dir():
             raise BenchError(f"{option} {file}: there is no folder {file.parent} to write it to; make it first")
-        if target.exists() and not target.is_file():
+        if _is_there(target) and not target.is_file():
             raise BenchError(f"{option} {file} is no ordinary file: choose another name")
         with TemporaryFile(dir=target.parent):
             return target
     except (OSError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error
         raise BenchError(f"{option} {file} cannot be written ({why}): choose another file") from None
+
+
+def _is_there(target: Path) -> bool:
+    """Whether a file exists. A name no file can have is an error; `Path.exists` calls it absent since Python 3.14."""
+    try:
+        target.stat()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _same(one: Path, other: Path) -> bool:
