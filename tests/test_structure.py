@@ -1,4 +1,6 @@
-"""The house rules that a machine can check: imports point one way, light rooms stay light, no file grows too large."""
+"""The house rules that a machine can check: imports point one way, light rooms stay light, no file grows too large,
+no test looks at a clock.
+"""
 
 import ast
 import re
@@ -181,6 +183,52 @@ def test_only_the_command_line_prints():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
     assert not printing
+
+
+CLOCKS = {
+    f"{name}{ns}" for name in ("time", "perf_counter", "monotonic", "process_time", "thread_time") for ns in ("", "_ns")
+}
+CLOCK_IN_TEXT = re.compile(rf"\btime\.({'|'.join(sorted(CLOCKS))})\b")
+# seconds that a program gets at least before a test gives it up: only one that hangs takes as long on a busy machine
+PATIENCE = 600
+# file -> why it may look at a clock, or be impatient; none may
+TIMED: dict[str, str] = {}
+
+
+def timed(path: Path) -> list[str]:
+    """Where a test looks at a clock, or a program does whose text it holds, or where it waits briefly for a program."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "time" and node.attr in CLOCKS:
+            found.append(f"{path.name}:{node.lineno} time.{node.attr}")
+        elif isinstance(node, ast.ImportFrom) and node.module == "time":
+            found.extend(f"{path.name}:{node.lineno} {alias.name}" for alias in node.names if alias.name in CLOCKS)
+        elif isinstance(node, ast.Import) and any(alias.name == "timeit" for alias in node.names):
+            found.append(f"{path.name}:{node.lineno} timeit")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and CLOCK_IN_TEXT.search(node.value):
+            found.append(f"{path.name}:{node.lineno} a clock in a program's text")
+        elif isinstance(node, ast.Call) and called(node) in ("run", "Popen", "communicate", "wait", "check_output"):
+            brief = [k.value.value for k in node.keywords if k.arg == "timeout" and isinstance(k.value, ast.Constant)]
+            found.extend(f"{path.name}:{node.lineno} timeout={n}" for n in brief if n is not None and n < PATIENCE)
+    return found
+
+
+def test_no_test_looks_at_a_clock():
+    files = [path for path in Path(__file__).parent.rglob("*.py") if path.name not in TIMED and path != Path(__file__)]
+    assert [use for path in sorted(files) for use in timed(path)] == []
+
+
+def test_a_test_that_looks_at_a_clock_is_seen(tmp_path):
+    planted = tmp_path / "test_planted.py"
+    planted.write_text(
+        "import time\nfrom time import monotonic, sleep\nimport timeit\n"
+        "began = time.perf_counter()\ntime.sleep(1)\n"
+        "SCRIPT = 'end = time.monotonic() + 3'\n"
+        "subprocess.run(command, timeout=60)\nsubprocess.run(command, timeout=900)\n"
+        "monkeypatch.setattr(module.time, 'monotonic', fake)\n"
+    )
+    uses = ["2 monotonic", "3 timeit", "4 time.perf_counter", "6 a clock in a program's text", "7 timeout=60"]
+    assert sorted(timed(planted)) == [f"test_planted.py:{use}" for use in uses]
 
 
 DISTRIBUTIONS = {"google": "protobuf"}

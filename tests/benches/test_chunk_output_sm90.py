@@ -109,7 +109,7 @@ def test_mutants_are_told_apart():
     kernel = way.build()
 
     def launch(mutant, **options):
-        return problem.launch(way, kernel=mutant, budget=Budget(steps=200_000, seconds=60.0), **options)[0]
+        return problem.launch(way, kernel=mutant, budget=Budget(steps=200_000, seconds=600), **options)[0]
 
     proof = prove(kernel, launch, among=mutations(kernel)[5::16])
     assert len(proof.verdicts) >= 5

@@ -1,7 +1,6 @@
 """Kernels that do not end well: over their budget, or with an error of their own."""
 
 import json
-import time
 from contextlib import suppress
 
 import numpy as np
@@ -61,9 +60,7 @@ def recurses_for_ever(q_ptr, o_ptr, *, tl):
     ("kernel", "budget"), [(swallows_every_stop, Budget(steps=1000)), (recurses_for_ever, Budget(seconds=0.3))]
 )
 def test_what_will_not_stop_is_left_where_it_is(kernel, budget):
-    began = time.perf_counter()
     run = launch(kernel, 1, budget=budget)
-    assert time.perf_counter() - began < 10
     assert run.status is Status.OVER_BUDGET
 
 
@@ -83,9 +80,7 @@ def test_step_budget(kernel):
 
 @pytest.mark.parametrize("kernel", [spins_in_python, spins_and_swallows])
 def test_wall_clock_budget(kernel):
-    began = time.perf_counter()
     run = launch(kernel, budget=Budget(seconds=0.3))
-    assert time.perf_counter() - began < 5
     assert run.status is Status.OVER_BUDGET
     finding = only(run, "over-budget")
     assert "went 0.3 s without a command" in finding.message

@@ -35,7 +35,7 @@ def test_schedule_and_budget_hold_for_every_launch():
         with ctx.loop():
             ctx.nanosleep(1)
 
-    host = ptx.Host(budget=Budget(steps=1000, seconds=60.0))
+    host = ptx.Host(budget=Budget(steps=1000, seconds=600))
     host.schedule = "reversed"
     run = host.launch(ptx.PtxKernel("forever").build(forever), 1, 32)
     assert run.status is not Status.FINISHED

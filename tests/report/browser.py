@@ -14,8 +14,10 @@ from typing import Any
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
 OPTIONS += ("--disable-extensions", "--disable-background-networking", "--remote-debugging-pipe", "--hide-scrollbars")
-# seconds for an answer on a slow machine
-PATIENCE = 40
+# seconds for an answer on a slow and busy machine
+PATIENCE = 300
+# the number of the answer that nobody will give
+ENDED = -1
 # a promise that the page has drawn its first run
 DRAWN = """new Promise((done) => {
   const look = () => (window.kernbench?.ready ? window.kernbench.ready.then(() => done(1)) : setTimeout(look, 20));
@@ -51,6 +53,10 @@ def _pipe() -> tuple[int, int]:
     return high[0], high[1]
 
 
+class NoBrowserError(Exception):
+    """The program does not run here, or has ended."""
+
+
 class Browser:
     """One browser with one page."""
 
@@ -81,6 +87,7 @@ class Browser:
             *messages, rest = (rest + chunk).split(b"\0")
             for message in messages:
                 self._take(json.loads(message))
+        self._answers.put({"id": ENDED})
 
     def _take(self, message: dict[str, Any]) -> None:
         if "id" in message:
@@ -102,10 +109,14 @@ class Browser:
         if self._session is not None:
             message["sessionId"] = self._session
         left = json.dumps(message).encode() + b"\0"
-        while left:
-            left = left[os.write(self._out, left) :]
+        try:
+            while left:
+                left = left[os.write(self._out, left) :]
+        except BrokenPipeError:
+            raise NoBrowserError("it has ended") from None
         while (answer := self._answers.get(timeout=PATIENCE))["id"] != self._number:
-            pass
+            if answer["id"] == ENDED:
+                raise NoBrowserError("it has ended")
         assert "error" not in answer, f"{method}: {answer['error']}"
         return dict(answer["result"])
 

@@ -4,28 +4,34 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import count
 
 import pytest
 
 from kernbench.safety.budget import OverBudgetError, Watchdog
 
 
-def _spin(seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def _spin(rounds=None):
+    """Compute for so many rounds, or for ever."""
+    for _ in count() if rounds is None else range(rounds):
         pass
 
 
 def test_a_program_that_only_computes_is_stopped():
-    begin = time.monotonic()
     with pytest.raises(OverBudgetError), Watchdog(0.05, lambda: 0, lambda error: None):
-        _spin(20)
-    assert time.monotonic() - begin < 10
+        _spin()
 
 
 def test_one_that_makes_progress_is_not():
-    with Watchdog(0.02, time.monotonic, lambda error: None):
-        _spin(0.2)
+    looks = []
+
+    def progress():
+        looks.append(0)
+        return len(looks)
+
+    with Watchdog(0.02, progress, lambda error: None):
+        while len(looks) < 10:
+            pass
 
 
 @pytest.mark.parametrize("late", [0.0, 0.05])
@@ -44,7 +50,7 @@ def test_what_is_sent_as_the_program_ends_does_not_arrive(late):
         looking.set()
         time.sleep(0.1)
         ended.set()
-    _spin(0.2)
+    _spin(1_000_000)
     assert not abandoned
 
 
@@ -72,20 +78,18 @@ print(len(caught))
 
 
 def test_a_program_that_keeps_what_it_catches_is_left_in_the_end():
-    ended = subprocess.run([sys.executable, "-c", KEEPER], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", KEEPER], capture_output=True, text=True, timeout=900)
     assert ended.stdout.strip() == str(Watchdog.LAST), ended.stderr
 
 
 # Python 3.11 hangs in a traced call after an exception that was sent and taken back
 TRACED = """
-import sys, time
+import sys
 from kernbench.safety.budget import OverBudgetError, Watchdog
 
 try:
     with Watchdog({seconds}, lambda: 0, lambda error: None):
-        end = time.monotonic() + 0.3
-        while time.monotonic() < end:
-            pass
+        {program}
 except OverBudgetError:
     print("stopped")
 sys.settrace(lambda *event: None)
@@ -93,8 +97,10 @@ print((lambda: "went on")())
 """
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(20, "went on"), (0.05, "stopped\nwent on")])
-def test_a_debugger_may_trace_what_follows(seconds, said):
-    code = TRACED.format(seconds=seconds)
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+@pytest.mark.parametrize(
+    ("seconds", "program", "said"), [(600, "pass", "went on"), (0.05, "while True: pass", "stopped\nwent on")]
+)
+def test_a_debugger_may_trace_what_follows(seconds, program, said):
+    code = TRACED.format(seconds=seconds, program=program)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900)
     assert ended.stdout.strip() == said, ended.stderr

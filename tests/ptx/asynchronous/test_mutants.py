@@ -11,7 +11,7 @@ from kernbench.ptx.mutation import mutations
 from kernbench.ptx.proof import prove
 from kernbench.safety.budget import Budget
 
-BUDGET = Budget(steps=200_000, seconds=60.0)
+BUDGET = Budget(steps=200_000, seconds=600)
 
 
 def pipe(kernel, tiles=6, **options):

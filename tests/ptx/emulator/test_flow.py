@@ -24,7 +24,7 @@ def launch(module, name, grid, block, args):
     given = [
         device.empty(*a) if isinstance(a, tuple) else device.array(a) if isinstance(a, np.ndarray) else a for a in args
     ]
-    run = device.launch(module.kernels[name], grid, block, given, budget=Budget(steps=200_000, seconds=60))
+    run = device.launch(module.kernels[name], grid, block, given, budget=Budget(steps=200_000, seconds=600))
     return run, given
 
 

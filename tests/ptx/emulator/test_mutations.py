@@ -109,7 +109,7 @@ def launched(text, rnd):
     kernel = ptx.parse(text).kernels.get("kernel")
     if kernel is None:
         raise MisuseError("a mutation removed the kernel")
-    budget = Budget(steps=3000, seconds=20)
+    budget = Budget(steps=3000, seconds=600)
     block = rnd.choice((32, 48, 64))
     return device.launch(kernel, 2, block, [*arrays, 100], checks=rnd.random() < 0.8, budget=budget)
 

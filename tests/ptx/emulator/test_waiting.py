@@ -251,7 +251,7 @@ NEXT:
 
 @pytest.mark.parametrize("body", LOOPS.values(), ids=LOOPS)
 def test_an_endless_loop_is_told_at_once(lab, body):
-    run = lab.launch(body, block=64, budget=Budget(steps=1_000_000, seconds=60))
+    run = lab.launch(body, block=64, budget=Budget(steps=1_000_000, seconds=600))
     assert run.status == "over budget"
     (found,) = run.findings
     assert found.kind == "endless-loop"
@@ -288,7 +288,7 @@ L:
   setp.ne.u32 %p1, %r5, %r6;
   @%p1 bra L;
 """
-    run = lab.launch(body, np.full(1, 9, "u4"), budget=Budget(steps=1_000_000, seconds=60))
+    run = lab.launch(body, np.full(1, 9, "u4"), budget=Budget(steps=1_000_000, seconds=600))
     assert run.status == "deadlocked"
     assert "to change from 9; no instruction of this kernel writes it" in run.findings[0].message
 
