@@ -74,7 +74,9 @@ def test_step_budget(kernel):
     assert run.status is Status.OVER_BUDGET
     finding = only(run, "over-budget")
     at(finding, kernel, "x = x + 1.0")
-    assert "dispatched 1001 commands and had not returned (its budget is 1000)" in finding.message
+    assert (
+        "dispatched 1,001 commands and had not returned (its budget is 1,000: given with the launch)" in finding.message
+    )
     assert "Budget(steps=" in finding.hint
 
 

@@ -21,7 +21,7 @@ from kernbench.result.acknowledged import Entry, acknowledge
 from kernbench.result.comparison import Comparison
 from kernbench.result.launches import joined
 from kernbench.result.run import Run, Status
-from kernbench.safety.budget import Budget
+from kernbench.safety.budget import FOLLOWS_WORK, GIVEN, Budget
 from kernbench.safety.stopping import StoppedError, Stopper
 
 _PACKAGE = Path(golden.__file__).parent.parent
@@ -59,8 +59,7 @@ def run_bench(
     inputs = _call(bench, "inputs", bench.inputs, p, rng)
     if schedule is not None:
         host.schedule = schedule
-    if budget is not None:
-        host.budget = budget if isinstance(budget, Budget) else replace(host.budget, **budget)
+    _set_budget(bench, p, host, budget)
     host.stop = stop
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     watch = _Watch(host)
@@ -99,6 +98,17 @@ def _made(bench: Bench, panel: str | None, chosen: Any, changes: Any) -> tuple[A
     if not hasattr(host, "launch"):
         raise BenchError(f"bench {bench.name}: host must return a context to launch on; got {host!r}")
     return p, host, overrides
+
+
+def _set_budget(bench: Bench, p: Any, host: Any, budget: Budget | Mapping[str, Any] | None) -> None:
+    """Give the host the budget that is asked for, and the limit that the bench announces for the rest to follow."""
+    if isinstance(budget, Budget):
+        host.budget = budget
+    elif budget is not None:
+        source = {"source": GIVEN} if "steps" in budget else {}
+        host.budget = replace(host.budget, **budget, **source)
+    if bench.limits is not None and host.budget.source == FOLLOWS_WORK:
+        host.limit_ps = max(_call(bench, "limits", bench.limits, p, host.machine).values(), default=None)
 
 
 def parameters_of(

@@ -59,11 +59,20 @@ ALL = Annotated[
 ]
 STEPS = Annotated[
     int | None,
-    typer.Option("--max-steps", metavar="N", help="Commands one program may dispatch before it is stopped.", min=1),
+    typer.Option(
+        "--max-steps",
+        metavar="N",
+        help="Commands one program may dispatch before it is stopped; without it they follow the size of the work.",
+        min=1,
+    ),
 ]
 SECONDS = Annotated[
     float | None,
     typer.Option("--max-seconds", metavar="S", help="Seconds one program may go without a command.", min=0.01),
+]
+TOTAL = Annotated[
+    float | None,
+    typer.Option("--max-total-seconds", metavar="S", help="Seconds a whole launch may take.", min=0.01),
 ]
 TRACE = Annotated[
     Path | None,
@@ -110,6 +119,7 @@ def run(
     schedule: SCHEDULE = "canonical",
     max_steps: STEPS = None,
     max_seconds: SECONDS = None,
+    max_total_seconds: TOTAL = None,
     json: JSON = None,
     trace: TRACE = None,
     html: HTML = None,
@@ -131,7 +141,8 @@ def run(
     check_options(stop_at, dump)
     known = known_findings(baseline, write_baseline, reason)
     options = {"seed": seed, "shapes_only": shapes_only, "size": size, "baseline": known, "first_wrong": first_wrong}
-    limits = {name: limit for name, limit in (("steps", max_steps), ("seconds", max_seconds)) if limit is not None}
+    given = {"steps": max_steps, "seconds": max_seconds, "total_seconds": max_total_seconds}
+    limits = {name: limit for name, limit in given.items() if limit is not None}
     request = Request(bench, panels, values, {**options, "schedule": schedule_of(schedule), "budget": limits})
     if first_wrong:
         check_first_wrong(stop_at, shapes_only, all_algorithms)

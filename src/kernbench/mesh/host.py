@@ -16,6 +16,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.common.pe_commands import OPERATIONS
 from kernbench.machine import Machine, load
 from kernbench.machine.grid import Grid
+from kernbench.mesh import budgets
 from kernbench.mesh.collectives import Layout
 from kernbench.mesh.dist import Dist, layout_of
 from kernbench.mesh.launch import Launch, Setting
@@ -28,7 +29,7 @@ from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Place
 from kernbench.result.recording import Recording
 from kernbench.result.run import Run, Status
-from kernbench.safety.budget import Budget
+from kernbench.safety.budget import FOLLOWS_WORK, Budget
 from kernbench.safety.memory import WINDOW
 from kernbench.safety.stopping import Stopper
 
@@ -61,7 +62,8 @@ class Host:
 
     `machine` is a bundled machine's name, a TOML path or a `Machine`. With `rank_axis=1` every PE of each cube runs the
     kernel; only PE 0 has neighbours, and its memory is the rank's. With `shapes_only` launches carry no data.
-    `schedule` and `budget` hold for launches that do not say otherwise. `launches` has the Run of each so far.
+    `schedule` and `budget` hold for launches that do not say otherwise; without a budget it follows the work of each
+    launch. `launches` has the Run of each so far.
     """
 
     def __init__(
@@ -84,7 +86,9 @@ class Host:
         self.stop: Stopper | None = None
         # set to take the values that kernels name
         self.checkpoints: Taken | None = None
-        self.budget = budget or Budget()
+        self.budget = budget or Budget(source=FOLLOWS_WORK)
+        # the least time that the work of each launch takes, where somebody says so; budgets follow it
+        self.limit_ps: int | None = None
         rows, columns = self.machine.cube.pes if rank_axis == 0 else self.machine.package.cubes
         self.ranks = self._check_ranks(rows * columns if ranks is None else ranks, rows * columns)
         self._grid = Grid(rows, columns)
@@ -257,7 +261,7 @@ class Host:
         carries_data = not (self.shapes_only if shapes_only is None else shapes_only or self.shapes_only)
         used = [t for t in arguments.values() if isinstance(t, Tensor)]
         self._begin(used, carries_data)
-        setting = self._setting(carries_data, schedule, budget or self.budget)
+        setting = self._setting(carries_data, schedule, self._budget(used, carries_data, budget))
         launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
         recording = launch.run()
         if launch.status is Status.FINISHED and carries_data:
@@ -282,6 +286,14 @@ class Host:
                 tensor.region(placement.number, placement.rank)
             for region in tensor.regions.values():
                 region.begin(tensor.is_output and carries_data)
+
+    def _budget(self, used: list[Tensor], carries_data: bool, given: Budget | None) -> Budget:
+        """The budget of a launch on these tensors: what is given, or what the work of this size can need."""
+        if self.limit_ps is not None:
+            work = budgets.announced(self.limit_ps, self.machine)
+        else:
+            work = budgets.from_tensors(used)
+        return (given or self.budget).for_work(*work, carries_data)
 
     def _setting(self, carries_data: bool, schedule: str | int, budget: Budget) -> Setting:
         return Setting(

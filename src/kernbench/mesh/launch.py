@@ -86,7 +86,7 @@ class Launch:
         self._connect()
         # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
         with threadpool_limits(limits=1, user_api="blas"), rare_collections(), self._stopping():
-            self._scheduler.run(self._programs, self._setting.budget.seconds, self._steps, self._settle)
+            self._scheduler.run(self._programs, self._setting.budget, self._steps, self._settle)
         streams = [c.stream for c in self._contexts if len(c.stream)]
         return Recording(self._tables, streams, self._links())
 
@@ -221,18 +221,21 @@ class Launch:
 
     def _over_budget(self, port: MeshPort, context: TLContext, error: OverBudgetError) -> None:
         budget = self._setting.budget
-        if error.args:
-            spent, where = error.args
-            limit = f"its budget is {budget.steps}"
-        else:
+        if not error.args:
             spent = f"went {budget.seconds:g} s without a command and had not returned"
-            limit = f"{len(context.stream)} commands so far"
-            where = self._raised_at(error)
+            limit = f"{len(context.stream):,} commands so far"
+            where, more = self._raised_at(error), "budget=Budget(seconds=...) or --max-seconds"
+        else:
+            spent, where = error.args
+            limit = f"its budget is {budget.steps:,}: {budget.source}"
+            more = "budget=Budget(steps=...) or --max-steps"
+            if context.steps <= budget.steps:
+                limit = f"the launch may take {budget.total_seconds:g} s in all"
+                more = "budget=Budget(total_seconds=...) or --max-total-seconds"
         port.report(
             "over-budget",
             f"the program {spent} ({limit})",
-            "look for a loop whose condition never changes; a kernel that really is this long gets more with "
-            "budget=Budget(steps=..., seconds=...), --max-steps or --max-seconds",
+            f"look for a loop whose condition never changes; a kernel that really is this long gets more with {more}",
             where,
         )
         self._scheduler.stop()

@@ -199,10 +199,14 @@ class MeshPort(Port):
         if not self._scheduler.ending:
             self._log.add(Finding(kind, message, where, others, hint, 1, (self.rank,)), subject)
 
+    def is_late(self) -> bool:
+        """Whether the launch has used up its time."""
+        return self._scheduler.is_late()
+
     def over_budget(self, steps: int, where: Place) -> None:
         """End this program; one that has swallowed that twice is left where it stands."""
         self._overruns += 1
-        error = OverBudgetError(f"dispatched {steps} commands and had not returned", where)
+        error = OverBudgetError(f"dispatched {steps:,} commands and had not returned", where)
         if self._overruns > Watchdog.PATIENCE:
             self._scheduler.abandon(error)
         raise error

@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
+from time import monotonic
 from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from kernbench.common.errors import MisuseError
-from kernbench.safety.budget import OverBudgetError, Watchdog
+from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
 
 # programs that could not be stopped; dropping the last reference to one would resume it
 _abandoned: list[Any] = []
@@ -61,18 +62,22 @@ class Scheduler:
         self._hub = getcurrent()
         self._running: Program | None = None
         self.switches = 0
+        # whether the launch has used up its seconds
+        self.is_late: Callable[[], bool] = lambda: False
         # whether nobody can go on, and those that still wait are being ended
         self.ending = False
 
     def run(
-        self, programs: list[Program], seconds: float, steps: Callable[[], int], settled: Callable[[], None]
+        self, programs: list[Program], budget: Budget, steps: Callable[[], int], settled: Callable[[], None]
     ) -> None:
         """Run `programs` until none is ready, call `settled`, then end those that still wait.
 
         What a program does while it is ended (in a `finally`) is no part of the launch.
         """
         self._ready.extend(programs)
-        with Watchdog(seconds, lambda: (self.switches, steps()), self.abandon):
+        deadline = monotonic() + budget.total_seconds
+        self.is_late = lambda: monotonic() > deadline
+        with Watchdog(budget.seconds, lambda: (self.switches, steps()), self.abandon):
             while self._ready:
                 # what the watchdog sends may arrive when the program has just given way
                 with suppress(OverBudgetError):

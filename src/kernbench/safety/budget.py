@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 from kernbench.common.errors import MisuseError
 
@@ -21,21 +22,49 @@ _ROOM = 100
 _LOOK = 1.0
 
 
+# the source of a budget whose steps grow with the work of a launch; those of a budget that somebody gave do not
+FOLLOWS_WORK = "the least that any program may dispatch"
+GIVEN = "given with the launch"
+# commands for which no launch needs to announce its work
+LEAST_STEPS = 1_000_000
+# seconds in which a launch without data has recorded tens of millions of commands, and their rows fill gigabytes
+TOTAL_WITHOUT_DATA = 300.0
+
+
 @dataclass(frozen=True)
 class Budget:
     """How much a launch may use: commands of one program (on the npu rows of one block, and twenty times as many in
-    all), and seconds one program may go without a command.
+    all), seconds one program may go without a command, and seconds for the whole launch.
+
+    `source` says where the steps come from. With `FOLLOWS_WORK` they are a least number, which grows with the work that
+    is announced for the launch; a budget that is given holds as it is.
     """
 
-    steps: int = 1_000_000
+    steps: int = LEAST_STEPS
     seconds: float = 20.0
+    total_seconds: float = inf
+    source: str = GIVEN
 
     def __post_init__(self) -> None:
-        numbers = isinstance(self.steps, int) and isinstance(self.seconds, (int, float))
-        if not numbers or self.steps < 1 or not self.seconds > 0:
+        limits = (self.seconds, self.total_seconds)
+        numbers = isinstance(self.steps, int) and all(isinstance(limit, (int, float)) for limit in limits)
+        if not numbers or self.steps < 1 or not min(limits) > 0:
             raise MisuseError(
-                f"a budget is a positive number of steps and of seconds; got {self.steps!r} and {self.seconds!r}"
+                "a budget is a positive number of steps and of seconds; got "
+                f"{self.steps!r} and {self.seconds!r} (in all {self.total_seconds!r})"
             )
+
+    def for_work(self, steps: int, source: str, carries_data: bool) -> "Budget":
+        """This budget for a launch whose work may take so many steps, as `source` says; one that was given stays.
+
+        Without data a launch also ends by the clock: steps that suffice for any kernel of the size may be many.
+        """
+        if self.source != FOLLOWS_WORK:
+            return self
+        total = min(self.total_seconds, inf if carries_data else TOTAL_WITHOUT_DATA)
+        if steps <= self.steps:
+            return replace(self, total_seconds=total)
+        return replace(self, steps=steps, source=source, total_seconds=total)
 
 
 class OverBudgetError(BaseException):

@@ -307,9 +307,9 @@ class Core:
         return handle
 
     def _check_budget(self, site: int) -> None:
-        """Every so often: make room for more rows, and stop a kernel that has used up its steps."""
+        """Every so often: make room for more rows, and stop a kernel that has used up its steps or its time."""
         self._rows.turn()
-        if self.steps > self._max_steps:
+        if self.steps > self._max_steps or self._port.is_late():
             self._port.over_budget(self.steps, self._tables.sites[site])
         self._checkpoint = min(self.steps + self._rows.room, self._max_steps + 1)
 

@@ -90,8 +90,12 @@ class Port:
         """Take a finding. Outside a launch there is no run to hold it, so it is an error at once."""
         self._refuse(kind, message, hint, where)
 
+    def is_late(self) -> bool:
+        """Whether the launch has used up its time."""
+        return False
+
     def over_budget(self, steps: int, where: Place) -> None:
-        """Called when the context's step budget is used up; must not return."""
+        """Called when the step budget of the context or the time of its launch is used up; must not return."""
         self._refuse("over-budget", f"the kernel dispatched {steps} commands and has not stopped", "", where)
 
     def _refuse(self, kind: str, message: str, hint: str, where: Place) -> NoReturn:
