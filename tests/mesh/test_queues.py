@@ -16,7 +16,7 @@ class Model:
     """A queue and the programs waiting on it, driven step by step."""
 
     def __init__(self, depth):
-        self.queue = Queue(0, 1, "E", depth, 64)
+        self.queue = Queue(0, 1, "E", depth, 64, ("rank 0", "rank 1"))
         self.sent, self.received, self.woken = [], [], []
 
     def send(self, pieces):

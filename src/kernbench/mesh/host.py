@@ -21,9 +21,10 @@ from kernbench.mesh.collectives import Layout
 from kernbench.mesh.dist import Dist, layout_of
 from kernbench.mesh.launch import Launch, Setting
 from kernbench.mesh.outputs import disagreeing, lost, unwritten
-from kernbench.mesh.placement import Placement
+from kernbench.mesh.placement import place_ranks
 from kernbench.mesh.tensors import DisagreementError, Tensor, checked_rows, disagreement, make_source
-from kernbench.mesh.wiring import cycle_order
+from kernbench.mesh.wiring import Wiring, cycle_order
+from kernbench.mesh.wiring import inside as inside_wiring
 from kernbench.mesh.wiring import install as install_wiring
 from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Place
@@ -61,7 +62,8 @@ class Host:
     """`ranks` ranks of `machine` along `rank_axis` (0: the PEs of one cube, 1: the cubes), wired by `install`.
 
     `machine` is a bundled machine's name, a TOML path or a `Machine`. With `rank_axis=1` every PE of each cube runs the
-    kernel; only PE 0 has neighbours, and its memory is the rank's. With `shapes_only` launches carry no data.
+    kernel; PE 0 has the neighbours and its memory is the rank's. `inside` ("line" or "cycle") wires the PEs of each
+    cube to each other too, S and N; `team` has them in that order. With `shapes_only` launches carry no data.
     `schedule` and `budget` hold for launches that do not say otherwise; without a budget it follows the work of each
     launch. `launches` has the Run of each so far.
     """
@@ -72,6 +74,7 @@ class Host:
         ranks: int | None = None,
         rank_axis: int = 0,
         install: str | Mapping[int, Mapping[str, int]] = "line",
+        inside: str | None = None,
         shapes_only: bool = False,
         schedule: str | int = "canonical",
         budget: Budget | None = None,
@@ -94,7 +97,14 @@ class Host:
         self._grid = Grid(rows, columns)
         self.install = install
         self._wiring = install_wiring(install, self.ranks, self._grid)
-        self._placements = self._place()
+        self.inside = inside
+        self.team: list[int] = [0]
+        self._inside: Wiring = {}
+        if inside is not None:
+            if rank_axis != 1:
+                raise MisuseError("inside wires the PEs of a cube for ranks that are cubes: it needs rank_axis=1")
+            self._inside, self.team = inside_wiring(inside, self.machine.cube.grid, self._wiring)
+        self._placements = place_ranks(self.ranks, None if rank_axis == 0 else self.machine.pes_per_cube)
         self._leaders = [p for p in self._placements if p.leads]
         self._tensors: list[Tensor] = []
         self.launches: list[Run] = []
@@ -130,12 +140,6 @@ class Host:
                 f"{available} {what}; choose 1 to {available}, or a larger machine"
             )
         return int(ranks)
-
-    def _place(self) -> list[Placement]:
-        if self.rank_axis == 0:
-            return [Placement(r, r, r, 0, True) for r in range(self.ranks)]
-        pes = self.machine.pes_per_cube
-        return [Placement(c * pes + p, c, p, c, p == 0) for c in range(self.ranks) for p in range(pes)]
 
     # Tensors
 
@@ -301,6 +305,7 @@ class Host:
             self._placements,
             (self.ranks, 1) if self.rank_axis == 0 else (self.machine.pes_per_cube, self.ranks),
             self._wiring,
+            self._inside,
             self._grid,
             self._tensors,
             carries_data,

@@ -50,6 +50,7 @@ class Setting:
     placements: list[Placement]
     counts: tuple[int, int]
     wiring: Wiring
+    inside: Wiring
     grid: Grid
     tensors: list[Tensor]
     carries_data: bool
@@ -103,18 +104,17 @@ class Launch:
         return "" if running is None else f"rank {self._setting.placements[running.number].rank}"
 
     def _links(self) -> list[QueueLink]:
-        places = {p.rank: (p.cube, p.pe) for p in self._setting.placements if p.leads}
-        across = len({cube for cube, _ in places.values()}) > 1
-        return [
-            QueueLink(
-                places[q.sender],
-                q.direction,
-                places[q.receiver],
-                max(1, self._setting.grid.distance(q.sender, q.receiver)),
-                across,
-            )
-            for q in self._queues
-        ]
+        seats = {p.seat: p for p in self._setting.placements}
+        return [self._link(seats[q.sender], q.direction, seats[q.receiver]) for q in self._queues]
+
+    def _link(self, sender: Placement, direction: str, receiver: Placement) -> QueueLink:
+        between_ranks = sender.leads and receiver.leads
+        if between_ranks:
+            hops = self._setting.grid.distance(sender.rank, receiver.rank)
+        else:
+            hops = self._setting.machine.cube.grid.distance(sender.pe, receiver.pe)
+        across = between_ranks and self._setting.counts[1] > 1
+        return QueueLink((sender.cube, sender.pe), direction, (receiver.cube, receiver.pe), max(1, hops), across)
 
     @property
     def scratch_peak(self) -> int:
@@ -157,14 +157,24 @@ class Launch:
         return tensors[window - 1].region(placement.number, placement.rank)
 
     def _connect(self) -> None:
-        ipcq = self._setting.machine.ipcq
-        leaders = {p.rank: self._ports[i] for i, p in enumerate(self._setting.placements) if p.leads}
+        placements = self._setting.placements
+        leaders = {p.rank: p for p in placements if p.leads}
         for rank, around in self._setting.wiring.items():
             for direction, other in around.items():
-                queue = Queue(rank, other, direction, ipcq.depth, ipcq.slot)
-                leaders[rank].outgoing[direction] = queue
-                leaders[other].incoming[OPPOSITE[direction]] = queue
-                self._queues.append(queue)
+                self._add_queue(leaders[rank], direction, leaders[other])
+        if not self._setting.inside:
+            return
+        by_place = {(p.cube, p.pe): p for p in placements}
+        for (cube, pe), placement in by_place.items():
+            for direction, other in self._setting.inside[pe].items():
+                self._add_queue(placement, direction, by_place[cube, other])
+
+    def _add_queue(self, sender: Placement, direction: str, receiver: Placement) -> None:
+        ipcq = self._setting.machine.ipcq
+        queue = Queue(sender.seat, receiver.seat, direction, ipcq.depth, ipcq.slot, (sender.name, receiver.name))
+        self._ports[sender.number].outgoing[direction] = queue
+        self._ports[receiver.number].incoming[OPPOSITE[direction]] = queue
+        self._queues.append(queue)
 
     def _body(self, port: MeshPort, context: TLContext) -> State:
         """What one program does, and how it ended."""
@@ -265,20 +275,21 @@ class Launch:
         waiters = []
         for placement, program in zip(self._setting.placements, self._programs, strict=True):
             if program.state is State.WAITING:
-                waiters.append(self._waiter(placement.rank, program))
+                waiters.append(self._waiter(placement.seat, program))
         fates = zip(self._setting.placements, self._programs, strict=True)
-        ended = {p.rank: str(g.state) for p, g in fates if p.leads and g.state is not State.WAITING}
-        return deadlock(waiters, ended, self._deadlock_hint())
+        ended = {p.seat: str(g.state) for p, g in fates if g.state is not State.WAITING}
+        inner = {p.seat: (p.rank, p.name) for p in self._setting.placements if not p.leads}
+        return deadlock(waiters, ended, self._deadlock_hint(), inner)
 
-    def _waiter(self, rank: int, program: Program) -> Waiter:
+    def _waiter(self, seat: int, program: Program) -> Waiter:
         request, where = waiting(program.waits)
         queue = request.queue
         assert queue is not None
         side = OPPOSITE[queue.direction]
         if isinstance(request, Message):
             action = f"send {queue.direction} waits for a free slot in the neighbour's queue (depth {queue.depth})"
-            return Waiter(rank, action, where, queue.receiver, f"received from {side}")
-        return Waiter(rank, f"receive from {side} waits for a message", where, queue.sender, f"sent {queue.direction}")
+            return Waiter(seat, action, where, queue.receiver, f"received from {side}")
+        return Waiter(seat, f"receive from {side} waits for a message", where, queue.sender, f"sent {queue.direction}")
 
     def _deadlock_hint(self) -> str:
         blocked = [q for q in self._queues if q.outbox]
@@ -291,18 +302,19 @@ class Launch:
         )
 
     def _unreceived(self) -> None:
+        ranks = {p.seat: p.rank for p in self._setting.placements}
         for queue in self._queues:
             for message in queue.unreceived:
                 self.log.add(
                     Finding(
                         "message-unreceived",
-                        f"a message of {message.describe()}, sent {queue.direction} by rank {queue.sender}, was never "
-                        f"received by rank {queue.receiver}",
+                        f"a message of {message.describe()}, sent {queue.direction} by {queue.names[0]}, was never "
+                        f"received by {queue.names[1]}",
                         message.where,
                         (),
                         "add the missing receive, or do not send what nobody expects (the last step of a ring)",
                         1,
-                        (queue.sender,),
+                        (ranks[queue.sender],),
                     )
                 )
 

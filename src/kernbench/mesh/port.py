@@ -166,7 +166,8 @@ class MeshPort(Port):
         if not self._placement.leads:
             who = f"PE {self._placement.pe} of cube {self._placement.cube}"
             hint = (
-                "with rank_axis=1 only PE 0 of a cube has neighbours: the others return (if tl.program_id(0): return)"
+                "with rank_axis=1 only PE 0 of a cube has neighbours: the others return (if tl.program_id(0): return), "
+                "or the host wires them to each other (inside='line')"
             )
         installed = ", ".join(sorted(self.outgoing)) or "none"
         message = f"{verb} {direction}: {who} has no neighbour there; installed directions: {installed}"
@@ -178,7 +179,7 @@ class MeshPort(Port):
         side = OPPOSITE[request.queue.direction]
         self.report(
             "message-mismatch",
-            f"receive from {side} expects {wanted}, but the message from rank {request.queue.sender} is "
+            f"receive from {side} expects {wanted}, but the message from {request.queue.names[0]} is "
             f"{message.describe()}",
             "messages of one link arrive in the order they were sent: compare both sides' order, shape and dtype",
             request.where,

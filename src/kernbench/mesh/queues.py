@@ -56,13 +56,14 @@ class Receive:
 
 @dataclass(slots=True)
 class Queue:
-    """The link from `sender`, which sends in `direction`, to `receiver`."""
+    """The link from `sender`, which sends in `direction`, to `receiver`: seats, which `names` calls in words."""
 
     sender: int
     receiver: int
     direction: str
     depth: int
     slot: int
+    names: tuple[str, str]
     free: int = field(init=False)
     outbox: deque[Message] = field(default_factory=deque)
     arriving: deque[Message] = field(default_factory=deque)

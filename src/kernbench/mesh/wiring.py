@@ -65,6 +65,28 @@ def cycle(ranks: int, grid: Grid) -> Wiring:
 INSTALLS: dict[str, Callable[[int, Grid], Wiring]] = {"line": line, "ring": ring, "grid": grid, "cycle": cycle}
 
 
+def inside(kind: str, pes: Grid, between: Wiring) -> tuple[Wiring, list[int]]:
+    """The PEs of a cube wired to each other, S to the next and N to the one before, and their order along that wire.
+
+    `kind` is "line" (by PE id) or "cycle" (a closed walk over the cube's links, both ways from PE 0). The queues
+    between the cubes, `between`, belong to PE 0, so they must leave N and S free.
+    """
+    order = {"line": list(range(pes.size)), "cycle": pes.cycle()}.get(kind, [])
+    if order == []:
+        raise MisuseError(unknown("inside", kind, ("line", "cycle")))
+    if order is None:
+        raise MisuseError(f"the {pes} PEs of a cube have no closed walk over their links: use inside='line'")
+    taken = {direction for around in between.values() for direction in around}
+    if taken & {"N", "S"}:
+        raise MisuseError("inside wires the PEs of a cube N and S, which the cubes use: install a line, ring or cycle")
+    wiring: Wiring = {pe: {} for pe in order}
+    onward = order[1:] + (order[:1] if kind == "cycle" else [])
+    for here, following in zip(order, onward, strict=False):
+        wiring[here]["S"] = following
+        wiring[following]["N"] = here
+    return wiring, order
+
+
 def install(kind: str | Mapping[int, Mapping[str, int]], ranks: int, machine_grid: Grid) -> Wiring:
     """The wiring called `kind`, or the one given, checked."""
     if isinstance(kind, str):

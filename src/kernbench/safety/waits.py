@@ -8,7 +8,10 @@ from kernbench.result.finding import Finding, Other, Place, rank_ranges
 
 @dataclass(frozen=True)
 class Waiter:
-    """A blocked program: what it does (`action`, the same words for the same wait), and who alone could wake it."""
+    """A blocked program: what it does (`action`, the same words for the same wait), and who alone could wake it.
+
+    Programs go by number: ranks are their own, programs inside a rank have numbers that no rank has.
+    """
 
     rank: int
     action: str
@@ -17,26 +20,36 @@ class Waiter:
     needs: str
 
 
-def deadlock(waiters: Sequence[Waiter], ended: Mapping[int, str], hint: str) -> Finding:
+# of programs that are no rank: number -> (the rank they work for, what to call them)
+Inner = Mapping[int, tuple[int, str]]
+
+
+def deadlock(waiters: Sequence[Waiter], ended: Mapping[int, str], hint: str, inner: Inner | None = None) -> Finding:
     """One finding that tells the whole deadlock, at the wait that the others hang on. `ended` says of programs that run
     no more how they ended.
     """
+    inner = inner or {}
     lines = ["no program can go on:"]
     groups: dict[tuple[str, Place | None], list[Waiter]] = {}
     for waiter in waiters:
         groups.setdefault((waiter.action, waiter.where), []).append(waiter)
     for (action, where), members in groups.items():
-        ranks = rank_ranges(w.rank for w in members)
-        lines.append(f"  {ranks}: {action}" + (f" at {where}" if where else ""))
-    lines.append(_chain(waiters, ended))
+        lines.append(f"  {_called(members, inner)}: {action}" + (f" at {where}" if where else ""))
+    lines.append(_chain(waiters, ended, inner))
     root = _root(waiters)
     others = tuple(
-        Other(f"{rank_ranges(w.rank for w in members)} {action}", where)
+        Other(f"{_called(members, inner)} {action}", where)
         for (action, where), members in groups.items()
         if root not in members
     )
-    blocked = tuple(w.rank for w in waiters)
+    blocked = tuple(dict.fromkeys(inner[w.rank][0] if w.rank in inner else w.rank for w in waiters))
     return Finding("deadlock", "\n".join(lines), root.where, others, hint, 1, blocked)
+
+
+def _called(members: Sequence[Waiter], inner: Inner) -> str:
+    """Waiters in words: ranks as ranges, the others by name."""
+    ranks = [w.rank for w in members if w.rank not in inner]
+    return ", ".join([rank_ranges(ranks)] * bool(ranks) + [inner[w.rank][1] for w in members if w.rank in inner])
 
 
 def _root(waiters: Sequence[Waiter]) -> Waiter:
@@ -46,8 +59,12 @@ def _root(waiters: Sequence[Waiter]) -> Waiter:
     return by_rank[path[-1] if path[-1] in by_rank else path[-2]]
 
 
-def _chain(waiters: Sequence[Waiter], ended: Mapping[int, str]) -> str:
+def _chain(waiters: Sequence[Waiter], ended: Mapping[int, str], inner: Inner) -> str:
     """The wait-for cycle, or the program at the end of the chain that can no longer signal anybody."""
+
+    def name(number: int) -> str:
+        return inner[number][1] if number in inner else f"rank {number}"
+
     by_rank = {w.rank: w for w in waiters}
     lines: list[str] = []
     seen: set[int] = set()
@@ -59,14 +76,15 @@ def _chain(waiters: Sequence[Waiter], ended: Mapping[int, str]) -> str:
         last = path[-1]
         if last in path[:-1]:
             cycle = path[path.index(last) :]
-            lines.append("  wait-for cycle: " + " -> ".join(f"rank {r}" for r in cycle))
+            lines.append("  wait-for cycle: " + " -> ".join(map(name, cycle)))
             lines.extend(
-                f"    rank {r} could go on if rank {by_rank[r].waits_for} {by_rank[r].needs}" for r in cycle[:-1]
+                f"    {name(r)} could go on if {name(by_rank[r].waits_for)} {by_rank[r].needs}" for r in cycle[:-1]
             )
         else:
             blocked = by_rank[path[-2]]
             fate = ended.get(last, "is not part of the launch")
-            lines.append(f"  rank {blocked.rank} could go on if rank {last} {blocked.needs}, but rank {last} {fate}")
+            who, needed = name(blocked.rank), name(last)
+            lines.append(f"  {who} could go on if {needed} {blocked.needs}, but {needed} {fate}")
     return "\n".join(lines)
 
 
