@@ -12,6 +12,8 @@ from kernbench.benches._attention_mesh_kv import attention_mesh_kv_kernel
 from kernbench.benches._attention_mesh_mlo import attention_mesh_mlo_kernel
 from kernbench.benches._attention_ring_kv import attention_ring_kv_kernel
 from kernbench.benches._attention_stream_kv import attention_stream_kv_kernel
+from kernbench.benches._attention_team_kv import attention_team_kv_kernel
+from kernbench.benches._attention_team_mlo import attention_team_mlo_kernel
 from kernbench.benches._attention_tiled_kv import attention_tiled_kv_kernel
 
 
@@ -26,6 +28,7 @@ class Algorithm:
     - `zigzag`: whether shards are two mirrored runs instead of one
     - `options`: what else the kernel is given
     - `sizes_itself`: whether the kernel chooses blocks that suit the machine when it is not told any
+    - `every_pe`: whether all PEs of a cube work where ranks are cubes, not PE 0 alone
     """
 
     idea: str
@@ -36,6 +39,7 @@ class Algorithm:
     zigzag: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     sizes_itself: bool = False
+    every_pe: bool = False
 
 
 def _gathered(p: Problem, install: str, columns: int) -> Traffic:
@@ -90,6 +94,16 @@ ALGORITHMS = {
         zigzag=True,
         sizes_itself=True,
     ),
+    "team_kv": Algorithm(
+        "zigzag shards in blocks of 1,024 keys, cut at the diagonal; where ranks are cubes, every PE of a cube works",
+        attention_team_kv_kernel,
+        "closed",
+        True,
+        lambda p, install, columns: send.through_leader(p, _gathered(p, install, columns)),
+        zigzag=True,
+        sizes_itself=True,
+        every_pe=True,
+    ),
     "mesh_mlo": Algorithm(
         "every rank's partial travels both ways along the open line, head by head (published)",
         attention_mesh_mlo_kernel,
@@ -111,5 +125,13 @@ ALGORITHMS = {
         "grid",
         False,
         lambda p, install, columns: send.rows_then_columns(p, columns),
+    ),
+    "team_mlo": Algorithm(
+        "where ranks are cubes, every PE of a cube reads some heads; partials meet in PE 0, then in the middle rank",
+        attention_team_mlo_kernel,
+        "line",
+        False,
+        lambda p, install, columns: send.through_middle(p),
+        every_pe=True,
     ),
 }

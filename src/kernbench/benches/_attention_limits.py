@@ -16,7 +16,10 @@ from kernbench.machine import Machine
 
 @dataclass(frozen=True)
 class Problem:
-    """Attention of `tokens` queries of each user over `lengths` keys each, on `ranks` ranks along `rank_axis`."""
+    """Attention of `tokens` queries of each user over `lengths` keys each, on `ranks` ranks along `rank_axis`.
+
+    `team` PEs work for each rank.
+    """
 
     tokens: int
     lengths: tuple[int, ...]
@@ -27,6 +30,7 @@ class Problem:
     causal: bool
     ranks: int
     rank_axis: int
+    team: int = 1
 
     @property
     def pairs(self) -> int:
@@ -57,10 +61,13 @@ class Problem:
 
 
 class Traffic(NamedTuple):
-    """What an algorithm must send: bytes over its busiest link, one way, and hops of the longest way."""
+    """What an algorithm must send: bytes over its busiest link between ranks, one way, and hops of the longest way;
+    `inside` the bytes over the busiest link between PEs of a team.
+    """
 
     nbytes: int
     hops: int
+    inside: int = 0
 
 
 def on_line(p: Problem) -> Traffic:
@@ -71,6 +78,16 @@ def on_line(p: Problem) -> Traffic:
 def round_cycle(p: Problem) -> Traffic:
     """Every chunk reaches every rank over two links."""
     return Traffic(p.foreign_bytes // 2, p.ranks // 2 if p.keys_bytes else 0)
+
+
+def through_leader(p: Problem, gathered: Traffic) -> Traffic:
+    """What reaches the ranks goes on to the PEs of their teams that have the heads, over two links of PE 0."""
+    return gathered._replace(inside=_others(p, p.foreign_bytes) // 2)
+
+
+def _others(p: Problem, nbytes: int) -> int:
+    """The part of something of all heads that is not PE 0's own."""
+    return nbytes * (p.h_kv - max(1, p.h_kv // p.team)) // p.h_kv
 
 
 def tiled(p: Problem, columns: int) -> Traffic:
@@ -104,20 +121,46 @@ def rows_then_columns(p: Problem, columns: int) -> Traffic:
     return Traffic(p.partial_bytes if p.ranks > 1 else 0, width + height - 2)
 
 
+def through_middle(p: Problem) -> Traffic:
+    """One partial over each link towards the middle of a line, and the way back; before that, from the teams."""
+    return Traffic(p.partial_bytes if p.ranks > 1 else 0, 2 * (p.ranks // 2), _others(p, p.partial_bytes) // 2)
+
+
 def limits(problem: Problem, machine: Machine, traffic: Traffic) -> dict[str, int]:
     """Each limit in picoseconds."""
     p, link = problem, machine.link if problem.rank_axis == 0 else machine.cube_link
     cycle = machine.pe.cycle_ps
     macs = 2 * p.h_q * p.d_head * p.pairs
+    workers = p.ranks * p.team
     exponentials = Fraction(machine.math.results_per_cycle("exp"))
     cubes = 1 if p.rank_axis == 0 else p.ranks
     return {
-        "compute": int(macs * cycle / (p.ranks * Fraction(machine.gemm.macs_per_cycle(p.dtype)))),
-        "exp": int(p.h_q * p.pairs * cycle / (p.ranks * exponentials)),
+        "compute": int(macs * cycle / (workers * Fraction(machine.gemm.macs_per_cycle(p.dtype)))),
+        "array": int(array_cycles(p, machine) * cycle / workers),
+        "exp": int(p.h_q * p.pairs * cycle / (workers * exponentials)),
         "hbm": machine.hbm.transfer_ps((p.keys_bytes + 2 * p.query_bytes) // cubes),
-        "link": link.transfer_ps(traffic.nbytes),
+        "link": max(link.transfer_ps(traffic.nbytes), machine.link.transfer_ps(traffic.inside)),
         "latency": traffic.hops * link.latency_ps,
     }
+
+
+def array_cycles(p: Problem, machine: Machine) -> Fraction:
+    """Cycles that the GEMM arrays need at least, all together, if every product is a `dot`: the larger of two.
+
+    A pass over an R x C array makes R * C numbers at most and takes R + C - 2 + k / r cycles. A score is one of those
+    numbers, and its k is d_head, or several passes share it and each fills and drains the array; so fill and drain
+    cannot be spread over more than R * C scores. The values' products are counted at the array's peak: long blocks of
+    keys make their fill and drain as small a part as the scratch memory allows. And a pass takes in (R + C) k numbers
+    at most, while every number of K and V must enter once: what binds where few queries meet many keys.
+    """
+    rate = Fraction(machine.gemm.macs_per_cell_cycle.of(p.dtype))
+    rows, columns = machine.gemm.rows, machine.gemm.columns
+    if not p.pairs:
+        return Fraction(0)
+    a_score = rows + columns - 2 + p.d_head / rate + p.d_head / rate
+    scores = p.h_q * p.pairs * a_score / (rows * columns)
+    numbers = 2 * sum(p.lengths) * p.h_kv * p.d_head
+    return max(scores, numbers / ((rows + columns) * rate))
 
 
 def _visible(tokens: int, keys: int, causal: bool) -> int:

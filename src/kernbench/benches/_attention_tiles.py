@@ -198,13 +198,14 @@ def make_tiling(
     block_q: int | None,
     block_kv: int | None,
     zigzag: bool = False,
+    every_pe: bool = False,
 ) -> Tiling | None:
-    """The tiling for the PE that calls; None on PEs that only hold replicas and have nothing to do.
+    """The tiling for the PE that calls; None on PEs that only hold replicas and have nothing to do, unless `every_pe`.
 
     `shapes` is (S_q, S_kv_per_rank, h_q, h_kv, d_head, n_ranks) as every attention kernel takes them.
     """
     S_q, S_kv_per_rank, h_q, h_kv, d_head, n_ranks = shapes
-    if rank_axis == 1 and tl.program_id(0) != 0:
+    if rank_axis == 1 and tl.program_id(0) != 0 and not every_pe:
         return None
     if total_kv is None:
         total_kv = n_ranks * S_kv_per_rank

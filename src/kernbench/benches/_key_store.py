@@ -79,15 +79,22 @@ class KeyStore:
         k, v = (self._load_own(pointer, *run) for pointer in self._pointers)
         return k, v
 
-    def _load_own(self, pointer: int, position: int, rows: int) -> TensorHandle:
+    def _load_own(self, pointer: int, position: int, rows: int, heads: range | None = None) -> TensorHandle:
+        """Rows of the rank's own K or V, of all heads or of some that lie side by side."""
         first = next(
             s.first + position - s.position
             for s in self._tiling.key_segments(self._tiling.rank, self._user)
             if s.position <= position < s.position + s.rows
         )
         row = self._user * self._tiling.stored_rows + first
-        address = pointer + row * self._width * ITEMSIZE[self._tl.element_type(pointer)]
-        handle: TensorHandle = self._tl.load(address, shape=(rows, self._width))
+        d_head, item = self._tiling.d_head, ITEMSIZE[self._tl.element_type(pointer)]
+        if heads is None:
+            return self._load(pointer + row * self._width * item, (rows, self._width), None)
+        first = row * self._width + heads.start * d_head
+        return self._load(pointer + first * item, (rows, len(heads) * d_head), (self._width, 1))
+
+    def _load(self, address: int, shape: tuple[int, int], strides: tuple[int, int] | None) -> TensorHandle:
+        handle: TensorHandle = self._tl.load(address, shape=shape, strides=strides)
         return handle
 
     # What is folded

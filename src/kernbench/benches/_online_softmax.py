@@ -36,6 +36,13 @@ def fold(tl: Any, state: State, q: TensorHandle, k: TensorHandle, v: TensorHandl
 
 def absorb(tl: Any, state: State, s: TensorHandle, v: TensorHandle, scale: float, mask: Any) -> State:
     """`state` after values `v` whose scores, not yet scaled, are `s`; takes over the memory of both."""
+    return absorb_keeping(tl, state, s, v, scale, mask)[0]
+
+
+def absorb_keeping(
+    tl: Any, state: State, s: TensorHandle, v: TensorHandle, scale: float, mask: Any
+) -> tuple[State, TensorHandle]:
+    """Like `absorb`; also a handle on the memory of the scores, so that others can take it over."""
     if scale <= 0:
         # the largest score is the largest product only for a positive scale
         s, scale = tl.mul(s, scale, out=s), 1.0
@@ -48,7 +55,8 @@ def absorb(tl: Any, state: State, s: TensorHandle, v: TensorHandle, scale: float
     shrink = tl.exp(state.m - m)
     l = state.l * shrink + tl.sum(p, axis=1)
     o = tl.mul(state.o, shrink, out=state.o)
-    return State(m, l, tl.dot(tl.cast(p, v.dtype, out=p), v, acc=o, out=o))
+    weights = tl.cast(p, v.dtype, out=p)
+    return State(m, l, tl.dot(weights, v, acc=o, out=o)), weights
 
 
 def merge(tl: Any, left: State, right: State) -> State:

@@ -13,8 +13,17 @@ from kernbench.benches._online_softmax import State, absorb, finish, merge, star
 from kernbench.common.pe_commands import TensorHandle
 
 
-def partials(tl: Any, tiling: Tiling, tiles: Sequence[Queries], pointers: tuple[int, int, int]) -> State:
-    """The unnormalised results of all tiles over this rank's keys, one below the other."""
+def partials(
+    tl: Any,
+    tiling: Tiling,
+    tiles: Sequence[Queries],
+    pointers: tuple[int, int, int],
+    part: tuple[int, int] = (0, 1),
+) -> State:
+    """The unnormalised results of all tiles over this rank's keys, one below the other.
+
+    With `part` (i, n), over the blocks i, i + n, i + 2n and on of its keys.
+    """
     q_ptr, k_ptr, v_ptr = pointers
     queries = [tiling.load_queries(tl, q_ptr, tile) for tile in tiles]
     states = [start(tl, tiling.group * tile.tokens, tiling.d_head) for tile in tiles]
@@ -24,7 +33,7 @@ def partials(tl: Any, tiling: Tiling, tiles: Sequence[Queries], pointers: tuple[
         states[number] = absorb(tl, states[number], s, v, tiling.scale, mask)
 
     ahead = None
-    for number, block in _jobs(tiling, tiles):
+    for number, block in _jobs(tiling, tiles, part):
         k, v = (tiling.load_keys(tl, pointer, tiles[number].user, block) for pointer in (k_ptr, v_ptr))
         s = tl.dot(queries[number], tl.trans(k))
         if ahead is not None:
@@ -35,10 +44,11 @@ def partials(tl: Any, tiling: Tiling, tiles: Sequence[Queries], pointers: tuple[
     return State(*(_stacked(tl, [state[i] for state in states]) for i in range(3)))
 
 
-def _jobs(tiling: Tiling, tiles: Sequence[Queries]) -> Iterator[tuple[int, Keys]]:
+def _jobs(tiling: Tiling, tiles: Sequence[Queries], part: tuple[int, int]) -> Iterator[tuple[int, Keys]]:
     for number, tile in enumerate(tiles):
-        for block in tiling.key_blocks(tiling.rank, tile.user):
-            if block.head == tile.head and not tiling.hides_all(tile, block.position):
+        blocks = [block for block in tiling.key_blocks(tiling.rank, tile.user) if block.head == tile.head]
+        for block in blocks[part[0] :: part[1]]:
+            if not tiling.hides_all(tile, block.position):
                 yield number, block
 
 
@@ -56,9 +66,8 @@ def send(tl: Any, direction: str, state: State) -> list[Any]:
     return [tl.send_async(direction, packed), tl.send_async(direction, state.o)]
 
 
-def receive(tl: Any, direction: str, like: State) -> State:
-    """A state of the same rows as `like`."""
-    rows, d_head = like.o.shape
+def receive(tl: Any, direction: str, rows: int, d_head: int) -> State:
+    """A state of `rows` rows."""
     packed = tl.recv(dir=direction, shape=(rows, 2), dtype="f32")
     return State(packed[:, 0:1], packed[:, 1:2], tl.recv(dir=direction, shape=(rows, d_head), dtype="f32"))
 
@@ -73,7 +82,7 @@ def scan(tl: Any, own: State, low: str, high: str, place: int, length: int) -> S
         first, last = (place == 0, place == length - 1) if side == low else (place == length - 1, place == 0)
         outgoing = own
         if not first:
-            heard = receive(tl, side, own)
+            heard = receive(tl, side, *own.o.shape)
             total = merge(tl, total, heard)
             outgoing = own if last else merge(tl, own, heard)
         if not last:
@@ -95,7 +104,7 @@ class Chain:
     def reduce(self, tl: Any, state: State) -> State:
         """Merge what comes from farther out and hand it on; the root keeps all of it."""
         for side in self._away:
-            state = merge(tl, state, receive(tl, side, state))
+            state = merge(tl, state, receive(tl, side, *state.o.shape))
         if self._towards:
             for request in send(tl, self._towards, state):
                 request.wait()

@@ -113,7 +113,7 @@ def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Ho
     keys.keep_own()
     first = _load_set(tl, tiling, q_ptr, sets[0])
     first.fold(keys, own)
-    others = _gather(tl, keys, hops)
+    others = gather(tl, keys, hops)
     first.fold(keys, others)
     first.store(o_ptr)
     for some in sets[1:]:
@@ -177,7 +177,7 @@ def _collect(keys: KeyStore, posted: Posted) -> list[Run]:
     return [keys.messages(owner)[number] for owner, number in halves]
 
 
-def _gather(tl: Any, keys: KeyStore, hops: list[Hop]) -> list[Run]:
+def gather(tl: Any, keys: KeyStore, hops: list[Hop]) -> list[Run]:
     """All other ranks' keys, through to the store; one message is posted before the last one is waited for."""
     met: list[Run] = []
     for hop in hops:

@@ -11,6 +11,7 @@ from kernbench.bench import Bench, Expected, Repeats, ShapesOnly, Size, Variant,
 from kernbench.benches._algorithms import ALGORITHMS, Algorithm
 from kernbench.benches._attention_limits import Problem, limits
 from kernbench.benches._shards import zigzag_rows
+from kernbench.benches._teams import arms_of
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.common.errors import BenchError
 from kernbench.golden import attention
@@ -104,7 +105,10 @@ def host(p: Parameters, machine: Machine) -> mesh.Host:
         )
     if install == "grid" and p.n_ranks > host.grid.columns and p.n_ranks % host.grid.columns:
         raise BenchError(f"{p.algorithm} needs ranks that fill whole rows of {host.grid.columns}; got {p.n_ranks}")
-    return mesh.Host(machine=machine, ranks=p.n_ranks, rank_axis=p.rank_axis, install=install)
+    inside = None
+    if p.chosen.every_pe and p.rank_axis == 1:
+        inside = "line" if machine.cube.grid.cycle() is None else "cycle"
+    return mesh.Host(machine=machine, ranks=p.n_ranks, rank_axis=p.rank_axis, install=install, inside=inside)
 
 
 def launch(p: Parameters, x: Mapping[str, Array], *, torch: mesh.Host) -> Run:
@@ -125,6 +129,8 @@ def launch(p: Parameters, x: Mapping[str, Array], *, torch: mesh.Host) -> Run:
         options["columns"] = torch.grid.columns
     if p.chosen.zigzag:
         options["zigzag"] = True
+    if p.chosen.every_pe:
+        options["arms"] = arms_of(torch.team, torch.inside == "cycle")
     return torch.launch(
         p.chosen.kernel,
         q,
@@ -178,7 +184,10 @@ def _share(p: Parameters, total: int) -> int:
 
 def physical_limits(p: Parameters, machine: Machine) -> dict[str, int]:
     """What no schedule of the panel's algorithm can beat on this machine."""
-    problem = Problem(p.query_tokens, p.key_lengths, p.h_q, p.h_kv, p.d_head, p.dtype, p.causal, p.n_ranks, p.rank_axis)
+    team = machine.pes_per_cube if p.chosen.every_pe and p.rank_axis == 1 else 1
+    problem = Problem(
+        p.query_tokens, p.key_lengths, p.h_q, p.h_kv, p.d_head, p.dtype, p.causal, p.n_ranks, p.rank_axis, team
+    )
     wired = host(p, machine)
     return limits(problem, machine, p.chosen.traffic(problem, str(wired.install), wired.grid.columns))
 

@@ -1,0 +1,61 @@
+"""A team: the PEs of a cube that work for one rank. PE 0 leads: it has the rank's neighbours and stores its results.
+
+From the leader one or two arms of PEs lead away, each PE wired to the next. The places of a team are numbered along the
+wire, the leader first, then one arm outward, then the other inward; so the KV heads that an arm needs lie side by side.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from kernbench.common.ipcq_types import OPPOSITE
+
+Arms = Mapping[str, Sequence[int]]
+
+
+def arms_of(order: Sequence[int], closed: bool) -> dict[str, list[int]]:
+    """The PEs along each way from the leader, `order[0]`, by its direction: one way on a line, two round a cycle."""
+    others = list(order[1:])
+    along = -(-len(others) // 2) if closed else len(others)
+    arms = {"S": others[:along], "N": others[along:][::-1]}
+    return {direction: pes for direction, pes in arms.items() if pes}
+
+
+class Team:
+    """The team seen from the PE `pe`: who does which heads, and where its neighbours in the team are.
+
+    A PE with several heads has them side by side; where there are more PEs than heads, several share one.
+    """
+
+    def __init__(self, arms: Arms | None, pe: int, h_kv: int):
+        arms = arms or {}
+        south, north = list(arms.get("S", ())), list(arms.get("N", ()))
+        order = [0, *south, *north[::-1]]
+        self.size, self._h_kv = len(order), h_kv
+        self.place = order.index(pe) if pe in order else None
+        first, last = 1 + len(south), len(order) - 1
+        # (direction, places from the leader outward)
+        ways = (("S", list(range(1, first))), ("N", list(range(last, first - 1, -1))))
+        self.arms = [(direction, places) for direction, places in ways if places]
+        self.outward, self.inward = "", ""
+        self.beyond: list[int] = []
+        for direction, places in self.arms:
+            if self.place in places:
+                self.beyond = places[places.index(self.place) + 1 :]
+                self.outward, self.inward = direction, OPPOSITE[direction]
+
+    @property
+    def leads(self) -> bool:
+        """Whether this PE is the leader."""
+        return self.place == 0
+
+    def heads(self, place: int) -> range:
+        """The KV heads of the PE at a place."""
+        first = place * self._h_kv // self.size
+        return range(first, max(first + 1, (place + 1) * self._h_kv // self.size))
+
+    def span(self, places: Sequence[int]) -> range:
+        """The KV heads of several places side by side."""
+        return range(self.heads(min(places)).start, self.heads(max(places)).stop)
+
+    def sharing(self, head: int) -> list[int]:
+        """The places that share the work of a head."""
+        return [place for place in range(self.size) if head in self.heads(place)]
