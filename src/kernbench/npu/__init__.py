@@ -4,8 +4,9 @@ from kernbench.npu.chip import Chip
 from kernbench.npu.fifo import FifoState
 from kernbench.npu.model import ChipModel, bundled, is_chip, load
 from kernbench.npu.places import ALL, FIX, L0A, L0B, L0C, L1, MTE1, MTE2, MTE3, UB, M, S, V
+from kernbench.npu.predicates import PREDICATE
 from kernbench.npu.runtime import Runtime
-from kernbench.npu.task import CREATE, IN, INOUT, OUT
+from kernbench.npu.task import CREATE, IN, INOUT, NO_DEP, OUT
 from kernbench.npu.tensors import Tensor
 from kernbench.npu.tiles import Tile
 from kernbench.npu.transfers import KernelCore
@@ -23,7 +24,9 @@ __all__ = [
     "MTE1",
     "MTE2",
     "MTE3",
+    "NO_DEP",
     "OUT",
+    "PREDICATE",
     "UB",
     "Chip",
     "ChipModel",

@@ -2,17 +2,21 @@
 
 The orchestrator submits in order, waiting for full rings and values it reads. Ready blocks wait in three queues; mixed
 tasks with a cube core go first, then cube, then vector tasks; within a queue the oldest goes first. A scheduler thread
-starts one block at a time on the first cores that are free. How long blocks take is given; only the order and the
-places this pass decides are kept, and the timing engine works out the times. Compiled.
+starts one block at a time on the first cores that are free. Where nothing is ready, tasks whose producers are all on
+their cores and allow it are staged: their blocks take free cores and begin when the producers are done. How long blocks
+take is given; only the order and the places this pass decides are kept, and the timing engine works out the times.
+Compiled.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernbench.common.compiled import loop, part
-from kernbench.npu.costs import Ints
+from kernbench.npu.costs import Ints, submit_time
+from kernbench.npu.launches import may_stage
 from kernbench.npu.model import ChipModel
 from kernbench.npu.places import AIC, AIV0, AIV1, LANES
 from kernbench.npu.reclaim import Waits
@@ -24,6 +28,9 @@ _LANES, _QUEUE, _SYNC, _BLOCKS, _FOLLOWERS, _HOLDERS, _NEXT_SLOT = range(7)
 # ... and what does: blocks that have not started, blocks that have not ended, tasks it still waits for, and whether it
 # is submitted and done
 _WAITING, _LEFT, _MISSING, _SUBMITTED, _DONE = range(7, 12)
+# for staging: whether a task allows it to those that follow it, whether it may be staged itself, where its producers
+# begin; whether it is queued for it, and whether it is ready
+_ALLOWS, _STAGES, _PRODUCERS, _QUEUED, _READY = range(12, 17)
 # columns of the table of commands
 _TARGET, _COST, _WAITS, _SLOT, _RING = range(5)
 _BLOCK, _COMMAND = 0, 1
@@ -32,7 +39,8 @@ _BLOCK, _COMMAND = 0, 1
 @dataclass
 class Assignment:
     """For each block its cluster, the blocks it waits for to leave its cores, the scheduler thread and the block that
-    thread started before; -1 for none. `first_lane` is the AIV that a task of one vector lane runs on.
+    thread started before; -1 for none. `first_lane` is the AIV that a task of one vector lane runs on. `staged` blocks
+    were on their cores before the tasks they wait for were done.
     """
 
     cluster: Ints
@@ -40,59 +48,65 @@ class Assignment:
     before: Ints
     thread: Ints
     previous: Ints
+    staged: NDArray[np.bool_]
 
 
 def assign(recording: NpuRecording, chip: ChipModel, times: Ints, waits: Waits) -> Assignment:
     """Place all blocks; `times` is how long each takes."""
-    tasks, followers, holders = _tasks(recording, waits)
+    tasks, followers, holders, producers = _tasks(recording, waits)
     commands, values = _commands(recording, chip, waits)
     owner = np.array(recording.block_task, np.int64)
     blocks = np.lexsort((np.array(recording.block_index, np.int64), owner))
     # cluster, first lane, thread, block started before on that thread, blocks before on its cores
     placed = np.full((len(owner), 4 + len(LANES)), _NONE, np.int64)
+    # for each block when it was staged, and whether it was
+    staged = np.zeros((len(owner), 2), np.int64)
     cores = np.full((len(LANES), chip.clusters.count), _NONE, np.int64)
     threads = np.full((chip.tasks.schedulers, 2), _NONE, np.int64)
     threads[:, 0] = 0
     oldest = np.array(waits.ring_first, np.int64)
-    lists = (followers, holders, values, blocks, owner)
-    events, queues = np.empty((cores.size + 2, 3), np.int64), np.empty((3, len(tasks), 3), np.int64)
+    lists = (followers, holders, values, blocks, owner, producers, staged)
+    events, queues = np.empty((cores.size + 2, 3), np.int64), np.empty((6, len(tasks), 3), np.int64)
     room = (
         (np.ones(cores.shape, np.bool_), events, np.zeros(1, np.int64)),
-        (queues, np.zeros((3, 1), np.int64), np.empty(len(tasks), np.int64)),
+        (queues, np.zeros((6, 1), np.int64), np.empty(len(tasks), np.int64)),
     )
     fixed = np.asarray(times, np.int64), chip.tasks.dispatch_ps
     _play(tasks, commands, lists, fixed, placed, cores, threads, oldest, room)
-    return Assignment(placed[:, 0], placed[:, 1], placed[:, 4:], placed[:, 2], placed[:, 3])
+    return Assignment(placed[:, 0], placed[:, 1], placed[:, 4:], placed[:, 2], placed[:, 3], staged[:, 1] > 0)
 
 
-def _tasks(recording: NpuRecording, waits: Waits) -> tuple[Ints, Ints, Ints]:
-    """The table of tasks, one row more than there are; all followers and all holders of slots, task after task."""
+def _tasks(recording: NpuRecording, waits: Waits) -> tuple[Ints, Ints, Ints, Ints]:
+    """The table of tasks, one row more than there are; all followers, all holders of slots and all producers, task
+    after task."""
     count = len(recording.tasks)
     later: list[list[int]] = [[] for _ in range(count)]
     for task in recording.tasks:
         for earlier in task.dependences:
             later[earlier].append(task.number)
-    table = np.zeros((count + 1, 12), np.int64)
+    table = np.zeros((count + 1, 17), np.int64)
     for task in recording.tasks:
         lanes = sum(1 << lane for lane in task.lanes)
         table[task.number, [_LANES, _QUEUE, _SYNC]] = lanes, _queue(task), task.sync_start
         table[task.number, _MISSING] = len(task.dependences)
+        table[task.number, [_ALLOWS, _STAGES]] = task.early, may_stage(recording, task)
     table[:count, _NEXT_SLOT] = waits.ring_after
     sizes = np.bincount(np.array(recording.block_task, np.int64), minlength=count)
     table[:count, _LEFT] = table[:count, _WAITING] = sizes
     table[1:, _BLOCKS] = np.cumsum(sizes)
     table[:, _FOLLOWERS], followers = _joined(later)
     table[:, _HOLDERS], holders = _joined(waits.holders)
-    return table, followers, holders
+    table[:, _PRODUCERS], producers = _joined([sorted(task.dependences) for task in recording.tasks])
+    return table, followers, holders, producers
 
 
 def _commands(recording: NpuRecording, chip: ChipModel, waits: Waits) -> tuple[Ints, Ints]:
     """The table of commands, one row more than there are; and the tasks they wait for, command after command."""
     table = np.full((len(recording.commands) + 1, 5), _NONE, np.int64)
     for number, (command, slot) in enumerate(zip(recording.commands, waits.slot_of, strict=True)):
-        makes_task = command.verb in ("submit", "tensor")
+        makes_task = command.makes_task
         table[number, _TARGET] = command.target if makes_task else _NONE
-        table[number, _COST] = chip.tasks.submit_ps if makes_task else 0
+        table[number, _COST] = submit_time(recording, chip, command)
         table[number, [_SLOT, _RING]] = slot, recording.tasks[slot].ring if slot >= 0 else 0
     table[:, _WAITS], values = _joined([c.waits for c in recording.commands])
     return table, values
@@ -156,9 +170,10 @@ def _pop(heap, size):  # type: ignore[no-untyped-def]
 
 @loop
 def _play(tasks, commands, lists, fixed, placed, cores, threads, oldest, room):  # type: ignore[no-untyped-def]
-    """Play events until nothing is left. An event is the end of a block or a command; queues hold tasks."""
+    """Play events until nothing is left. An event is the end of a block or a command; queues hold tasks: three for
+    those that are ready, three for those that may be staged."""
     owner, (times, dispatch_ps) = lists[4], fixed
-    (free, events, size), (queues, lengths, over) = room
+    (free, events, size), (queues, lengths, _) = room
     command, now = 0, 0
     # a command is under way: the orchestrator has no time for another
     is_busy = False
@@ -176,23 +191,67 @@ def _play(tasks, commands, lists, fixed, placed, cores, threads, oldest, room): 
             _take(tasks[task, _LANES], placed[number, 1], placed[number, 0], free, True)
             tasks[task, _LEFT] -= 1
             if tasks[task, _LEFT] == 0:
-                _complete(task, tasks, lists, queues, lengths, over, now)
+                _complete(task, tasks, lists, times, room, now)
         else:
             is_busy, task = False, commands[number, _TARGET]
             if task >= 0:
                 tasks[task, _SUBMITTED] = 1
                 if tasks[task, _MISSING] == 0:
-                    _ready(task, tasks, lists, queues, lengths, over, now)
-        for q in range(3):
+                    _ready(task, tasks, lists, times, room, now)
+                else:
+                    _may_queue(task, tasks, lists, queues, lengths, now)
+        for q in range(6):
+            if q >= 3 and lengths[0, 0] + lengths[1, 0] + lengths[2, 0]:
+                # what is ready comes before what may be staged
+                break
             while lengths[q, 0]:
-                block = _dispatch(queues[q, 0, 2], tasks, lists, free, cores, placed)
-                if block < 0:
-                    break
-                if tasks[owner[block], _WAITING] == 0:
+                task = queues[q, 0, 2]
+                # what was queued to be staged may have become ready since
+                block = -1
+                if q < 3 or not tasks[task, _READY]:
+                    block = _dispatch(task, tasks, lists, free, cores, placed)
+                    if block < 0:
+                        break
+                if block < 0 or tasks[task, _WAITING] == 0:
                     _pop(queues[q], lengths[q])
+                if block < 0:
+                    continue
                 ready = _thread(block, threads, placed, now) + dispatch_ps
                 threads[placed[block, 2], 0] = ready
-                _push(events, size, ready + times[block], _BLOCK, block)
+                if q < 3:
+                    _push(events, size, ready + times[block], _BLOCK, block)
+                else:
+                    lists[6][block, 0], lists[6][block, 1] = ready, 1
+                if tasks[task, _WAITING] == 0:
+                    _publish(task, tasks, lists, queues, lengths, now)
+
+
+@part
+def _is_published(task, tasks):  # type: ignore[no-untyped-def]
+    """Whether all blocks of a task are on cores and its own producers are done."""
+    return tasks[task, _ALLOWS] and (tasks[task, _DONE] or (tasks[task, _READY] and tasks[task, _WAITING] == 0))
+
+
+@part
+def _may_queue(task, tasks, lists, queues, lengths, now):  # type: ignore[no-untyped-def]
+    """Queue a task to be staged, once all its producers are published."""
+    if not tasks[task, _STAGES] or tasks[task, _QUEUED] or tasks[task, _READY] or not tasks[task, _SUBMITTED]:
+        return
+    for k in range(tasks[task, _PRODUCERS], tasks[task + 1, _PRODUCERS]):
+        if not _is_published(lists[5][k], tasks):
+            return
+    tasks[task, _QUEUED] = 1
+    if tasks[task, _LEFT]:
+        q = 3 + tasks[task, _QUEUE]
+        _push(queues[q], lengths[q], now, 0, task)
+
+
+@part
+def _publish(task, tasks, lists, queues, lengths, now):  # type: ignore[no-untyped-def]
+    """A task that allows it is on its cores: those that follow it may be staged."""
+    if _is_published(task, tasks):
+        for k in range(tasks[task, _FOLLOWERS], tasks[task + 1, _FOLLOWERS]):
+            _may_queue(lists[0][k], tasks, lists, queues, lengths, now)
 
 
 @part
@@ -212,18 +271,34 @@ def _is_held(number, tasks, commands, lists, oldest):  # type: ignore[no-untyped
 
 
 @part
-def _ready(task, tasks, lists, queues, lengths, over, now):  # type: ignore[no-untyped-def]
-    """A task waits for nobody any more: it is queued; without blocks it is done."""
-    if tasks[task, _LEFT]:
+def _start(task, tasks, lists, times, room, now):  # type: ignore[no-untyped-def]
+    """A task with blocks waits for nobody any more: those that are staged begin, the others are queued."""
+    (_, events, size), (queues, lengths, _) = room
+    tasks[task, _READY] = 1
+    for k in range(tasks[task, _BLOCKS], tasks[task + 1, _BLOCKS]):
+        block = lists[3][k]
+        if lists[6][block, 1]:
+            _push(events, size, max(now, lists[6][block, 0]) + times[block], _BLOCK, block)
+    if tasks[task, _WAITING]:
         q = tasks[task, _QUEUE]
         _push(queues[q], lengths[q], now, 0, task)
     else:
-        _complete(task, tasks, lists, queues, lengths, over, now)
+        _publish(task, tasks, lists, queues, lengths, now)
 
 
 @part
-def _complete(task, tasks, lists, queues, lengths, over, now):  # type: ignore[no-untyped-def]
+def _ready(task, tasks, lists, times, room, now):  # type: ignore[no-untyped-def]
+    """A task waits for nobody any more: it starts; without blocks it is done."""
+    if tasks[task, _LEFT]:
+        _start(task, tasks, lists, times, room, now)
+    else:
+        _complete(task, tasks, lists, times, room, now)
+
+
+@part
+def _complete(task, tasks, lists, times, room, now):  # type: ignore[no-untyped-def]
     """A task is done; and those without blocks that follow it. `over` has room for all tasks."""
+    queues, lengths, over = room[1]
     over[0], count = task, 1
     while count:
         count -= 1
@@ -234,11 +309,12 @@ def _complete(task, tasks, lists, queues, lengths, over, now):  # type: ignore[n
             tasks[other, _MISSING] -= 1
             if tasks[other, _MISSING] == 0 and tasks[other, _SUBMITTED]:
                 if tasks[other, _LEFT]:
-                    q = tasks[other, _QUEUE]
-                    _push(queues[q], lengths[q], now, 0, other)
+                    _start(other, tasks, lists, times, room, now)
                 else:
                     over[count] = other
                     count += 1
+            else:
+                _may_queue(other, tasks, lists, queues, lengths, now)
 
 
 @part
@@ -248,7 +324,7 @@ def _dispatch(task, tasks, lists, free, cores, placed):  # type: ignore[no-untyp
     if tasks[task, _SYNC] and tasks[task, _WAITING] == blocks:
         there = 0
         for cluster in range(free.shape[1]):
-            there += _are_free(lanes, free, cluster)
+            there += _room(lanes, free, cluster)
         if there < blocks:
             return -1
     cluster, first_lane = _first_free(lanes, free)
@@ -305,6 +381,14 @@ def _is_single(lanes):  # type: ignore[no-untyped-def]
 def _has(lanes, first_lane, lane):  # type: ignore[no-untyped-def]
     """Whether a task has a core."""
     return lane == first_lane if _is_single(lanes) else lanes >> lane & 1 == 1
+
+
+@part
+def _room(lanes, free, cluster):  # type: ignore[no-untyped-def]
+    """How many blocks of a task a cluster has free cores for; one of one vector lane takes either AIV."""
+    if _is_single(lanes):
+        return int(free[AIV0, cluster]) + int(free[AIV1, cluster])
+    return int(_are_free(lanes, free, cluster))
 
 
 @part

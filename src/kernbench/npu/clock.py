@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernbench.npu.assign import Assignment, assign
-from kernbench.npu.costs import Ints, cases, durations
+from kernbench.npu.costs import Ints, cases, durations, submit_time
 from kernbench.npu.edges import longest_paths
 from kernbench.npu.lower import Lowered, core_edges, join, lower, transfer_edges
 from kernbench.npu.model import ChipModel
@@ -69,8 +69,7 @@ def rates(lowered: Lowered, chip: ChipModel) -> Rates:
     duration[nodes.dispatch : nodes.end] = chip.tasks.dispatch_ps
     duration[nodes.issue :] = chip.cycles_ps(chip.clusters.issue)
     for number, command in enumerate(recording.commands):
-        if command.verb in ("submit", "tensor"):
-            duration[nodes.command + number] = chip.tasks.submit_ps
+        duration[nodes.command + number] = submit_time(recording, chip, command)
     server = np.full(nodes.total, NO_SERVER, np.int32)
     server[nodes.memory : nodes.memory + count] = 0
     nbytes = np.zeros(nodes.total, np.int64)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, dtype_name
-from kernbench.common.errors import KernelError, unknown
+from kernbench.common.errors import unknown
 from kernbench.npu.calls import Calls
 from kernbench.npu.forms import FORMS, in_space, move_pipe
+from kernbench.npu.mistakes import refusing
 from kernbench.npu.operations import OPERATIONS, Operation
 from kernbench.npu.places import (
     ALIGNMENT,
@@ -140,8 +141,9 @@ class Core:
 
     def _known_space(self, space: str) -> None:
         if space not in self._sizes:
-            raise KernelError("misuse", unknown(f"memory of an {LANES[self.lane]}", space, self._sizes))
+            self.context.fail("misuse", unknown(f"memory of an {LANES[self.lane]}", space, self._sizes))
 
+    @refusing
     def _place(self, key: tuple[Any, ...], name: str) -> Tile:
         space, offset, shape, dtype, _, _ = key
         self._known_space(space)
@@ -171,16 +173,17 @@ class Core:
         self._frame, self._code = frame, id(frame.f_code)
         self.calls.note(frame, len(self.context.recording.rows))
 
+    @refusing
     def _new(self, op: Operation, frame: FrameType, tiles: tuple[Tile, ...]) -> tuple[int, str]:
         """Check operands that are met for the first time; gives the site and the pipe."""
         for tile in tiles:
             if not isinstance(tile, Tile):
-                raise KernelError("misuse", f"{op.name}: a tile is wanted, got {tile!r}")
+                self.context.fail("misuse", f"{op.name}: a tile is wanted, got {tile!r}")
             if tile.core is not self:
-                raise KernelError("misuse", f"{op.name}: {tile.describe()} belongs to another core")
+                self.context.fail("misuse", f"{op.name}: {tile.describe()} belongs to another core")
         pipe = op.pipe or (move_pipe(op.name, *tiles[:2]) if op.form in ("move", "extract") else "")
         if pipe and pipe not in PIPES_OF[self.lane]:
-            raise KernelError("misuse", f"{op.name} runs on pipe {pipe}, which an {LANES[self.lane]} does not have")
+            self.context.fail("misuse", f"{op.name} runs on pipe {pipe}, which an {LANES[self.lane]} does not have")
         if op.pipe == "V":
             in_space(op.name, UB, *tiles)
         if op.form in FORMS and op.form not in ("sort",):
@@ -246,9 +249,9 @@ class Core:
         for pipe in (src, dst):
             self._check_pipe(op.name, pipe)
         if src == dst:
-            raise KernelError("misuse", f"{op.name}({src}, {dst}): a flag goes between two pipes", "use pipe_barrier")
+            self.context.fail("misuse", f"{op.name}({src}, {dst}): a flag goes between two pipes", "use pipe_barrier")
         if isinstance(event, bool) or not isinstance(event, int) or not 0 <= event < EVENTS:
-            raise KernelError("misuse", f"{op.name}: event {event!r}; events are 0 to {EVENTS - 1}")
+            self.context.fail("misuse", f"{op.name}: event {event!r}; events are 0 to {EVENTS - 1}")
         numbers = (PIPE_NUMBER[src], PIPE_NUMBER[dst], event)
         row = ROW.pack(op.code, self.lane, PIPE_NUMBER[owner], site, NONE, *numbers, 0, 0)
         self._memo[key] = row
@@ -256,7 +259,7 @@ class Core:
 
     def _check_pipe(self, name: str, pipe: str) -> None:
         if pipe not in PIPES_OF[self.lane]:
-            raise KernelError(
+            self.context.fail(
                 "misuse", f"{name}: {unknown(f'pipe of an {LANES[self.lane]}', pipe, PIPES_OF[self.lane])}"
             )
 

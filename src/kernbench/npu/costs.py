@@ -22,7 +22,7 @@ from kernbench.common.dtypes import ITEMSIZE
 from kernbench.npu.model import ChipModel, MacRates
 from kernbench.npu.operations import CLASSES, LOAD, MACS, POP, PUSH, SPECIAL, STORE, TABLE
 from kernbench.npu.places import GM, MOVES, UB
-from kernbench.npu.record import NpuRecording, TileShape
+from kernbench.npu.record import Command, NpuRecording, TileShape
 
 Ints = NDArray[np.int64]
 
@@ -82,6 +82,13 @@ def product_macs(tiles: list[TileShape], row: Any) -> int:
     if TABLE[row["op"]].cost != MACS:
         return 0
     return int(prod(tiles[row["a"]].valid) * tiles[row["b"]].valid[1])
+
+
+def submit_time(recording: NpuRecording, chip: ChipModel, command: Command) -> int:
+    """What a command takes the orchestrator, besides waiting: a submit, and filling what it makes."""
+    if not command.makes_task:
+        return 0
+    return chip.tasks.submit_ps + chip.tasks.fill_ps(recording.tasks[command.target].filled_bytes)
 
 
 def memory_bytes(recording: NpuRecording, rows: Any) -> Ints:

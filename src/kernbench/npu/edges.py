@@ -11,11 +11,11 @@ from kernbench.npu.places import EVENTS, PIPE_NUMBER
 
 _S = PIPE_NUMBER["S"]
 # why a node had to wait: kinds of edges
-PIPE, FLAG, MESSAGE, SLOT, ISSUE, STARTED, DISPATCHED, CORE, SCHEDULER, DEPENDENCE, SUBMITTED, ORDER, RING, VALUE, DONE, ISSUED, READY = range(17)  # fmt: skip  # noqa: E501
+PIPE, FLAG, MESSAGE, SLOT, ISSUE, STARTED, DISPATCHED, CORE, SCHEDULER, DEPENDENCE, SUBMITTED, ORDER, RING, VALUE, DONE, ISSUED, READY, PUBLISHED = range(18)  # fmt: skip  # noqa: E501
 KIND_NAMES = (
     "pipe order", "flag", "FIFO message", "FIFO slot", "scalar value", "transfer", "dispatch", "no free core",
     "scheduler busy", "dependence", "submit", "orchestrator order", "ring full", "value read", "end of block", "issue",
-    "ready",
+    "ready", "staged behind",
 )  # fmt: skip
 # these say little: what the node before waited for is told instead, where that took no time
 PLAIN = (PIPE, STARTED, READY)

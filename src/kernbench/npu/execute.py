@@ -9,15 +9,15 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 from traceback import walk_tb
-from types import FrameType
 from typing import Any
 
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from kernbench.common.errors import KernbenchError, KernelError, MisuseError, unknown
+from kernbench.common.errors import KernelError, MisuseError, unknown
 from kernbench.npu.fifo import FifoState
-from kernbench.npu.operations import OPERATIONS, Operation, call_of
+from kernbench.npu.mistakes import explained
+from kernbench.npu.operations import OPERATIONS
 from kernbench.npu.places import AIC, AIV0, AIV1, LANES
 from kernbench.npu.task import Binding, Block, Context, Task, called_from
 from kernbench.npu.tensors import Tensor
@@ -107,12 +107,13 @@ class Executor:
     def _is_wanted(self, task: Task) -> bool:
         if task.predicate is None:
             return True
-        array = task.predicate.buffer.array
-        if array is None:
+        buffer = task.predicate.element.buffer
+        buffer.shadow.ask(task.predicate.element, task)
+        if buffer.array is None:
             raise KernelError(
                 "value-needed", f"the predicate of {task.describe()} needs a value this run does not carry"
             )
-        return bool(array[task.predicate.offset])
+        return task.predicate.holds(buffer.array)
 
     def _run_block(self, task: Task, index: int) -> None:
         context, recording = self._context, self._context.recording
@@ -155,26 +156,18 @@ class Executor:
         self.lane = lane
         try:
             check_ran(kernel(self._cores[lane], *arguments))
+            context.tell_caught(context.running)
             return
-        except KernelError as error:
-            where = error.where or kernel_place(error) or task.where
-            context.report(error.kind, error.message, error.hint, context.running, where=where, others=callers(error))
-        except KernbenchError as error:
-            where = kernel_place(error) or task.where
-            context.report("misuse", str(error), "", context.running, where=where, others=callers(error))
-        except AttributeError as error:
-            kind, message, hint = _told(error)
-            where = kernel_place(error) or task.where
-            context.report(kind, message, hint, context.running, where=where, others=callers(error))
         except BdbQuit:
             raise KeyboardInterrupt("the debugger was left") from None
         except (KeyboardInterrupt, GreenletExit, OverBudgetError):
             raise
         except BaseException as error:
-            message = f"{type(error).__name__}: {error}"
-            hint = f"mend the kernel's own code ({getattr(kernel, '__name__', kernel)}) at this line"
-            where = kernel_place(error) or task.where
-            context.report("kernel-error", message, hint, context.running, where=where, others=callers(error))
+            context.forgive(error)
+            kind, message, hint = _told(error, kernel)
+            where = getattr(error, "where", None) or kernel_place(error) or task.where
+            context.report(kind, message, hint, context.running, where=where, others=callers(error))
+        context.tell_caught(context.running)
         self.failed = True
 
     def _run_together(self, block: Block, lanes: list[int], arguments: list[Any]) -> None:
@@ -273,32 +266,18 @@ def _is_library(module: str) -> bool:
     return ours or module.split(".")[0] in ("numpy", "ml_dtypes")
 
 
-def _told(error: AttributeError) -> tuple[str, str, str]:
-    """An operation that looked in vain for what tiles, tensors and FIFOs have; or a mistake of the kernel's own."""
-    *_, (frame, _) = walk_tb(error.__traceback__)
-    looked_for = error.name in ("number", "shape", "record", "buffer", "offset")
-    if looked_for and "__kernbench_internal__" in frame.f_globals:
-        called = next((told for told in (_operation(f) for f, _ in walk_tb(error.__traceback__)) if told), "the core")
-        message = f"{called} got {error.obj!r} where something else is wanted"
-        return (
-            "misuse",
-            message,
-            "dst, a, b are tiles; destinations come first: tload(tile, tensor), tstore(tensor, tile)",
-        )
-    if isinstance(error.obj, KernelCore) and error.name:
+def _told(error: BaseException, kernel: Any) -> tuple[str, str, str]:
+    """What an operation refused, a name that no operation has, or a mistake of the kernel's own."""
+    if (told := explained(error)) is not None:
+        return told
+    if isinstance(error, AttributeError) and isinstance(error.obj, KernelCore) and error.name:
         known = (*OPERATIONS, "tile", "alloc", "block_idx", "block_num", "sub_block_id", "tprint", "checkpoint")
         return "misuse", unknown("operation of a core", error.name, known), ""
-    return "kernel-error", f"AttributeError: {error}", "mend the kernel's own code at this line"
+    hint = f"mend the kernel's own code ({getattr(kernel, '__name__', kernel)}) at this line"
+    return "kernel-error", f"{type(error).__name__}: {error}", hint
 
 
 def bound(context: Context, task: Task, tensor: Tensor, direction: str, position: int) -> Tensor:
     """A tensor as a kernel gets it."""
     binding = Binding(context, task, direction, position, tensor.name)
     return Tensor(tensor.buffer, tensor.offset, tensor.shape, tensor.strides, binding)
-
-
-def _operation(frame: FrameType) -> str:
-    """How the operation is called whose method runs in a frame; empty if it is no operation."""
-    op = frame.f_locals.get("op") or OPERATIONS.get(frame.f_code.co_name)
-    internal = "__kernbench_internal__" in frame.f_globals
-    return call_of(op) if internal and isinstance(op, Operation) else ""

@@ -15,6 +15,7 @@ from kernbench.npu import edges as e
 from kernbench.npu.assign import Assignment
 from kernbench.npu.checks import fifo_table
 from kernbench.npu.costs import Ints, memory_bytes
+from kernbench.npu.launches import launch_edges, may_stage
 from kernbench.npu.operations import BARRIER, CLASSES, LOAD, POP, PUSH, SCALAR, STORE, WAIT
 from kernbench.npu.places import PIPE_NUMBER, S
 from kernbench.npu.reclaim import Waits
@@ -142,12 +143,14 @@ def _outer(recording: NpuRecording, nodes: Nodes, waits: Waits) -> Edges:
         if number:
             found.append((command + number - 1, command + number, e.ORDER))
         found.extend((nodes.done + task, command + number, e.VALUE) for task in one.waits)
-        if one.verb in ("submit", "tensor"):
+        if one.makes_task:
             found.append((command + number, nodes.ready + one.target, e.SUBMITTED))
         if waits.slot_of[number] >= 0:
             found.append((nodes.reclaimed + waits.slot_of[number], command + number, e.RING))
     owner = np.array(recording.block_task, np.int64)
     blocks = set(recording.block_task)
+    # where blocks may be staged, what they wait for depends on the cores that are free
+    staged = np.array([may_stage(recording, task) for task in recording.tasks], np.bool_)[owner]
     for task in recording.tasks:
         found.extend((nodes.done + d, nodes.ready + task.number, e.DEPENDENCE) for d in task.dependences)
         if task.number not in blocks:
@@ -160,9 +163,9 @@ def _outer(recording: NpuRecording, nodes: Nodes, waits: Waits) -> Edges:
     columns = np.array(found, np.int64).reshape(-1, 3)
     block = np.arange(len(owner), dtype=np.int64)
     return (
-        np.concatenate([columns[:, 0], nodes.ready + owner, nodes.end + block]),
-        np.concatenate([columns[:, 1], nodes.dispatch + block, nodes.done + owner]),
-        np.concatenate([columns[:, 2], np.full(len(owner), e.READY), np.full(len(owner), e.DONE)]),
+        np.concatenate([columns[:, 0], nodes.ready + owner[~staged], nodes.end + block]),
+        np.concatenate([columns[:, 1], nodes.dispatch + block[~staged], nodes.done + owner]),
+        np.concatenate([columns[:, 2], np.full((~staged).sum(), e.READY), np.full(len(owner), e.DONE)]),
     )
 
 
@@ -185,6 +188,7 @@ def core_edges(lowered: Lowered, assignment: Assignment) -> Edges:
             waits = waits[waits >= 0]
             pairs = np.repeat(nodes.dispatch + blocks, len(waits))
             parts.append((np.tile(nodes.end + waits, len(blocks)), pairs, np.full(len(pairs), e.CORE)))
+    parts.append(launch_edges(lowered, assignment, _entries(nodes.rows, nodes, lowered.transfers)))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     return columns[0], columns[1], columns[2]
 

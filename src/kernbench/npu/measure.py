@@ -8,7 +8,7 @@ import numpy as np
 from kernbench.npu import edges as e
 from kernbench.npu.causes import BEYOND, ENGINES, pipe_name
 from kernbench.npu.clock import Timing, time_recording
-from kernbench.npu.costs import cases, product_macs
+from kernbench.npu.costs import cases, product_macs, submit_time
 from kernbench.npu.gap import split_gap
 from kernbench.npu.model import ChipModel
 from kernbench.npu.operations import CLASSES, LOAD, POP
@@ -73,7 +73,7 @@ def task_starts(timing: Timing, on_path: dict[int, int]) -> list[dict[str, Any]]
                     "name": task.name,
                     "blocks": task.blocks,
                     "ready_ps": int(times.finish[nodes.ready + task.number]),
-                    "start_ps": int(times.finish[node]),
+                    "start_ps": int(max(times.finish[node], times.finish[ready])),
                     "finish_ps": int(times.finish[nodes.done + task.number]),
                     "on_path_ps": on_path.get(task.number, 0),
                     "reason": reason,
@@ -114,9 +114,8 @@ def measure(timing: Timing) -> dict[str, Any]:
     floors = {name: int(time // cores[name]) for name, time in busy.items()}
     moved = int(timing.lowered.moved.sum())
     floors["memory"] = int(moved / chip.memory.bytes_per_ps)
-    floors["submit"] = (
-        sum(c.verb in ("submit", "tensor") for c in timing.lowered.recording.commands) * chip.tasks.submit_ps
-    )
+    recording = timing.lowered.recording
+    floors["submit"] = sum(submit_time(recording, chip, command) for command in recording.commands)
     floors["dispatch"] = len(timing.lowered.recording.block_task) * chip.tasks.dispatch_ps // chip.tasks.schedulers
     floors["issue"] = _issue_floor(timing)
     floors = {name: time for name, time in floors.items() if time} or {"submit": 0}

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from sys import _getframe
 from typing import Any
 
-from kernbench.common.errors import KernelError
 from kernbench.npu.core import Core
 from kernbench.npu.forms import FORMS
+from kernbench.npu.mistakes import MISTAKES
 from kernbench.npu.operations import OPERATIONS, Operation, call_of
 from kernbench.npu.tiles import Tile
 
@@ -19,14 +19,18 @@ def _one(op: Operation) -> Method:
     assert run is not None
 
     def method(self: Core, dst: Tile, a: Tile) -> None:
-        frame = _getframe(1)
-        if frame is not self._frame:
-            self._entered(frame)
-        key = (code, self._code + frame.f_lasti, dst.number, a.number)
-        row = self._memo.get(key)
-        self._append(self.record(op, frame, key, dst, (a,)) if row is None else row)
-        if dst.data is not None:
-            run(dst.data, a.data)
+        try:
+            frame = _getframe(1)
+            if frame is not self._frame:
+                self._entered(frame)
+            key = (code, self._code + frame.f_lasti, dst.number, a.number)
+            row = self._memo.get(key)
+            self._append(self.record(op, frame, key, dst, (a,)) if row is None else row)
+            if dst.data is not None:
+                run(dst.data, a.data)
+        except MISTAKES as error:
+            self.context.refuse(error)
+            raise
 
     return method
 
@@ -36,14 +40,18 @@ def _two(op: Operation) -> Method:
     assert run is not None
 
     def method(self: Core, dst: Tile, a: Tile, b: Tile) -> None:
-        frame = _getframe(1)
-        if frame is not self._frame:
-            self._entered(frame)
-        key = (code, self._code + frame.f_lasti, dst.number, a.number, b.number)
-        row = self._memo.get(key)
-        self._append(self.record(op, frame, key, dst, (a, b)) if row is None else row)
-        if dst.data is not None:
-            run(dst.data, a.data, b.data)
+        try:
+            frame = _getframe(1)
+            if frame is not self._frame:
+                self._entered(frame)
+            key = (code, self._code + frame.f_lasti, dst.number, a.number, b.number)
+            row = self._memo.get(key)
+            self._append(self.record(op, frame, key, dst, (a, b)) if row is None else row)
+            if dst.data is not None:
+                run(dst.data, a.data, b.data)
+        except MISTAKES as error:
+            self.context.refuse(error)
+            raise
 
     return method
 
@@ -53,14 +61,18 @@ def _three(op: Operation) -> Method:
     assert run is not None
 
     def method(self: Core, dst: Tile, a: Tile, b: Tile, c: Tile) -> None:
-        frame = _getframe(1)
-        if frame is not self._frame:
-            self._entered(frame)
-        key = (code, self._code + frame.f_lasti, dst.number, a.number, b.number, c.number)
-        row = self._memo.get(key)
-        self._append(self.record(op, frame, key, dst, (a, b, c)) if row is None else row)
-        if dst.data is not None:
-            run(dst.data, a.data, b.data, c.data)
+        try:
+            frame = _getframe(1)
+            if frame is not self._frame:
+                self._entered(frame)
+            key = (code, self._code + frame.f_lasti, dst.number, a.number, b.number, c.number)
+            row = self._memo.get(key)
+            self._append(self.record(op, frame, key, dst, (a, b, c)) if row is None else row)
+            if dst.data is not None:
+                run(dst.data, a.data, b.data, c.data)
+        except MISTAKES as error:
+            self.context.refuse(error)
+            raise
 
     return method
 
@@ -71,14 +83,18 @@ def _number(op: Operation) -> Method:
     assert run is not None
 
     def method(self: Core, dst: Tile, value: Any) -> None:
-        frame = _getframe(1)
-        if frame is not self._frame:
-            self._entered(frame)
-        key = (code, self._code + frame.f_lasti, dst.number)
-        row = self._memo.get(key)
-        self._append(self.record(op, frame, key, dst, ()) if row is None else row)
-        if dst.data is not None:
-            run(dst.data, value)
+        try:
+            frame = _getframe(1)
+            if frame is not self._frame:
+                self._entered(frame)
+            key = (code, self._code + frame.f_lasti, dst.number)
+            row = self._memo.get(key)
+            self._append(self.record(op, frame, key, dst, ()) if row is None else row)
+            if dst.data is not None:
+                run(dst.data, value)
+        except MISTAKES as error:
+            self.context.refuse(error)
+            raise
 
     return method
 
@@ -91,18 +107,22 @@ def _one_number(op: Operation) -> Method:
     extra = 1 if op.form == "compare_scalar" else 0
 
     def method(self: Core, dst: Tile, a: Tile, value: Any = default, *more: Any) -> None:
-        frame = _getframe(1)
-        if frame is not self._frame:
-            self._entered(frame)
-        key = (code, self._code + frame.f_lasti, dst.number, a.number)
-        row = self._memo.get(key)
-        self._append(self.record(op, frame, key, dst, (a,)) if row is None else row)
-        if value is None:
-            raise KernelError("misuse", f"{op.name}: a number is wanted after the tiles: {call_of(op)}")
-        if len(more) != extra:
-            raise KernelError("misuse", f"{op.name}: {3 + len(more)} arguments; it is called {call_of(op)}")
-        if dst.data is not None:
-            run(dst.data, a.data, value, *more)
+        try:
+            frame = _getframe(1)
+            if frame is not self._frame:
+                self._entered(frame)
+            key = (code, self._code + frame.f_lasti, dst.number, a.number)
+            row = self._memo.get(key)
+            self._append(self.record(op, frame, key, dst, (a,)) if row is None else row)
+            if value is None:
+                self.context.fail("misuse", f"{op.name}: a number is wanted after the tiles: {call_of(op)}")
+            if len(more) != extra:
+                self.context.fail("misuse", f"{op.name}: {3 + len(more)} arguments; it is called {call_of(op)}")
+            if dst.data is not None:
+                run(dst.data, a.data, value, *more)
+        except MISTAKES as error:
+            self.context.refuse(error)
+            raise
 
     return method
 
@@ -112,14 +132,18 @@ def _two_mode(op: Operation) -> Method:
     assert run is not None
 
     def method(self: Core, dst: Tile, a: Tile, b: Tile, mode: str) -> None:
-        frame = _getframe(1)
-        if frame is not self._frame:
-            self._entered(frame)
-        key = (code, self._code + frame.f_lasti, dst.number, a.number, b.number)
-        row = self._memo.get(key)
-        self._append(self.record(op, frame, key, dst, (a, b)) if row is None else row)
-        if dst.data is not None:
-            run(dst.data, a.data, b.data, mode)
+        try:
+            frame = _getframe(1)
+            if frame is not self._frame:
+                self._entered(frame)
+            key = (code, self._code + frame.f_lasti, dst.number, a.number, b.number)
+            row = self._memo.get(key)
+            self._append(self.record(op, frame, key, dst, (a, b)) if row is None else row)
+            if dst.data is not None:
+                run(dst.data, a.data, b.data, mode)
+        except MISTAKES as error:
+            self.context.refuse(error)
+            raise
 
     return method
 

@@ -131,6 +131,7 @@ class Tasks(Table):
 
     submit: Annotated[float, latency("orchestrator's time for one submit")]
     dispatch: Annotated[float, latency("a scheduler's time to start one block")]
+    fill: Annotated[float, bandwidth("orchestrator's rate of giving a tensor its initial value")]
     schedulers: Annotated[int, Count("threads", RATE, "scheduler threads", 1, 64)]
     rings: Annotated[int, Count("rings", SHAPE, "rings; deeper scopes share the last", 1, 16)]
     window: Annotated[int, Count("tasks", SHAPE, "task slots of a ring", 1, 2**20)]
@@ -141,6 +142,10 @@ class Tasks(Table):
     def submit_ps(self) -> int:
         """Time of one submit in picoseconds."""
         return whole(self.submit, PS_PER_NS)
+
+    def fill_ps(self, nbytes: int) -> int:
+        """Time to fill a tensor of `nbytes`."""
+        return ceil(Fraction(nbytes * PS_PER_SECOND, whole(self.fill, GIGA)))
 
     @property
     def dispatch_ps(self) -> int:
@@ -164,6 +169,11 @@ class ChipModel(Description):
     paths: Paths
     memory: Memory
     tasks: Tasks
+
+    @property
+    def aivs(self) -> int:
+        """Vector cores on the chip."""
+        return 2 * self.clusters.count
 
     def cycles_ps(self, cycles: int | Fraction) -> int:
         """The duration of `cycles`, rounded up to a whole picosecond."""

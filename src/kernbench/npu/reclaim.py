@@ -43,7 +43,7 @@ def ring_waits(recording: NpuRecording, chip: ChipModel) -> Waits:
     wanted_by = [len(tasks)] * len(tasks)
     for command in recording.commands:
         slot = -1
-        if command.verb in ("submit", "tensor"):
+        if command.makes_task:
             task = tasks[command.target]
             ring = rings.setdefault(task.ring, _Ring(limits))
             amounts = (1, task.created_bytes, len(task.dependences))

@@ -130,17 +130,25 @@ class TaskRecord:
     sync_start: bool
     fifos: tuple[FifoRecord, ...] = ()
     skipped: bool = False
+    filled_bytes: int = 0
+    early: bool = False
+    predicated: bool = False
 
 
 @dataclass(frozen=True)
 class Command:
-    """One thing the orchestrator did: submit, open, close, or read; `target` is the task or scope, `waits` the tasks
-    it had to wait for."""
+    """One thing the orchestrator did: submit, open, close, read or write; `target` is the task, scope or buffer,
+    `waits` the tasks it had to wait for."""
 
     verb: str
     target: int
     site: int
     waits: tuple[int, ...] = ()
+
+    @property
+    def makes_task(self) -> bool:
+        """Whether it takes a slot of a ring, and a submit's time."""
+        return self.verb in ("submit", "tensor")
 
 
 @dataclass

@@ -39,10 +39,10 @@ def task_order(recording: NpuRecording) -> list[tuple[int, ...]]:
     ancestors = [0] * len(recording.tasks)
     known = 0
     for command in recording.commands:
-        if command.verb == "read":
+        if command.verb in ("read", "write"):
             for task in command.waits:
                 known |= ancestors[task] | 1 << task
-        elif command.verb in ("submit", "tensor"):
+        elif command.makes_task:
             mine = known
             for task in recording.tasks[command.target].dependences:
                 mine |= ancestors[task] | 1 << task

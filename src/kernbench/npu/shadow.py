@@ -3,8 +3,8 @@ nothing orders.
 
 Two tasks are ordered by their dependences (also through others), blocks of one task not at all. A buffer that nobody
 has written yet only lists its reads. From the first write on it is cut into pieces of equal history: who wrote them
-(block + 1, negative where the block added, 0 for nobody), and who read them since (block + 1 if it was one, minus the
-number of a set if there were more, 0 for nobody).
+(block + 1, negative where the block added, 0 for nobody, from `ORCHESTRATOR` on the orchestrator), and who read them
+since (block + 1 if it was one, minus the number of a set if there were more, 0 for nobody).
 """
 
 from bisect import bisect_left
@@ -17,10 +17,12 @@ import numpy as np
 
 from kernbench.npu.task import Block, Context, Task
 from kernbench.npu.tensors import Buffer, Shape, Tensor
-from kernbench.result.finding import Other
+from kernbench.result.finding import Other, Place
 
 __kernbench_internal__ = True
 NOBODY = 0
+# marks from here on are the orchestrator's: the first is that of an initial value
+ORCHESTRATOR = 1 << 60
 # where the runs of neighbouring elements of a view begin, relative to its first, and how long each is
 Runs = tuple[tuple[int, ...], int]
 ELEMENT: Runs = ((0,), 1)
@@ -31,7 +33,7 @@ class Shadow:
 
     def __init__(self, buffer: Buffer, context: Context):
         self._buffer = buffer
-        self._context = context
+        self.context = context
         self._is_written = False
         # piece k is from one start to the next; the end is the last start
         self._size = prod(buffer.shape)
@@ -42,6 +44,10 @@ class Shadow:
         self._read_sites: dict[int, int] = {}
         self._sets: list[frozenset[int]] = [frozenset()]
         self._set_numbers: dict[frozenset[int], int] = {}
+        # for each write of the orchestrator: how many tasks were submitted before it, and where it is
+        self._orchestrated: list[tuple[int, Place | None]] = [(0, None)]
+        # elements that predicates looked at, and for which tasks
+        self._asked: dict[int, list[Task]] = {}
 
     def read(self, tensor: Tensor, runs: Runs, block: Block, site: int) -> None:
         """`block` reads these elements."""
@@ -68,6 +74,8 @@ class Shadow:
         """`block` writes these elements, or adds to them; blocks of one task may all add to the same."""
         self._begin()
         missing = 0
+        if self._asked:
+            self._check_asked(tensor, runs, block)
         piece = (-(block.number + 1) if adds else block.number + 1, NOBODY)
         for first, last in self._spans(tensor.offset, runs):
             for k in range(first, last):
@@ -82,11 +90,85 @@ class Shadow:
             self._uninitialised(tensor, missing)
         self._write_sites[block.number] = site
 
+    def ask(self, element: Tensor, task: Task) -> None:
+        """The scheduler looks at an element to decide whether a task runs, as soon as that is ready."""
+        self._begin()
+        ((first, last),) = self._spans(element.offset, ELEMENT)
+        for mark, _ in self._pieces[first:last]:
+            if mark == NOBODY and not self._buffer.external:
+                self._tell_asked(task, None)
+            elif mark >= ORCHESTRATOR:
+                count, where = self._orchestrated[mark - ORCHESTRATOR]
+                if task.number < count:
+                    self._tell_orchestrator(task, "reads", where, task.where)
+            elif mark != NOBODY and not task.after(self.context.task_of(abs(mark) - 1).number):
+                self._tell_asked(task, self.context.task_of(abs(mark) - 1))
+        self._asked.setdefault(element.offset, []).append(task)
+
+    def _check_asked(self, tensor: Tensor, runs: Runs, block: Block) -> None:
+        """A block writes: what predicates looked at must have been looked at before, or not be among it."""
+        offsets, length = runs
+        for element, tasks in self._asked.items():
+            for task in tasks if any(o <= element - tensor.offset < o + length for o in offsets) else ():
+                if task is not block.task and not block.task.after(task.number):
+                    self._tell_asked(task, block.task)
+
+    def _tell_asked(self, task: Task, writer: Task | None) -> None:
+        told = f"the predicate of {task.describe()} looks at an element of {self._buffer.describe()} that "
+        if writer is None:
+            hint = "submit the task that writes it first, and name it in deps="
+            kind, told = "uninitialised-read", f"{told}nobody wrote"
+        else:
+            kind, told = "missing-dependence", f"{told}{writer.describe()} writes; nothing orders them"
+            hint = f"a predicate makes no dependence: add deps=[...] for {writer.describe()}, or IN of the tensor"
+        others = () if writer is None else (Other(f"{writer.describe()} submitted", writer.where),)
+        self.context.report(kind, told, hint, None, (self._buffer.name, task.number), others, where=task.where)
+
+    def fill(self) -> None:
+        """The runtime gives all elements a value before anybody can see them."""
+        self._is_written = True
+        self._pieces = [(ORCHESTRATOR, NOBODY)] * len(self._pieces)
+
+    def write_by_orchestrator(self, element: Tensor, known: int, where: Place) -> None:
+        """The orchestrator writes an element; it has waited for the tasks of `known`."""
+        self._begin()
+        ((first, last),) = self._spans(element.offset, ELEMENT)
+        for mark, readers in self._pieces[first:last]:
+            if NOBODY != mark < ORCHESTRATOR:
+                self._check_orchestrator(abs(mark) - 1, known, where, "wrote", self._write_sites)
+            for other in (readers - 1,) if readers > 0 else self._sets[-readers]:
+                self._check_orchestrator(other, known, where, "read", self._read_sites)
+        self._pieces[first:last] = [(ORCHESTRATOR + len(self._orchestrated), NOBODY)]
+        self._orchestrated.append((len(self.context.tasks), where))
+
+    def _check_orchestrator(self, other: int, known: int, where: Place, past: str, sites: dict[int, int]) -> None:
+        """Report if the orchestrator did not wait for a block that accessed what it writes."""
+        task = self.context.task_of(other)
+        if not known >> task.number & 1:
+            place = self.context.sites.places[sites[other]] if other in sites else None
+            self._tell_orchestrator(task, past, where, place)
+
+    def _tell_orchestrator(self, task: Task, past: str, where: Place | None, place: Place | None) -> None:
+        kind = "write-after-read" if past in ("read", "reads") else "missing-dependence"
+        others = (Other(f"{task.describe()} {past} it", place), Other(f"{task.describe()} submitted", task.where))
+        self.context.report(
+            kind,
+            f"the orchestrator writes an element of {self._buffer.describe()} that {task.describe()} {past}, and does "
+            "not wait for it: it waits for the last writers, the task that made the tensor, and readers of what the "
+            "runtime made",
+            f"declare the tensor INOUT in {task.describe()}, which the orchestrator then waits for; or write it before "
+            "that submit, or write another tensor",
+            None,
+            (self._buffer.name, task.record.name),
+            others,
+            where=where,
+        )
+
     def _look_before_write(self, k: int, block: Block, adds: bool) -> int:
         """Check a write of piece k; gives how many elements it adds to that hold nothing."""
         mark, readers = self._pieces[k]
         writer = abs(mark) - 1
-        both_add = adds and mark < 0 and self._context.task_of(writer) is block.task
+        both_add = adds and mark < 0 and self.context.task_of(writer) is block.task
         if mark != NOBODY and writer != block.number and not both_add:
             self._check(block, writer, "writes", "wrote", self._write_sites, "missing-dependence")
         for other in (readers - 1,) if readers > 0 else self._sets[-readers]:
@@ -164,17 +246,22 @@ class Shadow:
 
     def _uninitialised(self, tensor: Tensor, count: int) -> None:
         total = prod(tensor.shape)
-        self._context.report(
+        self.context.report(
             "uninitialised-read",
             f"{count} of {total} elements read from {self._buffer.describe()} were never written",
             "write it in a task before this one; a task that writes it must name it OUT or INOUT",
-            self._context.running,
+            self.context.running,
             self._buffer.name,
         )
 
     def _check(self, block: Block, other: int, verb: str, past: str, sites: dict[int, int], kind: str) -> None:
         """Report if nothing orders what `block` does now after what block `other` did."""
-        context, task = self._context, block.task
+        context, task = self.context, block.task
+        if other >= ORCHESTRATOR - 1:
+            count, where = self._orchestrated[other + 1 - ORCHESTRATOR]
+            if task.number < count:
+                self._tell_orchestrator(task, verb, where, context.sites.places[context.sites.here()])
+            return
         number = context.recording.block_task[other]
         if task.after(number):
             return
@@ -184,7 +271,7 @@ class Shadow:
     def _report(
         self, task: Task, earlier: Task, block: Block, other: int, verb: str, past: str, sites: Any, kind: str
     ) -> None:
-        context, name = self._context, self._buffer.describe()
+        context, name = self.context, self._buffer.describe()
         place = context.sites.places[sites[other]] if other in sites else None
         others: tuple[Other, ...] = (Other(f"{earlier.describe()} {past} it", place),)
         if task is earlier:

@@ -4,12 +4,14 @@ import reprlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernbench.common.dtypes import dtype_name
-from kernbench.common.errors import MisuseError
+from kernbench.common.errors import KernelError, MisuseError
 from kernbench.npu.calls import Calls
+from kernbench.npu.mistakes import explained
 from kernbench.npu.model import ChipModel
+from kernbench.npu.predicates import Predicate
 from kernbench.npu.record import NpuRecording, TaskRecord
 from kernbench.npu.tensors import Buffer, Tensor
 from kernbench.result.checkpoint import Taken
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
     from kernbench.npu.fifo import Fifo, FifoState
 
 __kernbench_internal__ = True
-READS, WRITES, BOTH = "IN", "OUT", "INOUT"
+READS, WRITES, BOTH, UNTRACKED = "IN", "OUT", "INOUT", "NO_DEP"
+# where somebody types into a debugger
+_TYPED = "<stdin>"
+Refusal = tuple[str, str, str, Place]
 
 
 @dataclass(frozen=True)
@@ -53,18 +58,39 @@ def INOUT(tensor: Tensor) -> Arg:  # noqa: N802
     return Arg(tensor, BOTH)
 
 
+def NO_DEP(tensor: Tensor) -> Arg:  # noqa: N802
+    """The task may read and write the tensor, and the tensor map is neither asked nor told: it waits only for the task
+    that made the tensor, and for `deps=`."""
+    return Arg(tensor, UNTRACKED)
+
+
 @dataclass(frozen=True)
 class Create:
-    """A tensor that the runtime makes when the task is submitted; the task writes it."""
+    """A tensor that the runtime makes when the task is submitted; the task writes it.
+
+    With an initial value all its elements hold that from the submit on. With `manual_dep` the tensor map never looks
+    at it: tasks wait for the one that made it, and for `deps=`.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     name: str
+    initial_value: float | int | None = None
+    manual_dep: bool = False
 
 
-def CREATE(shape: tuple[int, ...], dtype: Any = "f32", name: str = "") -> Create:  # noqa: N802
-    """A tensor made by the runtime for the task to write; `task.outputs` has it after the submit."""
-    return Create(sizes(shape), dtype_name(dtype), name)
+def CREATE(  # noqa: N802
+    shape: tuple[int, ...],
+    dtype: Any = "f32",
+    name: str = "",
+    initial_value: float | int | None = None,
+    manual_dep: bool = False,
+) -> Create:
+    """A tensor made by the runtime for the task to write; `task.outputs` has it after the submit.
+
+    `initial_value` fills it when the task is submitted; with `manual_dep` the tensor map does not follow it.
+    """
+    return Create(sizes(shape), dtype_name(dtype), name, initial_value, manual_dep)
 
 
 def sizes(shape: Any) -> tuple[int, ...]:
@@ -88,7 +114,9 @@ class Task:
     fifos: "list[Fifo]"
     where: Place
     outputs: list[Tensor] = field(default_factory=list)
-    predicate: Tensor | None = None
+    predicate: Predicate | None = None
+    # tasks whose end keeps what this one made alive: they read it, or named this task in deps=
+    retained_by: set[int] = field(default_factory=set)
     ancestors: int = 0
     waiting: set[int] = field(default_factory=set)
     consumers: set[int] = field(default_factory=set)
@@ -97,6 +125,11 @@ class Task:
     @property
     def number(self) -> int:
         """Tasks are numbered in the order of their submits."""
+        return self.record.number
+
+    @property
+    def task_id(self) -> int:
+        """What `deps=` takes in place of the task itself."""
         return self.record.number
 
     def __repr__(self) -> str:
@@ -159,6 +192,34 @@ class Context:
     # what cores printed, and who compares the values they name
     printed: list[str] = field(default_factory=list)
     taken: Taken | None = None
+    # what was refused and has not left its program, with the block it was refused to (None: the orchestration)
+    refused: dict[Refusal, Block | None] = field(default_factory=dict)
+
+    def fail(self, kind: str, message: str, hint: str = "") -> NoReturn:
+        """Refuse what a kernel or the orchestration asks for, at its own line."""
+        self.refuse(error := KernelError(kind, message, hint))
+        raise error
+
+    def refuse(self, error: BaseException) -> None:
+        """Note what is refused: where its program catches the error, it is a finding all the same."""
+        told = explained(error)
+        if told is not None:
+            self.refused.setdefault((*told, self.sites.places[self.sites.here(2)]), self.running)
+
+    def forgive(self, error: BaseException) -> None:
+        """The error ended its program and is told as that."""
+        told = explained(error)
+        for refusal in [r for r in self.refused if r[:3] == told]:
+            del self.refused[refusal]
+
+    def tell_caught(self, block: Block | None) -> None:
+        """What was refused to a program that went on; what a person typed while it stood still is none."""
+        for refusal in [r for r, owner in self.refused.items() if owner is block]:
+            kind, message, hint, place = refusal
+            del self.refused[refusal]
+            if place.file != _TYPED:
+                who = "orchestration" if block is None else "kernel"
+                self.report(kind, f"{message} (the {who} caught the error and went on)", hint, block, where=place)
 
     def report(
         self,
@@ -176,6 +237,16 @@ class Context:
             others += called_from(place, self.sites.callers_here())
         in_task = f" [{block.task.describe()}, block {block.index}]" if block is not None else ""
         self.log.add(Finding(kind, message + in_task, place, others, hint), subject)
+
+    def use_after_free(self, tensor: Tensor) -> None:
+        """A tensor whose scope was closed is used."""
+        self.report(
+            "use-after-free",
+            f"{tensor.buffer.describe()} is used after the scope that owns it was closed",
+            "make it in an outer scope, or submit the task inside the scope",
+            None,
+            tensor.name,
+        )
 
     def calls_to(self, lane: int, row: int) -> tuple[Place, ...]:
         """The lines whose calls led to a row, innermost first; none where the row is of the kernel's own line."""

@@ -3,7 +3,6 @@
 from typing import Any
 
 from kernbench.common.dtypes import Array
-from kernbench.common.errors import KernelError
 from kernbench.npu.core import Core
 from kernbench.npu.places import LANES
 from kernbench.npu.tensors import Tensor
@@ -34,7 +33,7 @@ class Telling(Core):
         `keys` tell which part of it this is: `at` an index into the golden's array, others are handed to its function.
         """
         if not isinstance(tile, Tile):
-            raise KernelError("misuse", f"checkpoint {name!r}: a tile is wanted, got {tile!r}")
+            self.context.fail("misuse", f"checkpoint {name!r}: a tile is wanted, got {tile!r}")
         if self.context.taken is not None and tile.data is not None:
             place = self.sites.places[self.sites.here()]
             self.context.taken(Checkpoint(name, tile.data, place, self._name(), keys))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array
-from kernbench.common.errors import KernelError
 
 if TYPE_CHECKING:
     from kernbench.npu.shadow import Shadow
@@ -25,6 +24,8 @@ class Buffer:
     """`shape` elements of `dtype` in device memory, made by the host (`external`) or by the runtime.
 
     `array` is flat; None where a run without data drops it. `closed` is set when the scope that owns it has ended.
+    `maker` is the task that made it (-1: the host, or the runtime alone); `is_filled` that it has an initial value.
+    The tensor map does not follow one with `manual_dep`.
     """
 
     number: int
@@ -35,6 +36,9 @@ class Buffer:
     external: bool
     scope: int = 0
     closed: bool = False
+    maker: int = -1
+    is_filled: bool = False
+    manual_dep: bool = False
     shadow: "Shadow" = field(init=False, repr=False)
 
     @property
@@ -100,7 +104,7 @@ class Tensor:
     def T(self) -> "Tensor":  # noqa: N802
         """The last two axes exchanged: the transposed ("DN") form of a matrix."""
         if len(self.shape) < 2:
-            raise KernelError("shape", f"{self!r} has no two axes to exchange")
+            self.buffer.shadow.context.fail("shape", f"{self!r} has no two axes to exchange")
         shape, strides = self.shape, self.strides
         return Tensor(
             self.buffer,
@@ -114,7 +118,7 @@ class Tensor:
     def reshape(self, *shape: int) -> "Tensor":
         """The same elements in another shape; they must lie without gaps."""
         if prod(shape) != prod(self.shape) or self.strides != packed(self.shape):
-            raise KernelError(
+            self.buffer.shadow.context.fail(
                 "shape", f"{self!r} as {shape}: the number of elements must agree, and they must lie without gaps"
             )
         return Tensor(self.buffer, self.offset, shape, packed(shape), self.binding, self.broken)
@@ -123,7 +127,7 @@ class Tensor:
         parts = key if type(key) is tuple else (key,)
         axis = len(parts)
         if axis > len(self.shape):
-            raise KernelError("shape", f"{axis} indices for {self!r}")
+            self.buffer.shadow.context.fail("shape", f"{axis} indices for {self!r}")
         offset, broken = self.offset, self.broken
         sizes, steps = self.shape, self.strides
         shape, strides = sizes[axis:], steps[axis:]
@@ -155,7 +159,9 @@ class Tensor:
         stop = size if part.stop is None else index(part.stop)
         step = 1 if part.step is None else index(part.step)
         if step < 1:
-            raise KernelError("misuse", f"a slice of a tensor goes forward, by steps from 1 on; got {step}")
+            self.buffer.shadow.context.fail(
+                "misuse", f"a slice of a tensor goes forward, by steps from 1 on; got {step}"
+            )
         count = len(range(start, stop, step))
         if 0 <= start <= stop <= size:
             return start, count, step, broken
@@ -167,7 +173,7 @@ class Tensor:
         message = f"index {told} of axis {axis} of {self.buffer.describe()}, which has {self.shape[axis]} there{origin}"
         hint = f"valid indices are 0 to {self.shape[axis] - 1}; check the index, or the table it comes from"
         if self.binding is None:
-            raise KernelError("out-of-bounds", message, hint)
+            self.buffer.shadow.context.fail("out-of-bounds", message, hint)
         self.binding.report("out-of-bounds", message, hint, self.buffer.name)
         return True
 

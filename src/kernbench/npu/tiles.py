@@ -6,11 +6,13 @@ import numpy as np
 
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, dtype_name
 from kernbench.common.errors import KernelError
+from kernbench.npu.mistakes import refusing
 from kernbench.npu.places import ALIGNMENT
 from kernbench.npu.record import NONE
 
 if TYPE_CHECKING:
     from kernbench.npu.core import Core
+    from kernbench.npu.task import Context
 
 __kernbench_internal__ = True
 POISON = 0xFF
@@ -59,6 +61,12 @@ class Tile:
         """The same tile, all of it valid."""
         return self.view(valid=self.shape)
 
+    @property
+    def context(self) -> "Context":
+        """That of the launch."""
+        return self.core.context
+
+    @refusing
     def view(
         self,
         shape: tuple[int, int] | None = None,
@@ -73,7 +81,7 @@ class Tile:
         cached = self.core.tile_cache.get((key, self.root))
         if cached is None:
             if shape[0] * shape[1] * ITEMSIZE[kind] > self.nbytes:
-                raise KernelError("shape", f"a view of {shape} {kind} is larger than {self.describe()}")
+                self.core.context.fail("shape", f"a view of {shape} {kind} is larger than {self.describe()}")
             check_shape(key)
             cached = self.core.tile_cache[key, self.root] = Tile(self.core, key, self.root, self.name)
         return cached
@@ -85,7 +93,7 @@ class Tile:
     def rows(self, first: int, count: int) -> "Tile":
         """Some rows of a row-major tile."""
         if self.layout != ROW or not 0 <= first <= first + count <= self.shape[0]:
-            raise KernelError("shape", f"rows {first} to {first + count} of {self.describe()}")
+            self.core.context.fail("shape", f"rows {first} to {first + count} of {self.describe()}")
         pitch = self.shape[1] * ITEMSIZE[self.dtype]
         columns = self.valid[1]
         key = (self.space, self.offset + first * pitch, (count, self.shape[1]), self.dtype, ROW, (count, columns))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, cast
-from kernbench.common.errors import KernelError
 from kernbench.npu.fifo import FifoState
 from kernbench.npu.forms import FORMS
 from kernbench.npu.methods import install
+from kernbench.npu.mistakes import MISTAKES, refusing
 from kernbench.npu.numerics import matmul_bias, move, sort
 from kernbench.npu.operations import OPERATIONS, Operation
 from kernbench.npu.places import AIC, GM, L0C, LANES, MOVES, MTE2, PIPE_NUMBER, S, V
@@ -65,21 +65,25 @@ class KernelCore(Telling):
         """Device memory to UB or L1. The valid part of `dst` must have the shape of `src` (leading axes of a tensor
         count as rows); with `pad` the tensor may be smaller, and the rest of the whole tile becomes `pad`.
         """
-        frame = _getframe(1)
-        if frame is not self._frame:
-            self._entered(frame)
-        place = self._code + frame.f_lasti
-        key = (_LOAD.code, place, dst.number, src.shape, src.strides, src.buffer.dtype, pad is None)
-        known = self._transfers.get(key) or self._new_transfer(_LOAD, frame, key, dst, src, pad)
-        self._append(known.head + TAIL.pack(src.buffer.number, src.offset * known.itemsize, known.pattern))
-        usable = self._may_read(src, known.runs, known.site)
-        if dst.data is not None:
-            if pad is not None:
-                known.tile.data[...] = pad
-            if usable:
-                known.part.data[...] = _matrix(src, known.part.valid)
-            else:
-                known.part.data[...] = DTYPES[known.part.dtype].poison
+        try:
+            frame = _getframe(1)
+            if frame is not self._frame:
+                self._entered(frame)
+            place = self._code + frame.f_lasti
+            key = (_LOAD.code, place, dst.number, src.shape, src.strides, src.buffer.dtype, pad is None)
+            known = self._transfers.get(key) or self._new_transfer(_LOAD, frame, key, dst, src, pad)
+            self._append(known.head + TAIL.pack(src.buffer.number, src.offset * known.itemsize, known.pattern))
+            usable = self._may_read(src, known.runs, known.site)
+            if dst.data is not None:
+                if pad is not None:
+                    known.tile.data[...] = pad
+                if usable:
+                    known.part.data[...] = _matrix(src, known.part.valid)
+                else:
+                    known.part.data[...] = DTYPES[known.part.dtype].poison
+        except MISTAKES as error:
+            self.context.refuse(error)
+            raise
 
     def tstore(self, dst: Tensor, src: Tile) -> None:
         """UB, L1 or L0C to device memory; from L0C rounded to the tensor's type."""
@@ -90,45 +94,50 @@ class KernelCore(Telling):
         self._store(_STORE_ADD, dst, src)
 
     def _store(self, op: Operation, dst: Tensor, src: Tile) -> None:
-        frame = _getframe(2)
-        if frame is not self._frame:
-            self._entered(frame)
-        place = self._code + frame.f_lasti
-        key = (op.code, place, src.number, dst.shape, dst.strides, dst.buffer.dtype, True)
-        known = self._transfers.get(key) or self._new_transfer(op, frame, key, src, dst, None)
-        self._append(known.head + TAIL.pack(dst.buffer.number, dst.offset * known.itemsize, known.pattern))
-        adds = op is _STORE_ADD
-        if not self._may_write(dst, known.runs, known.site, adds) or src.data is None:
-            return
-        target = dst.data()
-        value = src.data.reshape(dst.shape)
-        value = value if src.dtype == dst.dtype else cast(value, dst.dtype)
-        target[...] = cast(target + value, dst.dtype) if adds else value
+        try:
+            frame = _getframe(2)
+            if frame is not self._frame:
+                self._entered(frame)
+            place = self._code + frame.f_lasti
+            key = (op.code, place, src.number, dst.shape, dst.strides, dst.buffer.dtype, True)
+            known = self._transfers.get(key) or self._new_transfer(op, frame, key, src, dst, None)
+            self._append(known.head + TAIL.pack(dst.buffer.number, dst.offset * known.itemsize, known.pattern))
+            adds = op is _STORE_ADD
+            if not self._may_write(dst, known.runs, known.site, adds) or src.data is None:
+                return
+            target = dst.data()
+            value = src.data.reshape(dst.shape)
+            value = value if src.dtype == dst.dtype else cast(value, dst.dtype)
+            target[...] = cast(target + value, dst.dtype) if adds else value
+        except MISTAKES as error:
+            self.context.refuse(error)
+            raise
 
+    @refusing
     def _new_transfer(
         self, op: Operation, frame: FrameType, key: Any, tile: Tile, tensor: Tensor, pad: float | None
     ) -> "_Transfer":
         """Check a transfer that is met for the first time at its place."""
         site, _ = self._new(op, frame, (tile,))
         if not isinstance(tensor, Tensor):
-            raise KernelError("misuse", f"{op.name}: a tensor is wanted, got {tensor!r}")
+            self.context.fail("misuse", f"{op.name}: a tensor is wanted, got {tensor!r}")
         ends = (GM, tile.space) if op is _LOAD else (tile.space, GM)
         if ends not in MOVES:
-            raise KernelError("misuse", f"{op.name}: there is no way from {ends[0]} to {ends[1]} ({tile.describe()})")
+            self.context.fail("misuse", f"{op.name}: there is no way from {ends[0]} to {ends[1]} ({tile.describe()})")
         if len(tensor.shape) > MOST_DIMENSIONS or not tensor.shape:
-            raise KernelError(
+            self.context.fail(
                 "shape", f"{op.name}: {tensor!r} has {len(tensor.shape)} axes; 1 to {MOST_DIMENSIONS} can be moved"
             )
         shape = (prod(tensor.shape[:-1]), tensor.shape[-1])
         part = tile if pad is None else tile.view(valid=(min(shape[0], tile.shape[0]), min(shape[1], tile.shape[1])))
         if part.valid != shape:
-            raise KernelError(
+            self.context.fail(
                 "shape",
                 f"{op.name}: {tensor!r} is {shape[0]}x{shape[1]} elements, unlike the valid part of {tile.describe()}",
                 "slice the tensor, set the tile's valid part (tile.view(valid=...)), or load with pad=",
             )
         if tile.dtype != tensor.dtype and tile.space != L0C:
-            raise KernelError(
+            self.context.fail(
                 "dtype", f"{op.name}: {tensor!r} and {tile.describe()} differ in type", "convert with tcvt"
             )
         pattern = self.tables.pattern(tensor.shape, tensor.strides, ITEMSIZE[tensor.dtype])
@@ -145,7 +154,9 @@ class KernelCore(Telling):
         binding = src.binding
         if binding is None or binding.task is not self.block.task:
             self._undeclared("read", src)
-        elif not binding.reads and not (src.broken or src.buffer.shadow.written_by(src, runs, self.block)):
+        elif not binding.reads and not (
+            src.broken or src.buffer.is_filled or src.buffer.shadow.written_by(src, runs, self.block)
+        ):
             self.report(
                 "argument-direction",
                 f"argument {binding.position} ({src.buffer.describe()}) is declared OUT, and the kernel reads it",
@@ -200,7 +211,7 @@ class KernelCore(Telling):
             self._entered(frame)
         site = self.sites.here()
         if element.shape:
-            raise KernelError("shape", f"read: an index for each axis of {tensor!r} is wanted; got {index}")
+            self.context.fail("shape", f"read: an index for each axis of {tensor!r} is wanted; got {index}")
         itemsize = ITEMSIZE[tensor.buffer.dtype]
         pattern, place, number = self.tables.pattern((), (), itemsize), element.offset * itemsize, tensor.buffer.number
         self._append(ROW.pack(_READ.code, self.lane, _S, site, NONE, NONE, NONE, number, place, pattern))
@@ -208,7 +219,7 @@ class KernelCore(Telling):
             return 0
         array = element.buffer.array
         if array is None:
-            raise KernelError(
+            self.context.fail(
                 "value-needed",
                 f"the kernel needs a value of {tensor.buffer.describe()}; this run carries no floats",
                 "run with data, or pass the value as an argument",
@@ -226,10 +237,10 @@ class KernelCore(Telling):
             self._entered(frame)
         self._new(_GET, frame, (tile,))
         if not (0 <= row < tile.valid[0] and 0 <= column < tile.valid[1]):
-            raise KernelError("out-of-bounds", f"get: element ({row}, {column}) of {tile.describe()}")
+            self.context.fail("out-of-bounds", f"get: element ({row}, {column}) of {tile.describe()}")
         self._append(ROW.pack(_GET.code, self.lane, _S, self.sites.here(), NONE, tile.number, NONE, NONE, 0, 0))
         if tile.data is None:
-            raise KernelError(
+            self.context.fail(
                 "value-needed", f"the kernel needs a value of {tile.describe()}; this run carries no data"
             )
         return tile.data[row, column].item()
@@ -245,9 +256,9 @@ class KernelCore(Telling):
         where = self.sites.places[site]
         self._check_end(fifo, fifo.record.producers, "pushes into", src)
         if src.space not in (L0C, "UB", "L1"):
-            raise KernelError("misuse", f"tpush: {src.describe()} cannot be stored to device memory")
+            self.context.fail("misuse", f"tpush: {src.describe()} cannot be stored to device memory")
         if src.dtype != fifo.fifo.dtype and src.space != L0C:
-            raise KernelError(
+            self.context.fail(
                 "dtype", f"tpush: {src.describe()} and {fifo.fifo.describe()} differ in type", "convert with tcvt first"
             )
         if not fifo.has_room(self.lane):
@@ -270,7 +281,7 @@ class KernelCore(Telling):
         where = self.sites.places[site]
         self._check_end(fifo, fifo.record.consumers, "pops from", dst)
         if (GM, dst.space) not in MOVES or dst.dtype != fifo.fifo.dtype:
-            raise KernelError("misuse", f"tpop: {dst.describe()} cannot be loaded from {fifo.fifo.describe()}")
+            self.context.fail("misuse", f"tpop: {dst.describe()} cannot be loaded from {fifo.fifo.describe()}")
         if not fifo.has_message(self.lane):
             self.wait(fifo, "pop", lambda: fifo.has_message(self.lane), where)
         number = fifo.popped[self.lane]
@@ -303,14 +314,14 @@ class KernelCore(Telling):
 
     def _check_end(self, fifo: FifoState, lanes: tuple[int, ...], verb: str, tile: Tile) -> None:
         if not isinstance(fifo, FifoState):
-            raise KernelError("misuse", f"a FIFO of the task is wanted, got {fifo!r}", "pass rt.fifo(...) in args")
+            self.context.fail("misuse", f"a FIFO of the task is wanted, got {fifo!r}", "pass rt.fifo(...) in args")
         if self.lane not in lanes:
-            raise KernelError(
+            self.context.fail(
                 "misuse", f"{LANES[self.lane]} {verb} {fifo.fifo.describe()}, which goes from {fifo.ends()}"
             )
         rows, columns = fifo.rows(self.lane), fifo.fifo.shape[1]
         if tile.valid[0] > rows or tile.valid[1] > columns:
-            raise KernelError(
+            self.context.fail(
                 "shape", f"{tile.describe()}: {fifo.fifo.describe()} takes {rows}x{columns} elements from or to a lane"
             )
 
@@ -326,7 +337,7 @@ class KernelCore(Telling):
         """The part of `src` that begins at (row, column), as large as the valid part of `dst`."""
         rows, columns = dst.valid
         if not (0 <= row <= row + rows <= src.valid[0] and 0 <= column <= column + columns <= src.valid[1]):
-            raise KernelError(
+            self.context.fail(
                 "out-of-bounds", f"textract: {rows}x{columns} elements from ({row}, {column}) of {src.describe()}"
             )
         self._plain(OPERATIONS["textract"], dst, (src.rows(row, rows),))

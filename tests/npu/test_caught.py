@@ -1,0 +1,125 @@
+"""What an operation or the runtime refuses is a finding, also where the kernel or the orchestration catches it."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from tests.npu.small import flag, kinds, line_of, run_kernel
+
+from kernbench import npu
+
+X = np.ones((8, 8), np.float32)
+ZERO = np.zeros((8, 8), np.float32)
+
+
+def attempts(core):
+    tile, other = core.alloc("UB", (8, 8), name="tile"), core.alloc("UB", (8, 16), name="other")
+    return {
+        "shape": lambda: core.tadd(tile, tile, other),
+        "dtype": lambda: core.tadd(tile, tile, core.alloc("UB", (8, 8), "f16")),
+        "bounds": lambda: core.get(tile, 9, 9),
+        "mode": lambda: core.tcvt(tile, tile, "sideways"),
+        "number": lambda: core.tadds(tile, tile, "a lot"),
+        "view": lambda: tile.view((64, 64)),
+        "rows": lambda: tile.rows(7, 3),
+        "memory": lambda: core.tile("L1", (8, 8)),
+        "pipe": lambda: core.set_flag("MTE2", "FIX", 0),
+        "no tile": lambda: core.texp(tile, 3.0),
+        "no tensor": lambda: core.tload(tile, tile),
+        "slice": lambda: core.tload(tile, 4.0),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["shape", "dtype", "bounds", "mode", "number", "view", "rows", "memory", "pipe", "no tile", "no tensor", "slice"],
+)
+def test_what_a_kernel_catches_is_found(name):
+    def kernel(core, a, out):
+        tile = core.alloc("UB", (8, 8))
+        core.tload(tile, a)
+        flag(core, "MTE2", "MTE3")
+        core.tstore(out, tile)
+        with contextlib.suppress(Exception):
+            attempts(core)[name]()
+
+    run = run_kernel(kernel, X, out=ZERO)
+    assert run.status == "finished"
+    caught = [f for f in run.findings if "(the kernel caught the error and went on)" in f.message]
+    assert len(caught) == 1
+    assert caught[0].where.file == __file__
+    assert (run.outputs["out"] == 1).all()
+
+
+def test_what_is_not_caught_is_told_once():
+    def kernel(core, a, out):
+        try:
+            core.get(core.alloc("UB", (8, 8)), 9, 9)
+        finally:
+            core.alloc("UB", (8, 8))
+
+    run = run_kernel(kernel, X, out=ZERO)
+    assert run.status == "failed"
+    (finding,) = run.findings
+    assert "caught" not in finding.message
+
+
+def test_what_was_caught_before_the_kernel_failed_is_told_too():
+    def kernel(core, a, out):
+        try:
+            core.get(core.alloc("UB", (8, 8)), 9, 9)
+        except npu_error():
+            raise ValueError("given up") from None
+
+    run = run_kernel(kernel, X, out=ZERO)
+    assert kinds(run) == ["kernel-error", "out-of-bounds"]
+
+
+def npu_error():
+    from kernbench.common.errors import KernelError
+
+    return KernelError
+
+
+def test_a_kernels_own_error_that_it_catches_is_its_own():
+    def kernel(core, a, out):
+        with contextlib.suppress(KeyError):
+            {}["missing"]
+        tile = core.alloc("UB", (8, 8))
+        core.tload(tile, a)
+        flag(core, "MTE2", "MTE3")
+        core.tstore(out, tile)
+
+    assert run_kernel(kernel, X, out=ZERO).findings == []
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda rt, out: rt.submit(args=[]),
+        lambda rt, out: rt.read(out, 1),
+        lambda rt, out: out[9],
+        lambda rt, out: rt.fifo("f", "sideways", (8, 8)),
+        lambda rt, out: rt.tensor((-1,)),
+        lambda rt, out: rt.submit(aiv0=flag, predicate=out),
+    ],
+)
+def test_what_the_orchestration_catches_is_found(attempt):
+    def orchestrate(rt, out):
+        with contextlib.suppress(Exception):
+            attempt(rt, out)
+
+    run = npu.Chip("a2a3").launch(orchestrate, ZERO)
+    assert run.status == "finished"
+    (finding,) = run.findings
+    assert "(the orchestration caught the error and went on)" in finding.message
+    assert finding.where.file == __file__
+
+
+def test_a_scope_that_is_refused_and_caught_is_found():
+    def orchestrate(rt, out):
+        with rt.scope(manual=True), contextlib.suppress(Exception), rt.scope():
+            pass
+
+    (finding,) = npu.Chip("a2a3").launch(orchestrate, ZERO).findings
+    assert finding.where.line == line_of(orchestrate, "rt.scope():")
