@@ -111,7 +111,7 @@ def test_a_run_keeps_the_source_it_was_about(tmp_path):
     kernel.write_text("changed\nchanged\n")
     (back,) = load_runs(tmp_path / "run.json").runs
     assert back.findings[0].where.text == "two"
-    assert back.findings[0].where.context() == [(2, "two")]
+    assert back.findings[0].where.context() == [(1, "one"), (2, "two")]
     assert back.views["sources"][str(kernel)]["parts"] == [[1, ["one", "two"]]]
 
 

@@ -1,17 +1,9 @@
-"""All benches of a folder, run one after the other: what a check before a merge needs."""
+"""Which files of a folder may hold benches, and what becomes of each of their panels."""
 
-import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from kernbench.bench.definition import Bench
-from kernbench.bench.recognising import makes_bench
-from kernbench.bench.registry import load_file
-from kernbench.bench.runner import run_bench
-from kernbench.common.errors import BenchError, KernbenchError
-from kernbench.result.acknowledged import Entry
+from kernbench.common.errors import BenchError
 from kernbench.result.run import Run
 
 # how the names of files begin that hold no bench
@@ -21,13 +13,14 @@ _SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 @dataclass(frozen=True)
 class Case:
-    """One panel of one file: its run, or why there is none."""
+    """One panel of one file: its run, or why there is none, and the end of what it printed."""
 
     file: Path
     panel: str
     seconds: float
     run: Run | None = None
     error: str = ""
+    output: str = ""
 
     @property
     def passed(self) -> bool:
@@ -50,38 +43,3 @@ def python_files(folder: Path) -> list[Path]:
 def _belongs(path: Path) -> bool:
     hidden = any(part.startswith(".") or part in _SKIPPED for part in path.parts)
     return not hidden and not path.name.startswith(LEFT_ALONE)
-
-
-def check_files(
-    files: Sequence[Path], seed: int = 0, schedule: Any = None, baseline: list[Entry] | None = None
-) -> Iterator[Case]:
-    """Each panel of each bench among files, as it is run; a bench that cannot be loaded is a case that failed.
-
-    Files that do not make a bench when they are imported are left alone; a single file is taken at its word.
-    """
-    for file in files:
-        began = time.perf_counter()
-        makes: bool | None = True
-        try:
-            makes = len(files) == 1 or makes_bench(file)
-            if makes is False:
-                continue
-            bench = load_file(file)
-        except KernbenchError as error:
-            if makes is None:
-                continue
-            yield Case(file, "load", time.perf_counter() - began, error=str(error))
-            continue
-        panels: list[str | None] = [*bench.panels]
-        for panel in panels or [None]:
-            yield _case(file, bench, panel, seed, schedule, baseline)
-
-
-def _case(file: Path, bench: Bench, panel: str | None, seed: int, schedule: Any, baseline: list[Entry] | None) -> Case:
-    began = time.perf_counter()
-    run, error = None, ""
-    try:
-        run = run_bench(bench, panel, seed=seed, schedule=schedule, timed=True, baseline=baseline)
-    except KernbenchError as raised:
-        error = str(raised)
-    return Case(file, panel or bench.name, time.perf_counter() - began, run, error)

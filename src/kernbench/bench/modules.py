@@ -10,8 +10,13 @@ from pathlib import Path
 from types import ModuleType
 
 from kernbench.common.errors import BenchError
+from kernbench.safety.alarm import TooLateError, within
 
 _OURS = "kernbench_user_"
+# a file that takes longer to import has an endless loop, or does its work in the wrong place
+IMPORT_SECONDS = 120.0
+# packages whose exceptions steer, and say nothing of the code that they leave
+_STEERING = {"kernbench", "greenlet", "_pytest", "pytest", "asyncio"}
 
 
 @contextmanager
@@ -68,11 +73,23 @@ def load_module(file: Path) -> ModuleType:
     # findings show the lines as they are now, also where an earlier version of the file was shown before
     linecache.checkcache(str(file))
     try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+        with within(IMPORT_SECONDS):
+            spec.loader.exec_module(module)
+    except BaseException as error:
+        if passes_through(error):
+            raise
         line, told = told_at(error, file)
         raise BenchError(f"{file}{f':{line}:' if line else ''} could not be loaded: {told}") from error
     return module
+
+
+def passes_through(error: BaseException) -> bool:
+    """Whether an error that left somebody's code is not about it: a person who interrupts, a test that skips itself, or
+    what kernbench and greenlet steer by.
+    """
+    if isinstance(error, (Exception, SystemExit, TooLateError)):
+        return False
+    return isinstance(error, (KeyboardInterrupt, GeneratorExit)) or type(error).__module__.split(".")[0] in _STEERING
 
 
 def told(error: BaseException, file: Path) -> str:

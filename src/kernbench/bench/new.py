@@ -37,6 +37,11 @@ def template(target: str, name: str) -> str:
         raise BenchError(f"{name} is the name of a Python module, which a file of this name would hide: choose another")
     if name in known():
         raise BenchError(f"{name} is a bundled bench, which a file of this name could not be told from: choose another")
+    return filled_in(target, name)
+
+
+def filled_in(target: str, name: str) -> str:
+    """As `template`, for a target that has one and a name that is known to be good."""
     source = _templates() / f"{target}{_SUFFIX}"
     return source.read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
 

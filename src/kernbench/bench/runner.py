@@ -15,7 +15,7 @@ from kernbench.bench.definition import Bench, Expected
 from kernbench.bench.first_wrong import Intermediates
 from kernbench.bench.inputs import ShapesOnly
 from kernbench.bench.machines import load_machine, machine_changes, split_settings
-from kernbench.bench.modules import folders_of, importable
+from kernbench.bench.modules import folders_of, importable, passes_through
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.result.acknowledged import Entry, acknowledge
 from kernbench.result.comparison import Comparison
@@ -204,7 +204,9 @@ def _call(bench: Bench, name: str, function: Callable[..., Any], *args: Any, **k
             return function(*args, **kwargs)
     except KernbenchError:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if passes_through(error):
+            raise
         frames = traceback.extract_tb(error.__traceback__)
         own = [f for f in frames if f.filename == bench.file] or frames
         place = f"{own[-1].filename}:{own[-1].lineno}"

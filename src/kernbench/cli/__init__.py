@@ -12,6 +12,7 @@ from kernbench import __version__
 from kernbench.cli.commands import GROUPS, add_commands
 from kernbench.cli.document import STDOUT, error_data, wants_stdout, write_document
 from kernbench.cli.examples import examples
+from kernbench.cli.guard import guarded, runs_files
 from kernbench.cli.output import FOUND, MISUSE, errors, print_anything, print_nothing_more, show_notes
 from kernbench.common.errors import KernbenchError
 
@@ -63,6 +64,13 @@ def common(
 def main() -> None:
     """Entry point: misuse is told in a sentence and ends with exit code 2; with `--json -` as a document, too."""
     words = sys.argv[1:]
+    if runs_files(words):
+        sys.exit(guarded(words, lambda: _command_line(words)))
+    _command_line(words)
+
+
+def _command_line(words: Sequence[str]) -> None:
+    """Carry out a command; ends with SystemExit."""
     named = application({*words, *(word for key in _COMPLETED for word in os.environ.get(key, "").split())})
     print_anything()
     show_notes()

@@ -1,15 +1,21 @@
 """`kernbench check`: all benches of a folder, right and safe or not; for build servers, as JUnit XML."""
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated, Any
 
 import typer
 
-from kernbench.bench.collection import Case, check_files, python_files
+from kernbench.bench.check import PANEL_SECONDS, Conditions, check_files
+from kernbench.bench.collection import Case, python_files
 from kernbench.cli.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, tell_acknowledged
-from kernbench.cli.document import JSON, write_document
+from kernbench.cli.document import JSON, STDOUT, write_document
 from kernbench.cli.options import SCHEDULE, SEED, schedule_of
-from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, results
+from kernbench.cli.output import FOUND, INTERRUPTED, RIGHT_AND_SAFE, check_targets, errors, results
 from kernbench.common.errors import BenchError
 from kernbench.report import run_text
 from kernbench.report.junit import junit_xml
@@ -18,6 +24,18 @@ from kernbench.result.run import write_bytes
 FOLDER = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of bench files, or one file.")]
 JUNIT = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdicts to this file as JUnit XML.")
+]
+JOBS = Annotated[
+    int, typer.Option("--jobs", "-j", metavar="N", help="Files that run at once; 0: one for each processor.", min=0)
+]
+LIMIT = Annotated[
+    float, typer.Option("--limit", metavar="S", help="Seconds that one panel may take before it has failed.", min=0.1)
+]
+MEMORY = Annotated[
+    float | None,
+    typer.Option(
+        "--memory", metavar="GIB", help="GiB that the process of a bench may have; without it a share of all.", min=0.1
+    ),
 ]
 
 
@@ -30,24 +48,25 @@ def check(
     baseline: BASELINE = None,
     write_baseline: WRITE_BASELINE = None,
     reason: REASON = "",
+    jobs: JOBS = 0,
+    limit: LIMIT = PANEL_SECONDS,
+    memory: MEMORY = None,
 ) -> None:
     """Run every panel of every bench in a folder: a line for each, and what is wrong with those that fail.
 
-    A bench file is one that makes a bench when it is imported; other files are not imported. Exit code 0 if all are
-    right and safe, 1 if not, 2 on misuse.
+    A bench file is one that makes a bench when it is imported; other files are not imported. Each file runs in a
+    process of its own, with limits: one that crashes or never ends has failed, and the others still run. Exit code 0 if
+    all are right and safe, 1 if not, 2 on misuse, 130 if it was interrupted.
     """
     check_targets({"--junit": junit, "--json": json, "--write-baseline": write_baseline}, replaces="--write-baseline")
+    # whatever a bench does to the folder it runs in
+    junit, json, write_baseline = _absolute(junit), _absolute(json), _absolute(write_baseline)
     known = known_findings(baseline, write_baseline, reason)
     looked = python_files(folder)
-    cases: list[Case] = []
-    try:
-        for case in check_files(looked, seed, schedule_of(schedule), known):
-            _tell(case)
-            cases.append(case)
-    except KeyboardInterrupt:
-        errors().print(f"stopped: {sum(case.passed for case in cases)} of {len(cases)} right and safe until here")
-        raise
-    if not cases:
+    bytes_each = None if memory is None else int(memory * (1 << 30))
+    how = Conditions(seed, schedule_of(schedule), known, jobs, limit, bytes_each, timelines=json is not None)
+    cases, whole = _checked(looked, how)
+    if whole and not cases:
         raise BenchError(
             f"{folder} has no bench: {_count(len(looked), 'Python file')} looked at; a file defines one with "
             "bench = Bench(...); see kernbench new"
@@ -55,12 +74,50 @@ def check(
     files = {case.file for case in cases}
     good = sum(case.passed for case in cases)
     found = f"{_count(len(files), 'bench file')} among {_count(len(looked), 'Python file')}"
+    if not whole:
+        errors().print("stopped: what was not finished until here is in no count and in no file", soft_wrap=True)
     results().print(f"{good} of {len(cases)} right and safe; {found}", soft_wrap=True)
-    tell_acknowledged([(case.panel, case.run) for case in cases if case.run is not None], known, write_baseline, reason)
+    ran = [(case.panel, case.run) for case in cases if case.run is not None]
+    tell_acknowledged(ran, known, write_baseline if whole else None, reason)
     if junit is not None:
         write_bytes(junit, junit_xml(cases))
-    write_document(json, "check", _data(cases, len(looked), len(files)))
-    raise typer.Exit(RIGHT_AND_SAFE if good == len(cases) else FOUND)
+    write_document(json, "check", {**_data(cases, len(looked), len(files)), "interrupted": not whole})
+    raise typer.Exit(INTERRUPTED if not whole else RIGHT_AND_SAFE if good == len(cases) else FOUND)
+
+
+def _absolute(target: Path | None) -> Path | None:
+    return target if target is None or target == STDOUT else target.absolute()
+
+
+def _checked(files: list[Path], how: Conditions) -> tuple[list[Case], bool]:
+    """The cases of files, printed as they come, and whether these are all: somebody may stop the check."""
+    cases: list[Case] = []
+    try:
+        with _stopped_by_signals(), closing(check_files(files, how)) as coming:
+            for case in coming:
+                _tell(case)
+                cases.append(case)
+    except KeyboardInterrupt:
+        return cases, False
+    return cases, True
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Inside, a build server or a closed terminal stops the command as Ctrl-C does: it cleans up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _count(number: int, thing: str) -> str:
@@ -73,7 +130,7 @@ def _data(cases: list[Case], looked: int, files: int) -> dict[str, Any]:
     numbers = {id(case): number for number, case in enumerate(ran)}
     rows = [
         {"file": str(case.file), "panel": case.panel, "passed": case.passed, "seconds": round(case.seconds, 3)}
-        | {"refused": case.error or None, "run": numbers.get(id(case))}
+        | {"refused": case.error or None, "output": case.output or None, "run": numbers.get(id(case))}
         for case in cases
     ]
     runs = [case.run.to_dict() for case in ran if case.run is not None]
@@ -90,3 +147,5 @@ def _tell(case: Case) -> None:
         console.print(case.error, soft_wrap=True)
     else:
         console.print(run_text(case.panel, case.run), highlight=False, soft_wrap=True)
+    if case.output:
+        console.print("  it printed:\n" + indent(case.output, "    "), soft_wrap=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-RIGHT_AND_SAFE, FOUND, MISUSE = 0, 1, 2
+RIGHT_AND_SAFE, FOUND, MISUSE, INTERRUPTED = 0, 1, 2, 130
 # tables in fewer columns show nothing that can be read: a narrower terminal wraps them
 _NARROWEST = 60
 # what people write by hand

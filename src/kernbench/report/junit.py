@@ -12,7 +12,7 @@ _FORBIDDEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 65534, 65535), "ï
 
 
 def junit_xml(cases: Sequence[Any]) -> bytes:
-    """`cases` have file, panel, seconds, run, error and passed; each file is a suite."""
+    """`cases` have file, panel, seconds, run, error, output and passed; each file is a suite."""
     root = ElementTree.Element("testsuites")
     for file in dict.fromkeys(str(case.file) for case in cases):
         _suite(root, file, [case for case in cases if str(case.file) == file])
@@ -31,6 +31,8 @@ def _suite(root: ElementTree.Element, file: str, cases: list[Any]) -> None:
         element = ElementTree.SubElement(suite, "testcase", names)
         if not case.passed:
             _failure(element, case)
+        if not case.passed and case.output:
+            ElementTree.SubElement(element, "system-out").text = _clean(case.output)
 
 
 def _failure(element: ElementTree.Element, case: Any) -> None:

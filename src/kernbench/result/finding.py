@@ -1,7 +1,7 @@
 """Findings: what is unsafe about a kernel, where, and what to try next. They fold by kind and place."""
 
 import linecache
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,15 @@ from kernbench.result.reading import Reader
 
 @dataclass(frozen=True)
 class Place:
-    """A line of somebody's kernel; `said` is its text where it was kept, since files change."""
+    """A line of somebody's kernel; `said` is its text where it was kept, since files change, and `lines` those
+    around it, by number.
+    """
 
     file: str
     line: int
     function: str = ""
     said: str | None = field(default=None, compare=False, repr=False)
+    lines: Mapping[int, str] | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.short_file}:{self.line}"
@@ -27,7 +30,8 @@ class Place:
         """The file relative to the working directory where it lies below it, else as it is."""
         try:
             return str(Path(self.file).relative_to(Path.cwd()))
-        except ValueError:
+        # the working directory itself may be gone
+        except (ValueError, OSError):
             return self.file
 
     @property
@@ -39,9 +43,11 @@ class Place:
 
     def context(self, around: int = 2) -> list[tuple[int, str]]:
         """Numbered source lines around the place; empty if the source cannot be read."""
+        numbers = range(max(1, self.line - around), self.line + around + 1)
+        if self.lines is not None:
+            return [(n, self.lines[n]) for n in numbers if n in self.lines]
         if self.said is not None:
             return [(self.line, self.said)] if self.said else []
-        numbers = range(max(1, self.line - around), self.line + around + 1)
         lines = ((n, linecache.getline(self.file, n)) for n in numbers)
         return [(n, text.rstrip()) for n, text in lines if text]
 

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kernbench.common.errors import MisuseError
 from kernbench.result.comparison import read_comparison
-from kernbench.result.finding import read_finding
+from kernbench.result.finding import Finding, Place, read_finding
 from kernbench.result.reading import Reader
 from kernbench.result.run import SCHEMA, Run, Status
 from kernbench.result.spans import read_timeline
@@ -55,9 +55,10 @@ def read_run(data: Reader) -> Run:
     status = _read_status(data["status"])
     comparison = data["comparison"].maybe(lambda held: [read_comparison(one) for one in held])
     views = {**data["views"].of(dict), "outputs": data["outputs"].of(dict), "sources": _read_sources(data["sources"])}
+    lines = _lines(views["sources"])
     return Run(
         {},
-        [read_finding(one) for one in data["findings"]],
+        [_with_lines(read_finding(one), lines) for one in data["findings"]],
         data["checked"].texts(),
         status,
         comparison=comparison,
@@ -112,6 +113,24 @@ def _read_sources(data: Reader) -> dict[str, Any]:
             first.natural()
             lines.texts()
     return data.of(dict)
+
+
+def _lines(sources: dict[str, Any]) -> dict[str, dict[int, str]]:
+    """File -> its lines that were kept, by number."""
+    return {
+        file: {number: line for first, lines in source["parts"] for number, line in enumerate(lines, first)}
+        for file, source in sources.items()
+    }
+
+
+def _with_lines(finding: Finding, lines: dict[str, dict[int, str]]) -> Finding:
+    """The finding with the lines around its places."""
+    others = tuple(replace(other, where=_surrounded(other.where, lines)) for other in finding.others)
+    return replace(finding, where=_surrounded(finding.where, lines), others=others)
+
+
+def _surrounded(place: Place | None, lines: dict[str, dict[int, str]]) -> Place | None:
+    return place if place is None or place.file not in lines else replace(place, lines=lines[place.file])
 
 
 def _finite_or_none(held: Reader) -> None:

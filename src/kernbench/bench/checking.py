@@ -1,0 +1,62 @@
+"""What happens in the process that runs one bench file: it is loaded, its panels are run, and each case is sent.
+
+Messages, in this order: `loaded` (the panels), then for each panel `begin` and `case`; or `refused` where the file
+could not be loaded, or `no_bench` where nobody claimed that it is a bench. What goes wrong is a case that says so; the
+process itself may end at any time.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernbench.bench.definition import Bench
+from kernbench.bench.modules import told_at
+from kernbench.bench.registry import load_file
+from kernbench.bench.runner import run_bench
+from kernbench.common.errors import KernbenchError
+from kernbench.result.acknowledged import Entry
+from kernbench.result.run import Run
+
+Send = Callable[[dict[str, Any]], None]
+
+
+def check_file(given: Mapping[str, Any], send: Send) -> None:
+    """Run the panels of a file, or those that `given` names; messages as above.
+
+    `given`: `file`, `claimed` (whether the file is known to make a bench), `seed`, `schedule`, `baseline` (rows),
+    `panels` (None for all) and `timeline` (whether the runs keep theirs).
+    """
+    file = Path(given["file"])
+    try:
+        bench = load_file(file)
+    except BaseException as error:
+        send({"refused": _text(file, error)} if given["claimed"] else {"no_bench": True})
+        return
+    named: list[str] = given["panels"] or list(bench.panels) or [bench.name]
+    send({"loaded": named})
+    for title in named:
+        send({"begin": title})
+        send({"case": _case(file, bench, title if bench.panels else None, given)})
+
+
+def _case(file: Path, bench: Bench, panel: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    began = time.perf_counter()
+    run: Run | None = None
+    error = ""
+    try:
+        known = [Entry(**row) for row in given["baseline"]]
+        run = run_bench(bench, panel, seed=given["seed"], schedule=given["schedule"], timed=True, baseline=known)
+    except BaseException as raised:
+        error = _text(file, raised)
+    if run is not None and not given["timeline"]:
+        run.timeline = None
+    return {"seconds": time.perf_counter() - began, "run": None if run is None else run.to_dict(), "error": error}
+
+
+def _text(file: Path, error: BaseException) -> str:
+    """What an error says; those that are not kernbench's, with the file's line."""
+    if isinstance(error, KernbenchError):
+        return str(error)
+    line, text = told_at(error, file.resolve())
+    return f"{file.resolve()}{f':{line}' if line else ''}: it raised {text}"

@@ -1,0 +1,38 @@
+"""Getting ready for benches of a target: what their first run loads or compiles is there before they are run.
+
+A copy of a process that is ready runs a small bench in tens of milliseconds instead of a second or two.
+"""
+
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from kernbench.bench.new import filled_in, targets
+from kernbench.bench.registry import load_file
+from kernbench.bench.runner import run_bench
+
+
+def targets_named(files: Iterable[Path]) -> list[str]:
+    """Targets that files import by name, as far as their text shows."""
+    texts = [text for file in files if (text := _read(file)) is not None]
+    return [target for target in targets() if any(_names(target).search(text) for text in texts)]
+
+
+def _names(target: str) -> re.Pattern[str]:
+    return re.compile(rf"\bkernbench\.{target}\b|\bfrom\s+kernbench\s+import\b[^\n]*\b{target}\b")
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def get_ready(target: str) -> None:
+    """Run the template bench of a target once."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "getting_ready.py"
+        file.write_text(filled_in(target, file.stem), encoding="utf-8")
+        run_bench(load_file(file), timed=True)

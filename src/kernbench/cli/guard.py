@@ -1,0 +1,144 @@
+"""Commands that run a person's own file do so in a copy of this process: that ends as it likes, this one says how.
+
+The copy has the terminal, so that `breakpoint()` and Ctrl-C work as ever. It sends its exit code before it ends. If it
+ends without (`os._exit(0)` in the bench, a crash in C code), there is no verdict, and the exit code is never 0.
+"""
+
+import atexit
+import faulthandler
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from kernbench.cli.document import error_data, write_document
+from kernbench.cli.output import FOUND, INTERRUPTED, errors
+from kernbench.common.errors import BenchError
+from kernbench.result.finding import Place
+from kernbench.safety.channel import BrokenChannelError, Receiver, Sender, Tail, new_key
+from kernbench.safety.children import Ended, place_in, start_method
+from kernbench.safety.confined import CHANNEL_GONE, announce_exit, end_with, leave_now
+
+_COMMANDS = ("run", "show")
+_FOLDERS = ("-k", "--kernels")
+_NEXT = "a bench returns its Run or raises an error, and does not end its process"
+
+
+def runs_files(words: Sequence[str]) -> bool:
+    """Whether a command line runs a file that is not kernbench's, and a copy of this process can do so."""
+    if not words or words[0] not in _COMMANDS or not _on_descriptor(sys.stdout, 1):
+        return False
+    named = any(word.endswith(".py") or word.startswith(_FOLDERS) or os.sep in word for word in words[1:])
+    return named and start_method() == "fork"
+
+
+def _on_descriptor(stream: Any, number: int) -> bool:
+    """Whether a stream is the one of the process, and not one that a test or a notebook put in its place."""
+    try:
+        return bool(stream.fileno() == number)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def guarded(words: Sequence[str], body: Callable[[], None]) -> int:
+    """Run `body`, which ends with SystemExit, in a copy of this process; its exit code, or `FOUND` if it had none."""
+    (results, to_results), (trace, to_trace) = os.pipe(), os.pipe()
+    key, me = new_key(), os.getpid()
+    with warnings.catch_warnings():
+        # no thread of Python runs; those of the matrix library are started anew in a copy
+        warnings.simplefilter("ignore", DeprecationWarning)
+        copy = os.fork()
+    if copy == 0:
+        os.close(results)
+        os.close(trace)
+        _run_in_copy(body, Sender(to_results, key), to_trace, me)
+    os.close(to_results)
+    os.close(to_trace)
+    return _verdict(words, copy, Receiver(results, key), Tail(trace))
+
+
+def _run_in_copy(body: Callable[[], None], sender: Sender, trace: int, parent: int) -> NoReturn:
+    """Carry out the command and send its exit code. Threads that the bench has left running are not waited for."""
+    code = FOUND
+    try:
+        end_with(parent)
+        announce_exit(sender)
+        faulthandler.enable(trace, all_threads=False)
+        code = _code_of(body)
+        sender.send({"code": code})
+        atexit._run_exitfuncs()
+    except BrokenChannelError:
+        code = CHANNEL_GONE
+    finally:
+        leave_now(code)
+
+
+def _code_of(body: Callable[[], None]) -> int:
+    try:
+        body()
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        return FOUND
+    return 0
+
+
+def _verdict(words: Sequence[str], copy: int, results: Receiver, trace: Tail) -> int:
+    """The exit code that a copy has sent; without one, what became of it is printed."""
+    status = _waited(copy)
+    messages: list[dict[str, Any]] = []
+    with suppress(BrokenChannelError):
+        messages, _ = results.read()
+    trace.read()
+    sent = next((int(message["code"]) for message in messages if "code" in message), None)
+    if sent == INTERRUPTED:
+        errors().print("interrupted: there is no verdict")
+    if sent is not None:
+        return sent
+    left = next((message["left"] for message in messages if "left" in message), None)
+    where = place_in(trace.text()) if left is None else (str(left[0]), int(left[1]), str(left[2]))
+    code, number = (status, None) if status >= 0 else (None, -status)
+    ended = Ended(False, code, number, where=where, left=left is not None)
+    _report(words, _NoVerdictError(ended))
+    return FOUND
+
+
+class _NoVerdictError(BenchError):
+    """The process of a bench has ended too early."""
+
+    def __init__(self, ended: Ended):
+        super().__init__(f"there is no verdict: the process of the bench {ended.reason()}; {_NEXT}")
+        self.where = None if ended.where is None else Place(*ended.where)
+        self.hint = _NEXT
+
+
+def _report(words: Sequence[str], error: _NoVerdictError) -> None:
+    text = str(error)
+    errors().print(f"error: {text}", style="red", soft_wrap=True)
+    targets = [Path(value) for option, value in pairwise(words) if option == "--json"]
+    targets += [Path(word.partition("=")[2]) for word in words if word.startswith("--json=")]
+    for target in targets[-1:]:
+        write_document(target, words[0], error_data(error, text))
+
+
+def _waited(copy: int) -> int:
+    """The exit status of a copy. Ctrl-C reaches it by itself; other signals to this process are passed on."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        os.kill(copy, number)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    return os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])

@@ -1,0 +1,199 @@
+"""What a process does to itself before it runs somebody else's code, and how that code is run in it.
+
+The process has a session of its own (nothing reaches it from the terminal, and its whole group can be ended), no input,
+output that goes to a pipe, a limit on its memory where the system permits one, and it ends with its parent. Where it
+is when a fatal signal meets it is written to a pipe by `faulthandler`; an `os._exit` says where it was called.
+"""
+
+import atexit
+import ctypes
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
+
+from kernbench.safety.channel import BrokenChannelError, Sender, identity
+
+# what a target function is given: its argument, and how to send a message
+Target = Callable[[Any, Callable[[dict[str, Any]], None]], None]
+# the exit code of a process whose channel is gone
+CHANNEL_GONE = 113
+_DEATH_SIGNAL = 1
+
+
+@dataclass(frozen=True)
+class Order:
+    """Everything that a process must know: what to run, with what, and its descriptors."""
+
+    target: str
+    argument: Any
+    key: str
+    results: int
+    output: int
+    trace: int
+    parent: int
+    memory: int | None
+
+    def to_text(self) -> str:
+        """As text, for a process that shares no memory."""
+        return json.dumps(asdict(self))
+
+
+def ordered(text: str) -> NoReturn:
+    """Confine this process, which was started for it, and run what the text of an `Order` says."""
+    confined(Order(**json.loads(text)))
+
+
+def confined(order: Order) -> NoReturn:
+    """Confine this process, run the order's target, and end. Never returns, whatever happens."""
+    code = CHANNEL_GONE
+    try:
+        sender = _confine(order)
+        module, _, name = order.target.partition(":")
+        target: Target = getattr(importlib.import_module(module), name)
+        target(order.argument, _flushing(sender))
+        sender.send({"end": True})
+        code = 0
+        # those that the code has registered; ours were cleared
+        atexit._run_exitfuncs()
+    except BrokenChannelError:
+        pass
+    except BaseException:
+        code = 1
+        sys.excepthook(*sys.exc_info())
+    finally:
+        leave_now(code)
+
+
+def leave_now(code: int) -> NoReturn:
+    """End this process with what was printed written out, and nothing else done."""
+    _flush()
+    _EXIT(code)
+
+
+_EXIT = os._exit
+
+
+def _flushing(sender: Sender) -> Callable[[dict[str, Any]], None]:
+    """How to send messages after what was printed before them."""
+
+    def send(message: dict[str, Any]) -> None:
+        _flush()
+        sender.send(message)
+
+    return send
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            continue
+
+
+def _confine(order: Order) -> Sender:
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    end_with(order.parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    _hide_descriptors({order.results, order.output, order.trace})
+    _standard_streams(order.output)
+    _limit_memory(order.memory)
+    atexit._clear()
+    faulthandler.enable(order.trace, all_threads=False)
+    sender = Sender(order.results, bytes.fromhex(order.key))
+    announce_exit(sender)
+    sys.breakpointhook = _no_debugger
+    return sender
+
+
+def end_with(parent: int) -> None:
+    """Have this process killed when its parent is gone, however that ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    else:
+        threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
+    # it may have gone before
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _watch_parent(parent: int) -> None:
+    waiting = threading.Event()
+    while os.getppid() == parent:
+        waiting.wait(1.0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _hide_descriptors(mine: set[int]) -> None:
+    """Let the descriptors that a copy has of its parent lead nowhere: what ends when a parent closes it must not be
+    held open here. They are not closed: objects that a copy has as well would close whatever had their number next.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for name in os.listdir("/dev/fd"):
+        number = int(name)
+        # the one that lists them is closed again
+        if number > 2 and number != nowhere and number not in mine and identity(number):
+            os.dup2(nowhere, number, inheritable=False)
+    os.close(nowhere)
+
+
+def _standard_streams(output: int) -> None:
+    """No input, all output to a pipe; Python's streams are made anew, as a test may have put others in their place."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    made = {"stdin": _stream(0, "r"), "stdout": _stream(1, "w"), "stderr": _stream(2, "w")}
+    for name, stream in made.items():
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _stream(descriptor: int, mode: str) -> Any:
+    return os.fdopen(descriptor, mode, encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+
+
+def _limit_memory(limit: int | None) -> None:
+    """Bytes of private memory that this process may have, where the system permits to say so; no core is dumped."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        if limit is not None:
+            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            allowed = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
+
+
+def announce_exit(sender: Sender) -> None:
+    """Have `os._exit` say where it was called before it ends this process, which nobody could see from outside. A copy
+    of the process just ends.
+    """
+
+    def leave(status: int) -> NoReturn:
+        if not sender.mine:
+            _EXIT(status)
+        frame = sys._getframe(1)
+        try:
+            _flush()
+            sender.send({"left": [frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name]})
+        finally:
+            _EXIT(status)
+
+    os._exit = leave
+
+
+def _no_debugger(*args: object, **kwargs: object) -> None:
+    raise RuntimeError("breakpoint() has no terminal here: nobody can answer; use kernbench run to look inside")
