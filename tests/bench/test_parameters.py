@@ -85,3 +85,9 @@ def test_parameters_that_cannot_be_set_are_refused():
     for parameters, words in ((Odd, "its type is"), (Bare, "needs a default"), (Dangling, "cannot be read")):
         with pytest.raises(BenchError, match=words):
             make(parameters, {})
+
+
+def test_brackets_keep_a_tuple_together():
+    for text in ("[1, 2]", " [1,2] ", "1,2"):
+        assert make(Parameters, {"lengths": text}).lengths == (1, 2)
+    assert make(Parameters, {"lengths": "[]"}).lengths == ()

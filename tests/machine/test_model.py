@@ -133,6 +133,14 @@ def test_override_changes_only_what_it_says() -> None:
     assert back == REFERENCE
 
 
+@pytest.mark.parametrize("text", ["[2,2]", "[2, 2]", " [ 2 , 2 ] ", "2x2"])
+def test_a_grid_as_text_is_what_the_message_says_is_allowed(text: str) -> None:
+    assert REFERENCE.override({"cube.pes": text}).cube.pes == (2, 2)
+    for bad in ("[2]", "[2,2", "2,2]", "[2,,2]", "[2x2]", "[]", "[-1,2]"):
+        with pytest.raises(MachineError, match=r"not a grid. Allowed: \[rows, columns\]"):
+            REFERENCE.override({"cube.pes": bad})
+
+
 def test_override_leaves_the_original() -> None:
     REFERENCE.override({"gemm.macs_per_cell_cycle.f16": 8})
     assert REFERENCE.gemm.macs_per_cell_cycle.f16 == 1

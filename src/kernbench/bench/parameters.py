@@ -102,7 +102,7 @@ def _wanted(hint: Any) -> str:
 
 def _convert(name: str, value: Any, hint: Any) -> Any:
     if get_origin(hint) is tuple:
-        items = value.split(",") if isinstance(value, str) else value
+        items = _unbracketed(value).split(",") if isinstance(value, str) else value
         element = get_args(hint)[0]
         parts = [i for i in items if i != ""] if isinstance(items, (list, tuple)) else [items]
         return tuple(_convert(name, i, element) for i in parts)
@@ -113,6 +113,12 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
     if type(value) is not hint:
         raise BenchError(f"parameter {name} = {value!r}: {_wanted(hint)} is wanted")
     return value
+
+
+def _unbracketed(text: str) -> str:
+    """The items of "[1, 2]" as "1, 2"; brackets keep the values of a sweep apart."""
+    text = text.strip()
+    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
 
 
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}

@@ -130,7 +130,7 @@ def latency(help: str) -> Quantity:
 
 @dataclass(frozen=True)
 class Sides(Key):
-    """The [rows, columns] of a grid, each from 1 to `high`; as text "2x4"."""
+    """The [rows, columns] of a grid, each from 1 to `high`; as text "2x4" or "[2, 4]"."""
 
     high: int
 
@@ -141,7 +141,7 @@ class Sides(Key):
 
     def read(self, raw: object) -> tuple[int, int]:
         """`raw` as a tuple (rows, columns)."""
-        sides: object = [_digits(part) for part in raw.split("x")] if isinstance(raw, str) else raw
+        sides: object = [_digits(part) for part in _sides(raw)] if isinstance(raw, str) else raw
         if not isinstance(sides, Sequence) or len(sides) != 2 or not all(self._is_side(side) for side in sides):
             raise MachineError("not a grid")
         return int(sides[0]), int(sides[1])
@@ -217,6 +217,12 @@ def _number(raw: object, unit: str) -> Fraction:
     if not math.isfinite(value):
         raise MachineError("must be finite")
     return Fraction(repr(value))
+
+
+def _sides(text: str) -> list[str]:
+    """The parts of "2x4", or of "[2, 4]" as a file has it."""
+    text = text.strip()
+    return text[1:-1].split(",") if text.startswith("[") and text.endswith("]") else text.split("x")
 
 
 def _digits(text: str) -> int | None:
