@@ -18,7 +18,7 @@ from typing import Any
 from kernbench.bench import find, run_bench
 from kernbench.machine import load
 from kernbench.result.run import Run
-from kernbench.sweep import Processes, make_plan, run_sweep
+from kernbench.sweep import Collected, Processes, make_plan, run_sweep
 from kernbench.timing import time_recording
 from kernbench.timing.engine import run_events
 from simpy_ring import Ring, as_graph, as_processes, count_events, run_engine, run_simpy
@@ -141,11 +141,11 @@ def record_and_time(context: int) -> None:
 
 def sweep() -> list[Figure]:
     plan = make_plan(find(BENCH), PANEL, {}, FAST)
-    rows: list[Any] = []
+    ledger = Collected(plan)
     began = time.perf_counter()
-    run_sweep(plan, Processes(2), set(), rows.append)
+    run_sweep(plan, Processes(2), ledger)
     seconds = time.perf_counter() - began
-    assert len(rows) == plan.points == 1000
+    assert len(ledger.rows) == plan.points == 1000
     return [Figure("a sweep over 1,000 machines in two processes", seconds, 300, "s", at_least=False)]
 
 

@@ -20,7 +20,7 @@ from kernbench.result.launches import LAUNCHES, OTHERWISE, joined, joined_metric
 from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Lane, Timeline
 from kernbench.sweep.plan import Group
-from kernbench.sweep.points import _times
+from kernbench.sweep.points import time_points
 
 N, RANKS = 16, 4
 
@@ -245,7 +245,7 @@ def test_metrics_of_launches_that_something_else_bounds():
 def test_a_sweep_times_all_launches():
     run = on_mesh(timed=False)
     whole = on_mesh()
-    rows = list(_times(Group({}, {}, ({}, {"machine.hbm.latency": "1 ns"})), run))
+    rows = list(time_points(Group({}, {}, ({}, {"machine.hbm.latency": "1 ns"})), run))
     assert rows[0]["time_ps"] == whole.metrics["time_ps"]
     assert rows[1]["time_ps"] < rows[0]["time_ps"]
 

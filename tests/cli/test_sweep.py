@@ -77,20 +77,18 @@ def test_more_values_are_added_to_the_file(here, tmp_path):
 
 
 def test_a_sweep_that_is_stopped_says_how_to_go_on(here, tmp_path, monkeypatch):
-    whole = sweep_package.run_sweep
+    keep = sweep_package.Store.keep
 
-    def interrupted(plan, executor, done, take):
-        def once(row):
-            take(row)
+    def interrupted(store, done):
+        keep(store, done)
+        if done:
             raise KeyboardInterrupt
 
-        whole(plan, executor, done, once)
-
-    monkeypatch.setattr(sweep_package, "run_sweep", interrupted)
+    monkeypatch.setattr(sweep_package.Store, "keep", interrupted)
     code, _, told = here("--over", "n_ranks=2,4")
     assert code == 130
-    assert "stopped: sweep.csv holds 1 of 2 points; the same command goes on" in told
-    monkeypatch.setattr(sweep_package, "run_sweep", whole)
+    assert "stopped: sweep.sqlite holds 1 of 2 points; the same command goes on" in told
+    monkeypatch.setattr(sweep_package.Store, "keep", keep)
     assert here("--over", "n_ranks=2,4")[0] == 0
     assert len(rows_in(tmp_path / "sweep.csv")) == 2
 
@@ -125,7 +123,6 @@ def test_points_without_a_time_in_a_sweep_of_bandwidths(here):
 @pytest.mark.parametrize(
     ("file", "says"),
     [
-        ("x.parquet", "say --out x.csv --parquet x.parquet"),
         ("x.json", "say --out x.csv --json x.json"),
         ("x.XLSX", "say --out x.csv"),
     ],
@@ -142,7 +139,7 @@ def test_a_refused_point_is_shown_and_kept(here, tmp_path):
         code, shown, told = here("--over", "n_ranks=4,64", "--plot", "p.png", "--parquet", "p.parquet")
         assert code == 1
         assert "64 ranks on machine 'reference'" in shown
-        assert "1 of 2 points refused; to try one again, remove its row from sweep.csv" in told
+        assert "1 of 2 points refused; --retry-failed tries them again" in told
     rows = rows_in(tmp_path / "sweep.csv")
     assert [row["time_ps"] != "" for row in rows] == [True, False]
     assert rows[1]["refused"].startswith("64 ranks")
@@ -158,7 +155,9 @@ def test_a_refused_point_is_shown_and_kept(here, tmp_path):
         (["--plot", "p.gif"], "ends in .png or .svg"),
         (["--parquet", "q.csv", "--out", "q.csv"], "--out and --parquet both name q.csv"),
         (["--plot", "q.png", "--out", "q.png"], "--out and --plot both name q.png"),
-        (["--parquet", "sweep.plan.json"], "the plan of --out and --parquet both name sweep.plan.json"),
+        (["--parquet", "sweep.sqlite"], "the database of --out and --parquet both name sweep.sqlite"),
+        (["--max-memory", "lots"], "--max-memory lots: must be a number"),
+        (["--max-memory", "1 MiB"], "a process needs 256 MiB by itself"),
         (["--out", "none/q.csv"], "--out none/q.csv: there is no folder none"),
         (["--out", "/proc/q.csv"], "--out /proc/q.csv cannot be written"),
         (["--out", ""], "is a folder"),

@@ -1,14 +1,11 @@
 """Points that cannot be run: kept with the reason and not run again, while the others go on."""
 
-from dataclasses import replace
-
 import pytest
 
 from kernbench.bench import find
 from kernbench.common.errors import BenchError, MachineError
-from kernbench.sweep import Here, Processes, in_order, make_plan, run_sweep
+from kernbench.sweep import Collected, Here, Processes, Store, in_order, make_plan, run_sweep
 from kernbench.sweep import points as points_module
-from kernbench.sweep.store import Store
 
 BENCH = find("milestone_gqa_llama70b")
 SMALL = {"context": 24, "d_head": 16}
@@ -18,10 +15,10 @@ def plan(over, **settings):
     return make_plan(BENCH, "single_user_decode", {**SMALL, **settings}, over)
 
 
-def rows_of(made, executor=None, done=()):
-    rows = []
-    run_sweep(made, executor or Here(), set(done), rows.append)
-    return in_order(made, rows)
+def rows_of(made, executor=None):
+    ledger = Collected(made)
+    run_sweep(made, executor or Here(), ledger)
+    return in_order(made, ledger.rows)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -58,23 +55,20 @@ def test_where_every_point_is_refused_nothing_runs():
         plan({"machine.hbm.bandwidth": ["0"]})
 
 
-def test_a_refused_point_is_not_run_again(tmp_path):
+def test_a_refused_point_is_run_again_only_when_asked(tmp_path, monkeypatch):
     made = plan({"n_ranks": ["4", "64"], "h_q": ["3", "4"]}, h_kv=2)
-    store = Store(tmp_path / "s.csv", made)
-    run_sweep(made, Here(), store.done, store.add)
-    again = Store(tmp_path / "s.csv", made)
-    assert in_order(made, again.rows) == in_order(made, store.rows)
-    assert [bool(row["refused"]) for row in in_order(made, again.rows)] == [True, False, True, True]
-    assert rows_of(made, done=again.done) == []
-
-
-def test_what_goes_wrong_on_a_host_is_no_refusal(monkeypatch):
-    def launch(*_, **__):
-        raise ValueError("broken")
-
-    monkeypatch.setattr(points_module, "find", lambda name: replace(BENCH, launch=launch))
-    with pytest.raises(BenchError, match="launch of bench milestone_gqa_llama70b raised ValueError: broken"):
-        rows_of(plan({"n_ranks": ["2", "4"]}))
+    with Store(tmp_path / "s.sqlite", made) as store:
+        run_sweep(made, Here(), store)
+        first = list(store.rows())
+    assert [bool(row["refused"]) for row in first] == [True, False, True, True]
+    passes = []
+    whole = points_module.run_bench
+    monkeypatch.setattr(points_module, "run_bench", lambda *a, **k: passes.append(a) or whole(*a, **k))
+    for retry in (False, True):
+        with Store(tmp_path / "s.sqlite", made, retry=retry) as store:
+            run_sweep(made, Here(), store)
+            assert list(store.rows()) == first
+        assert len(passes) == 3 * retry
 
 
 def test_a_machine_too_slow_to_be_timed_is_a_row(monkeypatch):

@@ -1,17 +1,16 @@
 """Sweeps: which points share a functional pass, that times are those of single runs, resuming, files, anomalies."""
 
-import csv
-
 import pytest
 
 from kernbench.bench import find, run_bench
 from kernbench.common.errors import BenchError, MachineError
 from kernbench.report.plot import plot_sweep
-from kernbench.sweep import Here, Processes, anomalies, in_order, make_plan, run_sweep
+from kernbench.sweep import Collected, Here, Processes, Store, anomalies, in_order, make_plan, run_sweep
 from kernbench.sweep import points as points_module
-from kernbench.sweep.executors.base import group_rows
+from kernbench.sweep.columns import COLUMNS
+from kernbench.sweep.export import write_parquet
 from kernbench.sweep.plan import parse_over
-from kernbench.sweep.store import COLUMNS, Store, write_parquet
+from kernbench.sweep.supply import Supply
 
 BENCH = find("milestone_gqa_llama70b")
 SMALL = {"context": 24, "d_head": 16, "h_q": 4, "h_kv": 2}
@@ -22,16 +21,15 @@ def plan(over=None, panel="single_user_decode"):
     return make_plan(BENCH, panel, SMALL, over or OVER)
 
 
-def rows_of(made, executor=None, done=()):
-    rows = []
-    run_sweep(made, executor or Here(), set(done), rows.append)
-    return rows
+def rows_of(made, executor=None):
+    ledger = Collected(made)
+    run_sweep(made, executor or Here(), ledger)
+    return ledger.rows
 
 
 def test_points_that_differ_only_in_rates_share_a_pass(monkeypatch):
     made = plan()
-    assert made.points == 6
-    assert [len(g.rates) for g in made.groups] == [3, 3]
+    assert (made.points, made.passes, made.in_group()) == (6, 2, 3)
     passes = []
     original = points_module.run_bench
     monkeypatch.setattr(points_module, "run_bench", lambda *a, **k: passes.append(a) or original(*a, **k))
@@ -41,7 +39,7 @@ def test_points_that_differ_only_in_rates_share_a_pass(monkeypatch):
 
 def test_shape_keys_need_a_pass_of_their_own():
     made = plan({"machine.ipcq.depth": ["2", "4"], "machine.link.latency": ["10 ns", "20 ns"]})
-    assert len(made.groups) == 2
+    assert made.passes == 2
 
 
 def test_times_are_those_of_single_runs():
@@ -57,38 +55,44 @@ def test_several_processes_give_the_same_rows():
     assert in_order(plan(), rows_of(plan(), Processes(2))) == in_order(plan(), rows_of(plan()))
 
 
-def test_one_worker_needs_one_pass_and_several_share_a_large_group(monkeypatch):
-    made = plan({"machine.hbm.bandwidth": [str(n) for n in range(1, 301)]})
-    sizes = []
-
-    class Counting(Here):
-        def rows(self, plan, work):
-            sizes.append([len(group.rates) for group in work])
-            return iter(())
-
-    for workers in (1, 2):
-        monkeypatch.setattr(Counting, "workers", workers)
-        rows_of(made, Counting())
-    assert sizes == [[300], [64, 64, 64, 64, 44]]
+def parts_of(made, workers, size):
+    """The parts that workers are given who ask in turn."""
+    supply = Supply(made, lambda positions: positions)
+    parts = {worker: [] for worker in range(workers)}
+    while True:
+        supply.size = size
+        given = {worker: supply.take(worker) for worker in parts}
+        for worker, part in given.items():
+            parts[worker] += [part] if part else []
+        if not any(given.values()):
+            return parts
 
 
-def test_a_worker_does_one_pass_for_all_parts_of_a_group(monkeypatch):
-    made = plan({"machine.hbm.bandwidth": [str(n) for n in range(1, 131)], "n_ranks": ["1", "2"]})
+def test_a_worker_stays_with_its_group_and_helps_with_large_ones():
+    made = plan({"machine.hbm.bandwidth": ["1..300"]})
+    parts = parts_of(made, 2, 64)
+    assert [[len(part.positions) for part in each] for each in parts.values()] == [[64, 64, 44], [64, 64]]
+    made = plan({"machine.hbm.bandwidth": ["1..60"], "n_ranks": ["1", "2"]})
+    parts = parts_of(made, 3, 16)
+    assert [{part.group.settings["n_ranks"] for part in each} for each in parts.values()] == [{"1"}, {"2"}, set()]
+    points = [position for each in parts.values() for part in each for position in part.positions]
+    assert sorted(points) == [(rate, ranks) for rate in range(60) for ranks in range(2)]
+
+
+def test_parts_take_about_half_a_second():
+    supply = Supply(plan({"machine.hbm.bandwidth": ["1..300"]}), lambda positions: positions)
+    for points, seconds, size in ((8, 4.0, 1), (8, 0.1, 40), (8, 1e-9, 512)):
+        supply.learn(points, seconds)
+        assert supply.size == size
+
+
+def test_one_pass_serves_all_parts_of_a_group(monkeypatch):
+    made = plan({"machine.hbm.bandwidth": ["1..130"], "n_ranks": ["1", "2"]})
     passes = []
     original = points_module.run_bench
     monkeypatch.setattr(points_module, "run_bench", lambda *a, **k: passes.append(a) or original(*a, **k))
-
-    class Elsewhere(Here):
-        workers = 2
-
-        def rows(self, plan, work):
-            assert len(work) == 6
-            for group in work:
-                yield from group_rows(plan, group)
-
-    rows = rows_of(made, Elsewhere())
+    assert len(rows_of(made)) == 260
     assert len(passes) == 2
-    assert rows == rows_of(made)
 
 
 def test_rows_say_where_the_time_went():
@@ -105,62 +109,61 @@ def test_unsafe_points_have_no_time():
     assert rows[1]["time_ps"] > 0
 
 
-def test_a_stopped_sweep_goes_on(tmp_path):
-    file, made = tmp_path / "s.csv", plan()
-    store = Store(file, made)
-    for row in rows_of(made)[:4]:
-        store.add(row)
-    with file.open("a") as stream:
-        stream.write("1 TB/s,4,Tr")
-    again = Store(file, made)
-    assert len(again.done) == 4
-    fresh = rows_of(made, done=again.done)
-    assert len(fresh) == 2
-    for row in fresh:
-        again.add(row)
-    with file.open(newline="") as stream:
-        complete = [r for r in csv.DictReader(stream) if r["time_ps"]]
-    assert len({(r["machine.hbm.bandwidth"], r["n_ranks"]) for r in complete}) == 6
-    with pytest.raises(BenchError, match="holds another sweep"):
-        Store(file, plan({"n_ranks": ["2"]}))
+def stored(folder, made, rows):
+    """A store with made-up results, given as the values of the points and their times."""
+    store = Store(folder / "s.sqlite", made)
+    points = {tuple(made.point(position).values()): position for position in all_positions(made)}
+    store.claim(list(points.values()))
+    store.keep([(points[values], {"safe": True, "time_ps": time}) for values, time in rows.items()])
+    return store
+
+
+def all_positions(made):
+    return [position for choice in made.choices() for position in made.positions(choice)]
 
 
 def test_parquet_and_plot(tmp_path):
     import pyarrow.parquet as pq
 
     made = plan()
-    rows = rows_of(made)
-    write_parquet(tmp_path / "s.parquet", rows)
+    with Store(tmp_path / "s.sqlite", made) as store:
+        run_sweep(made, Here(), store)
+        write_parquet(tmp_path / "s.parquet", store)
+        rows = list(store.rows())
     table = pq.read_table(tmp_path / "s.parquet")
     assert table.num_rows == 6
     assert table["time_ps"].to_pylist() == [r["time_ps"] for r in rows]
-    rows.append({"machine.hbm.bandwidth": "512", "n_ranks": "8", "refused": "too many", "time_ps": ""})
+    assert table["n_ranks"].to_pylist() == [2, 4] * 3
+    rows.append({"machine.hbm.bandwidth": "512", "n_ranks": "8", "refused": "too many", "time_ps": None})
     for ending in ("png", "svg"):
         plot_sweep(tmp_path / f"s.{ending}", made.keys, "time_ps", rows)
         assert (tmp_path / f"s.{ending}").stat().st_size > 1000
 
 
-def test_anomalies_are_told():
-    made = plan({"machine.link.bandwidth": ["64", "128"]})
-    rows = [{"machine.link.bandwidth": "128", "time_ps": 11}, {"machine.link.bandwidth": "64", "time_ps": 10}]
-    assert anomalies(made, rows) == ["machine.link.bandwidth 64 -> 128 takes 10 -> 11 ps"]
-    assert anomalies(made, [{**r, "time_ps": 5} for r in rows]) == []
+@pytest.mark.parametrize(
+    ("values", "times", "says"),
+    [
+        (["64", "128"], [10, 11], ["machine.link.bandwidth 64 -> 128 takes 10 -> 11 ps"]),
+        (["64", "128"], [5, 5], []),
+        # a point without a time is none
+        (["64", "128", "256"], [10, None, 11], ["machine.link.bandwidth 64 -> 256 takes 10 -> 11 ps"]),
+        # with their units
+        (["512 GB/s", "1 TB/s", "1000"], [11, 10, 10], []),
+        (["512 GB/s", "1 TB/s", "1000"], [9, 10, 10], ["machine.link.bandwidth 512 GB/s -> 1 TB/s takes 9 -> 10 ps"]),
+    ],
+)
+def test_anomalies(tmp_path, values, times, says):
+    made = plan({"machine.link.bandwidth": values})
+    with stored(tmp_path, made, dict(zip(((v,) for v in values), times, strict=True))) as store:
+        assert anomalies(store) == says
 
 
-def test_a_point_without_a_time_is_no_anomaly():
-    made = plan({"machine.link.bandwidth": ["64", "128", "256"]})
-    times = {"64": "10", "128": "", "256": "11"}
-    rows = [{"machine.link.bandwidth": value, "time_ps": time} for value, time in times.items()]
-    assert anomalies(made, rows) == ["machine.link.bandwidth 64 -> 256 takes 10 -> 11 ps"]
-
-
-def test_bandwidths_are_compared_with_their_units():
-    made = plan({"machine.hbm.bandwidth": ["512 GB/s", "1 TB/s", "1000"]})
-    times = {"512 GB/s": "11", "1 TB/s": "10", "1000": "10"}
-    rows = [{"machine.hbm.bandwidth": value, "time_ps": time} for value, time in times.items()]
-    assert anomalies(made, rows) == []
-    rows[0]["time_ps"] = "9"
-    assert anomalies(made, rows) == ["machine.hbm.bandwidth 512 GB/s -> 1 TB/s takes 9 -> 10 ps"]
+def test_many_anomalies_are_one_line(tmp_path):
+    made = plan({"machine.link.bandwidth": ["1..11"], "n_ranks": ["2", "4"]})
+    rows = {(str(rate), ranks): 100 + rate % 2 for rate in range(1, 12) for ranks in "24"} | {("7", "4"): 109}
+    with stored(tmp_path, made, rows) as store:
+        says = "10 of 20 steps to more machine.link.bandwidth take longer; at worst 6 -> 7 takes 100 -> 109 ps"
+        assert anomalies(store) == [f"{says} at n_ranks=4"]
 
 
 def test_order_is_that_of_the_values():
@@ -194,5 +197,3 @@ def test_bad_plans():
         make_plan(BENCH, None, {}, {"machine": ["a\nb"]})
     with pytest.raises(BenchError, match="has no machine to change"):
         make_plan(find("batched_incremental_attention"), None, {}, {"machine.link.latency": ["2"]})
-    with pytest.raises(BenchError, match="more than"):
-        make_plan(BENCH, None, {}, {"seed": ["1"] * 1000, "context": ["1"] * 1000})

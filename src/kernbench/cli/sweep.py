@@ -1,10 +1,11 @@
 """`kernbench sweep`: one bench over many values of its parameters and of the machine."""
 
 import os
-import shlex
+import sys
+import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -15,20 +16,33 @@ from kernbench.cli.document import JSON, STDOUT, write_document
 from kernbench.cli.options import DTYPE, MACHINE, NAME, PANEL, SEED, SETTINGS, SHAPES
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, progress, results
 from kernbench.cli.request import parse_settings
-from kernbench.common.errors import BenchError
+from kernbench.common.errors import BenchError, MachineError
+from kernbench.machine.units import parse
 from kernbench.report.time import duration
 from kernbench.report.verdict import answer
 
 if TYPE_CHECKING:
-    from kernbench.sweep import Executor, Plan
-    from kernbench.sweep.store import Store
+    from rich.progress import Progress
+
+    from kernbench.sweep import Executor, Limits, Plan, Store
 
 OVER = Annotated[
     list[str],
-    typer.Option("--over", metavar="KEY=A,B,C", help="A parameter, or machine.KEY; several of these make a grid."),
+    typer.Option(
+        "--over",
+        metavar="KEY=VALUES",
+        help="A parameter, or machine.KEY, and its values: a list (2,4,8), ranges (1..64, 100..400/50 GB/s by a step, "
+        "8..64*2 by a factor), or both (1,2,8..64*2). Several of these make a grid.",
+    ),
 ]
 OUT = Annotated[
-    Path, typer.Option("--out", metavar="FILE", help="CSV file to write; one of the same sweep goes on or grows.")
+    Path,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="Results: FILE.sqlite is the database of points, in which the same sweep goes on or grows; .csv and "
+        ".parquet are written from the database of that name beside it.",
+    ),
 ]
 JOBS = Annotated[int, typer.Option("--jobs", metavar="N", help="Processes; 0: as many as there are cores.", min=0)]
 RAY = Annotated[
@@ -40,14 +54,29 @@ PLOT = Annotated[
     typer.Option("--plot", metavar="FILE", help="Write a plot (.png or .svg) of the metric over the first key."),
 ]
 METRIC = Annotated[str, typer.Option("--metric", metavar="NAME", help="What the plot shows: a column of numbers.")]
+SECONDS = Annotated[
+    float,
+    typer.Option("--max-seconds", metavar="S", help="What one point may take; 0: as long as it likes.", min=0),
+]
+MEMORY = Annotated[
+    str | None, typer.Option("--max-memory", metavar="SIZE", help="What the process of one point may take, as 4GiB.")
+]
+RETRY = Annotated[bool, typer.Option("--retry-failed", help="Run points again that failed or were refused.")]
+YES = Annotated[bool, typer.Option("--yes", help="Do not ask before the kernel is run thousands of times.")]
 _SHOWN = 40
 # points that failed, with the command that runs each
 _COMMANDS = 4
-# names that say another format than CSV, with the option that writes it
-_OTHERS = {".parquet": "--parquet", ".pq": "--parquet", ".json": "--json", ".png": "--plot", ".svg": "--plot"}
-_OTHERS |= {".html": "", ".xlsx": "", ".xls": ""}
-_ANSWERS = {"True": True, "False": False}
+# names that say another format, with the option that writes it
+_OTHERS = {".json": "--json", ".png": "--plot", ".svg": "--plot", ".html": "", ".xlsx": "", ".xls": ""}
+_PARQUET = (".parquet", ".pq")
 _NARROWEST = 24
+# functional passes above which a person is asked
+_MANY_PASSES = 1000
+# rows above which a document, or a plot, holds none
+_MOST_ROWS = 100_000
+_LONGEST_POINT = 3600.0
+# seconds after which it is known how long a sweep takes, and how long it takes at least to be worth a word
+_KNOWN, _LONG = 3.0, 60.0
 
 
 def sweep(
@@ -65,56 +94,60 @@ def sweep(
     metric: METRIC = "time_ps",
     jobs: JOBS = 0,
     ray: RAY = None,
+    max_seconds: SECONDS = _LONGEST_POINT,
+    max_memory: MEMORY = None,
+    retry_failed: RETRY = False,
+    yes: YES = False,
     json: JSON = None,
 ) -> None:
-    """Run a bench at every combination of the given values; kernels run again only where a shape changes."""
+    """Run a bench at every combination of the given values; kernels run again only where a shape changes.
+
+    A point that fails is a row that says why, where, and how to repeat it; the others go on.
+    """
     # timing is compiled code; other commands start without it
-    from kernbench.report.plot import plot_sweep
-    from kernbench.sweep import anomalies, in_order, make_plan
+    from kernbench.sweep import Limits, Store, make_plan
     from kernbench.sweep.plan import parse_over
-    from kernbench.sweep.store import Store, typed_rows, write_parquet
 
     bench = find(name)
     if bench.panels and panel not in bench.panels:
         raise BenchError(f"choose one panel with --panel: {', '.join(bench.panels)}")
-    _check_files(out, parquet, plot, json, metric)
+    database = _check_files(out, parquet, plot, json, metric)
     values = parse_settings(bench, settings or [], machine, dtype=dtype)
-    plan = make_plan(bench, panel, values, parse_over(over), seed, shapes_only)
-    place = _executor(jobs, ray)
-    store = Store(out, plan)
-    _run(plan, place, store, panel or bench.name)
-    rows = in_order(store.plan, store.rows)
-    results().print(_table(f"{bench.name}: {len(rows)} points in {out}", plan.keys, rows))
-    strange = list(anomalies(plan, rows))
-    for told in strange:
-        errors().print(f"anomaly: {told}", soft_wrap=True)
-    if parquet is not None:
-        write_parquet(parquet, rows)
-    if plot is not None:
-        plot_sweep(plot, plan.keys, metric, rows)
-    files = {"csv": str(out), "parquet": parquet and str(parquet), "plot": plot and str(plot)}
-    data = {"bench": bench.name, "panel": panel, "keys": list(plan.keys), "rows": typed_rows(rows)}
-    write_document(json, "sweep", {**data, "anomalies": strange, "written": files})
-    raise typer.Exit(_verdict(plan, rows, name, out))
+    plan = make_plan(bench, panel, values, parse_over(over), seed, shapes_only, name)
+    _check_size(plan, plot)
+    place = _executor(jobs, ray, Limits(max_seconds or None, _bytes(max_memory)))
+    with Store(database, plan, None if out == database else out, retry_failed) as store:
+        _run(store, place, panel or bench.name, yes)
+        strange = _show(store, bench.name, out)
+        files = _export(store, out, parquet, plot, metric)
+        data = {"bench": bench.name, "panel": panel, "keys": list(plan.keys), **_data(store), "anomalies": strange}
+        write_document(json, "sweep", {**data, "written": files})
+        raise typer.Exit(_verdict(store, out))
 
 
-def _check_files(out: Path, parquet: Path | None, plot: Path | None, json: Path | None, metric: str) -> None:
-    """Refuse what could not be written or drawn in the end."""
+def _check_files(out: Path, parquet: Path | None, plot: Path | None, json: Path | None, metric: str) -> Path:
+    """Refuse what could not be written or drawn in the end; returns where the points live."""
     from kernbench.report.plot import check_plot
     from kernbench.sweep.columns import METRICS
-    from kernbench.sweep.store import check_parquet, plan_file
+    from kernbench.sweep.database import SUFFIXES, is_store
+    from kernbench.sweep.export import check_parquet
     from kernbench.sweep.targets import check_targets
 
     if metric not in METRICS:
         raise BenchError(f"--metric {metric}: a column of numbers is wanted: {', '.join(METRICS)}")
     check_targets({"--out": out})
-    files = {"--out": out, "the plan of --out": plan_file(out), "--parquet": parquet, "--plot": plot}
-    check_targets({**files, "--json": None if json == STDOUT else json})
+    is_database = out.suffix.lower() in SUFFIXES
+    database = out if is_database else out.with_suffix(SUFFIXES[0])
+    files = {"--out": out, "the database of --out": None if is_database else database, "--parquet": parquet}
+    check_targets({**files, "--plot": plot, "--json": None if json == STDOUT else json})
     _check_format(out, parquet)
-    if parquet is not None:
+    if out.suffix.lower() in _PARQUET and out.exists() and not is_store(database):
+        raise BenchError(f"{out} is there, but no {database}: choose another --out, or remove it")
+    if parquet is not None or out.suffix.lower() in _PARQUET:
         check_parquet()
     if plot is not None:
         check_plot(plot)
+    return database
 
 
 def _check_format(out: Path, parquet: Path | None) -> None:
@@ -122,90 +155,210 @@ def _check_format(out: Path, parquet: Path | None) -> None:
     option = _OTHERS.get(out.suffix.lower())
     if option is not None:
         also = f" {option} {out}" if option else ""
-        raise BenchError(f"--out {out}: results are kept as CSV; say --out {out.with_suffix('.csv')}{also}")
+        raise BenchError(
+            f"--out {out}: results are kept as SQLite, CSV or Parquet; say --out {out.with_suffix('.csv')}{also}"
+        )
     if parquet is not None and parquet.suffix.lower() in (".csv", ".json"):
         raise BenchError(f"--parquet {parquet} is no name for Parquet; say --parquet {parquet.with_suffix('.parquet')}")
 
 
-def _run(plan: "Plan", place: "AbstractContextManager[Executor]", store: "Store", title: str) -> None:
-    """Time what is not done yet, and keep it."""
+def _check_size(plan: "Plan", plot: Path | None) -> None:
+    if plot is not None and plan.points > _MOST_ROWS:
+        raise BenchError(f"--plot: {plan.points:,} points are no picture; at most {_MOST_ROWS:,} are drawn")
+
+
+def _bytes(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(parse(text, "bytes"))
+    except MachineError as error:
+        raise BenchError(f"--max-memory {text}: {error}") from None
+
+
+class _Shown:
+    """A store whose growth is seen: on the progress line, and, of a long sweep, in a sentence."""
+
+    def __init__(self, store: "Store", bar: "Progress", done: int):
+        self._store, self._bar = store, bar
+        self._begin, self._left, self._new = time.monotonic(), store.plan.points - done, 0
+        self._silent = False
+
+    @property
+    def held(self) -> int:
+        """How many points another sweep is at."""
+        return self._store.held
+
+    def forget_held(self) -> None:
+        """Begin to count anew."""
+        if self._store.held:
+            errors().print(f"waiting for {self._store.held:,} points that another sweep is at", soft_wrap=True)
+        self._store.forget_held()
+
+    def claim(self, positions: list[Any]) -> list[Any]:
+        """As the store does."""
+        return self._store.claim(positions)
+
+    def keep(self, done: list[Any]) -> None:
+        """As the store does."""
+        self._store.keep(done)
+        self._bar.advance(self._bar.task_ids[0], len(done))
+        self._new += len(done)
+        passed = time.monotonic() - self._begin
+        if not self._silent and passed > _KNOWN and self._new:
+            self._silent = True
+            left = passed * (self._left - self._new) / self._new
+            if left > _LONG:
+                rate = f"{self._new / passed:,.3g} points a second"
+                errors().print(f"{self._left - self._new:,} points left, {rate}: {_span(left)}", soft_wrap=True)
+
+
+def _span(seconds: float) -> str:
+    """A stretch of time as people say it."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"about {seconds / size:,.0f} {unit}"
+    return f"about {seconds:,.0f} s" if seconds >= 1 else "less than a second"
+
+
+def _run(store: "Store", place: "AbstractContextManager[Executor]", title: str, yes: bool) -> None:
+    """Run what is not done yet, and keep it."""
     from kernbench.sweep import run_sweep
-    from kernbench.sweep.execute import point_keys
 
+    plan = store.plan
     with place as executor, progress(plan.points) as bar:
-        task = bar.task_ids[0]
-        bar.update(task, description=title, completed=len(store.done & point_keys(plan)))
-
-        def take(row: dict[str, object]) -> None:
-            store.add(row)
-            bar.advance(task)
-
+        done = store.counts().done
+        bar.update(bar.task_ids[0], description=title, completed=done)
+        shown = _Shown(store, bar, done)
         try:
-            run_sweep(plan, executor, store.done, take)
+            if plan.passes > _MANY_PASSES and not yes:
+                _ask(plan, executor, shown, done, bar)
+            run_sweep(plan, executor, shown)
         except KeyboardInterrupt:
-            done = len(store.done & point_keys(plan))
+            done = store.counts().done
             held = f"{store.file} holds {done} of {plan.points} points" if done else "no point is done"
             errors().print(f"stopped: {held}; the same command goes on", soft_wrap=True)
             raise
 
 
-def _verdict(plan: "Plan", rows: list[dict[str, object]], bench: str, out: Path) -> int:
-    """The exit code for the points that were asked for, and what runs those that failed; the file may hold more."""
-    from kernbench.sweep.execute import point_key, point_keys
+def _ask(plan: "Plan", executor: "Executor", shown: _Shown, done: int, bar: "Progress") -> None:
+    """Run one pass of very many, say how long all of them will take, and let a person decide."""
+    from kernbench.sweep import run_sweep
 
-    asked = point_keys(plan)
-    rows = [row for row in rows if point_key(plan, row) in asked]
-    refused = sum(1 for row in rows if row["refused"])
-    if refused:
-        errors().print(f"{refused} of {len(rows)} points refused; to try one again, remove its row from {out}")
-    bad = [row for row in rows if not row["refused"] and (row["safe"] != "True" or row["right"] == "False")]
-    if bad:
-        errors().print(f"{len(bad)} of {len(rows)} points wrong or unsafe; to see why:")
-    for row in bad[:_COMMANDS]:
-        errors().print(f"  {_command(plan, row, bench)}", soft_wrap=True)
-    if len(bad) > _COMMANDS:
-        errors().print(f"  and so on for {len(bad) - _COMMANDS} more")
-    return FOUND if bad or refused else RIGHT_AND_SAFE
-
-
-def _command(plan: "Plan", row: dict[str, object], bench: str) -> str:
-    """The command that runs one point by itself."""
-    settings = {**dict(plan.fixed), **{key: row[key] for key in plan.keys}}
-    words = ["kernbench", "run", bench, *(("-p", plan.panel) if plan.panel else ())]
-    words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    words += ["--seed", str(plan.seed)] if plan.seed else []
-    return shlex.join([*words, *(["--shapes-only"] if plan.shapes_only else [])])
+    left = plan.passes - done // plan.in_group()
+    if left <= _MANY_PASSES:
+        return
+    begin = time.monotonic()
+    run_sweep(plan, executor, shown, passes=1)
+    seconds = (time.monotonic() - begin) * left / executor.workers
+    says = f"the kernel has to run {left:,} times, which takes {_span(seconds)}"
+    if not sys.stdin.isatty():
+        raise BenchError(f"{says}; say --yes to begin, or sweep fewer values (rates of the machine need no run)")
+    bar.stop()
+    typer.confirm(f"{says}; begin?", abort=True, err=True)
+    bar.start()
 
 
-def _executor(jobs: int, ray: str | None) -> "AbstractContextManager[Executor]":
+def _show(store: "Store", bench: str, out: Path) -> list[str]:
+    """The first rows and what is strange about all of them, printed; returns what is strange."""
+    from kernbench.sweep import anomalies
+
+    total = int(str(store.query("SELECT count(*) FROM points")[0][0]))
+    results().print(
+        _table(f"{bench}: {total:,} points in {out}", store.plan.keys, list(store.rows(most=_SHOWN)), total)
+    )
+    strange = anomalies(store)
+    for sentence in strange:
+        errors().print(f"anomaly: {sentence}", soft_wrap=True)
+    return strange
+
+
+def _export(store: "Store", out: Path, parquet: Path | None, plot: Path | None, metric: str) -> dict[str, str | None]:
+    """Write the rows in the other forms that are asked for; returns the names of all files."""
+    from kernbench.report.plot import plot_sweep
+    from kernbench.sweep.export import write_csv, write_parquet
+
+    table = out if out.suffix.lower() in _PARQUET else None
+    text = None if out == store.file or table is not None else out
+    if text is not None:
+        write_csv(text, store)
+    for file in filter(None, (table, parquet)):
+        write_parquet(file, store)
+    if plot is not None:
+        plot_sweep(plot, store.plan.keys, metric, list(store.rows()))
+    files = {"database": store.file, "csv": text, "parquet": parquet or table, "plot": plot}
+    return {kind: None if file is None else str(file) for kind, file in files.items()}
+
+
+def _data(store: "Store") -> dict[str, Any]:
+    """Points and their rows for a document; of very many the database alone holds them."""
+    from kernbench.sweep.export import typed_rows
+
+    total = int(str(store.query("SELECT count(*) FROM points")[0][0]))
+    counts = store.counts()
+    rows = list(typed_rows(store)) if total <= _MOST_ROWS else None
+    return {"points": total, "failed": counts.failed, "refused": counts.refused, "rows": rows}
+
+
+def _verdict(store: "Store", out: Path) -> int:
+    """The exit code for the points that were asked for, and what runs those that failed; the store may hold more."""
+    plan, counts = store.plan, store.counts()
+    if counts.refused:
+        errors().print(
+            f"{counts.refused:,} of {counts.done:,} points refused; --retry-failed tries them again", soft_wrap=True
+        )
+    if counts.failed:
+        errors().print(
+            f"{counts.failed:,} of {counts.done:,} points failed; column failed of {out} says why, and --retry-failed "
+            "runs them again; to repeat one:",
+            soft_wrap=True,
+        )
+    for row in store.rows("failed IS NOT NULL", _COMMANDS, asked=True):
+        where = f" at {row['failed_at']}" if row["failed_at"] else ""
+        errors().print(f"  {row['repeat']}\n    {row['failed']}{where}", soft_wrap=True)
+    _more(counts.failed)
+    if counts.bad:
+        errors().print(f"{counts.bad:,} of {counts.done:,} points wrong or unsafe; to see why:")
+    bad = "failed IS NULL AND refused IS NULL AND (safe IS NOT 1 OR right IS 0)"
+    for row in store.rows(bad, _COMMANDS, asked=True):
+        errors().print(f"  {plan.command(row)}", soft_wrap=True)
+    _more(counts.bad)
+    return FOUND if counts.bad or counts.refused or counts.failed else RIGHT_AND_SAFE
+
+
+def _more(count: int) -> None:
+    if count > _COMMANDS:
+        errors().print(f"  and so on for {count - _COMMANDS:,} more")
+
+
+def _executor(jobs: int, ray: str | None, limits: "Limits") -> "AbstractContextManager[Executor]":
     """The cluster, or this machine."""
-    from kernbench.sweep import Here, Processes, RayCluster
+    from kernbench.sweep import Processes, RayCluster
 
     if ray is None:
-        jobs = jobs or os.cpu_count() or 1
-        return nullcontext(Here() if jobs == 1 else Processes(jobs))
+        return nullcontext(Processes(jobs or os.cpu_count() or 1, limits))
     if jobs:
         raise BenchError("--jobs is for processes on this machine; with --ray the cluster says how many there are")
-    return RayCluster(ray)
+    return RayCluster(ray, limits)
 
 
-def _table(title: str, keys: tuple[str, ...], rows: list[dict[str, object]]) -> Table:
+def _table(title: str, keys: tuple[str, ...], rows: list[dict[str, Any]], total: int) -> Table:
     table = Table(title=title, title_justify="left")
     for column in (*keys, "right", "safe", "time", "bound", "x floor"):
         table.add_column(column, justify="left" if column in ("right", "safe") else "right", no_wrap=True)
-    refused = any(row["refused"] for row in rows)
-    if refused:
-        table.add_column("refused", min_width=_NARROWEST, overflow="fold")
-    for row in rows[:_SHOWN]:
-        time = duration(int(str(row["time_ps"]))) if row["time_ps"] else ""
-        ratio = f"{float(str(row['floor_ratio'])):.2f}" if row["floor_ratio"] else ""
-        cells: list[str | Text] = [*(str(row[k]) for k in keys), *_answers(row), time, str(row["bound"]), ratio]
-        table.add_row(*cells, *([str(row["refused"])] if refused else []))
-    if len(rows) > _SHOWN:
-        table.caption = f"and {len(rows) - _SHOWN} more"
+    reasons = [name for name in ("refused", "failed") if any(row[name] for row in rows)]
+    for name in reasons:
+        table.add_column(name, min_width=_NARROWEST, overflow="fold")
+    for row in rows:
+        time = "" if row["time_ps"] is None else duration(row["time_ps"])
+        ratio = "" if row["floor_ratio"] is None else f"{row['floor_ratio']:.2f}"
+        cells: list[str | Text] = [*(str(row[k]) for k in keys), *_answers(row), time, row["bound"] or "", ratio]
+        table.add_row(*cells, *(row[name] or "" for name in reasons))
+    if total > len(rows):
+        table.caption = f"and {total - len(rows):,} more"
     return table
 
 
-def _answers(row: dict[str, object]) -> list[Text]:
-    """Right and safe, in the words that all tables have; nothing of a point that was refused."""
-    return [Text() if row["refused"] else answer(_ANSWERS.get(str(row[key]))) for key in ("right", "safe")]
+def _answers(row: dict[str, Any]) -> list[Text]:
+    """Right and safe, in the words that all tables have; nothing of a point that was refused or failed."""
+    return [Text() if row["refused"] or row["failed"] else answer(row[key]) for key in ("right", "safe")]

@@ -1,17 +1,23 @@
 """Sweeps: one bench at many points; the kernel runs again only where a shape changes, time is new at each point."""
 
-from kernbench.sweep.execute import anomalies, in_order, run_sweep
-from kernbench.sweep.executors import Executor, Here, Processes, RayCluster
+from kernbench.sweep.anomalies import anomalies
+from kernbench.sweep.execute import Collected, Ledger, in_order, run_sweep
+from kernbench.sweep.executors import Executor, Here, Limits, Processes, RayCluster
 from kernbench.sweep.plan import Plan, make_plan
 from kernbench.sweep.points import Row
+from kernbench.sweep.store import Store
 
 __all__ = [
+    "Collected",
     "Executor",
     "Here",
+    "Ledger",
+    "Limits",
     "Plan",
     "Processes",
     "RayCluster",
     "Row",
+    "Store",
     "anomalies",
     "in_order",
     "make_plan",

@@ -49,6 +49,9 @@ def _kinds(target: str) -> dict[str, _Kind]:
         "right": _VERDICT,
         "safe": _VERDICT,
         "refused": _TEXT,
+        "failed": _TEXT,
+        "failed_at": _TEXT,
+        "repeat": _TEXT,
         "commands": _COUNT,
         "time_ps": _COUNT,
         "bound": _BOUND,
@@ -62,6 +65,29 @@ def _kinds(target: str) -> dict[str, _Kind]:
 _KINDS: Mapping[str, _Kind] = {name: kind for target in _MEASURED for name, kind in _kinds(target).items()}
 COLUMNS, NPU_COLUMNS = (tuple(_kinds(target)) for target in (MESH, NPU))
 METRICS = tuple(name for name, kind in _KINDS.items() if kind in (_COUNT, _DIFFERENCE, _RATIO))
+
+
+_SQL = {id(kind): name for kind, name in ((_VERDICT, "INTEGER"), (_COUNT, "INTEGER"), (_DIFFERENCE, "INTEGER"))}
+_SQL[id(_RATIO)] = "REAL"
+
+
+def sql_type(name: str) -> str:
+    """The type of a column of results in the database."""
+    return _SQL.get(id(_KINDS[name]), "TEXT")
+
+
+def is_verdict(name: str) -> bool:
+    """Whether a column of results holds true or false, which the database keeps as 1 and 0."""
+    return _KINDS[name] is _VERDICT
+
+
+def from_text(name: str, text: str) -> object:
+    """A cell of a CSV file as a value; what it may hold was checked with `problem`."""
+    if text == "":
+        return None
+    if is_verdict(name):
+        return text == "True"
+    return {"INTEGER": int, "REAL": float}.get(sql_type(name), str)(text)
 
 
 def as_text(value: object) -> str:

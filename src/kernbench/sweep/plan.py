@@ -1,34 +1,46 @@
-"""Which points a sweep visits, and which of them share one functional pass."""
+"""Which points a sweep visits, and which of them share one functional pass. No point is made before it is asked for."""
 
-from collections import Counter
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from itertools import product
+from itertools import islice, product
 from math import prod
+from types import SimpleNamespace
 from typing import Any
 
 from kernbench.bench import Bench
-from kernbench.bench.machines import CHIP, load_machine, machine_changes, machine_name, split_settings
+from kernbench.bench.machines import (
+    CHIP,
+    MACHINE,
+    load_machine,
+    machine_changes,
+    machine_key,
+    machine_name,
+    split_settings,
+)
 from kernbench.bench.parameters import make
 from kernbench.common.errors import BenchError, KernbenchError, unknown
+from kernbench.sweep.values import Axis, axis_of, parse_values
 
-MOST_POINTS = 100_000
+# so many are looked at before a sweep begins: whether any of them can be run at all
+MOST_CHECKED = 1000
 UNREADABLE = "not readable"
 Point = dict[str, str]
 Items = tuple[tuple[str, str], ...]
+# where a point lies: the number of its value on each axis
+Position = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Group:
     """Points that differ only in rates of the machine: `settings` and `shapes` of the machine are the same for all.
 
-    `refused` says why its points cannot be run, where that is known beforehand; all their settings are in `settings`.
+    Settings of the machine that hold everywhere are among `shapes`, whatever they change.
     """
 
     settings: Point
     shapes: Point
     rates: tuple[Point, ...]
-    refused: str = ""
 
     def points(self) -> Iterator[Point]:
         """All settings of each point."""
@@ -37,10 +49,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Plan:
-    """A bench, a panel and the points in groups. `keys` are what is swept, in order.
+    """A bench, a panel and the values of each swept key: every combination is a point.
 
-    `over` holds the values of each key, `fixed` the settings that are the same everywhere, and `machines` the hash of
-    each machine before any of its keys is changed. `target` is what its benches run on.
+    `keys` are what is swept, in order, and `axes` their values; `rates` are those keys that only change rates of the
+    machine. `fixed` are the settings that are the same everywhere, and `machines` the hash of each machine before any
+    of its keys is changed. `target` is what the bench runs on, `name` what the bench was asked for as.
     """
 
     bench: str
@@ -48,31 +61,72 @@ class Plan:
     seed: int
     shapes_only: bool
     keys: tuple[str, ...]
-    groups: tuple[Group, ...]
-    over: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    axes: tuple[Axis, ...] = ()
+    rates: frozenset[str] = frozenset()
     fixed: Items = ()
     machines: Items = ()
     target: str = "mesh"
+    name: str = ""
 
     @property
     def points(self) -> int:
         """How many points there are."""
-        return sum(len(g.rates) for g in self.groups)
+        return prod(map(len, self.axes))
+
+    @property
+    def passes(self) -> int:
+        """How often the kernel has to run."""
+        return prod(len(axis) for key, axis in zip(self.keys, self.axes, strict=True) if key not in self.rates)
+
+    def choices(self) -> Iterator[Position]:
+        """The functional passes: the number of each key's value, 0 for a key that is a rate."""
+        return product(
+            *((0,) if key in self.rates else range(len(axis)) for key, axis in zip(self.keys, self.axes, strict=True))
+        )
+
+    def positions(self, choice: Position) -> Iterator[Position]:
+        """The points of one functional pass, in order."""
+        axes = zip(self.keys, self.axes, choice, strict=True)
+        return product(*(range(len(axis)) if key in self.rates else (place,) for key, axis, place in axes))
+
+    def in_group(self) -> int:
+        """How many points share one functional pass."""
+        return self.points // max(1, self.passes)
+
+    def point(self, position: Position) -> Point:
+        """The swept values of a point."""
+        return {key: axis[place] for key, axis, place in zip(self.keys, self.axes, position, strict=True)}
+
+    def group(self, positions: list[Position]) -> Group:
+        """Points of one functional pass, as a worker takes them."""
+        points = [self.point(position) for position in positions]
+        shared = {**dict(self.fixed), **{k: v for k, v in points[0].items() if k not in self.rates}}
+        plain, shapes = split_settings(shared)
+        return Group(plain, shapes, tuple({k: v for k, v in p.items() if k in self.rates} for p in points))
 
     def light(self) -> "Plan":
         """What whoever is given single groups needs of the plan."""
-        return replace(self, groups=(), over=(), fixed=(), machines=())
+        return replace(self, axes=(), rates=frozenset(), fixed=(), machines=())
+
+    def command(self, point: Mapping[str, object]) -> str:
+        """The command that runs one point by itself."""
+        settings = {**dict(self.fixed), **{key: point[key] for key in self.keys}}
+        words = ["kernbench", "run", self.name or self.bench, *(("-p", self.panel) if self.panel else ())]
+        words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        words += ["--seed", str(self.seed)] if self.seed else []
+        return shlex.join([*words, *(["--shapes-only"] if self.shapes_only else [])])
 
 
 def parse_over(texts: list[str]) -> dict[str, list[str]]:
-    """`key=a,b,c` texts as a dictionary."""
+    """`key=a,b,c` texts as a dictionary; ranges are left as they are."""
     over: dict[str, list[str]] = {}
     for text in texts:
         key, equals, values = text.partition("=")
-        items = [v.strip() for v in values.split(",") if v.strip()]
+        items = parse_values(values)
         if not equals or not key.strip() or not items:
             raise BenchError(
-                f"--over {text!r}: key=value,value,... is wanted, such as --over machine.hbm.bandwidth=256,512"
+                f"--over {text!r}: key=value,value,... is wanted, such as --over machine.hbm.bandwidth=256,512 or "
+                "--over n_ranks=1..16"
             )
         if key.strip() in over:
             raise BenchError(f"--over names {key.strip()} twice")
@@ -86,76 +140,68 @@ def make_plan(
     bench: Bench,
     panel: str | None,
     settings: dict[str, Any],
-    over: dict[str, list[str]],
+    over: Mapping[str, list[str]],
     seed: int = 0,
     shapes_only: bool = False,
+    name: str = "",
 ) -> Plan:
-    """Every combination of the values, checked, in groups that share a functional pass.
+    """Every combination of the values; those of a key may be ranges.
 
-    A point that cannot be is kept with the reason; where that is so of every point, the first reason is raised.
+    Points that cannot be run are found when their turn comes. Where that is so of every point (of the first
+    `MOST_CHECKED`), the first reason is raised.
     """
-    _check(bench, panel, settings, over)
-    panels = dict(bench.panels.get(panel or "", {}))
+    axes = _axes(bench, panel, settings, over)
+    target = "npu" if any(field.name == CHIP for field in fields(bench.parameters)) else "mesh"
     fixed = {k: str(v) for k, v in settings.items()}
-    known = _Machines()
-    errors: list[KernbenchError] = []
-    groups: dict[tuple[Items, Items, str], list[Point]] = {}
-    for chosen in product(*over.values()):
-        point = fixed | dict(zip(over, map(str, chosen), strict=True))
-        try:
-            plain, shapes, rates = _split(bench, panels, point, known)
-            refused = ""
-        except KernbenchError as error:
-            errors.append(error)
-            plain, shapes, rates, refused = point, {}, {}, told(error)
-        groups.setdefault((tuple(plain.items()), tuple(shapes.items()), refused), []).append(rates)
-    if all(refused for _, _, refused in groups):
-        raise errors[0]
-    return Plan(
+    plan = Plan(
         bench.file or bench.name,
         panel,
         seed,
         shapes_only,
         tuple(over),
-        tuple(Group(dict(plain), dict(shapes), tuple(rates), why) for (plain, shapes, why), rates in groups.items()),
-        tuple((key, tuple(map(str, values))) for key, values in over.items()),
-        tuple(fixed.items()),
-        tuple(known.hashes.items()),
-        "npu" if any(field.name == CHIP for field in fields(bench.parameters)) else "mesh",
+        tuple(axes.values()),
+        fixed=tuple(fixed.items()),
+        target=target,
+        name=name or bench.name,
     )
+    checked = _Checked(bench, dict(bench.panels.get(panel or "", {})), plan)
+    plan = replace(plan, rates=checked.rates())
+    return replace(plan, machines=tuple(checked.hashes(plan).items()))
 
 
-def told(error: KernbenchError) -> str:
+def told(error: BaseException) -> str:
     """What an error says, on one line of a file."""
     return "; ".join(str(error).splitlines()).encode(errors="replace").decode()
 
 
-def _check(bench: Bench, panel: str | None, settings: dict[str, Any], over: dict[str, list[str]]) -> None:
-    """What can be seen before any point is made."""
+def _axes(bench: Bench, panel: str | None, settings: Any, over: Mapping[str, list[str]]) -> dict[str, Axis]:
+    """The values of each key, after what can be seen before any point is made."""
     if panel is not None and panel not in bench.panels:
         raise BenchError(unknown(f"panel of {bench.name}", panel, bench.panels or ["none: this bench has no panels"]))
     clash = sorted(set(over) & set(settings))
     if clash:
         raise BenchError(f"{', '.join(clash)} is both set and swept")
-    count = prod(map(len, over.values()))
-    if count > MOST_POINTS:
-        raise BenchError(f"{count:,} points are more than {MOST_POINTS:,}; sweep fewer values")
+    axes = {}
     for key, values in over.items():
-        twice = [value for value, times in Counter(values).items() if times > 1]
-        if twice:
-            raise BenchError(f"--over {key} names {twice[0]} twice; name each value once")
+        try:
+            axes[key] = axis_of(values)
+        except BenchError as error:
+            raise BenchError(f"--over {key}: {error}") from None
+        twice = axes[key].repeated()
+        if twice is not None:
+            raise BenchError(f"--over {key} names {twice} twice; name each value once")
         odd = [value for value in values if not str(value).isprintable()]
         if odd:
             raise BenchError(f"--over {key}: {odd[0]!r} holds characters that no file of results can")
+    return axes
 
 
-class _Machines:
-    """What is known of the machines of a plan, so that each value is checked once and not at every point."""
+class _Checked:
+    """A plan's first points that can be run, and what is known of its machines."""
 
-    def __init__(self) -> None:
+    def __init__(self, bench: Bench, panel: dict[str, Any], plan: Plan):
+        self._bench, self._panel, self._plan = bench, panel, plan
         self._loaded: dict[str, Any] = {}
-        self._checked: set[tuple[str, Items]] = set()
-        self.hashes: dict[str, str] = {}
 
     def _load(self, p: Any) -> Any:
         name = machine_name(p)
@@ -163,31 +209,55 @@ class _Machines:
             self._loaded[name] = load_machine(p)
         return self._loaded[name]
 
-    def roles(self, p: Any) -> dict[str, str]:
-        """The role of each key of the machine that parameters ask for: shape or rate."""
-        self.hashes.setdefault(machine_name(p), UNREADABLE)
-        found = self._load(p)
-        self.hashes[machine_name(p)] = found.hash
-        return {key: entry.role for key, entry, _ in found.entries()}
+    def rates(self) -> frozenset[str]:
+        """The swept keys that are rates of the machine; raises the first reason where no point can be run."""
+        first: KernbenchError | None = None
+        for point in self._samples():
+            try:
+                p, roles, changes = self._opened(point)
+                self._try(p, roles, changes)
+                return frozenset(k for k in self._plan.keys if roles.get(machine_key(k) or "") == "rate")
+            except KernbenchError as error:
+                first = first or error
+        assert first is not None
+        raise first
 
-    def check(self, p: Any, changes: Point) -> None:
-        """Whether the machine takes these changes; raises what is wrong with them."""
-        mark = (machine_name(p), tuple(changes.items()))
-        if mark not in self._checked:
-            self._load(p).override(changes)
-            self._checked.add(mark)
+    def _samples(self) -> Iterator[Point]:
+        """Combinations of the values; of long ranges, of their ends."""
+        axes = [list(islice(axis.sample(MOST_CHECKED), MOST_CHECKED)) for axis in self._plan.axes]
+        for chosen in islice(product(*axes), MOST_CHECKED):
+            yield dict(zip(self._plan.keys, chosen, strict=True))
+        # the last value of one key may be the first that fits
+        for number, axis in enumerate(axes):
+            for value in axis:
+                chosen = tuple(value if i == number else other[-1] for i, other in enumerate(axes))
+                yield dict(zip(self._plan.keys, chosen, strict=True))
 
+    def _opened(self, point: Point) -> tuple[Any, dict[str, str], dict[str, Any]]:
+        """The parameters of a point, the role of each key of its machine, and what it changes there."""
+        plain, settings = split_settings(dict(self._plan.fixed) | point)
+        p = make(self._bench.parameters, {**self._panel, **plain})
+        changes = machine_changes(self._bench.name, p, settings)
+        return p, {key: entry.role for key, entry, _ in self._load(p).entries()}, changes
 
-def _split(bench: Bench, panel: dict[str, Any], point: Point, known: _Machines) -> tuple[Point, Point, Point]:
-    """Parameters of the bench, shape keys and rate keys of the machine; all checked."""
-    plain, settings = split_settings(point)
-    p = make(bench.parameters, {**panel, **plain})
-    changes = machine_changes(bench.name, p, settings)
-    names = dict(zip(changes, settings, strict=True))
-    roles = known.roles(p)
-    shapes = {k: v for k, v in changes.items() if roles.get(k) != "rate"}
-    rates = {k: v for k, v in changes.items() if roles.get(k) == "rate"}
-    # shapes may contradict each other, rates cannot
-    for change in (shapes, *({k: v} for k, v in rates.items())):
-        known.check(p, change)
-    return plain, {names[k]: v for k, v in shapes.items()}, {names[k]: v for k, v in rates.items()}
+    def _try(self, p: Any, roles: dict[str, str], changes: dict[str, Any]) -> None:
+        """Whether the machine takes the changes: shapes may contradict each other, rates cannot."""
+        shapes = {k: v for k, v in changes.items() if roles.get(k) != "rate"}
+        for change in (shapes, *({k: v} for k, v in changes.items() if k not in shapes)):
+            if change:
+                self._load(p).override(change)
+
+    def hashes(self, plan: Plan) -> dict[str, str]:
+        """The hash of each machine that points ask for, by its name."""
+        kind = CHIP if plan.target == "npu" else MACHINE
+        defaults = {field.name: field.default for field in fields(self._bench.parameters)}
+        given = {**defaults, **self._panel, **dict(plan.fixed)}
+        swept = dict(zip(plan.keys, plan.axes, strict=True)).get(kind)
+        names = [given[kind]] if kind in given and swept is None else list(swept or ())
+        found = {}
+        for name in map(str, names):
+            try:
+                found[name] = self._load(SimpleNamespace(**{kind: name})).hash
+            except KernbenchError:
+                found[name] = UNREADABLE
+        return found

@@ -1,11 +1,15 @@
-"""One group of points: a functional pass, then a row for each of its rates."""
+"""One group of points: a functional pass, then a row for each of its rates. What fails is a row, too."""
 
-from collections.abc import Callable, Iterator
+import re
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import kernbench
 from kernbench.bench import find, run_bench
 from kernbench.bench.machines import load_machine, machine_key
 from kernbench.common.errors import BenchError, KernbenchError, MachineError
@@ -15,6 +19,9 @@ from kernbench.sweep.plan import Group, Plan, Point, told
 from kernbench.timing import summary, time_recording
 
 Row = dict[str, Any]
+_PACKAGE = str(Path(kernbench.__file__).parent)
+_PLACE = re.compile(r"(?P<place>[^\s:][^:\n]*:[1-9]\d{0,8}): ")
+OUT_OF_MEMORY = "out of memory"
 
 
 @dataclass(frozen=True)
@@ -24,56 +31,119 @@ class Refusal:
     why: str
 
 
-def run_group(plan: Plan, group: Group) -> Iterator[Row]:
-    """One functional pass, then the time of each point."""
-    return time_points(plan, group, functional_pass(plan, group))
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong with points that should run, and where: `file:line`, or nothing where that is not known."""
+
+    why: str
+    where: str = ""
+
+    def row(self) -> Row:
+        """What the row of such a point says."""
+        return {"failed": self.why, "failed_at": self.where or None}
 
 
-def functional_pass(plan: Plan, group: Group) -> Run | Refusal:
+def failure(error: BaseException) -> Failure:
+    """An error as a row tells it, with the line of the kernel or bench it comes from."""
+    text = told(error)
+    # what a function of the bench raises comes wrapped, with its line in front
+    found = _PLACE.match(text)
+    text = text[found.end() :] if found else text
+    if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
+        text = f"{OUT_OF_MEMORY}: {text}" if text else OUT_OF_MEMORY
+    elif not isinstance(error, KernbenchError):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return Failure(text, found["place"] if found else _place(error))
+
+
+def _place(error: BaseException) -> str:
+    """The kernel's own line, or the last one outside this package."""
+    where = getattr(error, "where", None)
+    if where is not None and hasattr(where, "line"):
+        return f"{where.file}:{where.line}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
+Pass = Run | Refusal | Failure
+
+
+def functional_pass(plan: Plan, group: Group) -> Pass:
     """The run that all points of a group share; a refusal where the bench has no host for them."""
-    bench = find(plan.bench)
     hosts: list[Any] = []
-
-    def host(*arguments: Any) -> Any:
-        hosts.append(bench.host(*arguments))
-        return hosts[-1]
-
-    settings = {**group.settings, **group.shapes}
     try:
+        bench = find(plan.bench)
+
+        def host(*arguments: Any) -> Any:
+            hosts.append(bench.host(*arguments))
+            return hosts[-1]
+
+        settings = {**group.settings, **group.shapes}
         return run_bench(replace(bench, host=host), plan.panel, settings, plan.seed, shapes_only=plan.shapes_only)
     except KernbenchError as error:
         # what goes wrong once there is a host is no refusal
         if hosts:
-            raise
+            return failure(error)
         return Refusal(told(error).removeprefix(f"panel {plan.panel}: "))
+    except (Exception, SystemExit) as error:
+        return failure(error)
 
 
-def time_points(plan: Plan, group: Group, run: Run | Refusal) -> Iterator[Row]:
-    """The row of each point of the group that `run` is of."""
-    if isinstance(run, Refusal):
-        yield from refused_rows(plan, group, run.why)
-        return
-    verdict = {"right": run.right, "safe": run.safe, "commands": run.metrics.get("commands")}
-    timed = _times(group, run) if run.ok and run.recording is not None else repeat({})
-    for point, results in zip(group.points(), timed, strict=False):
-        yield _swept(plan, point) | verdict | results
+def time_points(group: Group, run: Pass) -> Iterator[Row]:
+    """The results of each point of the group that `run` is of, in order, without the values that were swept."""
+    return Judged(group, run).rows(group.rates)
 
 
-def _times(group: Group, run: Run) -> Iterator[Row]:
-    """The time of each point; a machine on which the run cannot be timed refuses it."""
-    first, told_of = _timers(run)
-    base = load_machine(SimpleNamespace(**run.origin["parameters"]))
-    recordings = [launch.recording for launch in run.launches] or [run.recording]
-    timings: list[Any] = []
-    for rates in group.rates:
-        machine = base.override({str(machine_key(k)): v for k, v in {**group.shapes, **rates}.items()})
+class Judged:
+    """A group after its functional pass: times as many of its points as are asked for, part by part."""
+
+    def __init__(self, group: Group, run: Pass):
+        self._shapes, self._run = group.shapes, run
+        self._timer: _Timer | None = None
+
+    def rows(self, rates: Sequence[Point]) -> Iterator[Row]:
+        """The results of points with these rates, in order."""
+        run = self._run
+        if isinstance(run, Refusal):
+            return repeat({"refused": run.why}, len(rates))
+        if isinstance(run, Failure):
+            return repeat(run.row(), len(rates))
+        verdict = {"right": run.right, "safe": run.safe, "commands": run.metrics.get("commands")}
+        if not run.ok or run.recording is None:
+            return repeat(verdict, len(rates))
+        return (self._timed(run, verdict, one) for one in rates)
+
+    def _timed(self, run: Run, verdict: Row, rates: Point) -> Row:
+        """One point; a machine on which the run cannot be timed refuses it."""
         try:
-            timings = [t.again(machine) for t in timings] or [first(recording, machine) for recording in recordings]
+            self._timer = self._timer or _Timer(self._shapes, run)
+            return verdict | self._timer.results(rates)
         except MachineError as error:
-            yield {"refused": told(error)}
+            return verdict | {"refused": told(error)}
+        except Exception as error:
+            return failure(error).row()
+
+
+class _Timer:
+    """Times one run again and again; what the first timing lowered serves the others."""
+
+    def __init__(self, shapes: Point, run: Run):
+        self._first, self._told_of = _timers(run)
+        base = load_machine(SimpleNamespace(**run.origin["parameters"]))
+        self._machine = base.override({str(machine_key(k)): v for k, v in shapes.items()})
+        self._recordings = [launch.recording for launch in run.launches] or [run.recording]
+        self._timings: list[Any] = []
+
+    def results(self, rates: Point) -> Row:
+        """The row of one point."""
+        machine = self._machine.override({str(machine_key(k)): v for k, v in rates.items()})
+        if self._timings:
+            self._timings = [timing.again(machine) for timing in self._timings]
         else:
-            told_each = [told_of(timing) for timing in timings]
-            yield _flat(joined_metrics(told_each) if len(told_each) > 1 else told_each[0])
+            self._timings = [self._first(recording, machine) for recording in self._recordings]
+        each = [self._told_of(timing) for timing in self._timings]
+        return _flat(joined_metrics(each) if len(each) > 1 else each[0])
 
 
 def _timers(run: Run) -> tuple[Callable[..., Any], Callable[..., dict[str, Any]]]:
@@ -86,15 +156,6 @@ def _timers(run: Run) -> tuple[Callable[..., Any], Callable[..., dict[str, Any]]
 
         return clock.time_recording, measure.summary
     raise BenchError(f"bench {run.origin.get('bench')} records nothing that can be timed on a machine")
-
-
-def refused_rows(plan: Plan, group: Group, why: str) -> Iterator[Row]:
-    """The row of each point of a group that cannot be run."""
-    return (_swept(plan, point) | {"refused": why} for point in group.points())
-
-
-def _swept(plan: Plan, point: Point) -> Row:
-    return {k: v for k, v in point.items() if k in plan.keys}
 
 
 def gap_column(cause: str) -> str:

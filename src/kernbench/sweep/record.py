@@ -12,6 +12,7 @@ from typing import Any
 from kernbench import __version__
 from kernbench.common.errors import BenchError
 from kernbench.sweep.plan import Plan
+from kernbench.sweep.values import Axis, axis_of
 
 MOST_BRACKETS = 500
 
@@ -23,7 +24,7 @@ class Record:
     - `sweep`: what the plan says of the bench and how it is run
     - `settings`: those that hold everywhere, of the bench and of the machine
     - `machines`: the hash of each machine, by the name or path it is given as
-    - `over`: the values of each swept key
+    - `over`: the values of each swept key; ranges are kept as ranges
     """
 
     sweep: Mapping[str, str]
@@ -42,12 +43,16 @@ class Record:
 
     def joined(self, other: "Record") -> "Record":
         """This sweep with the values and machines that `other` adds."""
-        over = {key: tuple(dict.fromkeys((*values, *other.over[key]))) for key, values in self.over.items()}
+        over = {key: self.axis(key).joined(other.axis(key)).written() for key in self.over}
         return Record(self.sweep, self.settings, {**self.machines, **other.machines}, over)
 
-    def content(self) -> bytes:
-        """The record as a file."""
-        return (json.dumps(asdict(self), indent=2) + "\n").encode()
+    def axis(self, key: str) -> Axis:
+        """The values of a swept key."""
+        return axis_of(self.over[key])
+
+    def text(self) -> str:
+        """The record as JSON."""
+        return json.dumps(asdict(self), indent=2) + "\n"
 
 
 def record_of(plan: Plan) -> Record:
@@ -61,17 +66,22 @@ def record_of(plan: Plan) -> Record:
         "shapes only": "yes" if plan.shapes_only else "no",
         "swept keys": ", ".join(plan.keys),
     }
-    return Record(sweep, dict(plan.fixed), dict(plan.machines), dict(plan.over))
+    over = {key: axis.written() for key, axis in zip(plan.keys, plan.axes, strict=True)}
+    return Record(sweep, dict(plan.fixed), dict(plan.machines), over)
+
+
+def parse_record(text: str) -> Record:
+    """The record that a text holds; a ValueError says what is wrong with it."""
+    # a reader that goes down into each would end on the stack
+    if text.count("[") + text.count("{") > MOST_BRACKETS:
+        raise ValueError("it is nested far too deep")
+    return _record(json.loads(text))
 
 
 def read_record(file: Path) -> Record:
     """The record in a file; says what is wrong with one that holds none."""
     try:
-        text = file.read_bytes().decode()
-        # a reader that goes down into each would end on the stack
-        if text.count("[") + text.count("{") > MOST_BRACKETS:
-            raise ValueError("it is nested far too deep")
-        return _record(json.loads(text))
+        return parse_record(file.read_bytes().decode())
     except OSError as error:
         why = f"cannot be read ({error.strerror})"
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""Where the points of a sweep are timed: in this process, in several, or on a Ray cluster."""
+"""Where the points of a sweep are run: in this process, in several, or on a Ray cluster."""
 
-from kernbench.sweep.executors.base import Executor
+from kernbench.sweep.executors.base import Done, Executor, Limits
 from kernbench.sweep.executors.local import Here, Processes
 from kernbench.sweep.executors.ray_cluster import RayCluster
 
-__all__ = ["Executor", "Here", "Processes", "RayCluster"]
+__all__ = ["Done", "Executor", "Here", "Limits", "Processes", "RayCluster"]

@@ -1,35 +1,285 @@
-"""Sweeps on this machine: in this process, or one process for each group at a time."""
+"""Sweeps on this machine: in this process, or in processes that may die of a point without harm to the others."""
 
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import contextlib
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import time
+import warnings
+from collections import deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, Protocol
 
-from kernbench.sweep.executors.base import group_rows
-from kernbench.sweep.plan import Group, Plan
-from kernbench.sweep.points import Row, run_group
+import kernbench
+from kernbench.sweep.executors.base import Done, Limits, Passes
+from kernbench.sweep.executors.worker import FINISHED, LEAVING, PASSED, STACK_SIGNAL, check_memory, work
+from kernbench.sweep.plan import Plan, Position
+from kernbench.sweep.points import Failure, Row
+from kernbench.sweep.supply import Part, Supply
+
+_BEAT = 1.0
+_GRACE = 2.0
+_SOME = 64
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_PACKAGE = str(Path(kernbench.__file__).parent)
 
 
 class Here:
-    """This process, one point after the other."""
+    """This process, one point after the other: an exception is a row, but nothing is left if the process dies."""
 
     workers = 1
 
-    def rows(self, plan: Plan, work: list[Group]) -> Iterator[Row]:
-        """Each row as it is made."""
-        for group in work:
-            yield from run_group(plan, group)
+    def results(self, plan: Plan, supply: Supply) -> Generator[list[Done], None, None]:
+        """What came out of the points of each part."""
+        passes = Passes()
+        while (part := supply.take(0)) is not None:
+            rows = passes.judged(plan, part.group).rows(part.group.rates)
+            places = iter(part.positions)
+            while done := [(place, next(rows)) for place in islice(places, _SOME)]:
+                yield done
+
+
+@dataclass
+class _Worker:
+    """A process, what it is at, and until when it has to be heard of."""
+
+    number: int
+    process: Any
+    pipe: Connection
+    stacks: IO[bytes]
+    part: Part | None = None
+    done: int = 0
+    passed: bool = False
+    due: float = 0.0
+    since: float = 0.0
 
 
 class Processes:
-    """Several processes; what fits into one part is done in this process."""
+    """Processes of their own. A point whose process dies, or takes more than its limits, is a failed row."""
 
-    def __init__(self, workers: int):
-        self.workers = workers
+    def __init__(self, workers: int, limits: Limits | None = None):
+        self.workers = max(1, workers)
+        self._limits = limits or Limits()
+        check_memory(self._limits.memory)
 
-    def rows(self, plan: Plan, work: list[Group]) -> Iterator[Row]:
-        """The rows of each group as it is done."""
-        if self.workers <= 1 or len(work) <= 1:
-            yield from Here().rows(plan, work)
-            return
-        with ProcessPoolExecutor(min(self.workers, len(work))) as pool:
-            for future in as_completed([pool.submit(group_rows, plan, group) for group in work]):
-                yield from future.result()
+    def results(self, plan: Plan, supply: Supply) -> Generator[list[Done], None, None]:
+        """What came out of the points, as the workers hand it on."""
+        crew = Crew(plan, self.workers, self._limits)
+        try:
+            yield from crew.results(supply)
+        finally:
+            crew.end()
+
+
+class Parts(Protocol):
+    """Where parts come from: a `Supply`, or what stands for one."""
+
+    def take(self, worker: int) -> Part | None:
+        """The next part for a worker."""
+
+    def learn(self, points: int, seconds: float) -> None:
+        """How long so many points took."""
+
+
+class Crew:
+    """The processes of one sweep."""
+
+    def __init__(self, plan: Plan, workers: int, limits: Limits):
+        self._plan, self._limits = plan, limits
+        self._parent = os.getpid()
+        self._supply: Parts
+        self._context = _context()
+        self._free = list(range(workers))
+        self._busy: dict[Connection, _Worker] = {}
+        self._idle: list[_Worker] = []
+        self._again: deque[Part] = deque()
+        # passes that killed their process: their other points need not be tried
+        self._deadly: dict[Position, Failure] = {}
+        self._suspected: set[Position] = set()
+
+    def is_of(self, plan: Plan, limits: Limits, parent: int) -> bool:
+        """Whether these processes are for that plan, with these limits, and ours."""
+        return (self._plan, self._limits, self._parent) == (plan, limits, parent)
+
+    def results(self, supply: Parts) -> Iterator[list[Done]]:
+        """All results, until the supply is empty and everybody is done."""
+        self._supply = supply
+        while True:
+            yield from self._hand_out()
+            if not self._busy:
+                return
+            pipes = wait(list(self._busy), timeout=min(_BEAT, self._patience()))
+            for pipe in pipes:
+                worker = self._busy[pipe]  # type: ignore[index]
+                yield self._heard(worker)
+            if not pipes:
+                yield []
+            for worker in [w for w in self._busy.values() if time.monotonic() > w.due]:
+                yield self._late(worker)
+
+    def end(self) -> None:
+        """End all processes at once."""
+        for worker in [*self._busy.values(), *self._idle]:
+            self._dismiss(worker)
+        self._busy, self._idle = {}, []
+
+    def _hand_out(self) -> Iterator[list[Done]]:
+        """Give everybody who has none a part, as long as there are any."""
+        waiting = [*(worker.number for worker in self._idle), *self._free]
+        for number in waiting:
+            part = self._next(number)
+            while part is not None and part.choice in self._deadly:
+                row = self._deadly[part.choice].row()
+                yield [(place, row) for place in part.positions]
+                part = self._next(number)
+            if part is not None:
+                self._begin(self._called(number), part)
+
+    def _next(self, number: int) -> Part | None:
+        return self._again.popleft() if self._again else self._supply.take(number)
+
+    def _called(self, number: int) -> _Worker:
+        """The worker of that number; a new process where it has none."""
+        for worker in self._idle:
+            if worker.number == number:
+                self._idle.remove(worker)
+                return worker
+        self._free.remove(number)
+        return self._started(number)
+
+    def _started(self, number: int) -> _Worker:
+        here, there = self._context.Pipe()
+        stacks = TemporaryFile()  # noqa: SIM115 - closed with the worker
+        # only a fork has the files of its parent
+        written = stacks.fileno() if self._context.get_start_method() == "fork" else None
+        arguments = (there, self._plan, self._limits, os.getpid(), written)
+        process = self._context.Process(target=work, args=arguments, daemon=True)  # type: ignore[attr-defined]
+        with warnings.catch_warnings():
+            # a fork of a process with threads: the child starts none of what they do
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        there.close()
+        return _Worker(number, process, here, stacks)
+
+    def _begin(self, worker: _Worker, part: Part) -> None:
+        worker.part, worker.done, worker.passed = part, 0, False
+        worker.since = time.monotonic()
+        worker.due = self._due()
+        self._busy[worker.pipe] = worker
+        with contextlib.suppress(OSError):
+            # a worker that is gone is met when it should answer
+            worker.pipe.send(part)
+
+    def _due(self) -> float:
+        return time.monotonic() + self._limits.seconds if self._limits.seconds else float("inf")
+
+    def _patience(self) -> float:
+        return max(0.0, min(w.due for w in self._busy.values()) - time.monotonic()) + 0.01
+
+    def _heard(self, worker: _Worker) -> list[Done]:
+        """What a worker says: that its kernel has run, some rows, that its part is done, or, by its end, nothing."""
+        try:
+            heard = worker.pipe.recv()
+        except (EOFError, OSError):
+            return self._lost(worker, _ending(worker))
+        worker.due = self._due()
+        assert worker.part is not None
+        if heard == PASSED:
+            worker.passed, worker.since = True, time.monotonic()
+            return []
+        if heard in (FINISHED, LEAVING):
+            self._supply.learn(worker.done, time.monotonic() - worker.since)
+            self._busy.pop(worker.pipe)
+            self._dismiss(worker) if heard == LEAVING else self._idle.append(worker)
+            return []
+        rows: list[Row] = heard
+        first, worker.done = worker.done, worker.done + len(rows)
+        return list(zip(worker.part.positions[first : worker.done], rows, strict=True))
+
+    def _dismiss(self, worker: _Worker) -> None:
+        """A new process is to take this one's place."""
+        _kill(worker)
+        self._free.append(worker.number)
+
+    def _late(self, worker: _Worker) -> list[Done]:
+        """A worker that was not heard of in time is ended; where it was is part of what is said."""
+        where = _where(worker, ask=True)
+        why = f"out of time: more than the {self._limits.seconds:g} s of --max-seconds"
+        return self._lost(worker, Failure(why, where))
+
+    def _lost(self, worker: _Worker, why: Failure) -> list[Done]:
+        """What follows from the end of a worker: who is to blame, and what is tried again."""
+        self._busy.pop(worker.pipe)
+        self._dismiss(worker)
+        part = worker.part
+        if part is None or worker.done == len(part.positions):
+            return []
+        left = part.rest(worker.done, careful=True)
+        if not worker.passed:
+            return self._lost_in_pass(left, why, worker)
+        if not part.careful and len(left.positions) > 1:
+            # one of those that were not handed on yet
+            self._again.append(left)
+            return []
+        if len(left.positions) > 1:
+            self._again.append(left.rest(1, careful=True))
+        return [(left.positions[0], why.row())]
+
+    def _lost_in_pass(self, part: Part, why: Failure, worker: _Worker) -> list[Done]:
+        """The kernel killed its process; only where somebody else may have is it tried once more."""
+        killed = worker.process.exitcode == -getattr(signal, "SIGKILL", 9) and not why.why.startswith("out of time")
+        if killed and part.choice not in self._suspected:
+            self._suspected.add(part.choice)
+            self._again.append(part)
+            return []
+        self._deadly[part.choice] = why
+        return [(place, why.row()) for place in part.positions]
+
+
+def _context() -> BaseContext:
+    """Linux forks, which takes no time; elsewhere libraries do not stand it."""
+    return multiprocessing.get_context("fork" if sys.platform.startswith("linux") else "spawn")
+
+
+def _kill(worker: _Worker) -> None:
+    worker.process.kill()
+    worker.process.join()
+    worker.pipe.close()
+    worker.stacks.close()
+
+
+def _ending(worker: _Worker) -> Failure:
+    """Why a process is no more, in words."""
+    worker.process.join(_GRACE)
+    code = worker.process.exitcode
+    if code is None:
+        return Failure("its process closed its pipe", _where(worker))
+    if code >= 0:
+        return Failure(f"its process ended with exit code {code}", _where(worker))
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    memory = ": the system may have run out of memory; --max-memory limits each point" if name == "SIGKILL" else ""
+    return Failure(f"its process was killed by {name}{memory}", _where(worker))
+
+
+def _where(worker: _Worker, ask: bool = False) -> str:
+    """The line of the kernel, or of what it called, that a dying process was at, as far as it could say."""
+    if ask and STACK_SIGNAL is not None:
+        with contextlib.suppress(OSError, TypeError):
+            os.kill(worker.process.pid, STACK_SIGNAL)
+            time.sleep(0.1)
+    worker.stacks.seek(0)
+    text = worker.stacks.read().decode(errors="replace")
+    frames = [(m["file"], m["line"]) for m in _FRAME.finditer(text)]
+    own = [f for f in frames if not f[0].startswith((_PACKAGE, sys.prefix, sys.base_prefix, "<"))]
+    return ":".join(own[0]) if own else ""

@@ -1,0 +1,136 @@
+"""What a worker process does: ends with its parent, keeps to its limits, runs parts and hands on their rows."""
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+
+from kernbench.common.errors import BenchError
+from kernbench.sweep.executors.base import Limits, Passes
+from kernbench.sweep.plan import Plan
+from kernbench.sweep.points import OUT_OF_MEMORY, Row
+from kernbench.sweep.supply import Part
+
+# seconds for which rows are collected before they are handed on
+_COLLECT = 0.1
+# how often a worker looks whether its parent is there, where the system does not end it
+_LOOK = 0.5
+_PR_SET_PDEATHSIG = 1
+# sent by the parent to a worker that is out of time: it writes where it is
+STACK_SIGNAL = getattr(signal, "SIGUSR1", None)
+PASSED, FINISHED, LEAVING = "passed", "finished", "leaving"
+# what Python and the libraries of a worker take by themselves
+LEAST_MEMORY = 256 * 2**20
+
+
+def work(pipe: Connection, plan: Plan, limits: Limits, parent: int, stacks: int | None) -> None:
+    """Answer every part: `PASSED` once its kernel has run, lists of rows, `FINISHED`.
+
+    `stacks` is a file that takes where a crash happened.
+    """
+    end_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # what kernels print is no result
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    if stacks is not None:
+        _write_stacks(stacks)
+    passes = Passes()
+    with contextlib.suppress(EOFError, OSError), limited_memory(limits.memory):
+        while True:
+            _answer(pipe, plan, passes, pipe.recv())
+
+
+def _write_stacks(stacks: int) -> None:
+    """Have the stack written where a crash, or the parent's signal, finds the program."""
+    faulthandler.enable(stacks, all_threads=False)
+    if STACK_SIGNAL is not None:
+        faulthandler.register(STACK_SIGNAL, stacks, all_threads=False)
+
+
+def _answer(pipe: Connection, plan: Plan, passes: Passes, part: Part) -> None:
+    judged = passes.judged(plan, part.group)
+    pipe.send(PASSED)
+    rows: list[Row] = []
+    since = time.monotonic()
+    memory = False
+    for row in judged.rows(part.group.rates):
+        rows.append(row)
+        memory = memory or str(row.get("failed", "")).startswith(OUT_OF_MEMORY)
+        if part.careful or time.monotonic() - since > _COLLECT:
+            pipe.send(rows)
+            rows, since = [], time.monotonic()
+    pipe.send(rows)
+    # after a lack of memory a fresh process goes on: what this one has is in pieces
+    pipe.send(LEAVING if memory else FINISHED)
+
+
+def end_with(parent: int) -> None:
+    """Let this process end when `parent` does, however that ends."""
+    if not _killed_with_parent():
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    # it may have ended before
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _killed_with_parent() -> bool:
+    """Ask Linux to kill this process with the thread that started it; False where it is another system."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK)
+    os._exit(1)
+
+
+def check_memory(most: int | None) -> None:
+    """Refuse a limit of memory that cannot be held."""
+    if most is None:
+        return
+    if most < LEAST_MEMORY:
+        raise BenchError(f"--max-memory: a process needs {LEAST_MEMORY // 2**20} MiB by itself; give it more")
+    try:
+        _set_limit(_limits()[0], _limits()[1])
+    except (ImportError, AttributeError, ValueError, OSError) as error:
+        raise BenchError(f"--max-memory cannot be held on this system ({error}): leave it out") from None
+
+
+@contextlib.contextmanager
+def limited_memory(most: int | None) -> Iterator[None]:
+    """While entered, this process may have at most so many bytes."""
+    if most is None:
+        yield
+        return
+    kind, (soft, hard) = _limits()
+    _set_limit(kind, (most if hard < 0 else min(most, hard), hard))
+    try:
+        yield
+    finally:
+        _set_limit(kind, (soft, hard))
+
+
+def _limits() -> tuple[int, tuple[int, int]]:
+    import resource
+
+    # on Linux RLIMIT_DATA counts what is really taken, and not what is merely reserved
+    kind = resource.RLIMIT_DATA if sys.platform.startswith("linux") else resource.RLIMIT_AS
+    return kind, resource.getrlimit(kind)
+
+
+def _set_limit(kind: int, limits: tuple[int, int]) -> None:
+    import resource
+
+    resource.setrlimit(kind, limits)

@@ -1,0 +1,316 @@
+"""The points of a sweep on disk: what is done, who is at what; several sweeps may work on one store at a time."""
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from kernbench import __version__
+from kernbench.common.errors import BenchError
+from kernbench.sweep.columns import COLUMNS, NPU, NPU_COLUMNS, is_verdict
+from kernbench.sweep.csv_store import earlier_record, earlier_rows
+from kernbench.sweep.database import create_tables, explained, is_store, opened, places, quoted, transaction
+from kernbench.sweep.executors import Done
+from kernbench.sweep.leases import LEASE, is_gone, this_host, this_process
+from kernbench.sweep.plan import Plan, Position
+from kernbench.sweep.points import Row
+from kernbench.sweep.record import Record, parse_record, record_of
+from kernbench.sweep.values import Axis
+
+# seconds between two signs of life, and between two looks for owners that are gone
+_BEAT = 5.0
+_REMEDY = "choose another --out, or remove it"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many of the points that were asked for are done, and how many of these were not right and safe."""
+
+    done: int
+    refused: int
+    failed: int
+    bad: int
+
+
+class Store:
+    """A database of points (`file`) that a plan belongs to.
+
+    What is there already is checked at once; nothing is written before the first point is claimed. `earlier` is a CSV
+    file whose rows are taken over if there is no database yet. With `retry`, points that failed or were refused are run
+    again.
+    """
+
+    def __init__(self, file: Path, plan: Plan, earlier: Path | None = None, retry: bool = False):
+        self.file, self.plan = file, plan
+        self.results = NPU_COLUMNS if plan.target == NPU else COLUMNS
+        self.held = 0
+        self._retry = retry
+        self._database: sqlite3.Connection | None = None
+        self._owner = self._batch = 0
+        self._beat = 0.0
+        self._taken_over: list[Row] = []
+        self._check_names()
+        self.record = record_of(plan)
+        if is_store(file):
+            with explained(file):
+                self._connect()
+        elif earlier is not None and earlier.exists():
+            before = earlier_record(earlier)
+            self._agree(before, earlier)
+            self._taken_over = list(earlier_rows(earlier, plan.keys, self.results, before))
+        self._join()
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back what we were at, and close the database; what is written stays."""
+        if self._database is None:
+            return
+        try:
+            if self._owner:
+                with transaction(self._database):
+                    self._database.execute("DELETE FROM claims WHERE owner = ?", (self._owner,))
+                    self._database.execute("DELETE FROM owners WHERE owner = ?", (self._owner,))
+        except sqlite3.Error:
+            # whoever comes next sees that we are gone
+            pass
+        finally:
+            self._database.close()
+            self._database = None
+
+    # Opening
+
+    def _check_names(self) -> None:
+        """Refuse a key that a column of results has the name of; SQL takes a and A for one name."""
+        own = {name.lower() for name in (*self.results, *places(self.plan.keys), "owner")}
+        for number, key in enumerate(self.plan.keys):
+            if key.lower() in own:
+                raise BenchError(f"{key} cannot be swept: results have a column of that name; rename the parameter")
+            if key.lower() in map(str.lower, self.plan.keys[:number]):
+                raise BenchError(f"{key} is swept twice but for its case, which no database tells apart; rename one")
+
+    def _connect(self, create: bool = False) -> sqlite3.Connection:
+        """Open the database, and check that it holds this sweep."""
+        database = opened(self.file, create)
+        try:
+            self._read(database)
+        except BaseException:
+            database.close()
+            raise
+        self._database = database
+        return database
+
+    def _read(self, database: sqlite3.Connection) -> None:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if not tables:
+            return
+        try:
+            found = database.execute("SELECT value FROM meta WHERE name = 'record'").fetchone()
+            record = parse_record(found[0])
+        except (sqlite3.OperationalError, ValueError, TypeError, RecursionError) as error:
+            raise BenchError(f"{self.file} does not say which sweep it belongs to ({error}); {_REMEDY}") from None
+        self._agree(record, self.file)
+        columns = [row[1] for row in database.execute("PRAGMA table_info(points)")]
+        if columns != self._columns():
+            raise BenchError(f"{self.file}: the columns are not those of this sweep; {_REMEDY}")
+
+    def _agree(self, before: Record, file: Path) -> None:
+        differences = before.differences(self.record)
+        if differences:
+            raise BenchError(f"{file} holds another sweep: {'; '.join(differences)}; {_REMEDY}")
+        self.record = before.joined(self.record)
+
+    def _columns(self) -> list[str]:
+        return [*places(self.plan.keys), *self.plan.keys, *self.results, "owner"]
+
+    def _join(self) -> None:
+        """The axes of the record; which of them begin with ours, so that places on both are the same."""
+        self._axes = [self.record.axis(key) for key in self.plan.keys]
+        pairs = zip(self._axes, self.plan.axes, strict=True)
+        self._same = [whole.parts[: len(axis.parts)] == axis.parts for whole, axis in pairs]
+
+    def _begin(self) -> sqlite3.Connection:
+        """Become one of the owners; make the tables, and add our values, where they are not there."""
+        with explained(self.file):
+            database = self._database or self._connect(create=True)
+            with transaction(database):
+                if database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+                    create_tables(database, self.plan.keys, self.results)
+                    database.execute("INSERT INTO meta VALUES ('kernbench', ?)", (__version__,))
+                else:
+                    # another may have begun, or added values, since we looked
+                    self.record = record_of(self.plan)
+                    self._read(database)
+                self._refuse_other_hosts(database)
+                database.execute("INSERT OR REPLACE INTO meta VALUES ('record', ?)", (self.record.text(),))
+                self._join()
+                mine = (this_host(), this_process(), time.time())
+                self._owner = int(
+                    database.execute("INSERT INTO owners (host, process, heard_of) VALUES (?, ?, ?)", mine).lastrowid
+                    or 0
+                )
+                self._insert(database, [(self._places_of(row), row) for row in self._taken_over])
+            self._taken_over = []
+        return database
+
+    def _refuse_other_hosts(self, database: sqlite3.Connection) -> None:
+        for host, age in database.execute("SELECT host, ? - heard_of FROM owners", (time.time(),)).fetchall():
+            if host.split()[0] != this_host().split()[0] and age < LEASE:
+                raise BenchError(
+                    f"{self.file} is being written by a sweep on {host.split()[0]}: SQLite's log works for processes "
+                    "of one machine; choose another --out"
+                )
+
+    # A ledger of points
+
+    def forget_held(self) -> None:
+        """Begin to count anew the points that others are at."""
+        self.held = 0
+
+    def claim(self, positions: list[Position]) -> list[Position]:
+        """Those of the points that are not done and that nobody is at: from now on we are."""
+        database = self._database if self._owner and self._database is not None else self._begin()
+        by_place = {self._places(position): position for position in positions}
+        self._batch += 1
+        with explained(self.file), transaction(database):
+            self._look(database)
+            tail = (self._owner, self._batch)
+            asked = ((*place, *tail, *place, self._retry, self._owner) for place in by_place)
+            database.executemany(self._claim_sql(), asked)
+            mine = set(database.execute(f"SELECT {self._at()} FROM claims WHERE owner = ? AND batch = ?", tail))
+            if len(mine) < len(by_place):
+                self.held += sum(self._is_claimed(database, place) for place in by_place if place not in mine)
+        return [position for place, position in by_place.items() if place in mine]
+
+    def keep(self, done: list[Done]) -> None:
+        """Keep results, whole and at once; where a point has one already that is not a failure, that stays."""
+        database = self._database
+        assert database is not None, "nothing was claimed"
+        if not done and time.monotonic() - self._beat < _BEAT:
+            return
+        with explained(self.file), transaction(database):
+            self._look(database)
+            self._insert(database, [(self._places(position), self._whole(position, row)) for position, row in done])
+            marks = (self._places(position) for position, _ in done)
+            database.executemany(f"DELETE FROM claims WHERE {self._here()}", marks)
+
+    def _whole(self, position: Position, row: Row) -> Row:
+        """A row with the values that were swept, and how to repeat it where it failed."""
+        point = self.plan.point(position)
+        repeat = {"repeat": self.plan.command(point)} if row.get("failed") else {}
+        return {**row, **point, **repeat}
+
+    def _insert(self, database: sqlite3.Connection, rows: list[tuple[Position, Row]]) -> None:
+        names = [*self.plan.keys, *self.results]
+        columns = [*places(self.plan.keys), *map(quoted, names), "owner"]
+        news = ", ".join(f"{name} = excluded.{name}" for name in columns)
+        sql = (
+            f"INSERT INTO points ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) "
+            f"ON CONFLICT ({self._at()}) DO UPDATE SET {news} "
+            "WHERE points.failed IS NOT NULL OR points.refused IS NOT NULL"
+        )
+        database.executemany(sql, ((*at, *(row.get(name) for name in names), self._owner) for at, row in rows))
+
+    def _look(self, database: sqlite3.Connection) -> None:
+        """Give a sign of life, and let go what owners that are gone were at; not each time."""
+        now = time.monotonic()
+        if now - self._beat < _BEAT and not self.held:
+            return
+        self._beat = now
+        database.execute("UPDATE owners SET heard_of = ? WHERE owner = ?", (time.time(), self._owner))
+        query = "SELECT owner, host, process, ? - heard_of FROM owners WHERE owner != ?"
+        for owner, host, process, age in database.execute(query, (time.time(), self._owner)).fetchall():
+            if is_gone(host, process, age):
+                database.execute("DELETE FROM claims WHERE owner = ?", (owner,))
+                database.execute("DELETE FROM owners WHERE owner = ?", (owner,))
+
+    def _is_claimed(self, database: sqlite3.Connection, place: Position) -> bool:
+        return database.execute(f"SELECT 1 FROM claims WHERE {self._here()}", place).fetchone() is not None
+
+    def _claim_sql(self) -> str:
+        """Claim a point unless it is done; with `retry` one that failed before we came is not."""
+        values = ", ".join("?" * (len(self.plan.keys) + 2))
+        return (
+            f"INSERT OR IGNORE INTO claims SELECT {values} WHERE NOT EXISTS (SELECT 1 FROM points WHERE {self._here()} "
+            "AND NOT (? AND owner IS NOT ? AND (failed IS NOT NULL OR refused IS NOT NULL)))"
+        )
+
+    def _at(self) -> str:
+        return ", ".join(places(self.plan.keys))
+
+    def _here(self) -> str:
+        return " AND ".join(f"{name} = ?" for name in places(self.plan.keys))
+
+    def _places(self, position: Position) -> Position:
+        """Where a point of the plan lies among all points of the store."""
+        if all(self._same):
+            return position
+        own = zip(self._same, self.plan.axes, self._axes, position, strict=True)
+        return tuple(place if same else _index(all_, axis[place]) for same, axis, all_, place in own)
+
+    def _places_of(self, row: Row) -> Position:
+        return tuple(_index(axis, row[key]) for key, axis in zip(self.plan.keys, self._axes, strict=True))
+
+    # What is there
+
+    def counts(self) -> Counts:
+        """Of the points that the plan asks for."""
+        if self._database is None:
+            return Counts(len(self._taken_over), 0, 0, 0)
+        bad = "failed IS NULL AND refused IS NULL AND (safe IS NOT 1 OR right IS 0)"
+        sums = (f"coalesce(sum({which}), 0)" for which in ("refused IS NOT NULL", "failed IS NOT NULL", bad))
+        with explained(self.file):
+            query = f"SELECT count(*), {', '.join(sums)} FROM points WHERE {self._asked()}"
+            return Counts(*self._database.execute(query).fetchone())
+
+    def rows(self, where: str = "1", most: int = -1, asked: bool = False) -> Iterator[Row]:
+        """Rows in the order of the values, the first key slowest; of all points, or of those the plan asks for."""
+        if self._database is None:
+            return
+        names = [*self.plan.keys, *self.results]
+        verdicts = [name for name in self.results if is_verdict(name)]
+        condition = f"({where}) AND {self._asked()}" if asked else where
+        query = f"SELECT {', '.join(map(quoted, names))} FROM points WHERE {condition} ORDER BY {self._at()} LIMIT ?"
+        with explained(self.file):
+            for values in self._database.execute(query, (most,)):
+                row = dict(zip(names, values, strict=True))
+                row |= {name: bool(row[name]) for name in verdicts if row[name] is not None}
+                yield row
+
+    def query(self, sql: str, *values: object) -> list[tuple[object, ...]]:
+        """What the database answers."""
+        if self._database is None:
+            return []
+        with explained(self.file):
+            return self._database.execute(sql, values).fetchall()
+
+    def number(self, name: str, function: object) -> None:
+        """Let queries call a function of one text."""
+        if self._database is not None:
+            self._database.create_function(name, 1, function, deterministic=True)  # type: ignore[arg-type]
+
+    def _asked(self) -> str:
+        """A condition that holds for the points of the plan; the store may have more."""
+        assert self._database is not None
+        conditions = ["1"]
+        for number, (axis, all_) in enumerate(zip(self.plan.axes, self._axes, strict=True)):
+            if axis == all_:
+                continue
+            table = f"asked_{number}"
+            self._database.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} (place INTEGER PRIMARY KEY)")
+            places = ((_index(all_, value),) for value in axis)
+            self._database.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?)", places)
+            conditions.append(f"at_{number} IN (SELECT place FROM {table})")
+        return " AND ".join(conditions)
+
+
+def _index(axis: Axis, value: str) -> int:
+    place = axis.index(value)
+    assert place is not None, value
+    return place

@@ -1,0 +1,61 @@
+"""A bench whose points fail in every way a point can; `how` says which. Sweeps that go on are tested with it."""
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernbench import mesh
+from kernbench.bench import Bench, Expected, param
+
+
+def double(x_ptr, o_ptr, *, tl):
+    """A kernel of one rank."""
+    tl.store(o_ptr, tl.load(x_ptr, shape=(4, 4)) * 2.0)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What goes wrong, and another parameter to sweep over."""
+
+    how: str = param("fine", "what goes wrong")
+    seconds: float = param(0.0, "how long a pass takes")
+    number: int = param(0, "another parameter")
+    machine: str = param("reference", "bundled machine or TOML path")
+
+
+def inputs(p, rng):
+    """Inputs, or what goes wrong."""
+    time.sleep(p.seconds)
+    _fail(p.how)
+    return {"x": rng.standard_normal((4, 4)).astype(np.float32)}
+
+
+def _fail(how):
+    if how == "raises":
+        raise ValueError("broken\non two lines")
+    if how == "exits":
+        os._exit(3)
+    if how == "is killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "crashes":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "asks to exit":
+        raise SystemExit(0)
+    if how == "takes memory":
+        np.ones(2**28)
+    while how == "hangs":
+        time.sleep(0.01)
+
+
+bench = Bench(
+    "deadly",
+    "points that fail",
+    Parameters,
+    inputs,
+    lambda p, x: {"o": Expected(x["x"] * 2.0)},
+    lambda p, machine: mesh.Host(machine, ranks=1),
+    lambda p, x, *, torch: torch.launch(double, torch.shard(x["x"]), torch.empty((4, 4), "f32")),
+)

@@ -1,0 +1,112 @@
+"""Points that fail, whatever way: each is a row that says what, where and how to repeat it, and the others go on."""
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from kernbench.bench import find
+from kernbench.sweep import Collected, Here, Limits, Processes, Store, in_order, make_plan, run_sweep
+from kernbench.sweep import points as points_module
+from kernbench.sweep.store import Counts
+
+FILE = Path(__file__).with_name("deadly.py")
+BENCH = find(str(FILE))
+RATES = {"machine.hbm.bandwidth": ["256", "512"]}
+
+
+def line_of(text):
+    return next(number for number, line in enumerate(FILE.read_text().splitlines(), 1) if text in line)
+
+
+def rows_of(how, executor, over=RATES):
+    made = make_plan(BENCH, None, {}, {"how": how, **over})
+    ledger = Collected(made)
+    run_sweep(made, executor, ledger)
+    return in_order(made, ledger.rows)
+
+
+@pytest.mark.parametrize(
+    ("how", "why", "where"),
+    [
+        ("raises", "inputs of bench deadly raised ValueError: broken; on two lines", "raise ValueError"),
+        ("asks to exit", "inputs of bench deadly raised SystemExit: 0", "raise SystemExit"),
+        ("exits", "its process ended with exit code 3", ""),
+        ("is killed", "its process was killed by SIGKILL: the system may have run out of memory", ""),
+        ("crashes", "its process was killed by SIGSEGV", "signal.SIGSEGV"),
+    ],
+)
+def test_a_failed_point_is_a_row_and_the_others_go_on(how, why, where):
+    rows = rows_of(["fine", how, "fine too"], Processes(2))
+    assert [row.get("failed", "")[: len(why)] for row in rows] == ["", "", why, why, "", ""]
+    assert all(row["time_ps"] > 0 for row in rows if "failed" not in row)
+    wanted = f"{FILE}:{line_of(where)}" if where else None
+    assert {row["failed_at"] for row in rows[2:4]} == {wanted}
+
+
+def test_out_of_time():
+    rows = rows_of(["hangs", "fine"], Processes(2, Limits(seconds=1.5)), {"number": ["1"]})
+    assert rows[0]["failed"] == "out of time: more than the 1.5 s of --max-seconds"
+    assert rows[0]["failed_at"] == f"{FILE}:{line_of('time.sleep(0.01)')}"
+    assert rows[1]["time_ps"] > 0
+
+
+def test_out_of_memory():
+    rows = rows_of(["takes memory", "fine"], Processes(1, Limits(memory=2**30)))
+    assert all(row["failed"].startswith("out of memory") for row in rows[:2])
+    assert rows[0]["failed_at"] == f"{FILE}:{line_of('np.ones')}"
+    assert all(row["time_ps"] > 0 for row in rows[2:])
+
+
+def test_a_failed_pass_is_not_run_for_each_of_its_points(monkeypatch):
+    passes = []
+    whole = points_module.run_bench
+    monkeypatch.setattr(points_module, "run_bench", lambda *a, **k: passes.append(a) or whole(*a, **k))
+    rows = rows_of(["raises"], Here(), {"machine.hbm.bandwidth": ["1..40"]})
+    assert (len(rows), len(passes)) == (40, 1)
+
+
+def test_one_deadly_timing_among_many(monkeypatch):
+    results = points_module._Timer.results
+
+    def deadly(timer, rates):
+        if rates["machine.hbm.bandwidth"] in ("3", "17"):
+            os._exit(9)
+        return results(timer, rates)
+
+    monkeypatch.setattr(points_module._Timer, "results", deadly)
+    rows = rows_of(["fine"], Processes(2), {"machine.hbm.bandwidth": ["1..20"]})
+    assert [row["machine.hbm.bandwidth"] for row in rows if "failed" in row] == ["3", "17"]
+    assert {row["failed"] for row in rows if "failed" in row} == {"its process ended with exit code 9"}
+    assert sum("time_ps" in row for row in rows) == 18
+
+
+def test_an_error_in_one_timing(monkeypatch):
+    results = points_module._Timer.results
+
+    def broken(timer, rates):
+        if rates["machine.hbm.bandwidth"] == "3":
+            raise ZeroDivisionError("by zero")
+        return results(timer, rates)
+
+    monkeypatch.setattr(points_module._Timer, "results", broken)
+    rows = rows_of(["fine"], Here(), {"machine.hbm.bandwidth": ["1..5"]})
+    assert [row.get("failed") for row in rows] == [None, None, "ZeroDivisionError: by zero", None, None]
+    assert "failures.py:" in rows[2]["failed_at"]
+
+
+def test_failed_points_are_run_again_only_when_asked(tmp_path, monkeypatch):
+    made = make_plan(BENCH, None, {}, {"how": ["fine", "raises"]})
+    passes = []
+    whole = points_module.run_bench
+    monkeypatch.setattr(points_module, "run_bench", lambda *a, **k: passes.append(a) or whole(*a, **k))
+    for retry, count in ((False, 2), (False, 2), (True, 3), (True, 4)):
+        with Store(tmp_path / "s.sqlite", made, retry=retry) as store:
+            run_sweep(made, Here(), store)
+            assert store.counts() == Counts(done=2, refused=0, failed=1, bad=0)
+        assert len(passes) == count
+    with sqlite3.connect(tmp_path / "s.sqlite") as database:
+        (row,) = database.execute("SELECT failed, failed_at, repeat FROM points WHERE failed IS NOT NULL")
+    database.close()
+    assert row[2] == f"kernbench run {BENCH.name} --set how=raises"
