@@ -119,9 +119,40 @@ def test_compiling_for_long_is_told_once(monkeypatch, caplog):
     assert compiled.folder() in caplog.messages[0]
 
 
-def test_nowhere_to_keep_it(tmp_path, monkeypatch):
+@pytest.fixture
+def fresh_folder():
+    """The folder is looked for anew, and again after the test."""
+    compiled.folder.cache_clear()
+    yield
+    compiled.folder.cache_clear()
+
+
+def test_where_there_is_no_home_loops_are_kept_with_temporary_files(tmp_path, monkeypatch, fresh_folder):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(compiled, "gettempdir", lambda: str(tmp_path))
+    kept = tmp_path / f"kernbench-{os.getuid()}"
+    assert Path(compiled.folder()).parent == kept
+    assert kept.stat().st_mode & 0o77 == 0
+
+
+def test_loops_that_somebody_else_put_there_are_not_taken(tmp_path, monkeypatch, fresh_folder):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(compiled, "gettempdir", lambda: str(tmp_path))
+    compiled.folder()
     compiled.folder.cache_clear()
+    somebody = os.getuid() + 1
+    monkeypatch.setattr(compiled.os, "getuid", lambda: somebody)
+    (tmp_path / f"kernbench-{os.getuid()}").mkdir()
     assert compiled.folder() == ""
-    compiled.folder.cache_clear()
+
+
+def test_nowhere_to_keep_it(tmp_path, monkeypatch, fresh_folder):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(compiled, "gettempdir", lambda: str(tmp_path / "file"))
+    assert compiled.folder() == ""
+    loop = compiled.njit(cache=True)(lambda x: x + 1)
+    assert loop(1) == 2
+    assert not list(tmp_path.rglob("*.nb*"))

@@ -63,7 +63,8 @@ def test_resources_and_machine_code(module, real_ptxas, watched_temp):
     resources = assembly.kernels["scale"]
     assert resources.registers > 3
     assert resources.shared_bytes == 512
-    assert resources.barriers == 1
+    # a ptxas before 12.5 says nothing of barriers
+    assert resources.barriers == (1 if "barriers" in assembly.log else 0)
     assert (resources.spill_stores, resources.spill_loads, resources.stack_bytes) == (0, 0, 0)
     assert "Compiling entry function 'scale'" in assembly.log
 

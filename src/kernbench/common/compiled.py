@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import numba
@@ -83,10 +84,11 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         before = _CONFIG.CACHE_DIR
-        # numba asks for the folder when the function is decorated
+        # numba asks for the folder when the function is decorated, and raises an error where it finds none
         _CONFIG.CACHE_DIR = folder() or before
+        kept = {"cache": bool(folder())} if options.get("cache") else {}
         try:
-            compiled: Callable[..., Any] = numba.njit(**_OPTIONS, **options)(function)
+            compiled: Callable[..., Any] = numba.njit(**_OPTIONS, **(options | kept))(function)
         finally:
             _CONFIG.CACHE_DIR = before
         return compiled
@@ -119,19 +121,28 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def folder() -> str:
-    """Where this version's loops are kept; empty (numba's own choice) where nothing can be."""
+    """Where this version's loops are kept: in the user's cache, or where that cannot be written in a folder for
+    temporary files that is the user's own; empty where nothing can be.
+    """
     home = _CONFIG.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    kept = Path(home) / "kernbench"
-    mine = kept / _fingerprint([_PACKAGE / room for room in _ROOMS])
-    try:
-        mine.mkdir(parents=True, exist_ok=True)
-        os.utime(mine)
-    except OSError:
-        return ""
-    # another process may be at it too
-    with suppress(OSError):
-        _forget(kept, mine)
-    return str(mine)
+    version = _fingerprint([_PACKAGE / room for room in _ROOMS])
+    shared = Path(gettempdir()) / f"kernbench-{os.getuid()}"
+    for kept in (Path(home) / "kernbench", shared):
+        mine = kept / version
+        try:
+            kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mine.mkdir(exist_ok=True)
+            os.utime(mine)
+            # what is kept is code, and anybody may make folders there
+            if kept == shared and kept.stat().st_uid != os.getuid():
+                continue
+        except OSError:
+            continue
+        # another process may be at it too
+        with suppress(OSError):
+            _forget(kept, mine)
+        return str(mine)
+    return ""
 
 
 def _fingerprint(rooms: list[Path]) -> str:
