@@ -12,6 +12,7 @@ from typing import Any
 
 from kernbench.bench.definition import Bench
 from kernbench.bench.modules import told_at
+from kernbench.bench.orders import ALWAYS
 from kernbench.bench.registry import load_file
 from kernbench.bench.runner import run_bench
 from kernbench.common.errors import KernbenchError
@@ -46,7 +47,8 @@ def _case(file: Path, bench: Bench, panel: str | None, given: Mapping[str, Any])
     error = ""
     try:
         known = [Entry(**row) for row in given["baseline"]]
-        run = run_bench(bench, panel, seed=given["seed"], schedule=given["schedule"], timed=True, baseline=known)
+        options = {"seed": given["seed"], "schedule": given["schedule"], "baseline": known}
+        run = run_bench(bench, panel, timed=True, second_order=ALWAYS, **options)
     except BaseException as raised:
         error = _text(file, raised)
     if run is not None and not given["timeline"]:

@@ -12,7 +12,8 @@ from types import ModuleType
 from kernbench.common.errors import BenchError
 from kernbench.safety.alarm import TooLateError, within
 
-_OURS = "kernbench_user_"
+# how the names of modules begin that are loaded from a file
+OURS = "kernbench_user_"
 # a file that takes longer to import has an endless loop, or does its work in the wrong place
 IMPORT_SECONDS = 120.0
 # packages whose exceptions steer, and say nothing of the code that they leave
@@ -43,7 +44,7 @@ def _found_in(folder: Path, name: str) -> bool:
         return False
     first, *_, last = name.split(".") if "." in name else (name, name)
     beside = Path(Path(file).relative_to(folder).parts[0]).stem
-    return last.startswith(_OURS) or (first == beside and first != "kernbench")
+    return last.startswith(OURS) or (first == beside and first != "kernbench")
 
 
 def folders_of(file: Path) -> tuple[Path, ...]:
@@ -60,7 +61,7 @@ def _name_of(file: Path) -> str:
     """
     holder = folders_of(file)[-1]
     package = file.parent.relative_to(holder).parts if str(holder) in sys.path else ()
-    return ".".join((*package, f"{_OURS}{file.stem}"))
+    return ".".join((*package, f"{OURS}{file.stem}"))
 
 
 def load_module(file: Path) -> ModuleType:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from kernbench.bench.definition import Bench
-from kernbench.bench.modules import folders_of, importable, load_module
+from kernbench.bench.modules import OURS, folders_of, importable, load_module
 from kernbench.common.errors import BenchError, unknown
 
 # so many files of a folder are named
@@ -55,6 +55,19 @@ def load_file(path: str | Path) -> Bench:
     # what the bench is made of can still be looked up by its module's name
     sys.modules[module.__name__] = module
     return _bench_of(module, str(file))
+
+
+def loaded_anew(bench: Bench) -> Bench:
+    """The same bench from its file, with variables of modules as they were at first; `bench` itself where it is not as
+    its file has made it, and where it is one of kernbench's own.
+    """
+    module = sys.modules.get(str(getattr(bench.launch, "__module__", "")))
+    if not bench.file or module is None or not module.__name__.split(".")[-1].startswith(OURS):
+        return bench
+    made = [value for value in vars(module).values() if isinstance(value, Bench)]
+    if len(made) != 1 or replace(made[0], file=bench.file) != bench:
+        return bench
+    return load_file(bench.file)
 
 
 def _beside(file: Path) -> str:

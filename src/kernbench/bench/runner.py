@@ -2,7 +2,8 @@
 
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,6 +17,8 @@ from kernbench.bench.first_wrong import Intermediates
 from kernbench.bench.inputs import ShapesOnly
 from kernbench.bench.machines import load_machine, machine_changes, split_settings
 from kernbench.bench.modules import folders_of, importable, passes_through
+from kernbench.bench.orders import ALWAYS, CHEAP, NEVER, Launched, compare_orders, kept_inputs, may_repeat
+from kernbench.bench.registry import loaded_anew
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.result.acknowledged import Entry, acknowledge
 from kernbench.result.comparison import Comparison
@@ -40,6 +43,7 @@ def run_bench(
     baseline: list[Entry] | None = None,
     stop: Stopper | None = None,
     first_wrong: bool = False,
+    second_order: str = NEVER,
 ) -> Run:
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine,
     `chip.KEY` settings the chip.
@@ -49,8 +53,11 @@ def run_bench(
     golden asked; inputs are drawn from `ShapesOnly`. `size` names one of the bench's sizes, over the panel's values.
     Findings that the source or `baseline` acknowledges do not count. `stop` ends the run inside a kernel.
     With `first_wrong` each value that the kernel names is compared with the bench's intermediates, and
-    `views["first_wrong"]` tells which was the first to leave them.
+    `views["first_wrong"]` tells which was the first to leave them. With `second_order` ("always", or "cheap": where its
+    counted work is small) a run that is safe and not wrong is repeated in another order; a difference is a finding.
     """
+    if second_order not in (NEVER, CHEAP, ALWAYS):
+        raise BenchError(unknown("second_order", second_order, (NEVER, CHEAP, ALWAYS)))
     chosen, changes = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
     shapes_only = shapes_only or (size is not None and bench.sizes[size].shapes_only)
     p, host, overrides = _made(bench, panel, chosen, changes)
@@ -61,6 +68,7 @@ def run_bench(
         host.schedule = schedule
     _set_budget(bench, p, host, budget)
     host.stop = stop
+    kept = None if stop is not None or first_wrong or host.shapes_only else kept_inputs(inputs, second_order)
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     watch = _Watch(host)
     run = _launched(bench, p, inputs, host, stop)
@@ -81,7 +89,41 @@ def run_bench(
     if stopped and stop is not None and stop.met is not None:
         run.status, run.views["stopped"] = Status.STOPPED, stop.met.view()
         return run
+    if kept is not None and may_repeat(first := Launched(run, host, watch.kernels), second_order):
+        repeat = _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline)
+        compare_orders(first, repeat.launched, repeat.accepted)
+        acknowledge(run, baseline)
     return _timed(bench, p, run, host) if timed else run
+
+
+@dataclass
+class _Repeat:
+    """Executes the launch of a bench anew, as if nothing had been run before: its file is loaded again."""
+
+    bench: Bench
+    panel: str | None
+    chosen: Any
+    changes: Any
+    inputs: Mapping[str, Any]
+    budget: Budget
+    baseline: list[Entry] | None
+
+    def launched(self, schedule: str | int) -> Launched:
+        """The launch in the order of a schedule, with the inputs as they were."""
+        bench = self.bench = loaded_anew(self.bench)
+        p, host, _ = _made(bench, self.panel, self.chosen, self.changes)
+        host.schedule, host.budget = schedule, self.budget
+        watch = _Watch(host)
+        run = _launched(bench, p, deepcopy(self.inputs), host, None)
+        if not isinstance(run, Run):
+            raise BenchError(f"bench {bench.name}: launch gave no Run the second time")
+        return Launched(_acknowledged(run, list(host.launches), self.baseline), host, watch.kernels)
+
+    def accepted(self, launched: Launched) -> bool | None:
+        """Whether the golden accepts the outputs of a launch."""
+        p, _, _ = _made(self.bench, self.panel, self.chosen, self.changes)
+        verdicts = _call(self.bench, "golden", _judge, self.bench, launched.run, p, self.inputs)
+        return all(verdict.passed for verdict in verdicts)
 
 
 def _made(bench: Bench, panel: str | None, chosen: Any, changes: Any) -> tuple[Any, Any, Any]:
@@ -138,10 +180,13 @@ class _Watch:
 
     def __init__(self, host: Any):
         self._begin, self._inside, self._launch = perf_counter(), 0.0, host.launch
+        # what was launched
+        self.kernels: list[Any] = []
         host.launch = self._timed
 
     def _timed(self, *args: Any, **kwargs: Any) -> Run:
         begin = perf_counter()
+        self.kernels.append(args[0] if args else None)
         try:
             run: Run = self._launch(*args, **kwargs)
             return run

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from kernbench.bench.orders import CHEAP
 from kernbench.cli.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, tell_acknowledged
 from kernbench.cli.algorithms import rank
 from kernbench.cli.completion import benches, panels
@@ -181,7 +182,7 @@ def _run_all(request: Request) -> list[tuple[str, Run]]:
             title = request.title(panel)
             bar.update(bar.task_ids[0], description=title)
             try:
-                runs.append((title, request.run(panel, timed=True)))
+                runs.append((title, request.run(panel, timed=True, second_order=CHEAP)))
             except OtherHardwareError as error:
                 elsewhere.append((title, error))
             bar.advance(bar.task_ids[0])
@@ -226,6 +227,8 @@ def _tell_one(console: Console, title: str, result: Run) -> None:
         console.print(run_text(title, result), highlight=False, soft_wrap=True)
     if "first_wrong" in result.views:
         console.print(first_wrong_text(title, result), highlight=False, soft_wrap=True)
+    if "order_note" in result.views:
+        errors().print(f"note: {title}: {result.views['order_note']}", soft_wrap=True)
     if "outside_seconds" in result.views:
         told = f"note: launch of {title} took {result.views['outside_seconds']:g} s outside its kernels; "
         errors().print(f"{told}--max-seconds ends kernels, and not what is around them", soft_wrap=True)

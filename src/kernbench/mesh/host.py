@@ -13,7 +13,7 @@ import numpy as np
 from kernbench import __version__
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, as_array, dtype_name
 from kernbench.common.errors import MisuseError
-from kernbench.common.pe_commands import OPERATIONS
+from kernbench.common.pe_commands import OPERATIONS, DmaWriteCmd
 from kernbench.machine import Machine, load
 from kernbench.machine.grid import Grid
 from kernbench.mesh import budgets
@@ -376,6 +376,17 @@ class Host:
             copies = tensor.axis is None and not tensor.may_differ and (tensor.is_output or tensor.source is not None)
             if copies and len(launch.log) == before and any(r.stored for r in regions):
                 disagreeing(tensor, self._leaders, launch.log, recording, where)
+
+    def writer_of(self, run: Run, output: str, index: tuple[int, ...]) -> Place | None:
+        """The kernel's line that last stored an element of an output of a run on this host; None if it is not known."""
+        tensor = next((t for t in self._tensors if t.is_output and t.name == output), None)
+        if tensor is None or not isinstance(run.recording, Recording):
+            return None
+        rank, offset = tensor.location(index)
+        stream = run.recording.of_rank(rank) or ()
+        address = tensor.address + offset * ITEMSIZE[tensor.dtype]
+        stores = (one for one in stream if isinstance(one, DmaWriteCmd) and one.addr <= address < one.addr + one.nbytes)
+        return next((one.where for one in reversed(list(stores))), None)
 
     def _named(self, outputs: list[Tensor]) -> dict[str, Array]:
         """Outputs by name; those that share one with an earlier are numbered."""

@@ -55,6 +55,17 @@ class Tensor:
         size = self.shape[self.axis]
         return np.arange(min(rank * self.share, size), min((rank + 1) * self.share, size))
 
+    def location(self, index: tuple[int, ...]) -> tuple[int, int]:
+        """The rank that has an element of the whole, and the element's number in its part; of copies the first."""
+        if self.axis is None:
+            return 0, int(np.ravel_multi_index(index, self.shape)) if index else 0
+        for rank in range(self.ranks):
+            (found,) = np.nonzero(self.indices(rank) == index[self.axis])
+            if found.size:
+                local = (*index[: self.axis], int(found[0]), *index[self.axis + 1 :])
+                return rank, int(np.ravel_multi_index(local, self.part_shape(rank)))
+        raise MisuseError(f"no rank has {index} of tensor '{self.name}'")
+
     def part_shape(self, rank: int) -> tuple[int, ...]:
         """Shape of the rank's part."""
         if self.axis is None:

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.device_base import DeviceArray
+from kernbench.ptx.device_base import DeviceArray, kernel_of
 from kernbench.ptx.element_types import storage_type
+from kernbench.ptx.observing import order_observers
 from kernbench.result.checkpoint import Taken
 from kernbench.result.launches import joined_metrics
 from kernbench.result.run import Run, Status
@@ -93,6 +94,10 @@ class Host:
             run.outputs = {array.name: array.numpy() for array in outputs}
         self.launches.append(replace(run))
         return run
+
+    def order_observers(self, kernel: Any) -> list[str]:
+        """What in a kernel may observe the order in which threads run."""
+        return order_observers(kernel_of(kernel))
 
     def totals(self) -> dict[str, Any]:
         """The metrics of all launches, numbers added up."""

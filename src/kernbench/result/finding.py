@@ -74,6 +74,7 @@ KINDS: dict[str, Kind] = {
         "type-confusion": "memory read as an element type it does not hold",
         "uninitialised-read": "a read of memory nobody wrote",
         "output-unwritten": "elements of an output that no store reached",
+        "order-dependent": "a result that depends on the order in which programs take turns",
         "output-disagreement": "copies of one output that differ between ranks beyond rounding",
         "scratch-overflow": "a value that does not fit the scratch memory beside those that are live",
         "over-budget": "a program that did not stop within its budget of steps or time",

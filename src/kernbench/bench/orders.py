@@ -1,0 +1,227 @@
+"""A second legal order: the same launch with programs taking turns otherwise must give the same outputs, bit for bit.
+
+Programs meet only through queues, barriers, tensors and dependences, so that every order computes the same (ADR 0002).
+One that shares Python variables between ranks or blocks escapes all checks of memory and messages, and shows here. A
+program that may observe order by right (atomics of PTX, say) is judged by the golden in both orders instead.
+"""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from inspect import unwrap
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import KernbenchError
+from kernbench.result.finding import Finding, Other, Place
+from kernbench.result.run import Run, Status
+
+CHECK = "order-dependent"
+NEVER, CHEAP, ALWAYS = "never", "cheap", "always"
+# counted work of a launch that takes well under a second to repeat: no clock decides, so that every machine agrees
+_CHEAP = {"commands": 5_000, "warp_instructions": 200_000, "flops": 1_000_000_000}
+_CHEAP_BYTES = 1 << 26
+_HINT = (
+    "what one program writes and another reads must go through queues, tensors or tasks: look for a variable of the "
+    "module, a closure, a mutable default argument or a captured array that the kernel changes"
+)
+_HINT_REPEAT = (
+    "look for a variable that programs share or that is kept from one run to the next, or for numbers drawn without a "
+    "seed: a launch must depend on its parameters and inputs only"
+)
+
+
+@dataclass
+class Launched:
+    """One execution of a bench's launch: its Run, its host, and what was launched on it, in order."""
+
+    run: Run
+    host: Any
+    kernels: list[Any] = field(default_factory=list)
+
+    def outputs(self) -> list[tuple[int, str, Array]]:
+        """The outputs of all launches: number of the launch, name, value."""
+        launches = list(self.host.launches) or [self.run]
+        found = [(number, name, array) for number, one in enumerate(launches) for name, array in one.outputs.items()]
+        whole = [(len(launches) - 1, name, array) for name, array in self.run.outputs.items()]
+        return found + [one for one in whole if not any(one[2] is known[2] for known in found)]
+
+
+def second_schedule(first: str | int) -> str:
+    """The order that is run besides a first one."""
+    return "canonical" if first == "reversed" else "reversed"
+
+
+def is_cheap(run: Run) -> bool:
+    """Whether a run's launches can be repeated at little cost, by the work they counted."""
+    counted = [name for name in ("commands", "warp_instructions") if name in run.metrics]
+    return bool(counted) and all(run.metrics.get(name, 0) <= most for name, most in _CHEAP.items())
+
+
+def kept_inputs(inputs: Mapping[str, Any], wanted: str) -> Mapping[str, Any] | None:
+    """A copy of the inputs for a second run, since a launch may write into them; None where there will be none."""
+    size = sum(getattr(value, "nbytes", 0) for value in inputs.values())
+    if wanted == NEVER or (wanted == CHEAP and size > _CHEAP_BYTES):
+        return None
+    return deepcopy(dict(inputs))
+
+
+def may_repeat(first: Launched, wanted: str) -> bool:
+    """Whether a second order says something of a run: it is done, nothing is known against it, and it has outputs."""
+    run = first.run
+    clean = run.status is Status.FINISHED and run.safe is True and run.right is not False
+    return clean and bool(first.outputs()) and (wanted == ALWAYS or is_cheap(run))
+
+
+def compare_orders(
+    first: Launched, again: Callable[[str | int], Launched], judge: Callable[[Launched], bool | None]
+) -> None:
+    """Run `again` in another order, and add to the first Run what comes of it: a finding, a note, or only the check.
+
+    `again(schedule)` executes the launch anew; `judge` says whether the golden accepts an execution.
+    """
+    run = first.run
+    before = run.origin.get("schedule", "canonical")
+    other = second_schedule(before)
+    try:
+        second = again(other)
+    except KernbenchError as error:
+        _found(run, _failed(first, other, str(error).partition("\n")[0], None), before, other)
+        return
+    # a bench may choose the order of its launches itself
+    if second.run.origin.get("schedule", "canonical") == before:
+        return
+    if second.run.findings or second.run.status is not Status.FINISHED:
+        told = second.run.findings[0] if second.run.findings else None
+        text = f"{told.kind}: {told.message}" if told else str(second.run.status)
+        _found(run, _failed(first, other, text, told), before, other)
+        return
+    difference = _first_difference(first, second)
+    if difference is None:
+        _checked(run, before, other, "same")
+        return
+    _explain(first, second, again, judge, difference, (before, other))
+
+
+def _explain(
+    first: Launched,
+    second: Launched,
+    again: Callable[[str | int], Launched],
+    judge: Callable[[Launched], bool | None],
+    difference: "_Difference",
+    orders: tuple[str | int, str],
+) -> None:
+    """Outputs differ: by right, because of the order, or because no two runs are the same."""
+    run = first.run
+    observers = _observers(first)
+    if observers and judge(second) is not False:
+        which = ", ".join(observers[:4]) + (", ..." if len(observers) > 4 else "")
+        run.views["order_note"] = (
+            f"{difference.text(*orders)}; that is legal, as the kernel may observe order ({which}), and the golden "
+            "accepts both"
+        )
+        _checked(run, *orders, "both right")
+        return
+    repeated = None if observers else _first_difference(first, again(orders[0]))
+    where = _place(first, difference)
+    if observers:
+        message, hint = f"{difference.text(*orders)}, and the golden accepts only the first", _HINT_OBSERVED
+    elif repeated is None:
+        message, hint = difference.text(*orders), _HINT
+    else:
+        message = f"{difference.text(*orders)}; a second run in the first order differs, too"
+        hint = _HINT_REPEAT
+    _found(run, Finding(CHECK, message, where, hint=hint), *orders)
+
+
+_HINT_OBSERVED = "what an atomic or a flag gives back must not decide the result: look at how it is used"
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """The first element that differs, in which output of which launch, and how many do."""
+
+    launch: int
+    name: str
+    index: tuple[int, ...]
+    values: tuple[Any, Any]
+    count: int
+    size: int
+
+    def text(self, first: str | int, second: str | int) -> str:
+        at = f"[{', '.join(map(str, self.index))}]" if self.index else ""
+        one, other = self.values
+        return (
+            f"{self.name}{at} is {one} with schedule {first} and {other} with schedule {second} "
+            f"({self.count:,} of {self.size:,} elements differ)"
+        )
+
+
+def _first_difference(first: Launched, second: Launched) -> _Difference | None:
+    ours, theirs = first.outputs(), second.outputs()
+    for (launch, name, a), (_, _, b) in zip(ours, theirs, strict=False):
+        differs = _differing(a, b)
+        if differs.any():
+            flat = int(np.argmax(differs))
+            index = tuple(int(i) for i in np.unravel_index(flat, a.shape)) if a.size else ()
+            values = (_shown(a, flat), _shown(b, flat))
+            return _Difference(launch, name, index, values, int(differs.sum()), a.size)
+    if [one[:2] for one in ours] != [one[:2] for one in theirs]:
+        names = [", ".join(name for _, name, _ in one) or "nothing" for one in (ours, theirs)]
+        return _Difference(0, "the list of outputs", (), (names[0], names[1]), 1, 1)
+    return None
+
+
+def _differing(a: Array, b: Array) -> Any:
+    """Which elements differ in any bit, flat."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return np.ones(max(a.size, 1), bool)
+    bits = [np.ascontiguousarray(one).reshape(-1).view(np.uint8).reshape(one.size, -1) for one in (a, b)]
+    return (bits[0] != bits[1]).any(axis=1)
+
+
+def _shown(array: Array, flat: int) -> Any:
+    if flat >= array.size:
+        return "absent"
+    value = array.reshape(-1)[flat]
+    return f"{float(value):.9g}" if array.dtype.kind not in "iub" else value.item()
+
+
+def _observers(first: Launched) -> list[str]:
+    ask = getattr(first.host, "order_observers", None)
+    return [] if ask is None else list(dict.fromkeys(name for kernel in first.kernels for name in ask(kernel)))
+
+
+def _place(first: Launched, difference: _Difference) -> Place | None:
+    """The line that stored an element, or that of its kernel."""
+    ask = getattr(first.host, "writer_of", None)
+    launches = list(first.host.launches) or [first.run]
+    found: Place | None = None
+    if ask is not None:
+        found = ask(launches[min(difference.launch, len(launches) - 1)], difference.name, difference.index)
+    return found or _kernel_place(first, difference.launch)
+
+
+def _kernel_place(first: Launched, launch: int) -> Place | None:
+    if launch >= len(first.kernels):
+        return None
+    code = getattr(unwrap(first.kernels[launch]), "__code__", None)
+    return None if code is None else Place(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def _failed(first: Launched, schedule: str, text: str, found: Finding | None) -> Finding:
+    where = found.where if found is not None and found.where is not None else _kernel_place(first, 0)
+    others = () if found is None else tuple(Other(o.role, o.where) for o in found.others)
+    return Finding(CHECK, f"it goes wrong only with schedule {schedule}: {text}", where, others, _HINT)
+
+
+def _found(run: Run, finding: Finding, first: str | int, second: str) -> None:
+    run.findings = [*run.findings, finding]
+    _checked(run, first, second, "different")
+
+
+def _checked(run: Run, first: str | int, second: str, outcome: str) -> None:
+    run.checked = (*run.checked, CHECK)
+    run.views["orders"] = {"schedules": [first, second], "outcome": outcome}
