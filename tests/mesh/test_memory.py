@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from tests.mesh.planted import D, S, at, launch, line_of, only
 
+from kernbench import mesh
+
 
 def loads_past_the_end(q_ptr, o_ptr, *, tl):
     x = tl.load(q_ptr + 4 * D * 4 - 8, shape=(S, D))
@@ -164,3 +166,28 @@ def test_scratch_overflow_lists_what_fills_it():
     assert finding.message.count("256x1024 f32 (1 MiB)") == 3
     assert f":{line_of(hoards, 'for _ in range(3)')}" in finding.message
     assert launch(lets_go).safe
+
+
+def test_messages_name_the_type_of_the_value():
+    """The tensor's type, too, where a store rounds to it; no type where nobody has said one."""
+
+    def kernel(x_ptr, o_ptr, *, tl):
+        value = tl.zeros((2, 4), dtype="f32")
+        tl.store(o_ptr + 1, tl.zeros((1, 4), dtype="f32"))
+        tl.store(o_ptr + 24, value)
+        tl.store(x_ptr + 2**44, value)
+        tl.load(x_ptr + 2**45, shape=(2, 4))
+        tl.load(o_ptr + 24, shape=(2, 4))
+        tl.store(o_ptr, value)
+
+    host = mesh.Host(ranks=1)
+    run = host.launch(kernel, host.shard(np.zeros((2, 4), np.float32)), host.empty((2, 4), "f16", axis=0))
+    messages = [finding.message for finding in run.findings]
+    for begin in (
+        "store of a 1x4 f32 tile, stored as f16, at ",
+        "store of a 2x4 f32 tile, stored as f16, touches ",
+        "store of a 2x4 f32 tile at ",
+        "load of a 2x4 tile at ",
+        "load of a 2x4 f16 tile touches ",
+    ):
+        assert any(message.startswith(begin) for message in messages), (begin, messages)

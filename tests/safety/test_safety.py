@@ -79,7 +79,7 @@ def test_strided_access_is_allowed_exactly_when_every_element_lies_inside(start,
     inside = touched.min() >= 0 and touched.max() < size
     address = WINDOW + 4 * start
     if storing:
-        _, problem = space.store(address, np.zeros(shape, np.float32), shape, strides)
+        _, problem = space.store(address, np.zeros(shape, np.float32), shape, strides, "f32")
         distinct = np.unique(touched).size == touched.size
         if not inside:
             assert problem.kind == "out-of-bounds"
@@ -102,7 +102,7 @@ def test_values_lent_out_survive_a_later_store():
     array = np.arange(4, dtype=np.float32)
     space.add(Region("t", WINDOW, (4,), "f32", array, None, shared=True))
     before, _, _ = space.load(WINDOW, (4,), None, None)
-    space.store(WINDOW, np.full(4, 9, np.float32), (4,), None)
+    space.store(WINDOW, np.full(4, 9, np.float32), (4,), None, "f32")
     after, _, problem = space.load(WINDOW, (4,), None, None)
     assert problem is None
     np.testing.assert_array_equal(before, [0, 1, 2, 3])

@@ -62,7 +62,7 @@ class MeshPort(Port):
         self, address: int, data: Array | None, shape: Shape, strides: Shape | None, dtype: str, where: Place
     ) -> int:
         """Put `data` at `address`; dropped where the access is not allowed."""
-        itemsize, problem = self.memory.store(address, data, shape, strides)
+        itemsize, problem = self.memory.store(address, data, shape, strides, dtype)
         if problem is not None:
             self._problem(problem, where)
         return itemsize

@@ -23,11 +23,10 @@ def line(ranks: int, grid: Grid) -> Wiring:
 
 
 def ring(ranks: int, grid: Grid) -> Wiring:
-    """A line closed by the wrap link from the last rank to the first."""
+    """A line closed by the wrap link from the last rank to the first; a ring of one leads back to the same rank."""
     wiring = line(ranks, grid)
-    if ranks > 1:
-        wiring[ranks - 1]["E"] = 0
-        wiring[0]["W"] = ranks - 1
+    wiring[ranks - 1]["E"] = 0
+    wiring[0]["W"] = ranks - 1
     return wiring
 
 

@@ -116,7 +116,7 @@ class AddressSpace:
         """The elements at `address`, their type (the region's, unless `dtype` is given), and what is wrong."""
         region = self._in_window(address >> WINDOW_BITS)
         kind = dtype or (region.dtype if region is not None else "f16")
-        problem = self._check(region, address, shape, strides, kind, "load")
+        problem = self._check(region, address, shape, strides, kind, "load", kind if region is not None else dtype)
         if problem is None and region is not None and region.dtype != kind:
             problem = _type_problem(region, kind)
         if region is None or problem is not None:
@@ -144,13 +144,20 @@ class AddressSpace:
         return region.base - low * itemsize, region.end - high * itemsize, region.base, itemsize
 
     def store(
-        self, address: int, data: Array | None, shape: tuple[int, ...], strides: tuple[int, ...] | None
+        self,
+        address: int,
+        data: Array | None,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None,
+        value_dtype: str,
     ) -> tuple[int, Problem | None]:
-        """Put `data`, rounded to the region's type, at `address`; the bytes of an element, and what is wrong."""
+        """Put `data`, of type `value_dtype` and rounded to the region's, at `address`; the bytes of an element there, and
+        what is wrong.
+        """
         region = self._in_window(address >> WINDOW_BITS)
-        dtype = region.dtype if region is not None else "f16"
+        dtype = region.dtype if region is not None else value_dtype
         itemsize = ITEMSIZE[dtype]
-        problem = self._check(region, address, shape, strides, dtype, "store")
+        problem = self._check(region, address, shape, strides, dtype, "store", value_dtype)
         if problem is None and strides is not None:
             problem = _self_overlap(region, shape, strides)
         if (
@@ -191,38 +198,37 @@ class AddressSpace:
         strides: tuple[int, ...] | None,
         dtype: str,
         verb: str,
+        said: str | None,
     ) -> Problem | None:
+        """What is wrong with an access to elements of type `dtype`, whose values have type `said` (None: unknown)."""
         itemsize = ITEMSIZE[dtype]
         low, high = _extent(shape, strides)
         first, last = address + low * itemsize, address + high * itemsize
         if region is None or first < region.base or last > region.end:
-            return self._out_of_bounds(address, first, last, shape, dtype, verb)
+            return self._out_of_bounds(address, first, last, _access(verb, shape, said, dtype))
         if (address - region.base) % itemsize:
             return Problem(
                 "misaligned",
-                f"{verb} of {_tile(shape, dtype)} at {address:#x}, which is byte {address - region.base} of "
+                f"{_access(verb, shape, said, dtype)} at {address:#x}, which is byte {address - region.base} of "
                 f"{region.describe()}: not a multiple of {itemsize}",
                 f"addresses count bytes: step by elements * {itemsize}",
                 region.name,
             )
         return None
 
-    def _out_of_bounds(
-        self, address: int, first: int, last: int, shape: tuple[int, ...], dtype: str, verb: str
-    ) -> Problem:
+    def _out_of_bounds(self, address: int, first: int, last: int, access: str) -> Problem:
         region = self._nearest(address)
-        tile = _tile(shape, dtype)
         if region is None:
             return Problem(
                 "out-of-bounds",
-                f"{verb} of {tile} at {address:#x}: no tensor lies there",
+                f"{access} at {address:#x}: no tensor lies there",
                 "pass the tensor to the launch and use the address the kernel is handed",
             )
         over, under = last - region.end, region.base - first
         side = f"{over} bytes past its end" if over > 0 else f"{under} bytes before its start"
         return Problem(
             "out-of-bounds",
-            f"{verb} of {tile} touches [{first:#x}, {last:#x}), {side}; {region.describe()} is valid in {region.span}",
+            f"{access} touches [{first:#x}, {last:#x}), {side}; {region.describe()} is valid in {region.span}",
             "check the offset and the shape against this rank's share of the tensor (a ragged last shard is shorter)",
             region.name,
         )
@@ -352,8 +358,15 @@ def _all_distinct(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return bool(np.unique(offsets).size == offsets.size)
 
 
-def _tile(shape: tuple[int, ...], dtype: str) -> str:
-    return f"a {'x'.join(map(str, shape)) or 'scalar'} {dtype} tile"
+def _access(verb: str, shape: tuple[int, ...], said: str | None, held: str) -> str:
+    """An access in words: the type is that of the value, and of the memory where it is another."""
+    rounded = f", stored as {held}," if said is not None and said != held else ""
+    return f"{verb} of {_tile(shape, said)}{rounded}"
+
+
+def _tile(shape: tuple[int, ...], dtype: str | None) -> str:
+    """A tile in words; without its type where nobody has said which."""
+    return f"a {'x'.join(map(str, shape)) or 'scalar'} {f'{dtype} ' if dtype else ''}tile"
 
 
 def _index(index: Any) -> str:
