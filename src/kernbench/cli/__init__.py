@@ -12,13 +12,14 @@ from kernbench import __version__
 from kernbench.cli.commands import GROUPS, add_commands
 from kernbench.cli.document import STDOUT, error_data, wants_stdout, write_document
 from kernbench.cli.examples import examples
-from kernbench.cli.guard import guarded, runs_files
 from kernbench.cli.output import FOUND, MISUSE, errors, print_anything, print_nothing_more, show_notes
 from kernbench.common.errors import KernbenchError
 
 if TYPE_CHECKING:
     app: typer.Typer
 
+# commands that run a file of a person's own in this process
+_RUNNING = ("run", "show")
 # where shells put the words of a line that they complete
 _COMPLETED = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 
@@ -64,8 +65,12 @@ def common(
 def main() -> None:
     """Entry point: misuse is told in a sentence and ends with exit code 2; with `--json -` as a document, too."""
     words = sys.argv[1:]
-    if runs_files(words):
-        sys.exit(guarded(words, lambda: _command_line(words)))
+    if words[:1] and words[0] in _RUNNING:
+        # other commands need not wait for its imports
+        from kernbench.cli.guard import guarded, runs_files
+
+        if runs_files(words[1:]):
+            sys.exit(guarded(words, lambda: _command_line(words)))
     _command_line(words)
 
 

@@ -25,16 +25,15 @@ from kernbench.safety.channel import BrokenChannelError, Receiver, Sender, Tail,
 from kernbench.safety.children import Ended, place_in, start_method
 from kernbench.safety.confined import CHANNEL_GONE, announce_exit, end_with, leave_now
 
-_COMMANDS = ("run", "show")
 _FOLDERS = ("-k", "--kernels")
 _NEXT = "a bench returns its Run or raises an error, and does not end its process"
 
 
 def runs_files(words: Sequence[str]) -> bool:
-    """Whether a command line runs a file that is not kernbench's, and a copy of this process can do so."""
-    if not words or words[0] not in _COMMANDS or not _on_descriptor(sys.stdout, 1):
+    """Whether the words behind a command name a file that is not kernbench's, and a copy of this process can run it."""
+    if not _on_descriptor(sys.stdout, 1):
         return False
-    named = any(word.endswith(".py") or word.startswith(_FOLDERS) or os.sep in word for word in words[1:])
+    named = any(word.endswith(".py") or word.startswith(_FOLDERS) or os.sep in word for word in words)
     return named and start_method() == "fork"
 
 
