@@ -15,7 +15,9 @@ from kernbench.common.errors import KernbenchError
 BENCH = find("milestone_gqa_llama70b")
 PREFILL = [name for name, a in ALGORITHMS.items() if a.splits_q]
 DECODE = [name for name, a in ALGORITHMS.items() if not a.splits_q]
-NEW = ["cycle_kv", "stream_kv", "zigzag_kv", "tiled_kv", "tree_mlo", "grid_mlo"]
+NEW = ["cycle_kv", "stream_kv", "zigzag_kv", "tiled_kv", "team_kv", "tree_mlo", "grid_mlo", "team_mlo"]
+# what waits for nothing but arrivals works even with queues of one slot
+ANY_DEPTH = ("stream_kv", "zigzag_kv", "team_kv", "tree_mlo", "grid_mlo", "team_mlo")
 
 
 def run(algorithm, panel=None, schedule=None, timed=False, **settings):
@@ -68,14 +70,14 @@ def test_at_the_real_head_size(algorithm):
     good(run(algorithm, h_q=16, h_kv=2, d_head=128, context=300))
 
 
-@pytest.mark.parametrize("algorithm", ["stream_kv", "zigzag_kv", "tiled_kv"])
+@pytest.mark.parametrize("algorithm", ["stream_kv", "zigzag_kv", "tiled_kv", "team_kv"])
 @pytest.mark.parametrize("context", [256, 1030])
 def test_where_keys_do_not_fit_the_scratch_memory(algorithm, context):
     small = {"machine.pe.scratch": "256 KiB", "n_ranks": 8, "h_q": 4, "h_kv": 2, "d_head": 64}
     good(run(algorithm, context=context, **small))
 
 
-@pytest.mark.parametrize("algorithm", ["stream_kv", "zigzag_kv", "tiled_kv"])
+@pytest.mark.parametrize("algorithm", ["stream_kv", "zigzag_kv", "tiled_kv", "team_kv"])
 @pytest.mark.parametrize("scale_q", [(16, 16), (64, 48), (8, 300)])
 def test_any_blocks(algorithm, scale_q):
     block_q, block_kv = scale_q
@@ -84,8 +86,7 @@ def test_any_blocks(algorithm, scale_q):
 
 @pytest.mark.parametrize("algorithm", NEW)
 def test_same_digits_under_every_schedule_and_depth(algorithm):
-    # what waits for nothing but arrivals works even with queues of one slot
-    depths = (1, 2, 4) if algorithm in ("stream_kv", "zigzag_kv", "tree_mlo", "grid_mlo") else (2, 4)
+    depths = (1, 2, 4) if algorithm in ANY_DEPTH else (2, 4)
     outputs = [
         good(run(algorithm, schedule=schedule, n_ranks=8, context=24, **{"machine.ipcq.depth": depth})).outputs["o"]
         for depth, schedule in itertools.product(depths, ("canonical", "reversed", 1))

@@ -39,12 +39,14 @@ class _Tile:
 
 @dataclass
 class _Scores:
-    """Scores whose softmax is still to come: keys from `position` on, the last of the tile or not."""
+    """Scores whose softmax is still to come: `position` of their first key where some query does not see all of them,
+    the last of the tile or not.
+    """
 
     of: _Tile
     s: TensorHandle
     v: TensorHandle
-    position: int
+    position: int | None
     last: bool
 
 
@@ -69,47 +71,56 @@ class LongFold:
 
     def fold(self, tile: Queries, q: TensorHandle, keys: tuple[Rows, Rows]) -> None:
         """All keys that the tile sees, the user's K and V of its head at `keys`."""
-        tiling = self._tiling
+        tiling, total = self._tiling, self._tiling.total_kv[tile.user]
         work = _Tile(tile, q, start(self._tl, q.shape[0], tiling.d_head))
-        seen = tiling.total_kv[tile.user]
-        if tiling.causal:
-            seen = max(0, min(seen, tile.last + 1))
+        # keys that some query sees, and those that all see
+        seen, clear = (
+            (total, total) if not tiling.causal else (_within(total, n + 1) for n in (tile.last, tile.position))
+        )
         if not seen:
             self.flush()
             self._folded = work
             return
-        rows = _even(seen, self._tiling.block_kv)
+        size = min(tiling.block_kv, total)
+        rows = _even(seen, size)
         blocks = -(-seen // rows)
-        self._push(work, keys, 0, min(rows, seen), last=blocks == 1)
-        for block in self._tl.range(1, blocks - 1):
-            self._push(work, keys, block * rows, rows)
-        if blocks > 1:
-            self._push(work, keys, (blocks - 1) * rows, seen - (blocks - 1) * rows, last=True)
+        # those without a mask, of which a load of the full size does not reach beyond the last key
+        plain = min(blocks - 1, clear // rows, (total - size) // rows + 1)
+        if plain:
+            self._push(work, [self._load(at, at.address, size)[:rows] for at in keys])
+        for block in self._tl.range(1, plain):
+            self._push(work, [self._load(at, at.address + block * (rows * at.step), size)[:rows] for at in keys])
+        for block in range(plain, blocks):
+            self._push_edge(work, keys, (block * rows, min(rows, seen - block * rows)), block == blocks - 1)
 
     def flush(self) -> None:
         """Finish all that was folded so far."""
         self._absorb_ahead()
         self._finish()
 
-    def _push(self, work: _Tile, keys: tuple[Rows, Rows], position: int, rows: int, last: bool = False) -> None:
+    def _load(self, at: Rows, address: Any, size: int) -> TensorHandle:
+        """Rows from `address` on. All loads have one size: blocks of many sizes would leave gaps in scratch."""
+        strides = (at.step // ITEMSIZE[self._tl.element_type(at.address)], 1)
+        whole: TensorHandle = self._tl.load(address, shape=(size, self._tiling.d_head), strides=strides)
+        return whole
+
+    def _push_edge(self, work: _Tile, keys: tuple[Rows, Rows], block: tuple[int, int], last: bool) -> None:
+        """A block (position, rows) that needs a mask, or lies at the end of the keys."""
+        position, rows = block
+        total = self._tiling.total_kv[work.tile.user]
+        size = min(self._tiling.block_kv, total)
+        first = min(position, total - size)
+        some = slice(position - first, position - first + rows)
+        self._push(work, [self._load(at, at.address + first * at.step, size)[some] for at in keys], position, last)
+
+    def _push(self, work: _Tile, pair: list[TensorHandle], position: int | None = None, last: bool = False) -> None:
         """Make a block's scores, then do the softmax of the block before."""
-        tl = self._tl
-        k, v = (self._load(at, work.tile.user, position, rows) for at in keys)
-        s = tl.dot(work.q, tl.trans(k), out=self._free.pop(0))
+        k, v = pair
+        s = self._tl.dot(work.q, self._tl.trans(k), out=self._free.pop(0))
         # held for one block more, so that the next K is loaded to other memory while this one is still read
         self._k = k
         self._absorb_ahead()
         self._ahead = _Scores(work, s, v, position, last)
-
-    def _load(self, at: Rows, user: int, position: int, rows: int) -> TensorHandle:
-        """A block, as part of a load of always the same size: blocks of many sizes would leave gaps in scratch."""
-        total = self._tiling.total_kv[user]
-        size = min(self._tiling.block_kv, total)
-        first = min(position, total - size)
-        strides = (at.step // ITEMSIZE[self._tl.element_type(at.address)], 1)
-        whole = self._tl.load(at.address + first * at.step, shape=(size, self._tiling.d_head), strides=strides)
-        block: TensorHandle = whole if rows == size else whole[position - first : position - first + rows]
-        return block
 
     def _absorb_ahead(self) -> None:
         """The softmax of the block whose scores were made last.
@@ -119,9 +130,9 @@ class LongFold:
         job, self._ahead = self._ahead, None
         if job is None:
             return
-        tl, work = self._tl, job.of
-        mask = self._tiling.mask(tl, work.tile, (job.position, job.s.shape[1]))
-        work.state, free = absorb_keeping(tl, work.state, job.s, job.v, self._tiling.scale, mask)
+        tl, work, tiling = self._tl, job.of, self._tiling
+        mask = None if job.position is None else tiling.mask(tl, work.tile, (job.position, job.s.shape[1]))
+        work.state, free = absorb_keeping(tl, work.state, job.s, job.v, tiling.scale, mask)
         self._free.append(free)
         self._finish()
         if job.last:
@@ -131,6 +142,10 @@ class LongFold:
         work, self._folded = self._folded, None
         if work is not None:
             self._done(work.tile, finish(self._tl, work.state))
+
+
+def _within(total: int, keys: int) -> int:
+    return max(0, min(total, keys))
 
 
 def _even(rows: int, most: int) -> int:
