@@ -1,9 +1,9 @@
 """Physical limits of distributed attention on a mesh machine: no schedule of the same algorithm is faster.
 
-Compute counts two MACs a head dimension, query and visible key at the GEMM array's peak; exp one exponential a visible
-pair; HBM the bytes that must move at least once (K, V, Q and O) through the cubes that hold them. Those hold for every
-algorithm. Link and latency are the algorithm's own: the bytes of its busiest link one way, and the hops of its longest
-way.
+Compute counts two MACs a head dimension, query and visible key at the GEMM array's peak; array what filling it costs
+besides (`array_cycles`); exp one exponential a visible pair; HBM the bytes that must move at least once (K, V, Q and O)
+through the cubes that hold them. Those hold for every algorithm that lets as many PEs work. Link and latency are the
+algorithm's own: the bytes of its busiest link one way, and the hops of its longest way.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """K/V prefill in long blocks, on every PE: where ranks are cubes, the PEs of a cube share the rank's heads and queries.
 
 K and V reach the leader of each team as in `stream_kv`, and from it every PE that needs them. Then each PE folds tiles
-of its own, and the finished rows go to the leader, which stores them. At real sizes both ways take about a hundredth of
-the time of the arithmetic, so they are not hidden behind it. Zigzag shards give every rank the same work.
+of its own, and the finished rows go to the leader, which stores them. At real sizes both ways take three hundredths of
+the time, so they are not hidden behind the arithmetic. Zigzag shards give every rank the same work.
 """
 
 from collections.abc import Iterator, Sequence
