@@ -103,6 +103,14 @@ def test_who_only_arrives_learns_nothing(schedule):
     assert told(launch(HAND_OVER.format(how="arrive"), schedule=schedule)[0])
 
 
+@pytest.mark.parametrize("schedule", EVERY)
+def test_a_warp_that_arrives_twice_may_be_counted_twice_in_one_round(schedule):
+    """Without the barrier that tells the producer that its slot is empty, whichever warp runs first."""
+    body = PING_PONG.replace("  bar.sync 2, 64;\n", "").replace("  bar.arrive 2, 64;\n", "")
+    run, _ = launch(body, schedule=schedule)
+    assert any("counted" in message for message in told(run))
+
+
 TEAMS = """
   @%p1 bra OTHERS;
   bar.sync 1, 64;

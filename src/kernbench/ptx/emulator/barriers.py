@@ -81,13 +81,12 @@ class Barriers:
         if whole and waits and (count is None or (count == batch.warps_per_cta * WARP and nobody_ended)):
             batch.barrier_clocks()
             return fragment.at(following)
-        warps, _ = lanes.present()
-        ctas, inside = warps % batch.ctas, warps // batch.ctas
+        ctas = lanes.present()[0] % batch.ctas
         if self._checks is not None:
             self._checks.same_count(barrier, ctas, count, site)
         self._enter(barrier, lanes, predicate, operation, waits)
         if self._checks is not None:
-            self._checks.arrives(number, ctas, inside, waits, count is not None, site)
+            self._checks.arrives(number, lanes, waits, count is not None, site)
         if count is not None:
             barrier.expected[np.unique(ctas)] = count
         if waits:

@@ -2,7 +2,7 @@
 
 Hardware counts threads, whoever they are. A warp that comes while an earlier round of the same barrier may still be
 open can be counted in that round instead: it must know that the round is over, because it waited there itself or
-because somebody who did has told it since.
+because somebody who did has told it since. One that comes to the same round twice knows nothing of the kind.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.knowledge import Knowledge
 from kernbench.ptx.emulator.checks.reporter import by_axis, thread_name
-from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.program import Site
 
 
@@ -26,11 +26,16 @@ class NamedBarriers:
         self._told: dict[int, dict[int, Knowledge]] = {}
         # for each warp that waited in the last round its clock at the end of it, -1 for the others: [CTAs, warps]
         self._last: dict[int, Array] = {}
+        # lanes of each warp that have come to the round that is open, as bits: [CTAs, warps]
+        self._come: dict[int, Array] = {}
 
-    def arrives(self, number: int, ctas: Array, inside: Array, waits: bool, counted: bool, site: Site) -> None:
-        """Warps come to a barrier, and go on at once unless they wait."""
+    def arrives(self, number: int, lanes: Lanes, waits: bool, counted: bool, site: Site) -> None:
+        """Lanes come to a barrier, and go on at once unless they wait."""
+        warps, active = lanes.present()
+        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         if counted:
             self._in_turn(number, ctas, inside, site)
+            self._once(number, ctas, inside, active, site)
         if waits:
             return
         clocks = self._batch.checks.clocks
@@ -38,7 +43,6 @@ class NamedBarriers:
         if given is None:
             given = self._given[number] = np.zeros((self._batch.ctas, clocks.columns), np.int32)
         np.maximum.at(given, ctas, clocks.clocks[ctas, inside])
-        warps = inside * self._batch.ctas + ctas
         self._batch.checks.arrived(warps, self._told.setdefault(number, {}))
         clocks.advance(warps)
 
@@ -66,6 +70,8 @@ class NamedBarriers:
         self._batch.checks.barrier(done, waiting, given, told)
         if given is not None:
             given[done] = 0
+        if number in self._come:
+            self._come[number][done] = 0
         for cta in [cta for cta in told if done[cta]]:
             del told[cta]
         last = self._last.get(number)
@@ -90,6 +96,23 @@ class NamedBarriers:
         sure = waited[np.arange(len(ctas)), inside] | (waited & told).any(axis=1) | ~waited.any(axis=1)
         if not sure.all():
             self._mixed(number, int(np.argmin(sure)), ctas, inside, ends, site)
+
+    def _once(self, number: int, ctas: Array, inside: Array, active: Mask, site: Site) -> None:
+        """Lanes have not come to this round already."""
+        batch = self._batch
+        come = self._come.setdefault(number, np.zeros((batch.ctas, batch.warps_per_cta), np.uint32))
+        bits = np.ascontiguousarray(np.packbits(active, axis=1, bitorder="little")).view(np.uint32)[:, 0]
+        again = (come[ctas, inside] & bits) != 0
+        come[ctas, inside] |= bits
+        if again.any():
+            which = int(np.argmax(again))
+            who = thread_name(batch, int(inside[which] * batch.ctas + ctas[which]) * WARP)
+            message = (
+                f"the warp of {who} comes to barrier {number} again, and nothing says that the round to which it came "
+                f"before is over: it may be counted twice in that round"
+            )
+            hint = "wait for those who wait at the barrier, at another one, before it is used again"
+            batch.launch.checks.reporter.add("race", site, message, hint, int(again.sum()), about="barrier")
 
     def _mixed(self, number: int, which: int, ctas: Array, inside: Array, ends: Array, site: Site) -> None:
         batch = self._batch

@@ -1,0 +1,154 @@
+"""mbarriers, and copies that are done later: each is a party of its own, known to be done by whoever waits for it."""
+
+from dataclasses import dataclass, field
+
+from kernbench.ptx.reference.machine import Machine, Thread
+from kernbench.ptx.reference.order import Knowledge, Party, joined, told_by
+
+_PHASE = 24
+
+
+@dataclass(eq=False)
+class Mbarrier:
+    """One mbarrier: its phase, what it still waits for, and what those who wait for its phases learn."""
+
+    expected: int
+    pending: int
+    phase: int = 0
+    bytes: int = 0
+    # what those who arrived knew of others, their numbers and clocks, and what operations that are done knew
+    arrivals: list[tuple[Knowledge, int, int]] = field(default_factory=list)
+    held: list[Knowledge] = field(default_factory=list)
+    done: Knowledge | None = None
+    waited: int = 0
+    # who initialised it, and when
+    made: tuple[Thread, int] | None = None
+
+    def look(self, machine: Machine) -> None:
+        """Complete the phase if nothing is missing."""
+        machine.events += 1
+        if self.pending == 0 and self.bytes == 0:
+            self.phase, self.pending = self.phase + 1, self.expected
+            told = [told_by(self.arrivals)] if self.arrivals else []
+            told += self.held if self.done is None else [*self.held, self.done]
+            self.arrivals, self.held, self.done = [], [], joined(told) if told else None
+
+
+def init(machine: Machine, thread: Thread, address: int, count: int) -> None:
+    """mbarrier.init."""
+    machine.mbarriers[thread.cta, address] = Mbarrier(count, count, made=(thread, thread.clock))
+    machine.events += 1
+
+
+def _at(machine: Machine, thread: Party, address: int) -> Mbarrier:
+    """The mbarrier at an address: its init comes before; other lanes of the warp that made it are trusted with that."""
+    found = machine.mbarriers.get((thread.cta, address))
+    if found is None:
+        machine.misuse.append("an mbarrier is used before its init")
+        found = machine.mbarriers[thread.cta, address] = Mbarrier(1, 1)
+    if found.made is not None and isinstance(thread, Thread):
+        maker, clock = found.made
+        if maker.warp != thread.warp and thread.knowledge.clocks[maker.number] < clock:
+            machine.shadow.races.append((0, 0, "mbarrier", address))
+    return found
+
+
+def arrive(machine: Machine, thread: Thread, address: int, count: int, expected: int, releases: bool) -> int:
+    """An arrival, after what it expects; the state before it."""
+    barrier = _at(machine, thread, address)
+    state = barrier.phase << _PHASE | barrier.pending
+    if barrier.phase > barrier.waited:
+        machine.misuse.append("an arrival in a phase before anyone waited for the one before")
+        barrier.waited = barrier.phase
+    barrier.bytes += expected
+    if count > barrier.pending:
+        machine.misuse.append("more arrivals than a phase expects")
+        return state
+    barrier.pending -= count
+    if releases:
+        barrier.arrivals.append((thread.knowledge, thread.number, thread.clock))
+        thread.clock += 1
+    barrier.look(machine)
+    return state
+
+
+def transact(machine: Machine, thread: Thread, address: int, amount: int) -> None:
+    """expect_tx, or complete_tx for a negative amount."""
+    barrier = _at(machine, thread, address)
+    barrier.bytes += amount
+    barrier.look(machine)
+
+
+def wait(machine: Machine, thread: Thread, address: int, wanted: int, parity: bool, acquires: bool) -> bool:
+    """Whether the phase that a thread names is over; then it learns what the arrivals knew."""
+    barrier = _at(machine, thread, address)
+    passed = barrier.phase & 1 != wanted & 1 if parity else barrier.phase > wanted >> _PHASE
+    if passed:
+        barrier.waited = barrier.phase
+        if acquires and barrier.done is not None:
+            thread.acquire(barrier.done)
+    return passed
+
+
+@dataclass(eq=False)
+class Operation:
+    """A copy under way: `party` does it, and `reader`, who only reads its source, may be known to be done earlier."""
+
+    machine: Machine
+    party: Party
+    reader: Party
+    spaces: tuple[str, str]
+    places: tuple[int, int]
+    nbytes: int
+    line: int
+    mbarrier: int | None = None
+    finished: bool = False
+
+    def complete(self) -> None:
+        """Move the bytes, and tell the mbarrier."""
+        if self.finished:
+            return
+        self.finished = True
+        machine, (to, source) = self.machine, self.spaces
+        if self in machine.in_flight:
+            machine.in_flight.remove(self)
+        data = machine.read(source, self.party, self.places[1], self.nbytes)
+        machine.note(self.reader, source, self.places[1], self.nbytes, False, 0, False, self.line)
+        machine.write(to, self.party, self.places[0], data)
+        machine.note(self.party, to, self.places[0], self.nbytes, True, 0, False, self.line)
+        if self.mbarrier is not None:
+            barrier = _at(machine, self.party, self.mbarrier)
+            barrier.held.append(self.party.told().join(self.reader.told()))
+            barrier.bytes -= self.nbytes
+            barrier.look(machine)
+
+
+def copy(
+    machine: Machine, thread: Thread, spaces: tuple[str, str], places: tuple[int, int], nbytes: int,
+    mbarrier: int | None, line: int, bulk: bool,
+) -> None:  # fmt: skip
+    """A copy begins: it is done on an mbarrier, or in the thread's open group. Bulk copies are of the async proxy."""
+    party, reader = machine.new_party(thread, bulk), machine.new_party(thread, bulk)
+    operation = Operation(machine, party, reader, spaces, places, nbytes, line, mbarrier)
+    machine.in_flight.append(operation)
+    thread.clock += 1
+    if mbarrier is None:
+        (thread.bulk if bulk else thread.groups)[-1].append(operation)
+
+
+def commit(thread: Thread, bulk: bool) -> None:
+    """Close the open group."""
+    (thread.bulk if bulk else thread.groups).append([])
+
+
+def wait_group(thread: Thread, keep: int | None, bulk: bool, sources: bool) -> None:
+    """Wait for all committed groups but the last `keep`, or for everything; `sources`: only until they are read."""
+    groups = thread.bulk if bulk else thread.groups
+    last = len(groups) - 1 - keep if keep is not None else len(groups)
+    for group in groups[: max(last, 0)]:
+        for operation in group:
+            operation.complete()
+            known = operation.reader.told()
+            thread.acquire(known if sources else known.join(operation.party.told()))
+        if not sources:
+            group.clear()

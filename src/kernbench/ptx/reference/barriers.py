@@ -1,0 +1,138 @@
+"""Barriers of blocks: who has come, who waits, and what those who wait learn.
+
+One without a count is for all living threads of the block; one with a count for that many, a warp whose living lanes
+have all come counting as 32. Who only arrives tells what it knows and learns nothing. A warp that comes to a barrier
+with a count must know that the last round there is over, or it may be counted in that round: it waited there, or
+somebody who did has told it since. So must one that has come to the same round before.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kernbench.ptx.reference.order import Knowledge, joined, told_by
+
+if TYPE_CHECKING:
+    from kernbench.ptx.reference.machine import Machine, Thread
+
+WARP = 32
+
+
+@dataclass(eq=False)
+class Arrival:
+    """A thread at a barrier, what it knew then, and where the result of a reduction goes."""
+
+    thread: "Thread"
+    knowledge: Knowledge
+    clock: int
+    waits: bool
+    holds: bool
+    target: str | None
+
+
+@dataclass(eq=False)
+class Round:
+    """One round of a barrier of a block."""
+
+    count: int | None = None
+    operation: str = ""
+    arrivals: list[Arrival] = field(default_factory=list)
+
+    def units(self, machine: "Machine") -> int:
+        """Threads that have come; warps of which no living lane is missing count as 32."""
+        warps: dict[int, list[Thread]] = {}
+        for one in self.arrivals:
+            warps.setdefault(one.thread.warp, []).append(one.thread)
+        return sum(self._warp_units(machine, threads) for threads in warps.values())
+
+    def _warp_units(self, machine: "Machine", threads: "list[Thread]") -> int:
+        """A warp may come several times to arrive."""
+        times = Counter(thread.number for thread in threads)
+        whole = all(one.number in times for one in machine.warp_of(threads[0]))
+        return WARP * max(times.values()) if whole else len(threads)
+
+
+class CtaBarriers:
+    """The barriers of all blocks."""
+
+    def __init__(self, machine: "Machine"):
+        self._machine = machine
+        self._rounds: dict[tuple[int, int], Round] = {}
+        # for each barrier the threads that waited in its last round, and their clocks when it ended
+        self._last: dict[tuple[int, int], dict[int, int]] = {}
+
+    def arrive(
+        self,
+        threads: "list[Thread]",
+        number: int,
+        count: int | None,
+        waits: bool,
+        votes: list[bool],
+        operation: str,
+        target: str | None,
+    ) -> None:
+        """Threads of one warp come together (to an aligned barrier), or one thread alone."""
+        key = threads[0].cta, number
+        here = self._rounds.setdefault(key, Round())
+        everybody = -(-self._machine.block // WARP) * WARP
+        if here.arrivals and (here.count or everybody) != (count or everybody):
+            self._machine.misuse.append(f"barrier {number}: different counts in one round")
+        here.count, here.operation = count, operation or here.operation
+        if count is not None:
+            self._in_turn(key, threads)
+            self._once(here, threads)
+        for thread, vote in zip(threads, votes, strict=True):
+            here.arrivals.append(Arrival(thread, thread.knowledge, thread.clock, waits, vote, target))
+            thread.clock += 1
+            thread.waits = waits
+        self._machine.events += 1
+        self._look(key)
+
+    def _in_turn(self, key: tuple[int, int], threads: "list[Thread]") -> None:
+        """The threads know that the last round is over."""
+        last = self._last.get(key)
+        if not last:
+            return
+        first = threads[0].number - threads[0].lane
+        mates = range(first, first + WARP)
+        known = joined(thread.knowledge for thread in threads).clocks
+        if not any(who in mates for who in last) and not any(known[who] >= clock for who, clock in last.items()):
+            self._machine.shadow.races.append((0, 0, "barrier", key[1]))
+
+    def _once(self, here: Round, threads: "list[Thread]") -> None:
+        """The threads have not come to this round already: then nothing said that it was over."""
+        come = {one.thread.number for one in here.arrivals}
+        if any(thread.number in come for thread in threads):
+            self._machine.shadow.races.append((0, 0, "barrier", threads[0].cta))
+
+    def look_again(self, cta: int) -> None:
+        """A thread of a block has ended."""
+        for key in [key for key in self._rounds if key[0] == cta]:
+            self._look(key)
+
+    def _look(self, key: tuple[int, int]) -> None:
+        """Whether a round is over."""
+        here, machine = self._rounds[key], self._machine
+        if not here.arrivals:
+            return
+        if here.count is None:
+            over = len(here.arrivals) == machine.living[key[0]]
+        else:
+            over = here.units(machine) >= here.count
+        if over:
+            del self._rounds[key]
+            self._finish(key, here)
+
+    def _finish(self, key: tuple[int, int], here: Round) -> None:
+        learnt = told_by((one.knowledge, one.thread.number, one.clock) for one in here.arrivals)
+        holds = sum(one.holds for one in here.arrivals)
+        results = {"popc": holds, "and": int(holds == len(here.arrivals)), "or": int(holds > 0), "": 0}
+        waiting = [one for one in here.arrivals if one.waits]
+        for one in waiting:
+            # it has waited since it came, and has learnt nothing else
+            one.thread.knowledge = learnt
+            one.thread.waits = False
+            if one.target is not None:
+                one.thread.registers[one.target] = results[here.operation]
+        self._last[key] = {one.thread.number: one.thread.clock for one in waiting}
+        self._machine.events += 1

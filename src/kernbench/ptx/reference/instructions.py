@@ -1,0 +1,312 @@
+"""What each instruction does to a thread: one small function a family, and a table of them.
+
+A step gets the thread, whose `pc` points behind the instruction already. It returns something true where the thread
+waits, has ended, or polled in vain and lets others go first.
+"""
+
+from collections.abc import Callable
+
+from kernbench.ptx.reference import asynchronous, warp
+from kernbench.ptx.reference.machine import Machine, Step, Thread
+from kernbench.ptx.reference.reader import Reader, Value
+from kernbench.ptx.reference.values import BINARY, COMPARISONS, UNARY, UPDATES, number, type_of
+from kernbench.ptx.types import TYPES, ScalarType
+
+_ORDERS = ("relaxed", "acquire", "release", "acq_rel", "volatile", "sc")
+
+
+def steps_of(machine: Machine) -> list[Step]:
+    """The steps of a machine's program; behind the last one threads end."""
+    instructions = machine.program.instructions
+    if any(type_of(i.modifiers).nbytes < 4 for i in instructions if i.opcode in ("ld", "st", "atom", "red")):
+        machine.granule = 1
+    return [*(_guarded(Reader(machine, one)) for one in instructions), machine.end]
+
+
+def _guarded(read: Reader) -> Step:
+    """An instruction that a thread runs only where its guard holds."""
+    instruction = read.instruction
+    make = STEPS.get(instruction.opcode)
+    if make is None:
+        raise read.unknown()
+    step, guard = make(read), instruction.guard
+    if guard is None:
+        return step
+    register, wanted = guard.register, 0 if guard.negated else 1
+    return lambda thread: step(thread) if thread.registers.get(register, 0) == wanted else None
+
+
+def _compute(read: Reader) -> Step:
+    """An instruction of numbers: operands by its type, result cut to the destination's width."""
+    kind, opcode = type_of(read.modifiers), read.instruction.opcode
+    form = read.has("lo", "hi", "wide")
+    name = f"{opcode}.{form}" if form else opcode
+    width = 2 * kind.bits if form == "wide" else 32 if opcode in ("popc", "clz") else kind.bits
+    target, mask = read.target(), (1 << width) - 1
+    operands = read.values(*range(1, len(read.instruction.operands)))
+    compute = _function(name, kind, operands)
+
+    def step(thread: Thread) -> None:
+        thread.registers[target] = compute(thread) & mask
+
+    return step
+
+
+def _function(name: str, kind: ScalarType, operands: list[Value]) -> Value:
+    first = operands[0]
+    if name in UNARY:
+        unary = UNARY[name]
+        return lambda thread: unary(number(first(thread), kind), kind)
+    binary, second = BINARY[name], operands[1]
+    if name in ("shl", "shr"):
+        # the amount has a type of its own
+        return lambda thread: binary(number(first(thread), kind), second(thread) & 0xFFFFFFFF, kind)
+    return lambda thread: binary(number(first(thread), kind), number(second(thread), kind), kind)
+
+
+def _multiply_add(read: Reader) -> Step:
+    """mad.lo and mad.wide."""
+    kind, wide = type_of(read.modifiers), bool(read.has("wide"))
+    if not read.has("lo", "wide"):
+        raise read.unknown()
+    result = TYPES[f"{kind.kind}{2 * kind.bits}"] if wide else kind
+    (a, b, c), target, mask = read.values(1, 2, 3), read.target(), (1 << result.bits) - 1
+
+    def step(thread: Thread) -> None:
+        product = number(a(thread), kind) * number(b(thread), kind)
+        thread.registers[target] = product + number(c(thread), result) & mask
+
+    return step
+
+
+def _logic(read: Reader) -> Step:
+    """lop3: bit i of the table for the three bits that make i."""
+    (a, b, c, table), target = read.values(1, 2, 3, 4), read.target()
+
+    def step(thread: Thread) -> None:
+        bits = [value(thread) for value in (a, b, c)]
+        chosen = [sum((bits[k] >> i & 1) << (2 - k) for k in range(3)) for i in range(32)]
+        thread.registers[target] = sum((table(thread) >> which & 1) << i for i, which in enumerate(chosen))
+
+    return step
+
+
+def _compare(read: Reader) -> Step:
+    """setp, with one result."""
+    kind, compare, target = type_of(read.modifiers), COMPARISONS[read.modifiers[0]], read.target()
+    a, b = read.values(1, 2)
+
+    def step(thread: Thread) -> None:
+        thread.registers[target] = int(compare(number(a(thread), kind), number(b(thread), kind)))
+
+    return step
+
+
+def _select(read: Reader) -> Step:
+    """selp."""
+    (a, b, p), target, mask = read.values(1, 2, 3), read.target(), (1 << type_of(read.modifiers).bits) - 1
+
+    def step(thread: Thread) -> None:
+        thread.registers[target] = (a if p(thread) else b)(thread) & mask
+
+    return step
+
+
+def _convert(read: Reader) -> Step:
+    """cvt between integers."""
+    to, source = (TYPES[name] for name in read.modifiers if name in TYPES)
+    if read.has("sat") or "f" in to.kind + source.kind:
+        raise read.unknown()
+    (a,), target = read.values(1), read.target()
+
+    def step(thread: Thread) -> None:
+        value = number(number(a(thread), source), to)
+        # what is narrower than its register fills it by its sign
+        thread.registers[target] = value & (1 << max(32, to.bits)) - 1
+
+    return step
+
+
+def _address(read: Reader) -> Step:
+    """cvta.to.global and cvta.global: addresses of global memory are generic ones."""
+    if not read.has("global"):
+        raise read.unknown()
+    (a,), target = read.values(1), read.target()
+
+    def step(thread: Thread) -> None:
+        thread.registers[target] = a(thread)
+
+    return step
+
+
+def _load(read: Reader) -> Step:
+    """ld, weak or strong; narrow values fill their register by their sign."""
+    kind, space, machine = type_of(read.modifiers), read.space, read.machine
+    order, address, target = read.has(*_ORDERS), read.address(1), read.target()
+    scope, nbytes = read.scope if order else 0, kind.nbytes
+
+    def step(thread: Thread) -> None:
+        place = address(thread)
+        data = machine.read(space, thread, place, nbytes)
+        if space in ("shared", "global"):
+            _access(machine, thread, space, place, nbytes, scope, order, True, False, False, read.line)
+        value = number(int.from_bytes(data, "little"), kind)
+        thread.registers[target] = value & (1 << max(32, kind.bits)) - 1
+
+    return step
+
+
+def _store(read: Reader) -> Step:
+    """st, weak or strong."""
+    kind, space, machine = type_of(read.modifiers), read.space, read.machine
+    order, address, (value,) = read.has(*_ORDERS), read.address(0), read.values(1)
+    scope, nbytes = read.scope if order else 0, kind.nbytes
+
+    def step(thread: Thread) -> None:
+        place = address(thread)
+        data = (value(thread) & (1 << kind.bits) - 1).to_bytes(nbytes, "little")
+        same = machine.write(space, thread, place, data)
+        if space in ("shared", "global"):
+            _access(machine, thread, space, place, nbytes, scope, order, False, True, same, read.line)
+
+    return step
+
+
+def _access(
+    machine: Machine, thread: Thread, space: str, place: int, nbytes: int,
+    scope: int, order: str, reads: bool, writes: bool, same: bool, line: int,
+) -> None:  # fmt: skip
+    """An access: what a strong one learns comes before it, what it tells comes after it."""
+    key = (space, thread.cta if space == "shared" else -1, place)
+    if scope and reads:
+        machine.patterns.read(thread, key, scope, order in ("acquire", "acq_rel"))
+    access = machine.note(thread, space, place, nbytes, writes, scope, same, line)
+    if scope and writes:
+        machine.patterns.write(access, key, order in ("release", "acq_rel"), reads)
+
+
+def _update(read: Reader) -> Step:
+    """atom and red: relaxed without an order, in the scope of the GPU without a scope."""
+    kind, space, machine = type_of(read.modifiers), read.space, read.machine
+    order, scope, name = read.has(*_ORDERS) or "relaxed", read.scope, read.has(*UPDATES, "cas")
+    first = 1 if read.instruction.opcode == "atom" else 0
+    target = read.target() if first else None
+    address, operands = read.address(first), read.values(*range(first + 1, len(read.instruction.operands)))
+    if not name:
+        raise read.unknown()
+
+    def step(thread: Thread) -> None:
+        place, given = address(thread), [number(value(thread), kind) for value in operands]
+        bits = int.from_bytes(machine.read(space, thread, place, kind.nbytes), "little")
+        old = number(bits, kind)
+        new = (given[1] if old == given[0] else old) if name == "cas" else UPDATES[name](old, given[0])
+        data = (new & (1 << kind.bits) - 1).to_bytes(kind.nbytes, "little")
+        machine.write(space, thread, place, data)
+        _access(machine, thread, space, place, kind.nbytes, scope, order, True, True, False, read.line)
+        if target is not None:
+            thread.registers[target] = bits
+
+    return step
+
+
+def _branch(read: Reader) -> Step:
+    destination = read.machine.program.labels[read.target()]
+
+    def step(thread: Thread) -> None:
+        thread.pc = destination
+
+    return step
+
+
+def _fence(read: Reader) -> Step:
+    """fence and membar; fence.proxy.async shows what is known to asynchronous operations."""
+    machine, sem, scope = read.machine, read.has("acquire", "release"), read.scope
+    if read.has("proxy"):
+        kinds = read.has("async", "async.shared::cta", "async.global")
+        space = [name.partition("::")[0] for name in read.modifiers if name.partition("::")[0] in ("shared", "global")]
+        if not kinds:
+            raise read.unknown()
+        return lambda thread: thread.show(tuple(space) or ("shared", "global"))
+    return lambda thread: machine.patterns.fence(thread, scope, sem != "release", sem != "acquire")
+
+
+def _mbarrier(read: Reader) -> Step:
+    """init, arrive (with a count, with expected bytes), expect_tx, complete_tx, test_wait and try_wait."""
+    operation = read.has("init", "inval", "arrive", "expect_tx", "complete_tx", "test_wait", "try_wait")
+    operands, machine, line = read.instruction.operands, read.machine, read.line
+    position = 0 if operation in ("init", "inval", "expect_tx", "complete_tx") else 1
+    address, releases = read.address(position), "relaxed" not in read.modifiers
+    value = read.value(operands[position + 1]) if len(operands) > position + 1 else None
+    target = read.target() if position else "_"
+
+    def step(thread: Thread) -> object:
+        given = None if value is None else value(thread)
+        place = address(thread)
+        if operation == "init":
+            asynchronous.init(machine, thread, place, given or 0)
+        elif operation == "arrive":
+            expected = (given or 0) if "expect_tx" in read.modifiers else 0
+            many = 1 if given is None or "expect_tx" in read.modifiers else given
+            thread.registers[target] = asynchronous.arrive(machine, thread, place, many, expected, releases)
+        elif operation in ("expect_tx", "complete_tx"):
+            asynchronous.transact(machine, thread, place, (given or 0) * (1 if operation == "expect_tx" else -1))
+        elif operation != "inval":
+            parity = "parity" in read.modifiers
+            passed = asynchronous.wait(machine, thread, place, given or 0, parity, releases)
+            thread.registers[target] = int(passed)
+            return not passed
+        return None
+
+    if line and operation == "":
+        raise read.unknown()
+    return step
+
+
+def _copy(read: Reader) -> Step:
+    """cp.async with its groups, and bulk copies."""
+    machine, bulk = read.machine, "bulk" in read.modifiers
+    if read.has("commit_group"):
+        return lambda thread: asynchronous.commit(thread, bulk)
+    if read.has("wait_group", "wait_all"):
+        keep = read.value(read.instruction.operands[0])(machine.threads[0]) if read.instruction.operands else None
+        sources = "read" in read.modifiers
+        return lambda thread: asynchronous.wait_group(thread, keep, bulk, sources)
+    to, source, size = read.address(0), read.address(1), read.value(read.instruction.operands[2])
+    spaces = [name.partition("::")[0] for name in read.modifiers if name.partition("::")[0] in ("shared", "global")]
+    barrier = read.address(3) if len(read.instruction.operands) > 3 else None
+
+    def begin(thread: Thread) -> None:
+        places, mbarrier = (to(thread), source(thread)), None if barrier is None else barrier(thread)
+        asynchronous.copy(machine, thread, (spaces[0], spaces[1]), places, size(thread), mbarrier, read.line, bulk)
+
+    return begin
+
+
+def _end(read: Reader) -> Step:
+    return read.machine.end
+
+
+STEPS: dict[str, Callable[[Reader], Step]] = {
+    **dict.fromkeys(("add", "sub", "mul", "div", "rem", "min", "max", "abs", "neg", "popc", "clz", "brev"), _compute),
+    **dict.fromkeys(("and", "or", "xor", "not", "shl", "shr", "mov"), _compute),
+    **dict.fromkeys(("ret", "exit"), _end),
+    **dict.fromkeys(("atom", "red"), _update),
+    **dict.fromkeys(("fence", "membar"), _fence),
+    **dict.fromkeys(("bar", "barrier"), warp.barrier),
+    "mad": _multiply_add,
+    "lop3": _logic,
+    "setp": _compare,
+    "selp": _select,
+    "cvt": _convert,
+    "cvta": _address,
+    "ld": _load,
+    "st": _store,
+    "bra": _branch,
+    "shfl": warp.shuffle,
+    "vote": warp.vote,
+    "match": warp.match,
+    "redux": warp.reduce,
+    "elect": warp.elect,
+    "mbarrier": _mbarrier,
+    "cp": _copy,
+}

@@ -1,0 +1,226 @@
+"""Happens-before by brute force: what every thread knows of every other, and all accesses to each piece of memory.
+
+A thread's clock counts its releases. What it knows is the last clock of each other thread whose accesses come before
+its own from now on, and which asynchronous operations are done; it is handed on by everything that orders memory. Two
+accesses of different threads, one of which writes, race unless the later one's thread knows of the earlier one, or both
+are strong and each lies in the scope of the other. An asynchronous operation is a thread that does one thing; it sees
+only those ordinary writes that a proxy fence has shown it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+SCOPES = {"cta": 1, "cluster": 2, "gpu": 3, "sys": 3, "gl": 3}
+Clocks = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """The last known clock of each thread; the same as proxy fences have shown it, by space; operations known done."""
+
+    clocks: Clocks
+    shared: Clocks
+    global_: Clocks
+    done: frozenset[int] = frozenset()
+
+    def join(self, other: "Knowledge") -> "Knowledge":
+        """What two know together."""
+        if other is self:
+            return self
+        done = self.done if other.done <= self.done else self.done | other.done
+        return Knowledge(
+            _later(self.clocks, other.clocks),
+            _later(self.shared, other.shared),
+            _later(self.global_, other.global_),
+            done,
+        )
+
+
+def _later(one: Clocks, two: Clocks) -> Clocks:
+    return one if one is two or one == two else tuple(map(max, one, two))
+
+
+def joined(several: Iterable[Knowledge]) -> Knowledge:
+    """What several know together."""
+    distinct = list({id(one): one for one in several}.values())
+    result = distinct[0]
+    for one in distinct[1:]:
+        result = result.join(one)
+    return result
+
+
+def told_by(several: Iterable[tuple[Knowledge, int, int]]) -> Knowledge:
+    """What several threads know together: for each what it knows of others, its number and its clock."""
+    several = list(several)
+    known = joined(knowledge for knowledge, _, _ in several)
+    clocks = list(known.clocks)
+    for _, number, clock in several:
+        clocks[number] = max(clocks[number], clock)
+    return Knowledge(tuple(clocks), known.shared, known.global_, known.done)
+
+
+@dataclass(eq=False)
+class Party:
+    """Somebody who accesses memory: a thread, or an asynchronous operation (`number` from the threads' count on)."""
+
+    number: int
+    cta: int
+    knowledge: Knowledge
+    clock: int = 1
+    asynchronous: bool = False
+    # it sees only those ordinary writes that a proxy fence has shown
+    proxied: bool = False
+
+    def told(self) -> Knowledge:
+        """All that it knows, itself included."""
+        known = self.knowledge
+        if self.asynchronous:
+            return Knowledge(known.clocks, known.shared, known.global_, known.done | {self.number})
+        clocks = (*known.clocks[: self.number], self.clock, *known.clocks[self.number + 1 :])
+        return Knowledge(clocks, known.shared, known.global_, known.done)
+
+    def release(self) -> Knowledge:
+        """Tell what it knows; what it does from now on is later."""
+        told = self.told()
+        self.clock += 1
+        return told
+
+    def acquire(self, knowledge: Knowledge) -> None:
+        """Learn."""
+        self.knowledge = self.knowledge.join(knowledge)
+
+    def show(self, spaces: tuple[str, ...]) -> None:
+        """A proxy fence: asynchronous operations may see what is known."""
+        told = self.release()
+        # what is shown is known, so that what is known is all of it
+        shared = told.clocks if "shared" in spaces else told.shared
+        global_ = told.clocks if "global" in spaces else told.global_
+        self.knowledge = Knowledge(told.clocks, shared, global_, told.done)
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """One access: `scope` is 0 where it is weak; `same` tells a write of what is there already."""
+
+    party: Party
+    clock: int
+    space: str
+    writes: bool
+    scope: int
+    same: bool
+    line: int
+    # threads that saw this strong write by a strong read, and when first: who comes after that read comes after it
+    seen: dict[int, int] = field(default_factory=dict)
+
+    def known_to(self, party: Party) -> bool:
+        """Whether a party's accesses from now on come after this one."""
+        if self.party is party:
+            return True
+        known = party.knowledge
+        if self.party.asynchronous:
+            return self.party.number in known.done
+        clocks = known.clocks
+        if party.proxied and self.writes:
+            clocks = known.shared if self.space == "shared" else known.global_
+        if clocks[self.party.number] >= self.clock or party.number in self.seen:
+            return True
+        return any(clocks[reader] >= clock for reader, clock in self.seen.items())
+
+    def races(self, later: "Access") -> bool:
+        """Whether a later access races with it."""
+        if self.party is later.party or not (self.writes or later.writes) or self.known_to(later.party):
+            return False
+        if self.scope and later.scope and within(self.scope, self.party.cta, later.scope, later.party.cta):
+            return False
+        by_threads = not (self.party.asynchronous or later.party.asynchronous)
+        return not (self.writes and later.writes and later.same and by_threads)
+
+
+def within(scope: int, cta: int, other_scope: int, other_cta: int) -> bool:
+    """Whether each of two strong operations lies in the scope of the other; every block is a cluster of its own."""
+    return cta == other_cta or min(scope, other_scope) >= SCOPES["gpu"]
+
+
+class Shadow:
+    """The accesses to each piece of memory that a later access might still race with."""
+
+    def __init__(self) -> None:
+        self._accesses: dict[tuple[str, int, int], dict[tuple[int, bool, int], Access]] = {}
+        self.races: list[tuple[int, int, str, int]] = []
+
+    def enter(self, pieces: Iterable[tuple[str, int, int]], access: Access) -> None:
+        """An access to pieces of memory (space, block, address)."""
+        for piece in pieces:
+            before = self._accesses.setdefault(piece, {})
+            racing = [one for one in before.values() if one.races(access)]
+            self.races += [(one.line, access.line, piece[0], piece[2]) for one in racing]
+            plain = access.writes and not access.scope
+            if plain and not racing and all(one.known_to(access.party) for one in before.values()):
+                # who comes after it comes after them
+                before.clear()
+            before[access.party.number, access.writes, access.scope] = access
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What a release pattern tells, with the scope and block of its first operation."""
+
+    knowledge: Knowledge
+    scope: int
+    party: Party
+
+
+@dataclass(eq=False)
+class Location:
+    """A word that strong operations write: the last write with those it updates, and what who reads it may learn."""
+
+    writes: list[Access] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+
+    def seen_by(self, scope: int, cta: int) -> bool:
+        """Whether a strong read sees the last write, as each lies in the scope of the other."""
+        return bool(self.writes) and within(self.writes[-1].scope, self.writes[-1].party.cta, scope, cta)
+
+
+class Patterns:
+    """Release and acquire patterns through memory, as the PTX memory model has them; fences of kind sc as acq_rel."""
+
+    def __init__(self) -> None:
+        self._locations: dict[tuple[str, int, int], Location] = {}
+        self._fences: dict[int, list[Release]] = {}
+        self._seen: dict[int, list[tuple[tuple[str, int, int], Release]]] = {}
+
+    def fence(self, party: Party, scope: int, acquires: bool, releases: bool) -> None:
+        """A thread passes a fence: it learns of what it saw before, and its strong writes tell what it knows."""
+        if acquires:
+            self._learn(party, scope, None)
+        if releases:
+            self._fences.setdefault(party.number, []).append(Release(party.release(), scope, party))
+
+    def _learn(self, party: Party, scope: int, key: tuple[str, int, int] | None) -> None:
+        for where, release in self._seen.get(party.number, ()):
+            if key in (None, where) and within(release.scope, release.party.cta, scope, party.cta):
+                party.acquire(release.knowledge)
+
+    def read(self, party: Party, key: tuple[str, int, int], scope: int, acquires: bool) -> None:
+        """A strong read sees the last strong write, and through updates those before it."""
+        location = self._locations.get(key)
+        if location is None:
+            return
+        if location.seen_by(scope, party.cta):
+            self._seen.setdefault(party.number, []).extend((key, one) for one in location.releases)
+            for write in location.writes:
+                write.seen.setdefault(party.number, party.clock)
+        if acquires:
+            self._learn(party, scope, key)
+
+    def write(self, access: Access, key: tuple[str, int, int], releases: bool, update: bool) -> None:
+        """A strong write: an update hands on what it read, others only what their own thread released before."""
+        location, party, scope = self._locations.setdefault(key, Location()), access.party, access.scope
+        hands_on = update and location.seen_by(scope, party.cta)
+        kept = location.releases if hands_on else [one for one in location.releases if one.party is party]
+        own = list(self._fences.get(party.number, ()))
+        if releases:
+            own.append(Release(party.release(), scope, party))
+        location.writes = [*location.writes, access] if hands_on else [access]
+        location.releases = [*kept, *own]

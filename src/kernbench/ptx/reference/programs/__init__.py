@@ -1,0 +1,96 @@
+"""Random PTX programs, the same for the same seed: safe by construction, or with one change to their synchronisation.
+
+A program is a row of segments, each of which hands values between threads in one way: over barriers with and without
+counts, over mbarriers, by copies, atomics, flags, or between the lanes of a warp. A warp's *role* is its number turned
+by the block's, so that warps of different blocks take different ways to the same barriers. At its end every thread
+stores what it has gathered.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from kernbench.ptx.reference.programs import asynchronous, segments
+from kernbench.ptx.reference.programs.changes import CHANGES
+from kernbench.ptx.reference.programs.writer import BULK, COUNTERS, HEAD, TABLE, WARP, Program, Writer
+
+__all__ = ["BULK", "COUNTERS", "SEGMENTS", "TABLE", "Program", "changed_program", "safe_program"]
+
+SEGMENTS: dict[str, tuple[Callable[[Writer], None], int]] = {
+    "exchange": (segments.exchange, 3),
+    "group": (segments.group, 4),
+    "hand_over": (segments.hand_over, 5),
+    "lanes": (segments.lanes, 2),
+    "arithmetic": (segments.arithmetic, 2),
+    "warp_memory": (segments.warp_memory, 3),
+    "warp_values": (segments.warp_values, 3),
+    "atomics": (segments.atomics, 2),
+    "mbarriers": (asynchronous.mbarriers, 4),
+    "same_warp": (asynchronous.same_warp, 2),
+    "copies": (asynchronous.copies, 2),
+    "bulk": (asynchronous.bulk, 2),
+    "flags": (segments.flags, 1),
+    "leave": (segments.leave, 2),
+}
+
+
+def safe_program(seed: int) -> Program:
+    """A program without a race, which ends: segments of all blocks, then others that only some blocks run."""
+    rng = random.Random(seed)
+    warps, grid = rng.choice((1, 2, 2, 3, 3, 4)), rng.choice((1, 2, 3, 3, 4, 5))
+    writer = Writer(rng, grid, warps, rng.randrange(warps), list(range(warps)))
+    kinds = _row(writer, rng.choice((0, 0, 1, 1, 2)))
+    if kinds and rng.random() < 0.5:
+        # barriers may be used again by others
+        writer.add("barrier.sync 0;")
+        writer.barrier = 0
+    ways = rng.choice((1, 2, 2, 3))
+    for way in range(ways):
+        kinds += _way(writer, way, ways)
+    registers = writer.counts
+    head = HEAD.format(
+        predicates=registers["%p"] + 1, words=registers["%r"] + 1, wide=registers["%rd"] + 1,
+        variables="\n".join(writer.variables), threads=warps * WARP, stride=writer.stride, warps=warps,
+    )  # fmt: skip
+    return Program(seed, grid, warps, writer.lines, head, kinds=tuple(kinds))
+
+
+def _row(w: Writer, count: int, everywhere: bool = True) -> list[str]:
+    """Segments one after the other; flags, which blocks hand on to each other, once, and where all blocks run them."""
+    kinds: list[str] = []
+    if count and len(w.living) > 2 and w.rng.random() < 0.25:
+        kinds.append("leave")
+        segments.leave(w)
+    for name in w.rng.choices(list(SEGMENTS), [weight for _, weight in SEGMENTS.values()], k=count):
+        if name != "flags" or (everywhere and name not in kinds):
+            kinds.append(name)
+            SEGMENTS[name][0](w)
+    return kinds
+
+
+def _way(w: Writer, way: int, ways: int) -> list[str]:
+    """Segments of those blocks whose number modulo `ways` is `way`; all ways begin with the same barriers and warps."""
+    if ways == 1:
+        return _row(w, w.rng.choice((1, 1, 2)), False)
+    barrier, living = w.barrier, w.living
+    rest, elsewhere, after = w.new("%r"), w.new("%p"), w.new("L")
+    w.add(f"rem.u32 {rest}, %r1, {ways};", f"setp.ne.u32 {elsewhere}, {rest}, {way};", f"@{elsewhere} bra {after};")
+    kinds = _row(w, w.rng.choice((0, 1, 1, 2)), False)
+    w.add(f"{after}:")
+    w.barrier, w.living = barrier, living
+    return kinds
+
+
+def changed_program(seed: int) -> Program | None:
+    """A safe program with one change to what orders it; None where it has nothing to change."""
+    program = safe_program(seed)
+    rng = random.Random(seed ^ 0x5EED)
+    places = [i for i, line in enumerate(program.lines) if line.sync]
+    if not places:
+        return None
+    at = rng.choice(places)
+    line = program.lines[at]
+    how = rng.choice(CHANGES[line.sync])
+    lines = how(program.lines, at, rng)
+    what = f"{how.__name__.strip('_')} {line.text.split(';')[0].split(chr(10))[-1].strip()}"
+    return replace(program, lines=lines, change=what)

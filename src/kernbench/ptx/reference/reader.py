@@ -1,0 +1,95 @@
+"""How the operands of an instruction are read: each becomes a function of the thread that gives its bits."""
+
+from collections.abc import Callable
+
+from kernbench.ptx.module import Address, Float, Instruction, Integer, Name, Not, Offset, Operand
+from kernbench.ptx.reference.machine import WARP, Machine, Thread
+from kernbench.ptx.reference.order import SCOPES
+from kernbench.ptx.reference.program import UnknownInstructionError
+
+Value = Callable[[Thread], int]
+_SPACES = ("shared", "global", "local", "param")
+
+
+class Reader:
+    """How the operands of one instruction are read and written."""
+
+    def __init__(self, machine: Machine, instruction: Instruction):
+        self.machine, self.instruction = machine, instruction
+        self.modifiers = instruction.modifiers
+        self.line = instruction.line
+
+    def unknown(self) -> UnknownInstructionError:
+        """This instruction is not among those that are known."""
+        return UnknownInstructionError("the reference executor does not know this", self.line, 0, self.instruction.name)
+
+    def has(self, *names: str) -> str:
+        """The first of some modifiers that is there, or ""."""
+        return next((name for name in self.modifiers if name in names), "")
+
+    @property
+    def space(self) -> str:
+        """The state space; without one, addresses are those of global memory."""
+        spaces = [name.partition("::")[0] for name in self.modifiers]
+        return next((name for name in spaces if name in _SPACES), "global")
+
+    @property
+    def scope(self) -> int:
+        """The scope of a strong operation; the whole GPU where none is given."""
+        return SCOPES[self.has(*SCOPES) or "gpu"]
+
+    def value(self, operand: Operand) -> Value:
+        """An operand's bits."""
+        if isinstance(operand, (Integer, Float)):
+            constant = operand.value if isinstance(operand, Integer) else operand.bits
+            return lambda thread: constant
+        if isinstance(operand, Not):
+            text = operand.operand.text
+            return lambda thread: 1 - thread.registers.get(text, 0)
+        if isinstance(operand, Offset):
+            start = self.machine.program.places[operand.base.text][1] + operand.offset
+            return lambda thread: start
+        if not isinstance(operand, Name):
+            raise self.unknown()
+        return self._name(operand.text)
+
+    def _name(self, text: str) -> Value:
+        if text in self.machine.program.places:
+            start = self.machine.program.places[text][1]
+            return lambda thread: start
+        if text in _SPECIAL:
+            special, machine = _SPECIAL[text], self.machine
+            return lambda thread: special(thread, machine)
+        return lambda thread: thread.registers.get(text, 0)
+
+    def values(self, *positions: int) -> list[Value]:
+        """Several operands."""
+        return [self.value(self.instruction.operands[i]) for i in positions]
+
+    def address(self, position: int) -> Value:
+        """The address between an operand's brackets."""
+        operand = self.instruction.operands[position]
+        if not isinstance(operand, Address) or operand.more:
+            raise self.unknown()
+        base, offset = self.value(operand.base), operand.offset
+        return lambda thread: base(thread) + offset
+
+    def target(self, position: int = 0) -> str:
+        """The register that an operand names."""
+        operand = self.instruction.operands[position]
+        if not isinstance(operand, Name):
+            raise self.unknown()
+        return operand.text
+
+
+_SPECIAL: dict[str, Callable[[Thread, Machine], int]] = {
+    "%tid.x": lambda thread, machine: thread.tid,
+    "%ctaid.x": lambda thread, machine: thread.cta,
+    "%ntid.x": lambda thread, machine: machine.block,
+    "%nctaid.x": lambda thread, machine: machine.grid,
+    "%laneid": lambda thread, machine: thread.lane,
+    "%warpid": lambda thread, machine: thread.warp,
+    "%lanemask_lt": lambda thread, machine: (1 << thread.lane) - 1,
+    "%lanemask_eq": lambda thread, machine: 1 << thread.lane,
+    "WARP_SZ": lambda thread, machine: WARP,
+}

@@ -1,0 +1,43 @@
+"""A sample of random programs on the emulator and the reference; `benchmarks/ptx_random.py` runs thousands."""
+
+import pytest
+from benchmarks.ptx_random import Tally, check, programs
+
+from kernbench import ptx
+from kernbench.ptx.emulator.lanes import WARP, Lanes
+from kernbench.ptx.reference.programs import SEGMENTS, changed_program, safe_program
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_both_agree(part):
+    tally = Tally()
+    for seed in range(10 * part, 10 * (part + 1)):
+        for program in programs(seed):
+            check(program, tally)
+    assert tally.failures == []
+
+
+def test_warps_that_are_not_there_would_be_noticed(monkeypatch):
+    """Barriers that take every warp of a run for present."""
+    monkeypatch.setattr(Lanes, "present", lambda lanes: (lanes.warp_numbers(), lanes.active().reshape(-1, WARP)))
+    tally = Tally()
+    for seed in (75, 82):
+        check(safe_program(seed), tally)
+    assert [seed for seed, _, _ in tally.failures] == [75, 82]
+
+
+def test_programs_follow_from_their_seed_alone():
+    assert safe_program(3).text == safe_program(3).text
+    assert changed_program(3).text == changed_program(3).text
+    assert safe_program(3).text != safe_program(4).text
+    assert changed_program(3).text != safe_program(3).text
+
+
+def test_programs_are_ptx_and_use_every_segment():
+    seen = set()
+    for seed in range(120):
+        program = safe_program(seed)
+        seen.update(program.kinds)
+        if seed < 30:
+            assert ptx.parse(program.text).kernels["kernel"].params
+    assert seen == set(SEGMENTS)
