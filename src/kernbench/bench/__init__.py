@@ -5,7 +5,7 @@ from kernbench.bench.folder_bench import default_cases, folder_bench, platform_c
 from kernbench.bench.inputs import ShapesOnly, normal
 from kernbench.bench.parameters import describe, param
 from kernbench.bench.registry import find, known, load_file
-from kernbench.bench.runner import parameters_of, run_bench
+from kernbench.bench.runner import limit_of, parameters_of, run_bench
 
 __all__ = [
     "Bench",
@@ -19,6 +19,7 @@ __all__ = [
     "find",
     "folder_bench",
     "known",
+    "limit_of",
     "load_file",
     "normal",
     "param",

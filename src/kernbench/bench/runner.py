@@ -44,17 +44,19 @@ def run_bench(
     stop: Stopper | None = None,
     first_wrong: bool = False,
     second_order: str = NEVER,
+    drawn: bool = True,
 ) -> Run:
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine,
     `chip.KEY` settings the chip.
 
     `schedule` and `budget` replace those of the bench's host; a budget that is a mapping changes what it names. With
-    `timed`, a run that is right and safe gets its time on the machine. With `shapes_only` nothing is computed and no
-    golden asked; inputs are drawn from `ShapesOnly`. `size` names one of the bench's sizes, over the panel's values.
-    Findings that the source or `baseline` acknowledges do not count. `stop` ends the run inside a kernel.
-    With `first_wrong` each value that the kernel names is compared with the bench's intermediates, and
-    `views["first_wrong"]` tells which was the first to leave them. With `second_order` ("always", or "cheap": where its
-    counted work is small) a run that is safe and not wrong is repeated in another order; a difference is a finding.
+    `timed`, a run that is right and safe gets its time on the machine, and unless `drawn` is False all that is drawn of
+    it. With `shapes_only` nothing is computed and no golden asked; inputs are drawn from `ShapesOnly`. `size` names one
+    of the bench's sizes, over the panel's values. Findings that the source or `baseline` acknowledges do not count.
+    `stop` ends the run inside a kernel. With `first_wrong` each value that the kernel names is compared with the
+    bench's intermediates, and `views["first_wrong"]` tells which was the first to leave them. With `second_order`
+    ("always", or "cheap": where its counted work is small) a run that is safe and not wrong is repeated in another
+    order; a difference is a finding.
     """
     if second_order not in (NEVER, CHEAP, ALWAYS):
         raise BenchError(unknown("second_order", second_order, (NEVER, CHEAP, ALWAYS)))
@@ -93,7 +95,7 @@ def run_bench(
         repeat = _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline)
         compare_orders(first, repeat.launched, repeat.accepted)
         acknowledge(run, baseline)
-    return _timed(bench, p, run, host) if timed else run
+    return _timed(bench, p, run, host, drawn) if timed else run
 
 
 @dataclass
@@ -159,6 +161,17 @@ def parameters_of(
     """The parameters that `run_bench` would run with."""
     chosen, _ = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
     return parameters.make(bench.parameters, chosen)
+
+
+def limit_of(
+    bench: Bench, panel: str | None = None, settings: Mapping[str, Any] | None = None, size: str | None = None
+) -> int:
+    """Picoseconds that no schedule of what `run_bench` would run can beat, as the bench says; 0 where it does not."""
+    if bench.limits is None:
+        return 0
+    chosen, changes = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
+    p, host, _ = _made(bench, panel, chosen, changes)
+    return max(_call(bench, "limits", bench.limits, p, host.machine).values(), default=0)
 
 
 def _launched(bench: Bench, p: Any, inputs: Any, host: Any, stop: Stopper | None) -> Any:
@@ -258,11 +271,11 @@ def _call(bench: Bench, name: str, function: Callable[..., Any], *args: Any, **k
         raise BenchError(f"{place}: {name} of bench {bench.name} raised {type(error).__name__}: {error}") from error
 
 
-def _timed(bench: Bench, p: Any, run: Run, host: Any) -> Run:
+def _timed(bench: Bench, p: Any, run: Run, host: Any, drawn: bool) -> Run:
     # compiled code: imported only by those who ask for time
     from kernbench.timing import retime
 
-    timed = _retimed(run, lambda one: retime(one, host.machine))
+    timed = _retimed(run, lambda one: retime(one, host.machine, drawn))
     if bench.repeats is not None and "time_ps" in timed.metrics:
         timed.metrics["repeats"] = {"count": bench.repeats.count, "of": bench.repeats.of}
     if bench.limits is not None and "time_ps" in timed.metrics:

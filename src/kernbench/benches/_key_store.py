@@ -29,7 +29,12 @@ def joined(runs: Sequence[Run]) -> list[Run]:
 
 
 class KeyStore:
-    """K and V of one user, by position. Messages travel as pairs of K and V, numbered within their owner's chunk."""
+    """K and V of one user, by position. Messages travel as pairs of K and V, numbered within their owner's chunk.
+
+    `is_contiguous`: all positions lie in HBM one after the other, from `addresses(head, position)` on.
+    """
+
+    is_contiguous = False
 
     def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
         self._tl = tl
@@ -105,6 +110,10 @@ class KeyStore:
         k, v = (self._join(p) for p in pieces)
         return k, v
 
+    def addresses(self, head: int, position: int) -> tuple[int, int]:
+        """Where K and V of a head lie from `position` on."""
+        raise NotImplementedError
+
     def _join(self, pieces: list[TensorHandle]) -> TensorHandle:
         whole = pieces[0]
         for piece in pieces[1:]:
@@ -147,6 +156,8 @@ class ScratchKeys(KeyStore):
 class HbmKeys(KeyStore):
     """Messages land in HBM as K and V lie there, [position, h_kv, d_head]; any rows of a head are one load."""
 
+    is_contiguous = True
+
     def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
         super().__init__(tl, tiling, user, k_ptr, v_ptr)
         shape = (tiling.total_kv[user], self._width)
@@ -159,6 +170,10 @@ class HbmKeys(KeyStore):
             return self._own(run)
         k, v = (self._tl.load(self._address(i, run[0]), shape=(run[1], self._width)) for i in (0, 1))
         return k, v
+
+    def addresses(self, head: int, position: int) -> tuple[int, int]:
+        """In the landing."""
+        return self._address(0, position, head), self._address(1, position, head)
 
     def _address(self, which: int, position: int, head: int = 0) -> int:
         elements = position * self._width + head * self._tiling.d_head

@@ -8,12 +8,13 @@ Blocks are folded by position, not by owner: what arrived is joined to blocks of
 not fit the scratch memory they land in HBM; the first query tiles fold the rank's own chunk while the others arrive.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from kernbench.benches._attention_tiles import Queries, Tiling, message_bytes
-from kernbench.benches._key_store import HbmKeys, KeyStore, Run, ScratchKeys
+from kernbench.benches._key_store import HbmKeys, KeyStore, Run, ScratchKeys, joined
 from kernbench.benches._online_softmax import State, absorb, finish, start
 from kernbench.benches._routes import KEY, VALUE, Hop
 from kernbench.common.dtypes import ITEMSIZE
@@ -23,6 +24,8 @@ from kernbench.common.pe_commands import TensorHandle
 USABLE = 0.85
 FEW_KEYS, SMALLEST_BLOCK, LARGEST_BLOCK, LARGEST_TILE = 64, 128, 512, 512
 Pointers = tuple[int, int, int, int]
+# scores that were made and not yet absorbed: their tile, the scores, the values, and the keys they are of
+Ahead = tuple[int, TensorHandle, TensorHandle, tuple[Run, ...]]
 
 
 class QuerySet:
@@ -37,29 +40,60 @@ class QuerySet:
 
     def fold(self, keys: KeyStore, runs: Sequence[Run]) -> None:
         """Fold these keys into every tile that sees some of them; scores are made one block ahead."""
-        ahead = None
-        for tile, k, v, block in self._jobs(keys, runs):
+        blocks = _blocks(tuple(runs), self._tiling.block_kv)
+        ahead: Ahead | None = None
+        for head in sorted({tile.head for tile in self._tiles}):
+            tiles = [i for i, tile in enumerate(self._tiles) if tile.head == head]
+            even = self._even(keys, tiles, blocks)
+            if even:
+                rows = sum(n for _, n in blocks[0])
+                ahead = self._fold_even(keys.addresses(head, blocks[0][0][0]), rows, even, tiles, ahead)
+            for block in blocks[even:]:
+                seen = [i for i in tiles if not self._tiling.hides_all(self._tiles[i], block[0][0])]
+                if seen:
+                    k, v = keys.head(head, block)
+                    ahead = self._fold_block(k, v, seen, block, ahead)
+        if ahead is not None:
+            self._absorb(*ahead)
+
+    def _fold_block(
+        self, k: TensorHandle, v: TensorHandle, tiles: Sequence[int], block: tuple[Run, ...], ahead: Ahead | None
+    ) -> Ahead | None:
+        for tile in tiles:
             s = self._tl.dot(self._queries[tile], self._tl.trans(k))
             if ahead is not None:
                 self._absorb(*ahead)
             ahead = (tile, s, v, block)
-        if ahead is not None:
-            self._absorb(*ahead)
+        return ahead
 
-    def _jobs(
-        self, keys: KeyStore, runs: Sequence[Run]
-    ) -> Iterator[tuple[int, TensorHandle, TensorHandle, tuple[Run, ...]]]:
-        blocks = _blocks(runs, self._tiling.block_kv)
-        for head in sorted({tile.head for tile in self._tiles}):
-            for block in blocks:
-                seen = [
-                    i
-                    for i, tile in enumerate(self._tiles)
-                    if tile.head == head and not self._tiling.hides_all(tile, block[0][0])
-                ]
-                if seen:
-                    k, v = keys.head(head, block)
-                    yield from ((i, k, v, block) for i in seen)
+    def _even(self, keys: KeyStore, tiles: Sequence[int], blocks: Sequence[tuple[Run, ...]]) -> int:
+        """How many blocks, from the first on, lie in memory one after the other, equally long, and hide nothing."""
+        first = joined(blocks[0])[0] if blocks else (0, 0)
+        seen = min((self._tiles[i].position for i in tiles), default=0) if self._tiling.causal else None
+        for count, block in enumerate(blocks if keys.is_contiguous else ()):
+            position = first[0] + count * first[1]
+            hides = seen is not None and position + first[1] - 1 > seen
+            if hides or joined(block) != [(position, first[1])]:
+                return count
+        return len(blocks) if keys.is_contiguous else 0
+
+    def _fold_even(
+        self,
+        addresses: tuple[int, int],
+        rows: int,
+        count: int,
+        tiles: Sequence[int],
+        ahead: Ahead | None,
+    ) -> Ahead | None:
+        """Fold `count` blocks of `rows` keys that lie one after the other, with no mask: the long loop of a prefill."""
+        tl, d_head, width = self._tl, self._tiling.d_head, self._tiling.h_kv * self._tiling.d_head
+        k_step, v_step = (rows * width * ITEMSIZE[tl.element_type(address)] for address in addresses)
+        k_first, v_first = addresses
+        for j in tl.range(count):
+            k = tl.load(k_first + j * k_step, shape=(rows, d_head), strides=(width, 1))
+            v = tl.load(v_first + j * v_step, shape=(rows, d_head), strides=(width, 1))
+            ahead = self._fold_block(k, v, tiles, (), ahead)
+        return ahead
 
     def _absorb(self, tile: int, s: TensorHandle, v: TensorHandle, block: tuple[Run, ...]) -> None:
         mask = self._tiling.mask(self._tl, self._tiles[tile], *block)
@@ -83,7 +117,8 @@ def _load_set(tl: Any, tiling: Tiling, q_ptr: int, tiles: Sequence[Queries]) -> 
     return QuerySet(tl, tiling, tiles, [tiling.load_queries(tl, q_ptr, tile) for tile in tiles])
 
 
-def _blocks(runs: Sequence[Run], most: int) -> list[tuple[Run, ...]]:
+@lru_cache(maxsize=16)
+def _blocks(runs: tuple[Run, ...], most: int) -> list[tuple[Run, ...]]:
     """The runs in order of position, in blocks of at most `most` keys; a longer run is cut."""
     blocks: list[tuple[Run, ...]] = []
     block: list[Run] = []

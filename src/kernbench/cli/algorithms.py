@@ -1,11 +1,13 @@
 """`kernbench run --all-algorithms`: every algorithm that does a panel's job, ranked by time, with the reason."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kernbench.bench import Variant, parameters_of
 from kernbench.cli.document import write_document
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, progress, results
+from kernbench.cli.processes import run_all
 from kernbench.cli.report import write_page
 from kernbench.cli.request import Request
 from kernbench.common.errors import BenchError, KernbenchError
@@ -13,11 +15,15 @@ from kernbench.report import Contender, ranking_table, ranking_text, run_text
 from kernbench.report.ranking import ranked as in_order
 from kernbench.result.run import Run
 
+_DIED = "its process died, of memory perhaps: run it alone, with --set instead of --all-algorithms"
+
 
 def rank(request: Request, json: Path | None, html: Path | None = None) -> int:
     """Run and rank; the exit code. An algorithm that cannot run as asked is listed with the reason: no failure."""
     bench, variants = request.bench, _variants(request)
-    ranked = _run_all(request, variants)
+    # pages and documents hold the timelines of all runs, which stay in this process
+    drawn = json is not None or html is not None
+    ranked = _run_all(request, variants, drawn)
     console, failed = results(), False
     runs: list[tuple[str, Run]] = []
     for panel, contenders in ranked.items():
@@ -27,7 +33,7 @@ def rank(request: Request, json: Path | None, html: Path | None = None) -> int:
         bad = [(name, run) for name, run in ran if not run.ok]
         for name, run in bad:
             console.print(run_text(name, run), highlight=False, soft_wrap=True)
-        failed = failed or bool(bad) or not ran
+        failed = failed or bool(bad) or not ran or any(c.refusal == _DIED for c in contenders)
         runs += [(f"{request.title(panel)} {name}", run) for name, run in ran]
     if html is not None and runs:
         write_page(html, bench.name, runs)
@@ -36,15 +42,35 @@ def rank(request: Request, json: Path | None, html: Path | None = None) -> int:
     return FOUND if failed else RIGHT_AND_SAFE
 
 
-def _run_all(request: Request, variants: dict[str | None, dict[str, Variant]]) -> dict[str | None, list[Contender]]:
-    ranked: dict[str | None, list[Contender]] = {}
-    with progress(sum(map(len, variants.values()))) as bar:
-        for panel, ways in variants.items():
-            for name, way in ways.items():
-                bar.update(bar.task_ids[0], description=f"{request.title(panel)} {name}")
-                ranked.setdefault(panel, []).append(_run(request, panel, name, way))
-                bar.advance(bar.task_ids[0])
-    return ranked
+def _run_all(
+    request: Request, variants: dict[str | None, dict[str, Variant]], drawn: bool
+) -> dict[str | None, list[Contender]]:
+    """Each panel's contenders, in the order of its variants; at real sizes several at once, the longest first."""
+    tasks = [(panel, name) for panel, ways in variants.items() for name in ways]
+    if request.shapes_only:
+        tasks.sort(key=lambda task: -_announced(request, task[0], variants[task[0]][task[1]]))
+    runs: dict[tuple[str | None, str], Contender] = {}
+
+    def work(task: tuple[str | None, str]) -> Contender:
+        panel, name = task
+        return _run(request, panel, name, variants[panel][name], drawn)
+
+    found = run_all(tasks, work, None if request.shapes_only and not drawn else 1)
+    with progress(len(tasks)) as bar:
+        for (panel, name), contender in found:
+            bar.update(bar.task_ids[0], description=f"{request.title(panel)} {name}")
+            runs[panel, name] = contender or Contender(name, variants[panel][name].idea, None, _DIED)
+            bar.advance(bar.task_ids[0])
+    return {panel: [runs[panel, name] for name in ways] for panel, ways in variants.items()}
+
+
+def _announced(request: Request, panel: str | None, way: Variant) -> int:
+    """The limit that the bench gives for a way to do the job, 0 where it gives none."""
+    try:
+        return request.limit(panel, dict(way.settings))
+    except KernbenchError:
+        # it will be refused
+        return 0
 
 
 def _ranking(contenders: dict[str | None, list[Contender]]) -> list[dict[str, Any]]:
@@ -83,9 +109,10 @@ def _own(request: Request, panel: str | None, ways: dict[str, Variant]) -> str:
     return next(chosen, "")
 
 
-def _run(request: Request, panel: str | None, name: str, way: Variant) -> Contender:
+def _run(request: Request, panel: str | None, name: str, way: Variant, drawn: bool) -> Contender:
     try:
-        run = request.run(panel, dict(way.settings), timed=True)
+        run = request.run(panel, dict(way.settings), timed=True, drawn=drawn)
     except KernbenchError as error:
         return Contender(name, way.idea, None, str(error))
-    return Contender(name, way.idea, run)
+    # what was recorded is not looked at any more, and too large to be kept for all of them
+    return Contender(name, way.idea, run if drawn else replace(run, recording=None))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernbench.bench import Bench, default_cases, describe, find, folder_bench, platform_chip, run_bench
+from kernbench.bench import Bench, default_cases, describe, find, folder_bench, limit_of, platform_chip, run_bench
 from kernbench.common.errors import BenchError, unknown
 from kernbench.result.run import Run
 
@@ -31,6 +31,10 @@ class Request:
     def run(self, panel: str | None, settings: dict[str, Any] | None = None, **more: Any) -> Run:
         """Run one panel, with further settings and options."""
         return run_bench(self.bench, panel, {**self.values, **(settings or {})}, **self.options, **more)
+
+    def limit(self, panel: str | None, settings: dict[str, Any]) -> int:
+        """Picoseconds that no schedule of a panel can beat, as the bench says; 0 where it does not."""
+        return limit_of(self.bench, panel, {**self.values, **settings}, self.options["size"])
 
 
 def chosen(

@@ -85,6 +85,8 @@ class Host:
         self.rank_axis = rank_axis
         self.shapes_only = shapes_only
         self.schedule = schedule
+        # whether launches without data record alike iterations of tl.range without running each
+        self.folds = True
         # set to stop a launch inside a kernel
         self.stop: Stopper | None = None
         # set to take the values that kernels name
@@ -264,10 +266,8 @@ class Host:
             raise MisuseError(f"budget {budget!r}: a Budget(steps=..., seconds=...) is wanted")
         carries_data = not (self.shapes_only if shapes_only is None else shapes_only or self.shapes_only)
         used = [t for t in arguments.values() if isinstance(t, Tensor)]
-        self._begin(used, carries_data)
         setting = self._setting(carries_data, schedule, self._budget(used, carries_data, budget))
-        launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
-        recording = launch.run()
+        launch, recording = self._launched(setting, kernel, used, args, kwargs)
         if launch.status is Status.FINISHED and carries_data:
             self._check_outputs(used, launch, recording, _place(kernel))
         run = Run(
@@ -282,6 +282,17 @@ class Host:
         )
         self.launches.append(replace(run))
         return run
+
+    def _launched(
+        self, setting: Setting, kernel: Callable[..., Any], used: list[Tensor], args: Any, kwargs: Any
+    ) -> tuple[Launch, Recording]:
+        """Run the kernel; where a loop was taken to repeat itself and did not, once more with every iteration."""
+        self._begin(used, setting.carries_data)
+        launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
+        recording = launch.run()
+        if launch.folded_wrongly:
+            return self._launched(replace(setting, folds=False), kernel, used, args, kwargs)
+        return launch, recording
 
     def _begin(self, used: list[Tensor], carries_data: bool) -> None:
         """Give every tensor its memory in each place; what is written to outputs is followed from now on."""
@@ -313,6 +324,7 @@ class Host:
             budget,
             self.stop,
             self.checkpoints,
+            self.folds and not carries_data and self.stop is None,
         )
 
     def _views(self, launch: Launch, recording: Recording) -> dict[str, Any]:

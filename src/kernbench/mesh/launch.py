@@ -35,6 +35,7 @@ from kernbench.safety.places import SiteTable
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.unrun import check_ran
 from kernbench.safety.waits import Waiter, deadlock
+from kernbench.triton_emu.loops import UnlikeIterationError
 from kernbench.triton_emu.tl_context import TLContext, run_kernel
 
 # where the debugger says that its commands come from
@@ -58,6 +59,8 @@ class Setting:
     budget: Budget
     stop: Stopper | None = None
     taken: Taken | None = None
+    # whether loops that repeat themselves are recorded without running each iteration
+    folds: bool = False
 
 
 class Launch:
@@ -117,6 +120,11 @@ class Launch:
         return QueueLink((sender.cube, sender.pe), direction, (receiver.cube, receiver.pe), max(1, hops), across)
 
     @property
+    def folded_wrongly(self) -> bool:
+        """Whether a loop that was taken to repeat itself did not: what was recorded is of no use."""
+        return any(context.folded_wrongly for context in self._contexts)
+
+    @property
     def scratch_peak(self) -> int:
         """The most scratch bytes any PE had in use at once."""
         return max((c.scratch_peak for c in self._contexts), default=0)
@@ -141,6 +149,7 @@ class Launch:
             sites=self._sites,
             max_steps=setting.budget.steps,
         )
+        context.folds = setting.folds
         program = Program(
             placement.number, lambda: self._body(port, context), lambda error: self._over_budget(port, context, error)
         )
@@ -184,7 +193,7 @@ class Launch:
                 result = run_kernel(self._kernel, context, *self._args, **self._kwargs)
             _tell_caught(port, context)
             check_ran(result)
-        except StoppedError:
+        except (StoppedError, UnlikeIterationError):
             self._scheduler.stop()
             return State.STOPPED
         except OverBudgetError as error:

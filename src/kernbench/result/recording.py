@@ -9,8 +9,10 @@ A handle number from 0 on is the command that made the value. `FIRST_VIEW - n` i
 the command behind it, or -1. So operands are the data dependences.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import prod
 from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -155,7 +157,7 @@ class Rows(Generic[AnyRow]):
     there is no `room` for another.
     """
 
-    __slots__ = ("_full", "_row", "_struct", "chunk", "dtype", "offset", "pack", "size")
+    __slots__ = ("_ends", "_full", "_row", "_struct", "chunk", "dtype", "offset", "pack", "size")
 
     def __init__(self, row: type[AnyRow], layout: str):
         """`layout` has a struct letter for each field of `row`."""
@@ -165,6 +167,8 @@ class Rows(Generic[AnyRow]):
         self.size = self._struct.size
         self.pack = self._struct.pack_into
         self._full: list[bytearray] = []
+        # where each full chunk ends, in bytes from the first
+        self._ends: list[int] = []
         self.chunk = bytearray(FIRST_CHUNK * self.size)
         self.offset = 0
 
@@ -183,22 +187,44 @@ class Rows(Generic[AnyRow]):
     def turn(self) -> None:
         """Begin a new chunk if this one is full."""
         if self.offset == len(self.chunk):
-            self._full.append(self.chunk)
+            self._keep(self.chunk)
             self.chunk = bytearray(min(2 * len(self.chunk), LARGEST_CHUNK * self.size))
             self.offset = 0
 
+    def extend(self, rows: NDArray[Any]) -> None:
+        """Many rows at once, as an array of `dtype`."""
+        if self.offset:
+            self._keep(self.chunk[: self.offset])
+        if len(rows):
+            self._keep(bytearray(rows.tobytes()))
+        self.offset = 0
+
+    def _keep(self, chunk: bytearray) -> None:
+        self._full.append(chunk)
+        self._ends.append(len(chunk) + (self._ends[-1] if self._ends else 0))
+
+    def tail(self, count: int) -> NDArray[Any]:
+        """A copy of the last `count` rows."""
+        found: list[NDArray[Any]] = []
+        wanted = count
+        for chunk, used in chain([(self.chunk, self.offset)], ((chunk, len(chunk)) for chunk in reversed(self._full))):
+            have = used // self.size
+            taken = min(have, wanted)
+            found.append(np.frombuffer(chunk, self.dtype, taken, (have - taken) * self.size))
+            wanted -= taken
+            if not wanted:
+                break
+        return np.concatenate(found[::-1])
+
     def __len__(self) -> int:
-        return (sum(map(len, self._full)) + self.offset) // self.size
+        return ((self._ends[-1] if self._ends else 0) + self.offset) // self.size
 
     def __getitem__(self, index: int) -> AnyRow:
         offset = index * self.size
-        for chunk in self._full:
-            if offset < len(chunk):
-                break
-            offset -= len(chunk)
-        else:
-            chunk = self.chunk
-        return self._row(*self._struct.unpack_from(chunk, offset))
+        which = bisect_right(self._ends, offset)
+        chunk = self._full[which] if which < len(self._full) else self.chunk
+        begin = self._ends[which - 1] if which else 0
+        return self._row(*self._struct.unpack_from(chunk, offset - begin))
 
     def parts(self) -> list[NDArray[Any]]:
         """All rows, in order, as arrays with named fields that share the rows' memory."""

@@ -53,9 +53,10 @@ def sensitivity(timing: Timing) -> dict[str, float]:
 _UNPAIRED = frozenset(("message-unreceived", "message-mismatch", "missing-wait", "no-neighbour"))
 
 
-def retime(run: Run, machine: Machine) -> Run:
+def retime(run: Run, machine: Machine, drawn: bool = True) -> Run:
     """A new Run: the same function, timed on `machine`. An unsafe run, or one known to be wrong, gets no time; nor does
-    one whose messages do not pair up, even if that is acknowledged.
+    one whose messages do not pair up, even if that is acknowledged. Without `drawn` it gets its time, floors and gap
+    only, as a point of a sweep does: what is drawn of millions of commands costs as much as timing them.
     """
     if "gpu_time_ns" in run.metrics:
         return run
@@ -68,9 +69,12 @@ def retime(run: Run, machine: Machine) -> Run:
         untimed = {} if "time_ps" in own.metrics else {"no_time": "it was not checked, or it ran nothing"}
         return replace(own, metrics={**own.metrics, **untimed})
     timing = time_recording(run.recording, machine)
+    if not drawn:
+        return replace(run, metrics={**run.metrics, **summary(timing)})
     path = critical_path(timing)
     views = {**run.views, "messages": messages(timing)}
-    return replace(run, timeline=timeline(timing, path), metrics={**run.metrics, **measure(timing, path)}, views=views)
+    metrics = {**run.metrics, **measure(timing, path)}
+    return replace(run, timeline=timeline(timing, path), metrics=metrics, views=views)
 
 
 def no_time(run: Run) -> str:

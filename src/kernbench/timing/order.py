@@ -12,6 +12,8 @@ _DISPATCH, _ENGINE, _OPERAND, _MESSAGE, _SPACE, _MEMORY = 0, 1, 2, 3, 7, 8
 FIRST_VIEW = -2
 # room at first for ranges of scratch
 _RANGES = 256
+# where ranges were put that begin at an address: a table with a place for each of so many blocks of memory
+_HINTS, _BLOCK_BITS = 4096, 6
 
 Columns = tuple[Any, ...]
 
@@ -30,8 +32,8 @@ def write_edges(frame: tuple[int, ...], commands: Columns, *given: Any) -> None:
         np.full((channels, channels), -1, np.int64),
         np.empty(channels, np.int64),
     )
-    ranges = _room(_RANGES, engines)
-    while _write(frame, commands, *given, state, previous, ranges, memory) < len(commands[0]):
+    ranges, hints = _room(_RANGES, engines), np.zeros(_HINTS, np.int64)
+    while _write(frame, commands, *given, state, previous, ranges, hints, memory) < len(commands[0]):
         ranges = _grown(ranges)
 
 
@@ -96,8 +98,15 @@ def _touch(c, is_store, channel, conflicts, engine, first_dma, memory):  # type:
         last_loads[tile, channel] = c
 
 
+@part
+def _range_at(start, stop, low, high, ranges, hints):  # type: ignore[no-untyped-def]
+    """The range that is exactly this one, and so the only one that overlaps it; -1 where that is not known."""
+    r = hints[(start >> _BLOCK_BITS) & (_HINTS - 1)]
+    return r if r < ranges and low[r] == start and high[r] == stop else -1
+
+
 @loop
-def _write(frame, commands, operands, views, waits, nbytes, conflicts, edges, state, previous, used, memory):  # type: ignore[no-untyped-def]
+def _write(frame, commands, operands, views, waits, nbytes, conflicts, edges, state, previous, used, hints, memory):  # type: ignore[no-untyped-def]
     """Write edges from the command on where it stopped, until there is no room; gives the command it came to.
 
     `frame` is (number of the first command, node of the start, engines, first DMA engine, code of store), `commands`
@@ -145,6 +154,10 @@ def _write(frame, commands, operands, views, waits, nbytes, conflicts, edges, st
             if producer >= 0 and not (engine[producer] == where and where > 0):
                 put(base + producer, target, 0, _OPERAND, cursor, targets, lags, kinds)
             stop = start + nbytes[read_type]
+            r = _range_at(start, stop, low, high, ranges, hints)
+            if r >= 0:
+                readers[r, where] = c
+                continue
             for r in range(ranges):
                 if low[r] < stop and start < high[r]:
                     readers[r, where] = c
@@ -158,7 +171,8 @@ def _write(frame, commands, operands, views, waits, nbytes, conflicts, edges, st
         if kind[c] >= 0:
             start = addr[c]
             stop = start + max(nbytes[kind[c]], 1)
-            r = 0
+            known = _range_at(start, stop, low, high, ranges, hints)
+            r = max(known, 0)
             while r < ranges:
                 if not (low[r] < stop and start < high[r]):
                     r += 1
@@ -181,7 +195,11 @@ def _write(frame, commands, operands, views, waits, nbytes, conflicts, edges, st
                 else:
                     ranges -= 1
                     low[r], high[r] = low[ranges], high[ranges]
+                    hints[(low[r] >> _BLOCK_BITS) & (_HINTS - 1)] = r
                     _copy(readers, r, ranges)
+                    if known >= 0:
+                        break
+            hints[(start >> _BLOCK_BITS) & (_HINTS - 1)] = ranges
             low[ranges], high[ranges] = start, stop
             _clear(readers, ranges)
             readers[ranges, where] = c

@@ -2,6 +2,7 @@
 is data, and says what is wrong at the kernel's line.
 """
 
+from functools import cache
 from math import prod
 from operator import index
 from typing import Any, NoReturn
@@ -15,6 +16,8 @@ from kernbench.result.finding import Other, Place
 from kernbench.result.recording import FIRST_VIEW, NONE, ScratchType, Stream, Tables
 from kernbench.safety.memory import WINDOW
 from kernbench.safety.places import SiteTable
+from kernbench.triton_emu.affine import Affine
+from kernbench.triton_emu.loops import Watch
 from kernbench.triton_emu.port import Port
 from kernbench.triton_emu.scratch import Block, ScratchPool
 
@@ -50,12 +53,15 @@ class Core:
         self._max_steps = max_steps
         self._checkpoint = min(stream.rows.room, max_steps + 1)
         self._sites = sites
-        self._port = port
+        self._port: Port = port
         self._carries_data = port.carries_data
         self._scratch = ScratchPool(scratch_base, scratch_size, self._place_of, self._overflow, self)
         self._known_shapes: dict[Shape, Shape] = {}
         # what was refused so far (kind, message, hint, place), whether or not the kernel caught it
         self.refused: dict[tuple[str, str, str, Place], None] = {}
+        # whether iterations that are alike are recorded without running, and one of them was not as predicted
+        self.folds = self.folded_wrongly = False
+        self.watch = Watch(self)
         # what was told of each line whose value did not fit
         self._overflows: dict[int, tuple[str, tuple[Other, ...]]] = {}
 
@@ -361,6 +367,8 @@ class Core:
         kind = type(value)
         if kind is float or kind is int or kind is bool:
             return value  # type: ignore[no-any-return]
+        if kind is Affine:
+            return value.seen()  # type: ignore[no-any-return]
         value = getattr(value, "value", value)
         if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
             value = value.item()
@@ -405,11 +413,7 @@ class Core:
         """A number that an integer type cannot hold is a mistake."""
         if dtype in FLOATS:
             return
-        low, high = (
-            (0, 1)
-            if dtype == "i1"
-            else (int(np.iinfo(DTYPES[dtype].numpy).min), int(np.iinfo(DTYPES[dtype].numpy).max))
-        )
+        low, high = _bounds(dtype)
         if not low <= number <= high:
             self._fail("dtype", f"{number} does not fit {dtype}", f"{dtype} holds {low} to {high}")
 
@@ -443,6 +447,15 @@ class Core:
         made = self._place_of(handle)
         origin = f" loaded from {', '.join(repr(n) for n in sorted(names))}" if names else ""
         return f"the value{origin}" + (f", made at {made} `{made.text}`" if made else "")
+
+
+@cache
+def _bounds(dtype: str) -> tuple[int, int]:
+    """The least and the largest number that an integer type holds."""
+    if dtype == "i1":
+        return 0, 1
+    limits = np.iinfo(DTYPES[dtype].numpy)
+    return int(limits.min), int(limits.max)
 
 
 def _not_a_handle(value: Any) -> str:

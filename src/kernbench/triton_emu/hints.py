@@ -1,9 +1,11 @@
 """What Triton's compiler is told, where this machine has nothing to compile: checked where it claims something."""
 
 import builtins
+import sys
 from typing import Any
 
 from kernbench.common.pe_commands import TensorHandle
+from kernbench.triton_emu.loops import loop
 from kernbench.triton_emu.randomness import Randomness
 
 __kernbench_internal__ = True
@@ -17,10 +19,13 @@ class Hints(Randomness):
         """The value itself: all numbers are known when a kernel runs."""
         return value
 
-    @staticmethod
-    def range(*bounds: Any, num_stages: Any = None, loop_unroll_factor: Any = None, **hints: Any) -> builtins.range:
-        """Python's range; how the loop is to be compiled changes nothing."""
-        return builtins.range(*bounds)
+    def range(self, *bounds: Any, num_stages: Any = None, loop_unroll_factor: Any = None, **hints: Any) -> Any:
+        """Python's range; how the loop is to be compiled changes nothing.
+
+        In a launch without data, iterations of `for j in tl.range(...)` that do the same but for addresses that grow
+        with `j` are recorded without running each.
+        """
+        return loop(self, builtins.range(*bounds), sys._getframe(1))
 
     @staticmethod
     def static_range(*bounds: Any) -> builtins.range:

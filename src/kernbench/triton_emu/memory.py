@@ -8,6 +8,7 @@ from kernbench.common.dtypes import DTYPES, FLOATS, ITEMSIZE, Array
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE, ScratchType
 from kernbench.safety.memory import WINDOW_BITS
+from kernbench.triton_emu.affine import Affine
 from kernbench.triton_emu.blocks import BlockPointer, TensorDescriptor
 from kernbench.triton_emu.core import Shape
 from kernbench.triton_emu.telling import Telling
@@ -52,6 +53,9 @@ class Memory(Telling):
                 (first, last, base, itemsize), kind, pattern = known
                 if first <= ptr <= last and not (ptr - base) % itemsize:
                     return self._emit("load", site, kind, None, NONE, NONE, NONE, ptr, pattern)
+        if type(ptr) is Affine:
+            sizes = self._shape(shape)
+            ptr = self.watch.take(ptr, sizes, None if strides is None else self._steps(sizes, strides))
         if type(ptr) is BlockPointer:
             return self._load_tile(ptr, self._whole_numbers(boundary_check), padding_option)
         sizes, address = self._shape(shape), self._address("load", ptr)
@@ -84,8 +88,11 @@ class Memory(Telling):
         if type(ptr) is BlockPointer:
             return self._store_tile(ptr, value, self._whole_numbers(boundary_check))
         site = self._sites.here()
-        data, address = self._read("store", value), self._address("store", ptr)
+        data = self._read("store", value)
         steps = None if strides is None else self._steps(value.shape, strides)
+        if type(ptr) is Affine:
+            ptr = self.watch.take(ptr, value.shape, steps)
+        address = self._address("store", ptr)
         itemsize = self._port.store(address, data, value.shape, steps, value.dtype, self._sites.places[site])
         self._record("store", site, value.number, address, self._tables.pattern(value.shape, steps, itemsize))
 

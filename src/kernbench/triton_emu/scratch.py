@@ -8,6 +8,7 @@ kernel gets the same addresses on every run.
 import gc
 from collections import deque
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 from kernbench.common.errors import MisuseError
@@ -17,6 +18,7 @@ __kernbench_internal__ = True
 ALIGNMENT = 64
 # a plain constructor would double the cost of an allocation, which every command has
 _new_block = object.__new__
+_address = attrgetter("addr")
 
 
 class Block:
@@ -89,6 +91,10 @@ class ScratchPool:
         self._collections_left = 3
         # the smallest size that found no room since space was last given back
         self._too_large = 1 << 62
+        # how often space came from gaps, where it depends on what lies around, and not from a shelf
+        self.searches = 0
+        # while loops are watched: (commands and views so far, address, bytes; -1 where it is given back)
+        self.log: list[tuple[int, int, int, int]] = []
         # blocks past the end live here, out of the way of every real address
         self._beyond = base + size + (1 << 36)
 
@@ -169,7 +175,27 @@ class ScratchPool:
         """Blocks in use, largest first."""
         return iter(sorted(self._live(), key=lambda b: (-b.nbytes, b.addr)))
 
+    def start_log(self) -> None:
+        """Note each allocation and release from now on, until `stop_log`."""
+        # on the object, so that those who are not watched pay nothing
+        self.allocate, self.release = self._allocate_noted, self._release_noted  # type: ignore[method-assign]
+
+    def stop_log(self) -> None:
+        """Note nothing any more."""
+        self.log.clear()
+        del self.allocate, self.release
+
+    def _allocate_noted(self, nbytes: int) -> Block:
+        block = ScratchPool.allocate(self, nbytes)
+        self.log.append((self.context.steps, self.context._views_made, block.addr, nbytes))
+        return block
+
+    def _release_noted(self, block: Block) -> None:
+        self.log.append((self.context.steps, self.context._views_made, block.addr, -1))
+        ScratchPool.release(self, block)
+
     def _from_gaps(self, size: int) -> int:
+        self.searches += 1
         addr = None if size >= self._too_large else self._room_for(size)
         if addr is None:
             self._too_large = min(self._too_large, size)
@@ -202,16 +228,21 @@ class ScratchPool:
         """Forget the free blocks and merge all free space into gaps."""
         for shelf in self._shelves.values():
             shelf.clear()
-        self._blocks = {block.addr: block for block in self._live()}
+        live = sorted([block for block in self._blocks.values() if block.users], key=_address)
+        self._blocks = {block.addr: block for block in live}
         self._gaps = []
         cursor = self.base
-        for addr in sorted(a for a in self._blocks if a < self._end):
+        for block in live:
+            addr = block.addr
+            if addr >= self._end:
+                break
             if addr > cursor:
                 self._gaps.append((cursor, addr))
-            cursor = addr + self._blocks[addr].nbytes
+            cursor = addr + block.nbytes
         self._gaps.append((cursor, self._end))
 
     def largest_gap(self) -> int:
         """The largest block that would still fit."""
+        self.searches += 1
         self._collect_gaps()
         return max(end - start for start, end in self._gaps)

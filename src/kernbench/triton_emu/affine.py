@@ -1,0 +1,130 @@
+"""Loop indices that may be used for addresses, and notice every other use.
+
+In a run without data an index of `tl.range` is an `Affine`: a whole number that knows by how much it grows with each
+iteration of the loops it was made in. Sums and multiples of it are `Affine` again, and memory accesses take one as an
+address. Whatever else asks for its value (a comparison, a branch, a list, a shape) gets it, and the loops are marked:
+what their bodies do may depend on the iteration, so that each has to run.
+"""
+
+from collections.abc import Callable
+from operator import index
+from typing import Any
+
+__kernbench_internal__ = True
+
+
+class Watched:
+    """A loop whose iterations may turn out to be alike: the identity that indices refer to."""
+
+    __slots__ = ("is_open", "was_seen")
+
+    def __init__(self) -> None:
+        # whether the loop still runs, and its iterations are still compared
+        self.is_open = True
+        # whether somebody looked at a value that depends on the iteration
+        self.was_seen = False
+
+
+Terms = tuple[tuple[Watched, int], ...]
+
+
+class Affine:
+    """A whole number that is `now`, and `step` more in the next iteration of each loop in `terms`."""
+
+    __slots__ = ("now", "terms")
+    # NumPy numbers leave arithmetic to this class
+    __array_ufunc__ = None
+
+    def __init__(self, now: int, terms: Terms):
+        self.now = now
+        self.terms = terms
+
+    def seen(self) -> int:
+        """The value, for somebody who does more with it than add and multiply."""
+        for loop, _ in self.terms:
+            loop.was_seen = True
+        return self.now
+
+    def step_of(self, loop: Watched) -> int:
+        """How much more it is in the next iteration of `loop`."""
+        return sum(step for known, step in self.terms if known is loop)
+
+    def __add__(self, other: Any) -> Any:
+        if type(other) is Affine:
+            return _made(self.now + other.now, (*self.terms, *other.terms))
+        number = _whole(other)
+        return NotImplemented if number is None else _made(self.now + number, self.terms)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Any) -> Any:
+        number = _whole(other)
+        if number is None:
+            return self.seen() * other.seen() if type(other) is Affine else NotImplemented
+        return _made(self.now * number, tuple((loop, step * number) for loop, step in self.terms))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __sub__(self, other: Any) -> Any:
+        if type(other) is Affine:
+            return self + other * -1
+        number = _whole(other)
+        return NotImplemented if number is None else self + -number
+
+    def __rsub__(self, other: Any) -> Any:
+        return self * -1 + other
+
+    def __index__(self) -> int:
+        return self.seen()
+
+    def __hash__(self) -> int:
+        return hash(self.seen())
+
+
+def _whole(value: Any) -> int | None:
+    """A plain whole number, None for anything else."""
+    if type(value) is int:
+        return value
+    return index(value) if hasattr(value, "__index__") and type(value) is not Affine and not _is_handle(value) else None
+
+
+def _is_handle(value: Any) -> bool:
+    # a handle of one element can be an index, but arithmetic with it is a command
+    return hasattr(value, "block")
+
+
+def _made(now: int, terms: Terms) -> "Affine | int":
+    """A plain number once no loop that it depends on is watched any more."""
+    steps: dict[Watched, int] = {}
+    for loop, step in terms:
+        if loop.is_open:
+            steps[loop] = steps.get(loop, 0) + step
+    kept = tuple((loop, step) for loop, step in steps.items() if step)
+    return Affine(now, kept) if kept else now
+
+
+def _looking(name: str) -> Callable[..., Any]:
+    def look(self: Affine, *others: Any) -> Any:
+        given = [other.seen() if type(other) is Affine else other for other in others]
+        return getattr(self.seen(), name)(*given)
+
+    look.__name__ = name
+    return look
+
+
+# everything else that whole numbers can do, with the value itself
+_LOOKING = (
+    "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__int__", "__float__", "__complex__",
+    "__str__", "__repr__", "__format__", "__abs__", "__invert__", "__round__", "__trunc__", "__floor__", "__ceil__",
+    "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__", "__divmod__", "__rdivmod__", "__truediv__", "__rtruediv__",
+    "__pow__", "__rpow__", "__lshift__", "__rlshift__", "__rshift__", "__rrshift__", "__and__", "__rand__", "__or__",
+    "__ror__", "__xor__", "__rxor__", "bit_length", "bit_count", "as_integer_ratio", "to_bytes", "conjugate",
+)  # fmt: skip
+for _name in _LOOKING:
+    setattr(Affine, _name, _looking(_name))

@@ -1,0 +1,307 @@
+"""Repeating the rows of an iteration, exactly as if it had run again and again.
+
+Rows of later iterations differ in three ways. Operands: numbers of values made in the loop move on by the rows of an
+iteration, others stay. Addresses in HBM: they move on by the step that the index gave them. Scratch addresses: as the
+allocator gives them (`replay`).
+"""
+
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.pe_commands import NO_BLOCK, TensorHandle
+from kernbench.result.recording import FIRST_VIEW, NONE
+from kernbench.triton_emu.affine import Watched
+from kernbench.triton_emu.loop_state import State
+from kernbench.triton_emu.replay import NotAlikeError, Place, Replaying, Turning, UnlikeIterationError
+
+__kernbench_internal__ = True
+
+Ints = NDArray[np.int64]
+# numbers of rows that are made at a time
+_BATCH = 1 << 18
+
+
+class Boundary:
+    """A moment between two iterations: what the program holds, and where each block of its scratch memory lies.
+
+    `places` maps a place for a block (on a shelf, behind the n-th handle, elsewhere) to its address.
+    """
+
+    def __init__(self, context: Any, frame: FrameType):
+        stream, pool = context.stream, context._scratch
+        state = State(frame, type(context))
+        self.marks = state.marks
+        self.row, self.view = context.steps, context._views_made
+        self.indices = [(index.now, [term for term in index.terms if term[0].is_open]) for index in state.indices]
+        self.state: State | None = state
+        self.handles = [_taken(handle, stream.producer(handle.number)) for handle in state.handles]
+        # what the allocator has done so far, and how many loops were folded: those did not log what they did
+        self.used, self.searches, self.logged, self.folds = pool.used, pool.searches, len(pool.log), context.watch.folds
+        self.places: dict[Place, int] = {}
+        # bytes of the block at each address
+        self.sizes = {addr: block.nbytes for addr, block in pool._blocks.items()}
+        self.blocks: list[tuple[Any, ...]] = []
+        self._place(pool, state.handles)
+
+    def _place(self, pool: Any, handles: list[TensorHandle]) -> None:
+        held: dict[int, list[int]] = {}
+        for number, handle in enumerate(handles):
+            if handle.block is not NO_BLOCK:
+                held.setdefault(handle.block.addr, []).append(number)
+        for size, shelf in pool._shelves.items():
+            for position, block in enumerate(shelf):
+                self.places["free", size, position] = block.addr
+        for addr, block in pool._blocks.items():
+            if not block.users:
+                continue
+            users = held.get(addr, [])
+            self.places[("held", users[0]) if users else ("other", addr, block.number, block.users)] = addr
+            if users:
+                self.blocks.append((users[0], block.number, block.nbytes, block.users, len(users)))
+
+    def bare(self) -> "Boundary":
+        """Without the objects themselves, which must not live longer than they would."""
+        self.state = None
+        return self
+
+
+def _taken(handle: TensorHandle, producer: int) -> tuple[Any, ...]:
+    """What must be the same of a handle, and last what may be shifted: its number, that of its producer, its id."""
+    offset = handle.addr if handle.block is NO_BLOCK else handle.addr - handle.block.addr
+    constant = (handle.type, handle.strides, handle.nbytes, handle.pinned, offset, id(handle.data))
+    return (*constant, handle.number, producer, handle.id)
+
+
+class Fold:
+    """The iteration between two boundaries that are alike, ready to be repeated."""
+
+    def __init__(self, context: Any, loop: Watched, before: Boundary, after: Boundary):
+        self._context = context
+        self._loop = loop
+        self._row, self._rows = before.row, after.row - before.row
+        self._view, self._views = before.view, after.view - before.view
+        if before.marks != after.marks or before.used != after.used:
+            raise NotAlikeError
+        self._shifts: dict[int, int] = {NONE: 0}
+        self._check_indices(before, after)
+        self._handle_shifts = self._check_handles(before, after)
+        self._block_shifts = self._check_blocks(before, after)
+        self._scratch = self._scratch_of(before, after)
+        stream = context.stream
+        self._body = stream.rows.tail(self._rows)
+        self._view_body = stream.views.tail(self._views)
+        self._accesses = [a for a in context.watch.accesses if a.row >= self._row]
+        self._plan()
+        self._done = 0
+
+    # Are the two alike?
+
+    def _check_indices(self, before: Boundary, after: Boundary) -> None:
+        for (was, terms), (now, others) in zip(before.indices, after.indices, strict=True):
+            step = sum(step for loop, step in terms if loop is self._loop)
+            if terms != others or now - was != step:
+                raise NotAlikeError
+
+    def _check_handles(self, before: Boundary, after: Boundary) -> list[int]:
+        """By how much the number of each handle moves in an iteration."""
+        moved = []
+        for was, now in zip(before.handles, after.handles, strict=True):
+            *same, number, producer, identity = was
+            *still, later, later_producer, later_identity = now
+            shift = self._shift(number, later)
+            if same != still or later_identity - identity not in (shift, 0):
+                raise NotAlikeError
+            self._shift(producer, later_producer)
+            moved.append(shift)
+        return moved
+
+    def _shift(self, number: int, later: int) -> int:
+        """How a number from before the iteration moves: not at all, or like what the iteration makes."""
+        shift = later - number
+        allowed = self._rows if number >= 0 else -self._views
+        if shift not in (0, allowed) or self._shifts.setdefault(number, shift) != shift:
+            raise NotAlikeError
+        return shift
+
+    def _check_blocks(self, before: Boundary, after: Boundary) -> dict[int, int]:
+        """By how much the number of each held block moves; a block with handles nobody can see must stay as it is."""
+        found = {}
+        for was, now in zip(sorted(before.blocks), sorted(after.blocks), strict=True):
+            shift = now[1] - was[1]
+            hidden = now[3] != now[4]
+            if was[0] != now[0] or was[2:] != now[2:] or shift not in (0, self._rows) or (hidden and shift):
+                raise NotAlikeError
+            found[now[0]] = shift
+        return found
+
+    def _scratch_of(self, before: Boundary, after: Boundary) -> Turning | Replaying:
+        """How further iterations use scratch memory."""
+        if before.searches == after.searches:
+            return Turning(before.places, after.places, before.sizes)
+        if before.folds != after.folds:
+            raise NotAlikeError
+        pool = self._context._scratch
+        return Replaying(pool, pool.log[before.logged : after.logged], before.places, after.places)
+
+    # What an iteration changes
+
+    def _plan(self) -> None:
+        body, views = self._body, self._view_body
+        self._steps = {name: self._operand_steps(body[name]) for name in "abc"}
+        self._steps["x"] = np.zeros(self._rows, np.int64)
+        for access in self._accesses:
+            step = sum(step for loop, step in access.terms if loop is self._loop)
+            self._steps["x"][_rows_of(access) - self._row] = step
+        self._producer_steps = self._operand_steps(views["producer"])
+        self._made = np.flatnonzero(body["type"] >= 0)
+        self._made_column, offset = self._scratch.sources(self._row + self._made, False, body["addr"][self._made])
+        if offset.any():
+            raise NotAlikeError
+        numbers = self._view + np.arange(self._views)
+        self._view_column, self._view_offset = self._scratch.sources(numbers, True, views["addr"])
+
+    def _operand_steps(self, numbers: Ints) -> Ints:
+        """By how much each number in a column moves."""
+        made = (numbers >= self._row) | (numbers <= FIRST_VIEW - self._view)
+        steps: Ints = np.where(numbers >= 0, self._rows, -self._views)
+        outside = ~made
+        met, inverse = np.unique(numbers[outside], return_inverse=True)
+        try:
+            steps[outside] = np.array([self._shifts[number] for number in met.tolist()], np.int64)[inverse]
+        except KeyError:
+            raise NotAlikeError from None
+        return steps
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether space comes from shelves only, so that repeating costs next to nothing."""
+        return isinstance(self._scratch, Turning)
+
+    def times(self, wanted: int) -> int:
+        """How many repetitions are within bounds and within the budget, up to `wanted`."""
+        context = self._context
+        times: int = min(wanted, (context._max_steps - context.steps) // self._rows)
+        for access in self._accesses:
+            step = sum(step for loop, step in access.terms if loop is self._loop)
+            times = min(times, self._in_bounds(access, step, times))
+        return times
+
+    def _in_bounds(self, access: Any, step: int, most: int) -> int:
+        """Repetitions after which an access, with all repetitions it had so far, is still allowed."""
+        allowed = self._context._port.unwatched(access.address, access.shape, access.strides)
+        if allowed is None:
+            return 0
+        first, last, _, itemsize = allowed
+        reach = [(times - 1) * further for times, _, further in access.repeats]
+        low = access.address + sum(r for r in reach if r < 0) - first
+        high = last - access.address - sum(r for r in reach if r > 0)
+        if step % itemsize:
+            return 0
+        if not step:
+            return most
+        room: int = high // step if step > 0 else low // -step
+        return max(0, min(most, room))
+
+    # Repeating
+
+    def repeat(self, now: Boundary, times: int) -> None:
+        """Record that many further iterations, and leave the program as it would be after them."""
+        context, state = self._context, now.state
+        assert state is not None
+        held = {first: state.handles[first].block for first, *_ in now.blocks}
+        self._scratch.begin(held)
+        self._done, effects = times, context._port.effects
+        each = max(1, _BATCH // max(1, self._rows))
+        for first in range(0, times, each):
+            self._extend(first + 1, self._scratch.next(min(each, times - first)))
+        if context._port.effects != effects:
+            # a value that does not fit any more is a finding at the line that makes it
+            context.folded_wrongly = True
+            raise UnlikeIterationError
+        context.steps += times * self._rows
+        context._views_made += times * self._views
+        context._checkpoint = min(context.steps + context._rows.room, context._max_steps + 1)
+        context.watch.folds += 1
+        self._move(state, held, {first: (number, users) for first, number, _, users, _ in now.blocks}, times)
+        for access in self._accesses:
+            step = sum(step for loop, step in access.terms if loop is self._loop)
+            access.repeats = (*access.repeats, (times + 1, self._rows, step))
+
+    def _extend(self, first: int, addresses: Ints) -> None:
+        """Rows and views of iterations `first` and on; a row of addresses for each."""
+        stream = self._context.stream
+        stream.rows.extend(self._rows_for(first, addresses).reshape(-1))
+        if self._views:
+            stream.views.extend(self._views_for(first, addresses).reshape(-1))
+
+    def _moved(self, first: int, count: int) -> NDArray[Any]:
+        """Rows of iterations `first` and on, with the scratch addresses of the body."""
+        number = np.arange(first, first + count)[:, None]
+        rows = np.repeat(self._body[None, :], count, axis=0)
+        for name, steps in self._steps.items():
+            moving = np.flatnonzero(steps)
+            rows[name][:, moving] += (number * steps[moving]).astype(rows[name].dtype)
+        return rows
+
+    def _rows_for(self, first: int, addresses: Ints) -> NDArray[Any]:
+        rows = self._moved(first, len(addresses))
+        inside = self._made_column >= 0
+        rows["addr"][:, self._made[inside]] = addresses[:, self._made_column[inside]]
+        return rows
+
+    def _moved_views(self, first: int, count: int) -> NDArray[Any]:
+        number = np.arange(first, first + count)[:, None]
+        views = np.repeat(self._view_body[None, :], count, axis=0)
+        views["producer"] += (number * self._producer_steps).astype(views["producer"].dtype)
+        return views
+
+    def _views_for(self, first: int, addresses: Ints) -> NDArray[Any]:
+        views = self._moved_views(first, len(addresses))
+        inside = np.flatnonzero(self._view_column >= 0)
+        views["addr"][:, inside] = addresses[:, self._view_column[inside]] + self._view_offset[inside]
+        return views
+
+    def _move(self, state: State, held: dict[int, Any], was: dict[int, tuple[int, int]], times: int) -> None:
+        """Give handles, blocks and indices the numbers and addresses they would have."""
+        offsets = [0 if handle.block is NO_BLOCK else handle.addr - handle.block.addr for handle in state.handles]
+        owners = {id(block): number for number, block in held.items()}
+        now = self._scratch.settle(self._context._scratch)
+        for number, block in now.items():
+            block.number = was[number][0] + times * self._block_shifts[number]
+            block.users = was[number][1]
+        for handle, offset, shift in zip(state.handles, offsets, self._handle_shifts, strict=True):
+            if handle.block is not NO_BLOCK:
+                handle.block = now[owners[id(handle.block)]]
+                handle.addr = handle.block.addr + offset
+            if handle.id == handle.number:
+                handle.id += times * shift
+            handle.number += times * shift
+        for index in state.indices:
+            index.now += times * index.step_of(self._loop)
+
+    def predicts_last(self) -> bool:
+        """Whether the last rows are those of one more repetition."""
+        context, number = self._context, self._done + 1
+        if context.steps != self._row + (number + 1) * self._rows:
+            return False
+        if context._views_made != self._view + (number + 1) * self._views:
+            return False
+        # where the last iteration put its values is the allocator's own doing
+        stream = context.stream
+        rows, views = stream.rows.tail(self._rows), stream.views.tail(self._views)
+        return _agree(self._moved(number, 1)[0], rows) and _agree(self._moved_views(number, 1)[0], views)
+
+
+def _agree(predicted: NDArray[Any], found: NDArray[Any]) -> bool:
+    return all(np.array_equal(predicted[name], found[name]) for name in found.dtype.names or () if name != "addr")
+
+
+def _rows_of(access: Any) -> Ints:
+    """All rows of an access and of its repetitions."""
+    rows = np.array([access.row], np.int64)
+    for times, further, _ in access.repeats:
+        rows = (rows[None, :] + further * np.arange(times)[:, None]).reshape(-1)
+    return rows

@@ -1,0 +1,226 @@
+"""`tl.range` in a run without data: iterations that are alike run a few times, and are recorded as often as there are.
+
+At each boundary between two iterations the state that the next one can depend on is taken down (`loop_state`). Once two
+boundaries in a row are alike up to a shift of handle numbers and a permutation of scratch blocks, the iterations that
+follow, all but the last, are recorded by repeating the rows of the one between them (`folding`). The last one runs,
+with a plain number as its index, and its rows must be the predicted ones: if a body has hidden state after all, the
+launch is run again with every iteration (`UnlikeIterationError`).
+
+Iterations are not alike, and all of them run, where a body looks at its index, sends or receives, prints, allocates or
+reads values, or where a state cannot be compared.
+"""
+
+import dis
+import sys
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from types import CodeType, FrameType
+from typing import Any
+
+from kernbench.triton_emu.affine import Affine, Terms, Watched
+from kernbench.triton_emu.folding import Boundary, Fold
+from kernbench.triton_emu.loop_state import UnknownStateError
+from kernbench.triton_emu.port import Port
+from kernbench.triton_emu.replay import NotAlikeError, UnlikeIterationError
+
+__all__ = ["Access", "Loop", "UnlikeIterationError", "Watch", "loop"]
+
+__kernbench_internal__ = True
+
+# boundaries that are compared before a loop is taken to be irregular
+MOST_BOUNDARIES = 6
+# boundaries after which a loop of this many iterations does not wait for shelves to fill
+SETTLED, LONG = 4, 32
+# iterations below which there is nothing to win
+FEWEST = 5
+# what a port may be asked without anything being done
+_HARMLESS = frozenset(("unwatched", "element_type", "tensor_name", "is_late", "carries_data", "over_budget"))
+_GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+
+
+class WatchedPort(Port):
+    """A port while loops are watched: counts what a repeated iteration would have to do again."""
+
+    def __init__(self, port: Port):
+        self.port = port
+        self.effects = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("port", "effects", "load", "store"):
+            return object.__getattribute__(self, name)
+        if name not in _HARMLESS:
+            self.effects += 1
+        return getattr(self.port, name)
+
+    def load(self, *args: Any) -> Any:
+        """A load that gives values, of integers say, is not repeated."""
+        found = self.port.load(*args)
+        self.effects += found[0] is not None
+        return found
+
+    def store(self, address: int, data: Any, *args: Any) -> Any:
+        """A store of values is not repeated."""
+        self.effects += data is not None
+        return self.port.store(address, data, *args)
+
+
+class Access:
+    """A load or store whose address depends on loops: its first row, and how it was repeated so far, as
+    (times, rows further on, bytes further on).
+    """
+
+    __slots__ = ("address", "repeats", "row", "shape", "strides", "terms")
+
+    def __init__(self, row: int, address: int, terms: Terms, shape: Any, strides: Any):
+        self.row = row
+        self.address = address
+        self.terms = terms
+        self.shape = shape
+        self.strides = strides
+        self.repeats: tuple[tuple[int, int, int], ...] = ()
+
+
+class Watch:
+    """What a context keeps while at least one loop is watched: the loops, outermost first, and their accesses."""
+
+    def __init__(self, context: Any):
+        self._context = context
+        self.loops: list[Watched] = []
+        self.accesses: list[Access] = []
+        # how many loops were folded so far
+        self.folds = 0
+
+    def open(self, loop: Watched) -> None:
+        """Watch one more loop."""
+        if not self.loops:
+            self._context._port = WatchedPort(self._context._port)
+            self._context._scratch.start_log()
+        self.loops.append(loop)
+
+    def close(self, loop: Watched) -> None:
+        """Watch it no longer."""
+        if loop.is_open:
+            loop.is_open = False
+            self.loops.remove(loop)
+            if not self.loops:
+                self.accesses.clear()
+                self._context._scratch.stop_log()
+                self._context._port = self._context._port.port
+
+    def take(self, ptr: Affine, shape: Any, strides: Any) -> int:
+        """The address that an access uses now."""
+        if self.loops:
+            self.accesses.append(Access(self._context.steps, ptr.now, ptr.terms, shape, strides))
+        return ptr.now
+
+
+class Loop:
+    """The iterator of one `for ... in tl.range(...)`."""
+
+    def __init__(self, context: Any, indices: range):
+        self._context = context
+        self._indices = indices
+        self._next = 0
+        self._watched: Watched | None = Watched()
+        self._effects = 0
+        self._boundaries = 0
+        self._before: Boundary | None = None
+        self._fold: Fold | None = None
+        context.watch.open(self._watched)
+
+    def __iter__(self) -> "Loop":
+        return self
+
+    def __del__(self) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._watched is not None:
+            self._context.watch.close(self._watched)
+            self._watched = self._before = None
+
+    def __next__(self) -> Any:
+        if self._fold is not None:
+            self._check_last()
+        elif self._watched is not None:
+            self._look(sys._getframe(1))
+        if self._next >= len(self._indices):
+            self._leave()
+            raise StopIteration
+        index = self._indices[self._next]
+        self._next += 1
+        watched = self._watched
+        return index if watched is None or self._fold is not None else Affine(index, ((watched, self._indices.step),))
+
+    def _look(self, frame: FrameType) -> None:
+        """At a boundary: fold if the last iteration was like the one to come, stop watching if that will not be."""
+        context, watched = self._context, self._watched
+        assert watched is not None
+        self._boundaries += 1
+        if self._boundaries == 1:
+            # what a loop begins with is seldom what it goes on with
+            self._effects = context._port.effects
+            return
+        left = len(self._indices) - self._next
+        irregular = watched.was_seen or context._port.effects != self._effects
+        if irregular or left < 2 or self._boundaries > MOST_BOUNDARIES:
+            self._leave()
+            return
+        try:
+            now = Boundary(context, frame)
+            if self._before is not None and now.row > self._before.row:
+                fold = Fold(context, watched, self._before, now)
+                # new shelves fill in the first iterations of a loop: a long one waits for them
+                if fold.is_settled or self._boundaries >= SETTLED or left < LONG:
+                    self._repeat(fold, now, left - 1)
+            self._before = now.bare()
+        except UnknownStateError:
+            self._leave()
+        except NotAlikeError:
+            self._before = now.bare()
+
+    def _repeat(self, fold: Fold, now: Boundary, wanted: int) -> None:
+        """Record `wanted` iterations, or as many as are in bounds and within the budget; the rest runs."""
+        times = fold.times(wanted)
+        if times < 1:
+            self._leave()
+            return
+        fold.repeat(now, times)
+        self._next += times
+        if times == wanted:
+            self._fold = fold
+        else:
+            self._leave()
+
+    def _check_last(self) -> None:
+        """The iteration that ran after the fold must have recorded what the fold predicts."""
+        assert self._fold is not None
+        good = self._fold.predicts_last()
+        self._fold = None
+        self._leave()
+        if not good:
+            self._context.folded_wrongly = True
+            raise UnlikeIterationError
+
+
+def loop(context: Any, indices: range, frame: FrameType) -> Any:
+    """What `tl.range` gives to the line of `frame` that calls it: a watched loop where that is a plain `for` statement
+    with some iterations, in a context that folds; else a range.
+    """
+    worthwhile = context.folds and len(indices) >= FEWEST
+    return Loop(context, indices) if worthwhile and _is_for(frame.f_code, frame.f_lasti) else indices
+
+
+_FOR: dict[tuple[CodeType, int], bool] = {}
+
+
+def _is_for(code: CodeType, call: int) -> bool:
+    """Whether the instruction at `call` gives its result to a `for` statement, and nobody else gets it."""
+    found = _FOR.get((code, call))
+    if found is None:
+        # up to Python 3.12 a call stands at the last of its caches
+        plain = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+        at = max((n for n, i in enumerate(plain) if i.offset <= call), default=0)
+        names = [i.opname for i in plain[at : at + 3]]
+        direct = len(names) == 3 and names[0].startswith("CALL") and names[1:] == ["GET_ITER", "FOR_ITER"]
+        found = _FOR[code, call] = direct and not code.co_flags & _GENERATORS
+    return found

@@ -1,0 +1,172 @@
+"""Scratch memory of repeated iterations: where each value lies that they make.
+
+Most kernels take their blocks from shelves. Then the blocks only change places from one boundary to the next, always in
+the same way, and the addresses of iteration n are those of the first under the n-th power of a permutation (`Turning`).
+In a memory that is nearly full space is also taken from gaps, which depends on what lies around it: then allocations
+and releases are done again, one by one, without the kernel (`Replaying`).
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__kernbench_internal__ = True
+
+Ints = NDArray[np.int64]
+Place = tuple[Any, ...]
+
+
+class NotAlikeError(Exception):
+    """Two boundaries are not alike."""
+
+
+class UnlikeIterationError(BaseException):
+    """An iteration would do something else than those before it, and it is too late to run them; no `Exception`, as
+    kernels may catch those.
+    """
+
+
+class Turning:
+    """Blocks that change places. `before` and `after` map places to addresses, at the two boundaries."""
+
+    def __init__(self, before: dict[Place, int], after: dict[Place, int], sizes: dict[int, int]):
+        if before.keys() != after.keys():
+            raise NotAlikeError
+        self._places = list(before)
+        self._addresses = np.array([before[place] for place in self._places], np.int64)
+        self._sizes = np.array([sizes[address] for address in before.values()], np.int64)
+        where = {int(address): i for i, address in enumerate(self._addresses)}
+        try:
+            self._turn: Ints = np.array([where[after[place]] for place in self._places], np.int64)
+        except KeyError:
+            raise NotAlikeError from None
+        self._now = self._turn
+        self._held: dict[int, Any] = {}
+        self._order = np.argsort(self._addresses)
+
+    def sources(self, steps: Ints, views: bool, addresses: Ints) -> tuple[Ints, Ints]:
+        """For each address at the first boundary: its column in what `next` gives (-1: it stays), and the offset."""
+        if not len(self._order):
+            return np.full(len(addresses), -1), np.zeros(len(addresses), np.int64)
+        ordered = self._addresses[self._order]
+        at = np.searchsorted(ordered, addresses, side="right") - 1
+        place, offset = self._order[at], addresses - ordered[at]
+        return np.where((at >= 0) & (offset < self._sizes[place]), place, -1), offset
+
+    def next(self, count: int) -> Ints:
+        """The addresses of `count` further iterations, a row for each."""
+        powers = np.empty((count + 1, len(self._turn)), np.int64)
+        powers[0] = self._now
+        known, turn = 1, self._turn
+        while known <= count:
+            more = min(known, count + 1 - known)
+            powers[known : known + more] = powers[:more][:, turn]
+            known += more
+            turn = turn[turn]
+        self._now = powers[count]
+        return self._addresses[powers[:count]]
+
+    def begin(self, held: dict[int, Any]) -> None:
+        """The blocks behind the handles, as they are now."""
+        self._held = held
+
+    def settle(self, pool: Any) -> dict[int, Any]:
+        """Move the blocks behind handles, and those on shelves, to where they are now; those behind handles."""
+        for place, addr in zip(self._places, self._addresses[self._now].tolist(), strict=True):
+            if place[0] == "held":
+                self._held[place[1]].addr = addr
+            elif place[0] == "free":
+                pool._shelves[place[1]][place[2]].addr = addr
+        pool._blocks = {block.addr: block for block in pool._blocks.values()}
+        return self._held
+
+
+class Replaying:
+    """Allocations and releases done again. A column is an allocation of the iteration, or a block held before it."""
+
+    def __init__(
+        self, pool: Any, log: list[tuple[int, int, int, int]], before: dict[Place, int], after: dict[Place, int]
+    ):
+        self._pool = pool
+        self._log = log
+        held = {place[1]: address for place, address in before.items() if place[0] == "held"}
+        self._held = list(held)
+        self._first_held = sum(nbytes >= 0 for *_, nbytes in log)
+        # what each address is, as the iteration goes on
+        self._at = {address: self._first_held + i for i, address in enumerate(held.values())}
+        self._start = dict(self._at)
+        self._events = self._as_events()
+        final = {place[1]: address for place, address in after.items() if place[0] == "held"}
+        if final.keys() != held.keys():
+            raise NotAlikeError
+        self._end = [self._at[final[number]] for number in self._held]
+        self._blocks: list[Any] = []
+
+    def _as_events(self) -> list[tuple[int, int]]:
+        """(column, bytes) for each allocation and release."""
+        events, made = [], 0
+        for *_, address, nbytes in self._log:
+            if nbytes >= 0:
+                self._at[address] = made
+                events.append((made, nbytes))
+                made += 1
+            elif address in self._at:
+                events.append((self._at.pop(address), -1))
+            else:
+                raise NotAlikeError
+        return events
+
+    def sources(self, steps: Ints, views: bool, addresses: Ints) -> tuple[Ints, Ints]:
+        """For each address, that a row (or view) of number `steps` has: its column, -1 where it stays; the offset."""
+        at, sizes, position = dict(self._start), {}, 0
+        columns, offsets = np.full(len(addresses), -1), np.zeros(len(addresses), np.int64)
+        made = 0
+        for i, (step, address) in enumerate(zip(steps.tolist(), addresses.tolist(), strict=True)):
+            while position < len(self._log) and self._log[position][views] <= step:
+                *_, where, nbytes = self._log[position]
+                if nbytes >= 0:
+                    at[where], sizes[where] = made, nbytes
+                    made += 1
+                else:
+                    at.pop(where, None)
+                position += 1
+            if address in at:
+                columns[i] = at[address]
+            elif views:
+                columns[i], offsets[i] = self._around(at, address)
+        return columns, offsets
+
+    def _around(self, at: dict[int, int], address: int) -> tuple[int, int]:
+        """The block that a view lies inside of."""
+        low = max((begin for begin in at if begin <= address), default=None)
+        block = None if low is None else self._pool._blocks.get(low)
+        if low is None or (block is not None and address >= low + block.nbytes):
+            return -1, 0
+        return at[low], address - low
+
+    def begin(self, held: dict[int, Any]) -> None:
+        """The blocks behind the handles, as they are now."""
+        self._blocks = [held[number] for number in self._held]
+
+    def next(self, count: int) -> Ints:
+        """Do it `count` times; the addresses of the columns, a row for each time."""
+        allocate, release = type(self._pool).allocate, type(self._pool).release
+        pool, events, end, blocks = self._pool, self._events, self._end, self._blocks
+        first = self._first_held
+        found: list[int] = []
+        for _ in range(count):
+            made: list[Any] = [None] * first + blocks
+            for column, nbytes in events:
+                if nbytes < 0:
+                    release(pool, made[column])
+                else:
+                    made[column] = allocate(pool, nbytes)
+            found += [block.addr for block in made]
+            blocks = [made[column] for column in end]
+        self._blocks = blocks
+        return np.array(found, np.int64).reshape(count, first + len(blocks))
+
+    def settle(self, pool: Any) -> dict[int, Any]:
+        """The blocks that are behind the handles now."""
+        return dict(zip(self._held, self._blocks, strict=True))

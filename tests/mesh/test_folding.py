@@ -1,0 +1,297 @@
+"""Loops of `tl.range` in launches without data are recorded row for row as if every iteration had run."""
+
+import random
+import types
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernbench import mesh
+from kernbench.machine import load
+from kernbench.safety.budget import Budget
+from kernbench.timing import retime
+from kernbench.triton_emu.folding import Fold
+
+SHAPES = ((16, 16), (8, 32), (16, 1), (48, 16))
+BYTES = 4 * 48 * 16
+
+
+def launched(kernel, *args, folds=True, scratch="4 MiB", rows=4096, **options):
+    machine = load("reference").override({"pe.scratch": scratch})
+    host = mesh.Host(machine, ranks=2, shapes_only=True, **options)
+    host.folds = folds
+    x, y = (host.replicate(np.broadcast_to(np.float32(0), (rows, 768))) for _ in range(2))
+    return host.launch(kernel, x, y, *args)
+
+
+def same(kernel, *args, **options):
+    """Both ways give the same rows, views, counts and findings; the folded run."""
+    folded, full = (launched(kernel, *args, folds=folds, **options) for folds in (True, False))
+    for one, other in zip(folded.recording.streams, full.recording.streams, strict=True):
+        assert np.array_equal(one.rows.columns(), other.rows.columns())
+        assert np.array_equal(one.views.columns(), other.views.columns())
+    assert folded.metrics == full.metrics
+    assert folded.status == full.status
+    assert [(f.kind, f.where, f.count, f.message) for f in folded.findings] == [
+        (f.kind, f.where, f.count, f.message) for f in full.findings
+    ]
+    return folded
+
+
+@pytest.fixture
+def folds(monkeypatch):
+    """How many iterations each fold has recorded."""
+    times = []
+    repeat = Fold.repeat
+
+    def counted(self, now, count):
+        times.append(count)
+        repeat(self, now, count)
+
+    monkeypatch.setattr(Fold, "repeat", counted)
+    return times
+
+
+def softmax(x, y, n, step=BYTES, *, tl):
+    m, l, o = tl.full((16, 1), -1e30), tl.zeros((16, 1)), tl.zeros((16, 16))
+    for j in tl.range(n):
+        k, v = tl.load(x + j * step, shape=(16, 16)), tl.load(y + step * j, shape=(16, 16))
+        s = tl.dot(k, tl.trans(v))
+        new = tl.maximum(m, tl.max(s, axis=1))
+        p, shrink = tl.exp(s - new), tl.exp(m - new)
+        l, m = l * shrink + tl.sum(p, axis=1), new
+        o = tl.dot(p, v, acc=tl.mul(o, shrink, out=o), out=o)
+    tl.store(y, o / l)
+
+
+def test_the_loop_of_an_attention_kernel_is_folded_and_timed_alike(folds):
+    folded = same(softmax, 300)
+    assert folds
+    assert min(folds) > 290
+    full = launched(softmax, 300, folds=False)
+    timed, reference = (retime(run, load("reference")) for run in (folded, full))
+    assert timed.metrics == reference.metrics
+    assert np.array_equal(timed.timeline.start, reference.timeline.start)
+
+
+def test_commands_of_a_folded_loop_are_made_on_demand(folds):
+    folded, full = (launched(softmax, 40, folds=on).recording.streams[0] for on in (True, False))
+    assert folds
+    assert len(folded) == len(full)
+    assert repr(folded[-7]) == repr(full[-7])
+    assert list(map(repr, folded)) == list(map(repr, full))
+
+
+def past_the_end(x, y, n, *, tl):
+    for j in tl.range(n):
+        tl.store(
+            y + j * BYTES,
+            tl.load(x, shape=(16, 16)),
+        )
+
+
+def test_the_thousandth_iteration_is_found_out_of_bounds_at_its_line(folds):
+    run = same(past_the_end, 1001, rows=1000)
+    assert max(folds) > 900
+    [finding] = run.findings
+    assert finding.kind == "out-of-bounds"
+    assert "tl.store(" in finding.where.text or "y + j" in finding.where.text
+
+
+def test_what_does_not_fit_is_found_in_a_loop_that_was_folded():
+    same(softmax, 40, scratch="4 KiB")
+
+
+def goes_on(x, y, n, *, tl):
+    a = tl.load(x, shape=(16, 16))
+    for _ in tl.range(n):
+        a = a + 1.0
+
+
+def test_an_endless_loop_is_stopped_at_its_budget(folds):
+    run = same(goes_on, 10**12, budget=Budget(steps=3000))
+    assert folds
+    [finding] = run.findings
+    assert finding.kind == "over-budget"
+    assert finding.where.text.strip() == "a = a + 1.0"
+
+
+@pytest.mark.parametrize("step", [0, 64, 2, -BYTES])
+def test_any_step(step):
+    same(softmax, 50, step)
+
+
+def looks(x, y, n, *, tl):
+    for j in tl.range(n):
+        a = tl.load(x + j * BYTES, shape=(16, 16))
+        if j % 7 == 3:
+            a = a + 1.0
+        tl.store(y, a)
+
+
+def counts(x, y, n, *, tl):
+    address = x
+    for _ in tl.range(n):
+        tl.store(y, tl.load(address, shape=(16, 16)))
+        address += BYTES
+
+
+def lists(x, y, n, *, tl):
+    kept = []
+    for j in tl.range(n):
+        kept.append(tl.load(x + j * BYTES, shape=(16, 1)))
+    for handle in kept:
+        tl.store(y, handle)
+
+
+def enumerates(x, y, n, *, tl):
+    for i, j in enumerate(tl.range(n)):
+        tl.store(y + i * BYTES, tl.load(x + j * BYTES, shape=(16, 16)))
+    assert list(tl.range(3)) == [0, 1, 2]
+    assert [j + 1 for j in tl.range(9)] == list(range(1, 10))
+
+
+def draws(x, y, n, *, tl):
+    dice = random.Random(1)
+    for j in tl.range(n):
+        a = tl.load(x + j * BYTES, shape=(16, 16))
+        tl.store(y, a if dice.random() < 0.8 else a + 1.0)
+
+
+class Counter:
+    count = 0
+
+
+def counts_in_a_class(x, y, n, *, tl):
+    Counter.count = 0
+    for j in tl.range(n):
+        Counter.count += 1
+        a = tl.load(x + j * BYTES, shape=(16, 16))
+        tl.store(y, a + 1.0 if Counter.count == 20 else a)
+
+
+def talks(x, y, n, *, tl):
+    a = tl.load(x, shape=(16, 16))
+    for _ in tl.range(n):
+        if tl.program_id(0) == 0:
+            tl.send("E", a)
+        else:
+            a = tl.recv("W", (16, 16))
+
+
+@pytest.mark.parametrize("kernel", [looks, counts, lists, enumerates, draws, counts_in_a_class, talks])
+def test_iterations_that_are_not_alike_all_run(kernel, folds):
+    assert same(kernel, 40).ok
+    assert not folds
+
+
+def pipelined(x, y, n, *, tl):
+    ahead = None
+    for j in tl.range(n):
+        s = tl.load(x + j * BYTES, shape=(16, 16))
+        if ahead is not None:
+            tl.store(y + j * BYTES - BYTES, ahead + 1.0)
+        ahead = s
+    tl.store(y + j * BYTES, ahead)
+
+
+def rotates(x, y, n, *, tl):
+    first, second = tl.load(x, shape=(16, 16)), tl.load(x, shape=(8, 32))
+    third = tl.zeros((16, 16))
+    for j in tl.range(2, 2 + 3 * n, 3):
+        third = first + tl.load(x + (j - 2) * 64, shape=(16, 16))
+        first, third = third, first
+        tl.store(y + j * 64, second[0:4, 0:16])
+
+
+@pytest.mark.parametrize("kernel", [pipelined, rotates])
+def test_values_that_are_carried_over(kernel, folds):
+    assert same(kernel, 60).ok
+    assert max(folds) > 40
+
+
+def nested(x, y, n, m, *, tl):
+    for i in tl.range(n):
+        total = tl.zeros((16, 16))
+        for j in tl.range(m):
+            total = total + tl.load(x + i * 64 * 8 + j * 64, shape=(16, 16))
+        tl.store(y + i * BYTES, total)
+
+
+def test_outer_loops_fold_what_inner_ones_have_folded(folds):
+    assert same(nested, 30, 50).ok
+    # on both ranks, a few inner loops and one outer
+    assert len(folds) < 20
+
+
+hidden = types.ModuleType("hidden")
+
+
+def hides(x, y, n, *, tl):
+    for j in tl.range(n):
+        hidden.count += 1
+        a = tl.load(x + j * BYTES, shape=(16, 16))
+        if hidden.count > 4:
+            a = a + 1.0
+        tl.store(y, a)
+
+
+def test_a_body_with_hidden_state_is_run_again_in_full():
+    hidden.count = 0
+    run = launched(hides, 40)
+    assert run.ok
+    assert run.metrics["commands"] > 2 * 3 * 30
+
+
+OPERATIONS = st.tuples(
+    st.sampled_from(["load", "store", "add", "inplace", "view", "move", "reduce", "drop"]),
+    st.integers(0, 5),
+    st.integers(0, 5),
+    st.integers(0, 3),
+)
+
+
+def interpreted(x, y, body, inner, n, m, *, tl):
+    v = {i: tl.full(SHAPES[i % 4], 0.0) for i in range(6)}
+    for i in tl.range(n):
+        for operation in body:
+            apply(tl, v, operation, x + 64 * i, y + 64 * i)
+        for j in tl.range(m):
+            for operation in inner:
+                apply(tl, v, operation, x + 128 * j + 64 * i, y + 64 * j)
+    for handle in v.values():
+        tl.store(y, handle)
+
+
+def apply(tl, v, operation, x, y):
+    name, a, b, shape = operation
+    if name == "load":
+        v[a] = tl.load(x, shape=SHAPES[shape])
+    elif name == "store":
+        tl.store(y + shape * 64, v[b])
+    elif name == "add":
+        v[a] = v[b] + v[b]
+    elif name == "inplace":
+        v[a] = tl.exp(v[b], out=v[b] if v[b].strides is None and v[b].nbytes == v[b].block.used else None)
+    elif name == "view":
+        v[a] = tl.trans(v[b])
+    elif name == "move":
+        v[a], v[b] = v[b], v[a]
+    elif name == "reduce":
+        v[a] = tl.sum(v[b], axis=1)
+    else:
+        v[a] = tl.full(SHAPES[shape], 1.0)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    st.lists(OPERATIONS, max_size=5),
+    st.lists(OPERATIONS, max_size=6),
+    st.integers(1, 14),
+    st.integers(1, 14),
+    st.sampled_from(["4 MiB", "40 KiB", "24 KiB"]),
+)
+def test_random_loops_are_recorded_alike_both_ways(body, inner, n, m, scratch):
+    same(interpreted, tuple(body), tuple(inner), n, m, scratch=scratch)
