@@ -151,8 +151,8 @@ class AddressSpace:
         strides: tuple[int, ...] | None,
         value_dtype: str,
     ) -> tuple[int, Problem | None]:
-        """Put `data`, of type `value_dtype` and rounded to the region's, at `address`; the bytes of an element there, and
-        what is wrong.
+        """Put `data`, of type `value_dtype` and rounded to the region's, at `address`; the bytes of an element there,
+        and what is wrong.
         """
         region = self._in_window(address >> WINDOW_BITS)
         dtype = region.dtype if region is not None else value_dtype
