@@ -76,6 +76,17 @@ def test_what_goes_wrong_in_one_order_only(tmp_path):
     assert finding.where.line
 
 
+def test_a_launch_that_cannot_be_run_twice_is_no_finding(tmp_path):
+    file = mesh_file(tmp_path)
+    (tmp_path / "once").touch()
+    once = f"    import os; os.remove({str(tmp_path / 'once')!r})\n    q, k, v = (torch"
+    file.write_text(file.read_text().replace("    q, k, v = (torch", once))
+    run = run_bench(load_file(file), second_order="always")
+    assert run.ok
+    assert "order-dependent" not in run.checked
+    assert "cannot be run twice" in run.views["order_note"]
+
+
 def test_numbers_without_a_seed_are_explained(tmp_path):
     file = mesh_file(tmp_path, "DRAWN = np.random.default_rng()", "pass", "1e-7 * float(DRAWN.random())")
     (finding,) = run_bench(load_file(file), second_order="always").findings

@@ -88,7 +88,7 @@ def compare_orders(
     try:
         second = again(other)
     except KernbenchError as error:
-        _found(run, _failed(first, other, str(error).partition("\n")[0], None), before, other)
+        _failed_again(first, again, str(error).partition("\n")[0], None, (before, other))
         return
     # a bench may choose the order of its launches itself
     if second.run.origin.get("schedule", "canonical") == before:
@@ -96,13 +96,34 @@ def compare_orders(
     if second.run.findings or second.run.status is not Status.FINISHED:
         told = second.run.findings[0] if second.run.findings else None
         text = f"{told.kind}: {told.message}" if told else str(second.run.status)
-        _found(run, _failed(first, other, text, told), before, other)
+        _failed_again(first, again, text, told, (before, other))
         return
     difference = _first_difference(first, second)
     if difference is None:
         _checked(run, before, other, "same")
         return
     _explain(first, second, again, judge, difference, (before, other))
+
+
+def _failed_again(
+    first: Launched,
+    again: Callable[[str | int], Launched],
+    text: str,
+    told: Finding | None,
+    orders: tuple[str | int, str],
+) -> None:
+    """The second run failed: a finding, unless one in the first order fails as well, as a launch that closes or removes
+    something cannot be run twice; then nothing is known of the order, and a note says so.
+    """
+    try:
+        repeated = again(orders[0]).run
+        fails = bool(repeated.findings) or repeated.status is not Status.FINISHED
+    except KernbenchError:
+        fails = True
+    if fails:
+        first.run.views["order_note"] = f"no second order was compared, as the launch cannot be run twice: {text}"
+        return
+    _found(first.run, _failed(first, orders[1], text, told), *orders)
 
 
 def _explain(
