@@ -191,8 +191,12 @@ CLOCKS = {
 CLOCK_IN_TEXT = re.compile(rf"\btime\.({'|'.join(sorted(CLOCKS))})\b")
 # seconds that a program gets at least before a test gives it up: only one that hangs takes as long on a busy machine
 PATIENCE = 600
-# file -> why it may look at a clock, or be impatient; none may
-TIMED: dict[str, str] = {}
+# file -> why it may look at a clock, or be impatient
+TIMED = {
+    "test_check_isolated.py": "hands the code it tests a clock that jumps once a bench is where it stays for ever",
+    "test_children.py": "hands the code it tests a clock that jumps once a program is where it stays for ever",
+    "test_kills.py": "dates the lease of a machine that is not heard of any more",
+}
 
 
 def timed(path: Path) -> list[str]:
