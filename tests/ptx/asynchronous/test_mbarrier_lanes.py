@@ -78,3 +78,67 @@ def test_another_lanes_arrival_does_not_cover_the_write(schedule):
 def test_a_relaxed_arrival_tells_nothing(schedule):
     run, _ = launch(WRITE + ARRIVE.replace("release", "relaxed") + WAIT, schedule=schedule)
     assert "race" in {finding.kind for finding in run.findings}
+
+
+# lanes below 16 write a word each and meet; lane 0 arrives for them, and everybody reads the word of lane 9
+MEETING = """
+  setp.ge.u32 %p2, %r3, 16;
+  @%p2 bra WAIT;
+  mov.u32 %r8, words;
+  mad.lo.u32 %r8, %r3, 4, %r8;
+  st.shared.b32 [%r8], %r3;
+  bar.warp.sync MASK;
+  @%p1 bra WAIT;
+"""
+
+
+@pytest.mark.parametrize("schedule", EVERY)
+@pytest.mark.parametrize("threads", [32, 64])
+def test_an_arrival_tells_of_the_lanes_that_its_lane_has_met(threads, schedule):
+    words = "  .shared .align 4 .b32 words[16];\n"
+    body = words + MEETING.replace("MASK", "0xffff") + ARRIVE + WAIT + "  ld.shared.b32 %r10, [words+36];\n"
+    read = "  ld.shared.b32 %r10, [value];\n"
+    device = ptx.EmulatedDevice("sm_90a")
+    for text, clean in ((body, True), (body.replace("  bar.warp.sync 0xffff;\n", ""), False)):
+        out = device.array(np.zeros(threads, np.uint32))
+        kernel = ptx.parse(KERNEL.replace("COUNT", "1").replace(read, "").replace("BODY", text)).kernels["kernel"]
+        run = device.launch(kernel, 1, threads, [out, 0], schedule=schedule)
+        assert (not run.findings) == clean, run.findings
+        assert not clean or (out.numpy() == 9).all()
+
+
+# lane 5 of warp 1 waits for warp 0's arrival; its warp arrives at a barrier where warp 2 waits, and that reads
+RELAY = """
+  .reg .pred %q<3>;
+  shr.u32 %r7, %r3, 5;
+  setp.eq.u32 %q0, %r7, 1;
+  setp.eq.u32 %q1, %r7, 2;
+  @%q0 bra MIDDLE;
+  @%q1 bra LAST;
+  @%p1 bra END;
+  mov.b32 %r6, 7;
+  st.shared.b32 [value], %r6;
+  mbarrier.arrive.release.cta.shared::cta.b64 %rd2, [ready];
+  bra END;
+MIDDLE:
+  setp.ne.u32 %q2, %r3, 37;
+  @%q2 bra TOLD;
+WAIT:
+  mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p4, [ready], 0;
+  @!%p4 bra WAIT;
+TOLD:
+  bar.arrive 1, 64;
+END:
+  ret;
+LAST:
+  bar.sync 1, 64;
+"""
+
+
+@pytest.mark.parametrize("schedule", EVERY)
+def test_a_barrier_hands_on_what_a_single_lane_has_learned(schedule):
+    run, out = launch(RELAY, 96, schedule=schedule)
+    assert not run.findings, run.findings
+    assert (out[64:] == 7).all()
+    wait = RELAY[RELAY.index("WAIT:") : RELAY.index("TOLD:")]
+    assert "race" in {finding.kind for finding in launch(RELAY.replace(wait, ""), 96, schedule=schedule)[0].findings}

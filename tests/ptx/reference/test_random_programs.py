@@ -21,9 +21,9 @@ def test_warps_that_are_not_there_would_be_noticed(monkeypatch):
     """Barriers that take every warp of a run for present."""
     monkeypatch.setattr(Lanes, "present", lambda lanes: (lanes.warp_numbers(), lanes.active().reshape(-1, WARP)))
     tally = Tally()
-    for seed in (75, 82):
+    for seed in (24, 82):
         check(safe_program(seed), tally)
-    assert [seed for seed, _, _ in tally.failures] == [75, 82]
+    assert [seed for seed, _, _ in tally.failures] == [24, 82]
 
 
 def test_programs_follow_from_their_seed_alone():

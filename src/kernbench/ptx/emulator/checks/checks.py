@@ -436,7 +436,8 @@ class BatchChecks:
 
     def arrived(self, warps: Array, told: dict[int, Knowledge]) -> None:
         """Warps arrive at a CTA barrier and do not wait: what they know beyond their clocks is told at its end."""
-        for warp in warps[self.clocks.aware(warps * WARP)].tolist():
+        lanes = (warps[:, None] * WARP + np.arange(WARP)).reshape(-1)
+        for warp in warps[self.clocks.aware(lanes).reshape(-1, WARP).any(axis=1)].tolist():
             knowledge, cta = self.clocks.moment(warp).tell(EVERYBODY), warp % self._batch.ctas
             before, actors = told.get(cta), self._checks.publications.actors
             told[cta] = knowledge if before is None else before.join(knowledge, actors)

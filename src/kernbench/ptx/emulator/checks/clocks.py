@@ -98,6 +98,8 @@ class Clocks:
         self._private: dict[int, Knowledge] = {}
         # lanes with knowledge of their own
         self.special: Array = np.zeros(batch.lanes, bool)
+        # warps of which some lanes have met since all of them did
+        self._partly_met: Array = np.zeros(batch.warps, bool)
         # lanes that have accessed memory, and those that ended then and whom nobody has met, as a mask of each warp
         self._touched: Array = np.zeros(batch.lanes, bool)
         self._all_touched = False
@@ -311,7 +313,7 @@ class Clocks:
 
     def aware(self, lanes: Array) -> Array:
         """For each lane, whether it or its warp knows more than the compiled kernels hand on."""
-        found: Array = self.special[lanes]
+        found: Array = self.special[lanes] | self._partly_met[lanes // WARP]
         if self._beyond:
             warps = np.zeros(self._batch.warps, bool)
             warps[list(self._beyond)] = True
@@ -379,6 +381,7 @@ class Clocks:
         together = warps[whole]
         ctas, inside = together % self._batch.ctas, together // self._batch.ctas
         self.met[together] = self.clocks[ctas, inside, inside]
+        self._partly_met[together] = False
         self._collapse(together)
         for warp, mask in zip(warps[~whole].tolist(), masks[~whole].tolist(), strict=True):
             self._meet_some(warp, mask & int(self.apart()[warp]))
@@ -391,6 +394,7 @@ class Clocks:
         here = list(bits(mask))
         if not here:
             return
+        self._partly_met[warp] = True
         known = self.peers[warp, here].max(axis=0)
         known[here] = self.own(warp)
         self.peers[warp, here] = known
@@ -422,6 +426,7 @@ class Clocks:
         if done is None or present is None:
             self._collapse(np.arange(self._batch.warps))
             self._ended[...] = 0
+            self._partly_met[...] = False
             joined = clocks.max(axis=1)
             clocks[...] = joined[:, None, :]
             self.met[...] = clocks[:, own, own].T.reshape(-1)
@@ -449,6 +454,7 @@ class Clocks:
         warps = members[None, :] * self._batch.ctas + rows
         self._collapse(warps.reshape(-1))
         self._ended[warps] = 0
+        self._partly_met[warps] = False
         joined = clocks[rows, members].max(axis=1)
         if given is not None:
             np.maximum(joined, given[ctas], out=joined)

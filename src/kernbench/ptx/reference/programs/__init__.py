@@ -27,6 +27,8 @@ SEGMENTS: dict[str, tuple[Callable[[Writer], None], int]] = {
     "atomics": (segments.atomics, 2),
     "mbarriers": (asynchronous.mbarriers, 4),
     "same_warp": (asynchronous.same_warp, 2),
+    "some_lanes": (asynchronous.some_lanes, 2),
+    "relay": (asynchronous.relay, 2),
     "copies": (asynchronous.copies, 2),
     "bulk": (asynchronous.bulk, 2),
     "flags": (segments.flags, 1),

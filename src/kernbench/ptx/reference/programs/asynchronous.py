@@ -103,6 +103,61 @@ def same_warp(w: Writer) -> None:
     w.only(roles, body)
 
 
+def some_lanes(w: Writer) -> None:
+    """Some lanes of a warp write and meet, one of them arrives for them, and warps wait."""
+    writer, readers, some = w.rng.choice(w.living), w.pick(), w.rng.choice((5, 8, 16))
+    (ready,) = _make_mbarriers(w, [1])
+    base, state = w.shared(w.warps * WARP * 4), w.new("%rd")
+
+    def write() -> None:
+        outside, after = w.new("%p"), w.new("L")
+        mine = w.slot(base)
+        w.add(f"setp.ge.u32 {outside}, %r2, {some};", f"@{outside} bra {after};")
+        put(w, mine)
+        w.sync(f"bar.warp.sync {(1 << some) - 1};", "warp")
+        w.one_lane(w.rng.randrange(some), lambda: w.sync(f"mbarrier.arrive.shared.b64 {state}, [{ready}];", "arrive"))
+        w.add(f"{after}:")
+
+    def read() -> None:
+        theirs, lane = w.slot(base, writer), w.new("%r")
+        w.add(f"rem.u32 {lane}, %r2, {some};", f"sub.u32 {lane}, {lane}, %r2;", f"shl.b32 {lane}, {lane}, 2;")
+        w.add(f"add.u32 {theirs}, {theirs}, {lane};")
+        _wait(w, ready, "0")
+        take(w, theirs)
+
+    w.only([writer], write)
+    w.only(readers, read)
+
+
+def relay(w: Writer) -> None:
+    """One lane waits for an mbarrier, and its warp hands what that lane knows on at a barrier."""
+    if len(w.living) < 2:
+        return same_warp(w)
+    first, second = two_groups(w)
+    middle, readers = [first[0]], second
+    writer = w.rng.choice(w.living)
+    (ready,) = _make_mbarriers(w, [1])
+    cell, state, number = w.shared(16), w.new("%rd"), w.named()
+    count, lane = WARP * (1 + len(readers)), w.rng.randrange(WARP)
+
+    def write() -> None:
+        w.add(f"st.shared.u32 [{cell}], %r4;")
+        w.sync(f"mbarrier.arrive.shared.b64 {state}, [{ready}];", "arrive")
+
+    def hand_on() -> None:
+        w.one_lane(lane, lambda: _wait(w, ready, "0"))
+        w.sync(f"{w.rng.choice(('bar.arrive', 'bar.sync'))} {number}, {count};", "count")
+
+    def read() -> None:
+        w.sync(f"bar.sync {number}, {count};", "count")
+        take(w, cell)
+
+    w.only([writer], lambda: w.one_lane(w.rng.randrange(WARP), write))
+    w.only(middle, hand_on)
+    w.only(readers, read)
+    return None
+
+
 def copies(w: Writer) -> None:
     """cp.async of every thread in groups, waited for, then read by others."""
     size = w.rng.choice((4, 8, 16))
