@@ -90,7 +90,7 @@ def test_a_kernel_that_goes_on_dispatching_is_stopped_by_the_clock():
     torch, x = host()
     torch.budget = Budget(steps=10**9, total_seconds=0.2)
     found = finding(torch.launch(endless, x))
-    assert "(the launch may take 0.2 s in all)" in found.message
+    assert "(the launch may take 0.2 s of computing)" in found.message
     assert "--max-total-seconds" in found.hint
 
 

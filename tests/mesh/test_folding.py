@@ -18,6 +18,14 @@ SHAPES = ((16, 16), (8, 32), (16, 1), (48, 16))
 BYTES = 4 * 48 * 16
 
 
+@pytest.fixture(autouse=True, scope="module")
+def short_loops_too():
+    """Loops of five iterations fold, so that small kernels show what long ones do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernbench.triton_emu.loops.FEWEST", 5)
+        yield
+
+
 def launched(kernel, *args, folds=True, scratch="4 MiB", rows=4096, **options):
     machine = load("reference").override({"pe.scratch": scratch})
     host = mesh.Host(machine, ranks=2, shapes_only=True, **options)

@@ -73,7 +73,9 @@ SECONDS = Annotated[
 ]
 TOTAL = Annotated[
     float | None,
-    typer.Option("--max-total-seconds", metavar="S", help="Seconds a whole launch may take.", min=0.01),
+    typer.Option(
+        "--max-total-seconds", metavar="S", help="Seconds of computing that a whole launch may take.", min=0.01
+    ),
 ]
 TRACE = Annotated[
     Path | None,

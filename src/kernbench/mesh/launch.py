@@ -249,7 +249,7 @@ class Launch:
             limit = f"its budget is {budget.steps:,}: {budget.source}"
             more = "budget=Budget(steps=...) or --max-steps"
             if context.steps <= budget.steps:
-                limit = f"the launch may take {budget.total_seconds:g} s in all"
+                limit = f"the launch may take {budget.total_seconds:g} s of computing"
                 more = "budget=Budget(total_seconds=...) or --max-total-seconds"
         port.report(
             "over-budget",

@@ -27,14 +27,14 @@ FOLLOWS_WORK = "the least that any program may dispatch"
 GIVEN = "given with the launch"
 # commands for which no launch needs to announce its work
 LEAST_STEPS = 1_000_000
-# seconds in which a launch without data has recorded tens of millions of commands, and their rows fill gigabytes
+# seconds of computing in which a launch without data has recorded tens of millions of commands, gigabytes of rows
 TOTAL_WITHOUT_DATA = 300.0
 
 
 @dataclass(frozen=True)
 class Budget:
     """How much a launch may use: commands of one program (on the npu rows of one block, and twenty times as many in
-    all), seconds one program may go without a command, and seconds for the whole launch.
+    all), seconds one program may go without a command, and seconds of computing (CPU time) for the whole launch.
 
     `source` says where the steps come from. With `FOLLOWS_WORK` they are a least number, which grows with the work that
     is announced for the launch; a budget that is given holds as it is.

@@ -30,8 +30,8 @@ __kernbench_internal__ = True
 MOST_BOUNDARIES = 6
 # boundaries after which a loop of this many iterations does not wait for shelves to fill
 SETTLED, LONG = 4, 32
-# iterations below which there is nothing to win
-FEWEST = 5
+# iterations below which comparing costs more than running
+FEWEST = 16
 # what a port may be asked without anything being done
 _HARMLESS = frozenset(("unwatched", "element_type", "tensor_name", "is_late", "carries_data", "over_budget"))
 _GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
