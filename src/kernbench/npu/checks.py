@@ -10,7 +10,7 @@ from kernbench.common.dtypes import ITEMSIZE
 from kernbench.npu import order
 from kernbench.npu.cells import lay_out
 from kernbench.npu.model import ChipModel
-from kernbench.npu.operations import CLASSES, NAMES
+from kernbench.npu.operations import CLASSES, NAMES, POST
 from kernbench.npu.places import LANES, PIPES, capacities
 from kernbench.npu.record import NpuRecording
 from kernbench.npu.task import Context, called_from
@@ -47,7 +47,9 @@ def check_order(context: Context, buffers: int, ended: bool) -> bool:
     return not np.isin(found[:, 0], _CANNOT_RUN).any()
 
 
-def inspect(recording: NpuRecording, chip: ChipModel, buffers: int, identity: Any = NOTHING) -> tuple[Any, int]:
+def inspect(
+    recording: NpuRecording, chip: ChipModel, buffers: int, identity: Any = NOTHING, posts: Any = None
+) -> tuple[Any, int]:
     """Violations among the rows, and the digest of their order where `identity` has a number for each row."""
     rows = recording.array()
     return order.check(
@@ -59,7 +61,20 @@ def inspect(recording: NpuRecording, chip: ChipModel, buffers: int, identity: An
         max(1, buffers),
         fifo_table(recording),
         identity,
+        posts_table(recording) if posts is None else posts,
     )
+
+
+def posts_table(recording: NpuRecording, watched: Any = None) -> Any:
+    """What `order.check` needs of posts and waits between cores; it gives the clocks of `watched` rows."""
+    rows = recording.array()
+    count = int((CLASSES[rows["op"]] == POST).sum())
+    wanted = np.empty(0, np.int64) if watched is None else np.asarray(watched, np.int64)
+    starts = np.concatenate([[0], np.cumsum([len(found) for found in recording.rests_on], dtype=np.int64)])
+    sources = np.array([post for found in recording.rests_on for post in found], np.int64)
+    carried = np.zeros((count, order.THREADS), np.int64)
+    clocks = np.zeros((len(wanted), order.THREADS), np.int64)
+    return starts.astype(np.int64), sources, carried, np.full(count, -1, np.int64), wanted, clocks
 
 
 def _alike(recording: NpuRecording) -> list[int]:

@@ -23,6 +23,7 @@ from kernbench.npu.model import ChipModel, load
 from kernbench.npu.operations import CLASSES, TABLE
 from kernbench.npu.record import NpuRecording
 from kernbench.npu.runtime import Runtime
+from kernbench.npu.signal_order import conclude_signals
 from kernbench.npu.task import READS, UNTRACKED, Context
 from kernbench.npu.tensors import Tensor
 from kernbench.result.checkpoint import Taken
@@ -45,6 +46,7 @@ CHECKED = (
     "race", "missing-barrier", "flag-misuse", "deadlock", "tile-bounds", "tile-overlap", "misaligned",
     "uninitialised-read", "out-of-bounds", "argument-direction", "undeclared-access", "missing-dependence",
     "write-after-read", "use-after-free", "message-mismatch", "message-unreceived", "ring-deadlock",
+    "stale-read", "unflushed-write", "false-sharing",
     "output-unwritten", "over-budget", "shape", "dtype", "misuse", "kernel-error", "value-needed",
 )  # fmt: skip
 
@@ -263,6 +265,8 @@ class _Launch:
         for finding in self.runtime.ring_deadlocks:
             context.log.add(finding, finding.message)
             self.status = Status.DEADLOCKED
+        context.made_at = context.recording.settle(self.executor.turns)
+        conclude_signals(context)
         runs = check_order(
             context, len(context.buffers), self.status is not Status.OVER_BUDGET and not self.executor.stopped
         )

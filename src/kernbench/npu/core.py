@@ -12,6 +12,7 @@ import numpy as np
 
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, dtype_name
 from kernbench.common.errors import unknown
+from kernbench.npu.caching import Cache
 from kernbench.npu.calls import Calls
 from kernbench.npu.forms import FORMS, in_space, move_pipe
 from kernbench.npu.mistakes import refusing
@@ -58,13 +59,15 @@ class Core:
         self._code = 0
         self._memo: dict[Any, bytes] = {}
         self._codes: list[Any] = []
-        self._sizes = {space: capacities(context.chip.spaces)[space] for space in SPACES_OF[lane]}
+        sizes = capacities(context.chip.spaces)
+        self._sizes = {space: sizes[space] for space in SPACES_OF[lane] if sizes[space]}
         self._arenas: dict[str, Array] = {}
         if context.carries_data:
             self._arenas = {s: np.full(n, POISON, np.uint8) for s, n in self._sizes.items()}
         self._used = dict.fromkeys(self._sizes, 0)
         self._free = dict.fromkeys(self._sizes, 0)
         self._allocated: dict[Any, tuple[Tile, int]] = {}
+        self._cache = Cache()
 
     def __repr__(self) -> str:
         return f"<{LANES[self.lane]} of block {self.block_idx} of {self.block_num}>"
@@ -226,6 +229,14 @@ class Core:
         key = (_WAIT, self._code + frame.f_lasti, src, dst, event)
         row = self._memo.get(key)
         self._append(self._flag(OPERATIONS["wait_flag"], frame, key, dst) if row is None else row)
+
+    def emit_flags(self, frame: FrameType, src: str, dst: str, event: int = 0) -> None:
+        """A set and its wait that an operation makes itself, at the line that calls it."""
+        for name, owner in (("set_flag", src), ("wait_flag", dst)):
+            op = OPERATIONS[name]
+            key = (op.code, self._code + frame.f_lasti, src, dst, event)
+            row = self._memo.get(key)
+            self._append(self._flag(op, frame, key, owner) if row is None else row)
 
     def pipe_barrier(self, pipe: str) -> None:
         """`pipe` (or ALL) takes up nothing new until all it was given so far is done."""

@@ -53,6 +53,8 @@ def _duration(chip: ChipModel, tiles: list[TileShape], row: Any) -> int:
     if kind in (LOAD, POP):
         tile = tiles[row["w"]]
         return chip.paths.transfer_ps(MOVES[GM, tile.space][1], _tile_bytes(tile))
+    if op.form == "clean":
+        return chip.memory.latency_ps
     if kind in (STORE, PUSH):
         tile = tiles[row["a"]]
         return chip.paths.transfer_ps(MOVES[tile.space, GM][1], _tile_bytes(tile))
@@ -97,7 +99,8 @@ def memory_bytes(recording: NpuRecording, rows: Any) -> Ints:
     patterns = np.array([prod(p.shape) * p.itemsize for p in recording.tables.patterns] or [0], np.int64)
     elements = np.array([prod(t.valid) for t in recording.tables.tiles] or [0], np.int64)
     moved = np.zeros(len(rows), np.int64)
-    plain = (kinds == LOAD) | (kinds == STORE)
+    # a dcci that writes nothing back has no buffer
+    plain = ((kinds == LOAD) | (kinds == STORE)) & (rows["c"] >= 0)
     moved[plain] = patterns[rows["y"][plain]]
     for kind, column in ((PUSH, "a"), (POP, "w")):
         here = kinds == kind

@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.compiled import loop, part
-from kernbench.npu.operations import BARRIER, POP, PUSH, SCALAR, SET, WAIT
+from kernbench.npu.operations import AWAIT, BARRIER, POP, PUSH, SCALAR, SET, WAIT
 from kernbench.npu.order import PER_LANE, THREADS, Ints
 from kernbench.npu.places import EVENTS, PIPE_NUMBER
 
 _S = PIPE_NUMBER["S"]
 # why a node had to wait: kinds of edges
-PIPE, FLAG, MESSAGE, SLOT, ISSUE, STARTED, DISPATCHED, CORE, SCHEDULER, DEPENDENCE, SUBMITTED, ORDER, RING, VALUE, DONE, ISSUED, READY, PUBLISHED = range(18)  # fmt: skip  # noqa: E501
+PIPE, FLAG, MESSAGE, SLOT, ISSUE, STARTED, DISPATCHED, CORE, SCHEDULER, DEPENDENCE, SUBMITTED, ORDER, RING, VALUE, DONE, ISSUED, READY, PUBLISHED, SIGNAL = range(19)  # fmt: skip  # noqa: E501
 KIND_NAMES = (
     "pipe order", "flag", "FIFO message", "FIFO slot", "scalar value", "transfer", "dispatch", "no free core",
     "scheduler busy", "dependence", "submit", "orchestrator order", "ring full", "value read", "end of block", "issue",
-    "ready", "staged behind",
+    "ready", "staged behind", "signal",
 )  # fmt: skip
 # these say little: what the node before waited for is told instead, where that took no time
 PLAIN = (PIPE, STARTED, READY)
@@ -96,7 +96,7 @@ def _write(firsts, rows, classes, entry, fifos, starts, ends, room, out):  # typ
                     if fifos[block, c[i], 1] >> other & 1:
                         n = _edge(pushed[c[i], other, slot], target, MESSAGE, out, n)
                 popped[c[i], lane[i], slot] = i
-            if pipe[i] == _S and (what == SCALAR or what == WAIT):  # noqa: SIM109
+            if pipe[i] == _S and (what == SCALAR or what == WAIT or what == AWAIT):  # noqa: SIM109
                 gate[lane[i]] = i
         alone = True
         for p in range(THREADS):

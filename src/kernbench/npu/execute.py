@@ -1,13 +1,13 @@
 """Runs submitted tasks, block by block, in an order the schedule chooses among those that dependences allow.
 
-The lanes of a block that talk over FIFOs run as coroutines; a lane that waits gives way to the others.
+Lanes run as coroutines: one that waits gives way to the others of its block, and a block that waits to other blocks,
+while it holds its cores.
 """
 
 import random
 from bdb import BdbQuit
 from bisect import insort
 from collections.abc import Callable
-from dataclasses import dataclass
 from traceback import walk_tb
 from typing import Any
 
@@ -19,25 +19,16 @@ from kernbench.npu.fifo import FifoState
 from kernbench.npu.mistakes import explained
 from kernbench.npu.operations import OPERATIONS
 from kernbench.npu.places import AIC, AIV0, AIV1, LANES
-from kernbench.npu.task import Binding, Block, Context, Task, called_from
+from kernbench.npu.residency import Residency
+from kernbench.npu.task import Binding, Block, Context, Task
 from kernbench.npu.tensors import Tensor
 from kernbench.npu.transfers import KernelCore
+from kernbench.npu.turns import Started, Waiting, deadlock
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.safety.budget import OverBudgetError
 from kernbench.safety.unrun import check_ran
 
 __kernbench_internal__ = True
-
-
-@dataclass
-class Waiting:
-    """A lane that cannot go on: on which FIFO, to do what, until when, where, and from where that was called."""
-
-    fifo: FifoState
-    verb: str
-    can_go: Callable[[], bool]
-    where: Place
-    callers: tuple[Place, ...]
 
 
 class Executor:
@@ -49,11 +40,17 @@ class Executor:
         self._context = context
         self._schedule = schedule
         self._random = random.Random(schedule) if isinstance(schedule, int) else None
-        self._cores = {lane: KernelCore(lane, context, self._run_lane.__code__) for lane in (AIC, AIV0, AIV1)}
-        context.calls = {lane: core.calls for lane, core in self._cores.items()}
-        self._waits: dict[int, Waiting] = {}
+        # cores that no block has; those of blocks that wait are theirs
+        self._idle: dict[int, list[KernelCore]] = {lane: [] for lane in (AIC, AIV0, AIV1)}
+        self._residency = Residency(context.chip.clusters.count)
         self._hub: Any = None
         self.ready: list[Task] = []
+        # tasks with blocks that have not begun, blocks that wait, and how many blocks of each task have not ended
+        self._begun: list[tuple[Task, list[int]]] = []
+        self.suspended: list[Started] = []
+        self._left: dict[int, int] = {}
+        # whose turn it was, from which row on
+        self.turns: list[tuple[int, int]] = []
         self.failed = False
         self.deadlocked = False
         # the lane that has its turn
@@ -65,11 +62,26 @@ class Executor:
         return self.failed or self.deadlocked
 
     def run_one(self) -> bool:
-        """Run one ready task; False if there is none."""
-        if not self.ready or self.stopped:
+        """Go on with a block that waited, or begin a task; False if nothing can be done now."""
+        if self.stopped:
+            return False
+        for started in self.suspended:
+            if started.able():
+                self.suspended.remove(started)
+                self._advance(started)
+                return True
+        for entry in self._begun:
+            if self._begin_blocks(*entry):
+                return True
+        if not self.ready:
             return False
         self._run(self.ready.pop(self._pick(len(self.ready))))
         return True
+
+    def stand_still(self) -> None:
+        """Nothing can be done, and nobody will change that: blocks that wait do so for ever."""
+        if self.suspended and not self.stopped:
+            self._deadlock(self.suspended)
 
     def add(self, task: Task) -> None:
         """A task is ready."""
@@ -81,19 +93,33 @@ class Executor:
         return count - 1 if self._schedule == "reversed" else 0
 
     def _run(self, task: Task) -> None:
-        if self._is_wanted(task):
-            blocks = list(range(task.record.blocks))
-            if self._random is not None:
-                self._random.shuffle(blocks)
-            elif self._schedule == "reversed":
-                blocks.reverse()
-            for index in blocks:
-                self._run_block(task, index)
-                if self.stopped:
-                    return
-        else:
+        if not self._is_wanted(task):
             task.record.skipped = True
-        self.finish(task)
+        blocks = [] if task.record.skipped else list(range(task.record.blocks))
+        if not blocks:
+            self.finish(task)
+            return
+        if self._random is not None:
+            self._random.shuffle(blocks)
+        elif self._schedule == "reversed":
+            blocks.reverse()
+        self._left[task.number] = len(blocks)
+        self._begun.append((task, blocks))
+        self._begin_blocks(task, blocks)
+
+    def _begin_blocks(self, task: Task, left: list[int]) -> bool:
+        """Begin the blocks of a task that find cores; whether there was one."""
+        lanes, is_first = task.record.lanes, len(left) == task.record.blocks
+        if task.record.sync_start and is_first and self._residency.room(lanes) < len(left):
+            return False
+        any_begun = False
+        while left and not self.stopped and self._residency.room(lanes):
+            any_begun = True
+            index = left.pop(0)
+            if not left:
+                self._begun.remove((task, left))
+            self._run_block(task, index)
+        return any_begun
 
     def finish(self, task: Task) -> None:
         """A task is done: those that waited only for it are ready."""
@@ -116,6 +142,7 @@ class Executor:
         return task.predicate.holds(buffer.array)
 
     def _run_block(self, task: Task, index: int) -> None:
+        """Begin a block, and run it until it ends or waits for another."""
         context, recording = self._context, self._context.recording
         number = len(recording.block_task)
         fifos = [FifoState(f, r, i) for i, (f, r) in enumerate(zip(task.fifos, task.record.fifos, strict=True))]
@@ -123,39 +150,39 @@ class Executor:
         recording.block_first.append(len(recording.rows))
         recording.block_task.append(task.number)
         recording.block_index.append(index)
-        context.running = block
         lanes = [lane for lane in (AIC, AIV0, AIV1) if lane in task.kernels]
         if self._random is not None:
             self._random.shuffle(lanes)
         elif self._schedule == "reversed":
             lanes.reverse()
         arguments = self._arguments(task, fifos) if fifos else task.arguments
-        for lane in lanes:
-            self._cores[lane].begin(block, index, task.record.blocks)
-        if fifos:
-            self._run_together(block, lanes, arguments)
-        else:
-            for lane in lanes:
-                self._run_lane(task, lane, arguments)
-        for lane in lanes:
-            self._cores[lane].end()
-        context.running = None
+        started = Started(block, {lane: self._core(lane) for lane in lanes})
+        for lane, core in started.cores.items():
+            core.begin(block, index, task.record.blocks)
+            core.wait = self._waiter(started, lane)
+            context.calls[number, lane] = core.calls
+            started.running[lane] = greenlet(lambda lane=lane, core=core: self._run_alone(task, lane, core, arguments))
+        self._advance(started)
+
+    def _core(self, lane: int) -> KernelCore:
+        idle = self._idle[lane]
+        return idle.pop() if idle else KernelCore(lane, self._context, self._run_lane.__code__)
 
     def _arguments(self, task: Task, fifos: list[FifoState]) -> list[Any]:
         by_fifo = {id(f): state for f, state in zip(task.fifos, fifos, strict=True)}
         return [by_fifo.get(id(a), a) for a in task.arguments]
 
-    def _run_alone(self, task: Task, lane: int, arguments: list[Any]) -> None:
+    def _run_alone(self, task: Task, lane: int, core: KernelCore, arguments: list[Any]) -> None:
         """A lane in a coroutine of its own, for each of which NumPy keeps an error state."""
         with np.errstate(all="ignore"):
-            self._run_lane(task, lane, arguments)
+            self._run_lane(task, lane, core, arguments)
 
-    def _run_lane(self, task: Task, lane: int, arguments: list[Any]) -> None:
+    def _run_lane(self, task: Task, lane: int, core: KernelCore, arguments: list[Any]) -> None:
         context = self._context
         kernel = task.kernels[lane]
-        self.lane = lane
         try:
-            check_ran(kernel(self._cores[lane], *arguments))
+            check_ran(kernel(core, *arguments))
+            core.leave()
             context.tell_caught(context.running)
             return
         except BdbQuit:
@@ -170,61 +197,80 @@ class Executor:
         context.tell_caught(context.running)
         self.failed = True
 
-    def _run_together(self, block: Block, lanes: list[int], arguments: list[Any]) -> None:
-        """Lanes as coroutines, each run until it waits or ends, until all have ended or none can go on."""
-        self._hub = getcurrent()
-        self._waits.clear()
-        running = {lane: greenlet(lambda lane=lane: self._run_alone(block.task, lane, arguments)) for lane in lanes}
-        for lane in lanes:
-            self._cores[lane].wait = self._waiter(lane)
-        while running and not self.failed:
-            able = [lane for lane in running if lane not in self._waits or self._waits[lane].can_go()]
+    def _advance(self, started: Started) -> None:
+        """Run the lanes of a block, each until it waits or ends, until all have ended or none can go on."""
+        context, block = self._context, started.block
+        context.running, self._hub = block, getcurrent()
+        self.turns.append((block.number, len(context.recording.rows)))
+        while started.running and not self.failed:
+            able = started.able()
             if not able:
                 break
             lane = able[0] if self._random is None else self._random.choice(able)
-            self._waits.pop(lane, None)
+            started.waits.pop(lane, None)
             self.lane = lane
-            running[lane].switch()
-            if running[lane].dead:
-                del running[lane]
-        if running and not self.failed:
-            self._deadlock(block, sorted(running))
-        for coroutine in running.values():
-            coroutine.throw(GreenletExit)
-        if not running and not self.failed:
+            started.running[lane].switch()
+            if started.running[lane].dead:
+                del started.running[lane]
+        context.running = None
+        if started.running and not self.failed:
+            self._suspend(started)
+            return
+        self._drop(started)
+        if not self.failed:
             self._left_over(block)
+            self._end(block.task)
 
-    def _waiter(self, lane: int) -> Callable[..., None]:
-        def wait(fifo: FifoState, verb: str, can_go: Callable[[], bool], where: Place) -> None:
+    def _suspend(self, started: Started) -> None:
+        """The block waits for others and holds its cores; where only its own lanes could help, it is a deadlock."""
+        if started.is_local:
+            self._deadlock([started])
+            return
+        if not started.held:
+            started.held = self._residency.take(started.block.task.record.lanes)
+        self.suspended.append(started)
+
+    def _drop(self, started: Started) -> None:
+        """The block is over: its cores are for others."""
+        for coroutine in started.running.values():
+            coroutine.throw(GreenletExit)
+        self._residency.give_back(started.held)
+        for lane, core in started.cores.items():
+            core.cache.drop(None)
+            core.end()
+            self._idle[lane].append(core)
+
+    def _end(self, task: Task) -> None:
+        """A block of a task has ended."""
+        self._left[task.number] -= 1
+        if not self._left[task.number]:
+            self._flags_left(task)
+            self.finish(task)
+
+    def _waiter(self, started: Started, lane: int) -> Callable[..., None]:
+        def wait(
+            fifo: FifoState | None,
+            verb: str,
+            can_go: Callable[[], bool],
+            where: Place,
+            told: Callable[[], str] | None,
+            is_local: bool,
+        ) -> None:
             callers = self._context.sites.callers_here()
             while not can_go():
-                self._waits[lane] = Waiting(fifo, verb, can_go, where, callers)
+                started.waits[lane] = Waiting(fifo, verb, can_go, where, callers, told, is_local)
                 self._hub.switch()
 
         return wait
 
-    def _deadlock(self, block: Block, lanes: list[int]) -> None:
+    def _deadlock(self, blocks: list[Started]) -> None:
         self.deadlocked = True
-        waits = [(lane, self._waits[lane]) for lane in lanes]
-        lines = [f"no lane of {block.task.describe()}, block {block.index} can go on:"]
-        for lane, wait in waits:
-            state = wait.fifo
-            ours = state.pushed[lane] if wait.verb == "push" else state.popped[lane]
-            need = "all slots are full" if wait.verb == "push" else "there is no message"
-            lines.append(
-                f"  {LANES[lane]}: {wait.verb} number {ours + 1} of {state.fifo.describe()} at {wait.where}: {need}"
-            )
-            counts = [f"{LANES[k]} pushed {n}" for k, n in state.pushed.items()]
-            counts += [f"{LANES[k]} popped {n}" for k, n in state.popped.items()]
-            lines.append(f"    {', '.join(counts)}")
-        ended = [LANES[lane] for lane in block.task.kernels if lane not in lanes]
-        if ended:
-            lines.append(f"  {' and '.join(ended)} {'has' if len(ended) == 1 else 'have'} returned")
-        others = tuple(Other(f"{LANES[lane]} waits to {w.verb}", w.where) for lane, w in waits[1:])
-        for lane, w in waits:
-            others += called_from(w.where, w.callers, f"{LANES[lane]}: called from")
-        hint = "every message is pushed once by each producer and popped once by each consumer; check the loops' ends"
-        self._context.log.add(Finding("deadlock", "\n".join(lines), waits[0][1].where, others, hint))
+        waiting = [f"{len(left)} of {task.record.blocks} blocks of {task.describe()}" for task, left in self._begun]
+        unstarted = f"{', '.join(waiting)} have not begun: blocks that wait hold all cores they need" if waiting else ""
+        self._context.log.add(deadlock(blocks, unstarted))
+        for started in blocks:
+            for coroutine in started.running.values():
+                coroutine.throw(GreenletExit)
 
     def _left_over(self, block: Block) -> None:
         for state in block.fifos:
@@ -240,6 +286,21 @@ class Executor:
                     ),
                     state.fifo.name,
                 )
+
+    def _flags_left(self, task: Task) -> None:
+        for key, post in self._context.signals.left(task):
+            self._context.log.add(
+                Finding(
+                    "flag-misuse",
+                    f"flag {key[-1]} is counted up and {LANES[key[-2]]} never waits for it; it stays up for the next "
+                    f"kernel on that core [{task.describe()}, block {post.block.index}]",
+                    post.where,
+                    (),
+                    "wait for every count, also after the last round of a loop",
+                ),
+                key[-2:],
+            )
+        self._context.signals.forget(task)
 
 
 def kernel_place(error: BaseException) -> Place | None:

@@ -16,7 +16,7 @@ from kernbench.npu.assign import Assignment
 from kernbench.npu.checks import fifo_table
 from kernbench.npu.costs import Ints, memory_bytes
 from kernbench.npu.launches import launch_edges, may_stage
-from kernbench.npu.operations import BARRIER, CLASSES, LOAD, POP, PUSH, SCALAR, STORE, WAIT
+from kernbench.npu.operations import AWAIT, BARRIER, CLASSES, LOAD, POP, PUSH, SCALAR, STORE, WAIT
 from kernbench.npu.places import PIPE_NUMBER, S
 from kernbench.npu.reclaim import Waits
 from kernbench.npu.record import NpuRecording
@@ -65,7 +65,7 @@ def lower(recording: NpuRecording, waits: Waits, is_issue_timed: bool = False) -
     transfers = np.flatnonzero(np.isin(kinds, (LOAD, STORE, PUSH, POP)) & (moved > 0))
     nodes = _number(recording, len(rows), len(transfers), len(rows) if is_issue_timed else 0)
     inner = _inner(recording, rows, nodes, transfers)
-    outer = _outer(recording, nodes, waits)
+    outer = _joined(_outer(recording, nodes, waits), _signals(recording))
     if is_issue_timed:
         outer = _joined(outer, _issue(recording, rows, kinds, nodes, transfers))
     return Lowered(recording, nodes, transfers, moved[transfers], inner, outer, waits)
@@ -109,7 +109,7 @@ def _issue(recording: NpuRecording, rows: Any, kinds: Any, nodes: Nodes, transfe
     follows = (np.diff(block[order]) == 0) & (np.diff(rows["lane"][order]) == 0)
     before, after = order[:-1][follows], order[1:][follows]
     first = order[np.concatenate([[True], ~follows])]
-    scalar = (rows["pipe"] == PIPE_NUMBER[S]) & np.isin(kinds, (SCALAR, WAIT))
+    scalar = (rows["pipe"] == PIPE_NUMBER[S]) & np.isin(kinds, (SCALAR, WAIT, AWAIT))
     holds = (scalar | ((kinds == BARRIER) & (rows["a"] < 0)))[before]
     parts = (
         (nodes.issue + before, nodes.issue + after),
@@ -124,6 +124,12 @@ def _issue(recording: NpuRecording, rows: Any, kinds: Any, nodes: Nodes, transfe
 def _joined(one: Edges, two: Edges) -> Edges:
     source, target, kind = (np.concatenate(pair) for pair in zip(one, two, strict=True))
     return source, target, kind
+
+
+def _signals(recording: NpuRecording) -> Edges:
+    """Waits between cores follow the posts that they rest on."""
+    posts, waits = recording.post_edges()
+    return posts, waits, np.full(len(posts), e.SIGNAL, np.int64)
 
 
 def transfer_edges(lowered: Lowered) -> Edges:

@@ -60,6 +60,16 @@ class Spaces(Table):
     l0a: Annotated[int, _size("left operands of the cube")]
     l0b: Annotated[int, _size("right operands of the cube")]
     l0c: Annotated[int, _size("results of the cube")]
+    l0a_mx: Annotated[int, Count("bytes", SHAPE, "scales of left operands; 0: no products of scaled blocks", 0, 2**30)]
+    l0b_mx: Annotated[int, Count("bytes", SHAPE, "scales of right operands; 0: no products of scaled blocks", 0, 2**30)]
+
+
+@dataclass(frozen=True)
+class Isa(Table):
+    """Where the instructions of chips differ."""
+
+    cross_core: Annotated[str, Choice("", SHAPE, "flags between cores of a cluster", ("broadcast", "single"))]
+    concat: Annotated[str, Choice("", SHAPE, "columns of the result of tconcat", ("room", "exact"))]
 
 
 @dataclass(frozen=True)
@@ -164,6 +174,7 @@ class ChipModel(Description):
     kind: Annotated[str, Choice("", SHAPE, "the target that runs on it", (KIND,))]
     clusters: Clusters
     spaces: Spaces
+    isa: Isa
     cube: Cube
     vector: Vector
     paths: Paths

@@ -100,6 +100,13 @@ _add(V, "fill", [("texpands", SIMPLE, n.fill, "a number everywhere"), ("tci", SI
 _add(V, "transpose", [("ttrans", SIMPLE, n.transpose, "rows and columns exchanged")])
 _add(V, "gather", [("tgather", SIMPLE, n.gather, "elements of each row of a, by index")])
 _add(V, "sort", [("tsort", SPECIAL, n.sort, "rows in descending order; indices: where each element was")])
+_add(V, "concat", [("tconcat", SIMPLE, None, "rows of a, then rows of b; index tiles count their elements")])
+_add(V, "sort32", [("tsort32", SPECIAL, None, "each 32 of a row in descending order, as pairs of value and index")])
+_add(
+    V,
+    "merge",
+    [("tmrgsort", SPECIAL, None, "sorted lists of pairs as one: blocks of a tile, or tiles")],
+)
 _add(V, "pad", [("tfillpad", SIMPLE, None, "a copy of the valid part, a number in the rest of dst")])
 _add(
     M,
@@ -108,6 +115,15 @@ _add(
         ("tmatmul", MACS, n.matmul, "a @ b, summed in f32"),
         ("tmatmul_acc", MACS, n.matmul_acc, "dst + a @ b"),
         ("tmatmul_bias", MACS, n.matmul_bias, "a @ b + bias, a row vector"),
+    ],
+)
+_add(
+    M,
+    "matmul_mx",
+    [
+        ("tmatmul_mx", MACS, None, "a @ b, each 32 along k scaled by a power of two for each row of a and column of b"),
+        ("tmatmul_mx_acc", MACS, None, "dst + the same"),
+        ("tmatmul_mx_bias", MACS, None, "the same + bias, a row vector"),
     ],
 )
 _add("", "move", [("tmov", MOVE, n.move, "a copy: L1 to L0A or L0B, L0C to L1, or within UB")])
@@ -121,10 +137,30 @@ _add(
         ("tstore_add", MOVE, None, "the same, added to what is there, whoever else adds"),
     ],
 )
+_add("", "put", [("tput", MOVE, None, "device memory to device memory through a tile in UB, on MTE2 and MTE3")])
 _add("", "push", [("tpush", MOVE, None, "a tile into a FIFO between the cores of a cluster")])
 _add(MTE2, "pop", [("tpop", MOVE, None, "a tile out of a FIFO")])
 _add(S, "read", [("read", NO_COST, None, "one element of a tensor, to the program")])
+_add(S, "write", [("write", NO_COST, None, "one element of a tensor, in the core's cache only, until dcci")])
+_add(S, "clean", [("dcci", MOVE, None, "lines of the core's cache back to device memory where changed, and out")])
 _add(S, "get", [("get", NO_COST, None, "one element of a tile, to the program")])
+_add(
+    "",
+    "post",
+    [
+        (
+            "ffts_cross_core_sync",
+            NO_COST,
+            None,
+            "when the pipe is done so far, count a flag of other cores up",
+        ),
+        ("set_intra_block", NO_COST, None, "the same for one other core of the cluster"),
+    ],
+)
+_add(S, "post", [("tnotify", NO_COST, None, "set a signal in device memory, or add to it")])
+_add(S, "await", [("wait_flag_dev", NO_COST, None, "the core waits for a flag that other cores count up")])
+_add("", "await", [("wait_intra_block", NO_COST, None, "the pipe waits for a flag that another core counts up")])
+_add(S, "await", [("twait", NO_COST, None, "the core waits until signals in device memory compare")])
 _add("", "set", [("set_flag", NO_COST, None, "what the source pipe was given so far is done: tell the target pipe")])
 _add("", "wait", [("wait_flag", NO_COST, None, "the target pipe waits for the flag")])
 _add("", "barrier", [("pipe_barrier", NO_COST, None, "the pipe (or ALL) waits for what it was given so far")])
@@ -138,8 +174,11 @@ TABLE = list(OPERATIONS.values())
 
 
 # how the checker and the timing pass treat an operation
-PLAIN, LOAD, STORE, PUSH, POP, SET, WAIT, BARRIER, SCALAR = range(9)
+PLAIN, LOAD, STORE, PUSH, POP, SET, WAIT, BARRIER, SCALAR, POST, AWAIT = range(11)
 CLASS_OF_FORM = {
+    "clean": STORE,
+    "post": POST,
+    "await": AWAIT,
     "load": LOAD,
     "store": STORE,
     "push": PUSH,
@@ -176,21 +215,38 @@ _CALLS = {
     "transpose": "dst, a",
     "gather": "dst, a, indices",
     "sort": "dst, a, indices",
+    "concat": "dst, a, b, *indices",
+    "sort32": "dst, src, idx, tmp=None",
+    "merge": "dst, *operands, exhausted=False",
     "pad": "dst, a, number",
     "matmul": "dst, a, b",
     "tmatmul_bias": "dst, a, b, bias",
+    "matmul_mx": "dst, a, a_scale, b, b_scale, a_type=None, b_type=None",
+    "tmatmul_mx_bias": "dst, a, a_scale, b, b_scale, bias, a_type=None, b_type=None",
     "move": "dst, a",
     "extract": "dst, a, row, column",
+    "ffts_cross_core_sync": "pipe, flag, mode=2",
+    "set_intra_block": "pipe, flag",
+    "tnotify": 'signal, value, op="set"',
+    "wait_flag_dev": "flag",
+    "wait_intra_block": "pipe, flag",
+    "twait": 'signals, value, cmp="eq"',
     "load": "dst, tensor, pad=None",
     "store": "tensor, a",
+    "put": "dst, src, staging, add=False",
     "push": "fifo, a",
     "pop": "fifo, dst",
     "read": "tensor, *index",
+    "write": "tensor, *index, value=0",
+    "clean": "tensor=None",
     "get": "tile, row, column",
     "set": "source, target, event",
     "wait": "source, target, event",
     "barrier": "pipe",
 }
+
+
+_PIPE_GIVEN = ("set", "wait", "barrier", "post", "await")
 
 
 def call_of(op: Operation) -> str:
@@ -203,6 +259,10 @@ def markdown() -> str:
     lines = ["# Operations of the npu", "", "Methods of the core. Generated from `kernbench.npu.operations`.", ""]
     lines += ["| operation | pipe | cost | meaning |", "|---|---|---|---|"]
     for op in OPERATIONS.values():
-        pipe = op.pipe or "by memories" if op.form not in ("set", "wait", "barrier") else "as given"
+        pipe = (
+            op.pipe or "by memories"
+            if op.form not in ("set", "wait", "barrier", "post", "await")
+            else op.pipe or "as given"
+        )
         lines.append(f"| `{call_of(op)}` | {pipe} | {op.cost} | {op.meaning.replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"

@@ -3,8 +3,9 @@
 Each pipe of each lane is a thread of its own. An entry of a pipe starts after the entries before it; on all pipes but V
 they are also done then. `set_flag` carries what its pipe knows, and that all entries before it are done, to the pipe
 that waits for it; `pipe_barrier` tells a pipe that its own entries are done. A message in a FIFO carries knowledge from
-the pipe that pushed it to the one that pops it, and a free slot carries it back. What the scalar pipe has read or
-waited for is known to everything issued later, because it issues it.
+the pipe that pushed it to the one that pops it, and a free slot carries it back. A post to other cores carries it to
+waits of its block that rest on it (what it carries to other blocks is kept for `signal_order`). What the scalar pipe
+has read or waited for is known to everything issued later, because it issues it.
 
 Memory is looked at in cells: the pieces into which the edges of all tiles of a launch cut it (`cells`), so that every
 tile is made of whole ones. A block starts with nothing known and all memory unwritten.
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.compiled import loop, part
-from kernbench.npu.operations import BARRIER, LOAD, OPERATIONS, POP, PUSH, SCALAR, SET, STORE, WAIT
+from kernbench.npu.operations import AWAIT, BARRIER, LOAD, OPERATIONS, POP, POST, PUSH, SCALAR, SET, STORE, WAIT
 from kernbench.npu.places import EVENTS, LANES, PIPE_NUMBER, PIPES
 
 Ints = NDArray[np.int64]
@@ -29,6 +30,11 @@ _ADD = OPERATIONS["tstore_add"].code
 # what can be wrong: codes of the rows of `violations`
 RACE, UNINITIALISED, OVERLAP, SET_TWICE, NEVER_SET, NEVER_WAITED, SET_LATE, GM_RACE = range(8)
 MOST = 4096
+# no wait, no post, no row whose clock is wanted
+NO_POSTS: Any = (
+    np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros((0, THREADS), np.int64), np.zeros(0, np.int64),
+    np.zeros(0, np.int64), np.zeros((0, THREADS), np.int64),
+)  # fmt: skip
 
 
 @part
@@ -187,12 +193,15 @@ def check(
     buffers: int,
     fifos: Ints,
     identity: Any,
+    posts: Any = NO_POSTS,
 ) -> tuple[Ints, int]:
     """All blocks. `rows` are columns (op, lane, pipe, w, a, b, c, x, y); gives violations.
 
     `fifos` are, for each block and FIFO: depth, bits of the lanes that push, bits of those that pop. Where `identity`
     has a number for each row, the second result is a digest of the order of all accesses: equal for two launches in
     which the same accesses have the same others surely done before them, by whatever flags and barriers. 0 without.
+    `posts` are, for each wait between cores, where its posts begin among all of them, these, and room for what each
+    post carries; then the rows of which the clock is wanted, and room for these clocks.
     """
     n = len(rows[0])
     found, count = np.empty((MOST, 4), np.int64), np.zeros(1, np.int64)
@@ -208,12 +217,21 @@ def check(
     longest = int(np.diff(firsts).max(initial=0)) if len(identity) else 0
     prefix = np.zeros((THREADS, longest + 1), np.int64)
     state = (cell_state, flags, touched, known, memory, (messages[0], messages[1]), prefix)
-    digest = _check(firsts, rows, classes, tiles, extents, fifos, identity, state, found, count)
+    digest = _check(firsts, rows, classes, tiles, extents, fifos, identity, posts, state, found, count)
     return found[: min(int(count[0]), MOST)], int(digest)
 
 
+@part
+def _await(wait, p, first, posts, clock):  # type: ignore[no-untyped-def]
+    """A wait knows what the posts of its own block knew."""
+    starts, sources, carried, row_of, _, _ = posts
+    for k in range(starts[wait], starts[wait + 1]):
+        if row_of[sources[k]] >= first:
+            _join(clock[p], carried[sources[k]])
+
+
 @loop
-def _check(firsts, rows, classes, tiles, extents, fifos, identity, room, found, count):  # type: ignore[no-untyped-def]
+def _check(firsts, rows, classes, tiles, extents, fifos, identity, posts, room, found, count):  # type: ignore[no-untyped-def]
     op, lane, pipe, w, a, b, c, x, y = rows
     state, flags, (touched, touch_stamp), known, memory, (pushed, popped), prefix = room
     # what each pipe knows, how many entries it has had, and for each row its number, its thread, and where it ends
@@ -221,6 +239,8 @@ def _check(firsts, rows, classes, tiles, extents, fifos, identity, room, found, 
     gm, stored_in = (memory[0], memory[1]), memory[2]
     wanted = len(identity) > 0
     digest = np.uint64(0)
+    # the next row whose clock is wanted
+    looked = 0
     for block in range(len(firsts) - 1):
         first = firsts[block]
         clock[:] = 0
@@ -228,7 +248,7 @@ def _check(firsts, rows, classes, tiles, extents, fifos, identity, room, found, 
         touches = 0
         # buffers that this block stores to: only there can its accesses race
         for i in range(first, firsts[block + 1]):
-            if classes[op[i]] == STORE:
+            if classes[op[i]] == STORE and c[i] >= 0:
                 stored_in[c[i]] = block
                 gm[0][c[i]] = -1
         for i in range(first, firsts[block + 1]):
@@ -238,7 +258,19 @@ def _check(firsts, rows, classes, tiles, extents, fifos, identity, room, found, 
             seq[i] = done[p]
             if pipe[i] != _V:
                 clock[p, p] = done[p]
-            if what in (SET, WAIT):
+            if what == AWAIT:
+                _await(x[i], p, first, posts, clock)
+            if looked < len(posts[4]) and posts[4][looked] == i:
+                for q in range(THREADS):
+                    posts[5][looked, q] = clock[p, q]
+                looked += 1
+            if what == POST:
+                _copy(posts[2][x[i]], clock[p])
+                posts[2][x[i], p] = done[p]
+                posts[3][x[i]] = i
+            elif what == AWAIT:
+                pass
+            elif what in (SET, WAIT):
                 key = (lane[i] * PER_LANE + a[i]) * PER_LANE * EVENTS + b[i] * EVENTS + c[i]
                 if touch_stamp[key] != block:
                     touch_stamp[key] = block
@@ -303,14 +335,14 @@ def _check(firsts, rows, classes, tiles, extents, fifos, identity, room, found, 
                     popped[f, lane[i], slot, p] = done[p] + 1
             # the digest of the order
             if wanted:
-                is_access = what not in (SET, WAIT, BARRIER)
+                is_access = what not in (SET, WAIT, BARRIER, POST, AWAIT)
                 count_now = prefix[p, done[p]]
                 if is_access:
                     digest += _relation(clock, p, prefix, _mixed(identity[i], np.uint64(count_now)))
                 prefix[p, done[p] + 1] = count_now + is_access
             done[p] += 1
             # what the scalar pipe has seen is known to all that it issues later
-            if pipe[i] == _S and what in (SCALAR, WAIT):
+            if pipe[i] == _S and what in (SCALAR, WAIT, AWAIT):
                 clock[p, p] = done[p]
                 for q in range(PER_LANE):
                     if q != _S:

@@ -12,7 +12,9 @@ PIPES_OF = {AIC: (S, M, MTE1, MTE2, MTE3, FIX), AIV0: (S, V, MTE2, MTE3), AIV1: 
 EVENTS = 8
 
 GM, UB, L1, L0A, L0B, L0C = "GM", "UB", "L1", "L0A", "L0B", "L0C"
-SPACES_OF = {AIC: (L1, L0A, L0B, L0C), AIV0: (UB,), AIV1: (UB,)}
+# where the cube's scales lie, on chips that have them
+L0A_MX, L0B_MX = "L0A_MX", "L0B_MX"
+SPACES_OF = {AIC: (L1, L0A, L0B, L0C, L0A_MX, L0B_MX), AIV0: (UB,), AIV1: (UB,)}
 ALIGNMENT = 32
 
 # from, to: the pipe that moves, and the chip's path
@@ -25,9 +27,14 @@ MOVES: dict[tuple[str, str], tuple[str, str]] = {
     (L0C, L1): (FIX, "l0c_l1"),
     (L1, L0A): (MTE1, "l1_l0a"),
     (L1, L0B): (MTE1, "l1_l0b"),
+    (L1, L0A_MX): (MTE1, "l1_l0a"),
+    (L1, L0B_MX): (MTE1, "l1_l0b"),
 }
 
 
 def capacities(spaces: Spaces) -> dict[str, int]:
     """Bytes of each memory."""
-    return {UB: spaces.ub, L1: spaces.l1, L0A: spaces.l0a, L0B: spaces.l0b, L0C: spaces.l0c}
+    return {
+        UB: spaces.ub, L1: spaces.l1, L0A: spaces.l0a, L0B: spaces.l0b, L0C: spaces.l0c, L0A_MX: spaces.l0a_mx,
+        L0B_MX: spaces.l0b_mx,
+    }  # fmt: skip

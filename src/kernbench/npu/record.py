@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.npu.operations import AWAIT, CLASSES, POST
 from kernbench.result.finding import Place
 
 Ints = NDArray[np.int64]
@@ -42,7 +43,8 @@ ROW_TYPE = np.dtype(
 | site | the kernel line |
 | w | tile written |
 | a, b, c | tiles read. Flags: source pipe, target pipe, event. GM transfers: c is the buffer. FIFOs: c is the FIFO |
-| x, y | GM transfers: byte offset in the buffer, row of `patterns`. FIFOs: number of the message, bytes of an element |
+| x, y | GM transfers: byte offset in the buffer, row of `patterns`. FIFOs: number of the message, bytes of an element.
+Posts and waits between cores: x is the number of the post or of the wait |
 """
 
 
@@ -162,6 +164,8 @@ class NpuRecording:
     block_index: list[int] = field(default_factory=list)
     tasks: list[TaskRecord] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
+    # for each wait between cores the posts that it rests on
+    rests_on: list[tuple[int, ...]] = field(default_factory=list)
     _array: NDArray[Any] | None = None
 
     def __repr__(self) -> str:
@@ -181,6 +185,36 @@ class NpuRecording:
         from kernbench.npu.measure import retime
 
         return retime(run, chip)
+
+    def settle(self, turns: list[tuple[int, int]]) -> Ints | None:
+        """Put the rows of blocks that took turns together; `turns` are (block, its first row) in the order they were
+        had. Gives for each row where it was, or None where all was in place.
+        """
+        blocks = np.array([block for block, _ in turns], np.int64)
+        starts = np.array([first for _, first in turns], np.int64)
+        if not (np.diff(blocks) < 0).any():
+            return None
+        owner = np.repeat(blocks, np.diff([*starts.tolist(), len(self.rows)]))
+        order: Ints = np.argsort(owner, kind="stable").astype(np.int64)
+        self.rows[:] = [self.rows[i] for i in order]
+        self.block_first[:] = np.searchsorted(owner[order], np.arange(len(self.block_task))).tolist()
+        self._array = None
+        return order
+
+    def post_edges(self) -> tuple[Ints, Ints]:
+        """Rows of posts and the rows of waits that rest on them."""
+        if not self.rests_on:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        posts, waits = self.numbered(POST), self.numbered(AWAIT)
+        pairs = [(posts[p], waits[w]) for w, found in enumerate(self.rests_on) if w in waits for p in found]
+        columns = np.array(pairs, np.int64).reshape(-1, 2)
+        return columns[:, 0], columns[:, 1]
+
+    def numbered(self, kind: int) -> dict[int, int]:
+        """The row of each post, or of each wait, by its number."""
+        rows = self.array()
+        here = np.flatnonzero(CLASSES[rows["op"]] == kind)
+        return dict(zip(rows["x"][here].tolist(), here.tolist(), strict=True))
 
     def firsts(self) -> Ints:
         """The first row of each block, and one past the last."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.npu.checks import inspect
+from kernbench.npu.checks import inspect, posts_table
 from kernbench.npu.model import ChipModel
-from kernbench.npu.operations import BARRIER, CLASSES, LOAD, POP, PUSH, SCALAR, SET, STORE, WAIT
+from kernbench.npu.operations import AWAIT, BARRIER, CLASSES, LOAD, POP, POST, PUSH, SCALAR, SET, STORE, WAIT
 from kernbench.npu.record import NpuRecording
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -19,11 +19,16 @@ _SHIFT = np.uint64(29)
 
 
 def order_digest(recording: NpuRecording, chip: ChipModel) -> str:
-    """Sixteen hex digits for the order of all accesses: inside blocks by pipes, between blocks by tasks."""
+    """Sixteen hex digits for the order of all accesses: inside blocks by pipes, between blocks by tasks and posts."""
     tasks = task_order(recording)
     content = repr([(t.number, t.name, t.blocks, t.skipped, tasks[t.number]) for t in recording.tasks])
-    inner = inspect(recording, chip, buffer_count(recording), _identity(recording))[1] if recording.rows else 0
-    return sha256(f"{inner:016x} {content}".encode()).hexdigest()[:16]
+    if not recording.rows:
+        return sha256(f"{0:016x} {content}".encode()).hexdigest()[:16]
+    posts = posts_table(recording)
+    inner = inspect(recording, chip, buffer_count(recording), _identity(recording), posts)[1]
+    # between blocks: what each post carries, and who rests on it
+    across = f" {recording.rests_on} {sha256(posts[2].tobytes()).hexdigest()}" if recording.rests_on else ""
+    return sha256(f"{inner:016x} {content}{across}".encode()).hexdigest()[:16]
 
 
 def buffer_count(recording: NpuRecording) -> int:
@@ -60,7 +65,7 @@ def _identity(recording: NpuRecording) -> Any:
     blocks = np.array([_number(*b) for b in zip(recording.block_task, recording.block_index, strict=True)], np.uint64)
     value = _mixed(np.repeat(blocks, sizes), rows["op"])
     # flags keep pipes where others keep tiles
-    is_access = ~np.isin(kinds, (SET, WAIT, BARRIER))
+    is_access = ~np.isin(kinds, (SET, WAIT, BARRIER, POST, AWAIT))
     for name in ("w", "a", "b"):
         value = _mixed(value, _looked_up(tiles, np.where(is_access, rows[name], -1)))
     plain = kinds < LOAD

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.npu.caching import Line
 from kernbench.npu.task import Block, Context, Task
 from kernbench.npu.tensors import Buffer, Shape, Tensor
 from kernbench.result.finding import Other, Place
@@ -46,11 +47,15 @@ class Shadow:
         self._set_numbers: dict[frozenset[int], int] = {}
         # for each write of the orchestrator: how many tasks were submitted before it, and where it is
         self._orchestrated: list[tuple[int, Place | None]] = [(0, None)]
+        # lines of this buffer that scalar units hold
+        self.cached: list[Line] = []
         # elements that predicates looked at, and for which tasks
         self._asked: dict[int, list[Task]] = {}
 
     def read(self, tensor: Tensor, runs: Runs, block: Block, site: int) -> None:
         """`block` reads these elements."""
+        if self.cached and runs is not ELEMENT:
+            self._look_into_caches(tensor, runs, block)
         if not self._is_written:
             if not self._buffer.external:
                 self._uninitialised(tensor, prod(tensor.shape))
@@ -76,6 +81,8 @@ class Shadow:
         missing = 0
         if self._asked:
             self._check_asked(tensor, runs, block)
+        for line, offset in self._lines_of(tensor, runs) if self.cached else ():
+            line.overwritten[offset] = block.number
         piece = (-(block.number + 1) if adds else block.number + 1, NOBODY)
         for first, last in self._spans(tensor.offset, runs):
             for k in range(first, last):
@@ -89,6 +96,35 @@ class Shadow:
         if missing and not self._buffer.external:
             self._uninitialised(tensor, missing)
         self._write_sites[block.number] = site
+
+    def writer(self, element: int) -> int:
+        """The block that wrote an element last; -1 where none did."""
+        mark = self._pieces[bisect_left(self._starts, element + 1) - 1][0]
+        return -1 if mark == NOBODY or mark >= ORCHESTRATOR else abs(mark) - 1
+
+    def _lines_of(self, tensor: Tensor, runs: Runs) -> Iterator[tuple[Line, int]]:
+        """The elements of a view that lines hold."""
+        offsets, length = runs
+        for line in self.cached:
+            for offset in offsets:
+                start = tensor.offset + offset
+                for element in line.touches(start, start + length):
+                    yield line, element
+
+    def _look_into_caches(self, tensor: Tensor, runs: Runs, block: Block) -> None:
+        """Transfers read memory: what a scalar unit wrote and did not write back is not there."""
+        for line, element in self._lines_of(tensor, runs):
+            if element in line.written:
+                self.context.report(
+                    "unflushed-write",
+                    f"a transfer reads element {element} of {self._buffer.describe()}, which a scalar unit wrote and "
+                    "has not written back: memory holds the old value",
+                    "core.dcci(tensor) after the write, and a flag from S to the pipe that reads",
+                    block,
+                    self._buffer.name,
+                    (Other("the write", line.written[element]),),
+                )
+                return
 
     def ask(self, element: Tensor, task: Task) -> None:
         """The scheduler looks at an element to decide whether a task runs, as soon as that is ready."""
@@ -263,7 +299,7 @@ class Shadow:
                 self._tell_orchestrator(task, verb, where, context.sites.places[context.sites.here()])
             return
         number = context.recording.block_task[other]
-        if task.after(number):
+        if task.after(number) or context.signals.may_order(other, block.number):
             return
         earlier = context.tasks[number]
         self._report(task, earlier, block, other, verb, past, sites, kind)

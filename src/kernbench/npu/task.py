@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from kernbench.common.dtypes import dtype_name
 from kernbench.common.errors import KernelError, MisuseError
 from kernbench.npu.calls import Calls
@@ -13,6 +15,7 @@ from kernbench.npu.mistakes import explained
 from kernbench.npu.model import ChipModel
 from kernbench.npu.predicates import Predicate
 from kernbench.npu.record import NpuRecording, TaskRecord
+from kernbench.npu.signals import Signals
 from kernbench.npu.tensors import Buffer, Tensor
 from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Finding, FindingLog, Other, Place
@@ -187,8 +190,10 @@ class Context:
     running: Block | None = None
     written: set[tuple[str, int]] = field(default_factory=set)
     buffers: list[Buffer] = field(default_factory=list)
-    # by lane: which calls of helpers led to a row
-    calls: dict[int, Calls] = field(default_factory=dict)
+    # by block and lane: which calls of helpers led to a row, as rows were numbered while they were made
+    calls: dict[tuple[int, int], Calls] = field(default_factory=dict)
+    made_at: Any = None
+    signals: Signals = field(default_factory=Signals)
     # what cores printed, and who compares the values they name
     printed: list[str] = field(default_factory=list)
     taken: Taken | None = None
@@ -250,7 +255,9 @@ class Context:
 
     def calls_to(self, lane: int, row: int) -> tuple[Place, ...]:
         """The lines whose calls led to a row, innermost first; none where the row is of the kernel's own line."""
-        return self.calls[lane].to(row) if lane in self.calls else ()
+        block = int(np.searchsorted(self.recording.firsts(), row, side="right")) - 1
+        calls = self.calls.get((block, lane))
+        return calls.to(row if self.made_at is None else int(self.made_at[row])) if calls is not None else ()
 
     def task_of(self, block: int) -> Task:
         """The task of a block."""

@@ -1,6 +1,6 @@
 """Operations that reach outside a core: device memory, FIFOs, single values; and those that write two tiles."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import prod
 from sys import _getframe
 from types import CodeType, FrameType
@@ -17,15 +17,15 @@ from kernbench.npu.numerics import matmul_bias, move, sort
 from kernbench.npu.operations import OPERATIONS, Operation
 from kernbench.npu.places import AIC, GM, L0C, LANES, MOVES, MTE2, PIPE_NUMBER, S, V
 from kernbench.npu.record import HEAD, NONE, ROW, TAIL
-from kernbench.npu.shadow import ELEMENT, Runs, runs_of
+from kernbench.npu.scalars import Scalars
+from kernbench.npu.shadow import Runs, runs_of
 from kernbench.npu.task import Binding, Context
-from kernbench.npu.telling import Telling
-from kernbench.npu.tensors import MOST_DIMENSIONS, ReadValue, Tensor
+from kernbench.npu.tensors import MOST_DIMENSIONS, Tensor
 from kernbench.npu.tiles import Tile
 
 __kernbench_internal__ = True
-_LOAD, _STORE, _STORE_ADD, _PUSH, _POP, _READ, _GET = (
-    OPERATIONS[name] for name in ("tload", "tstore", "tstore_add", "tpush", "tpop", "read", "get")
+_LOAD, _STORE, _STORE_ADD, _PUSH, _POP, _GET = (
+    OPERATIONS[name] for name in ("tload", "tstore", "tstore_add", "tpush", "tpop", "get")
 )
 _OUT_PIPES = {source: PIPE_NUMBER[pipe] for (source, target), (pipe, _) in MOVES.items() if target == GM}
 _MTE2, _S, _V = (PIPE_NUMBER[pipe] for pipe in (MTE2, S, V))
@@ -46,11 +46,8 @@ class _Transfer(NamedTuple):
     site: int
 
 
-class KernelCore(Telling):
+class KernelCore(Scalars):
     """A core with all its operations."""
-
-    wait: Callable[..., None]
-    """Set by who runs the block: gives way until a FIFO has room or a message."""
 
     if TYPE_CHECKING:
 
@@ -65,8 +62,10 @@ class KernelCore(Telling):
         """Device memory to UB or L1. The valid part of `dst` must have the shape of `src` (leading axes of a tensor
         count as rows); with `pad` the tensor may be smaller, and the rest of the whole tile becomes `pad`.
         """
+        self._load(_getframe(1), dst, src, pad)
+
+    def _load(self, frame: FrameType, dst: Tile, src: Tensor, pad: float | None = None) -> None:
         try:
-            frame = _getframe(1)
             if frame is not self._frame:
                 self._entered(frame)
             place = self._code + frame.f_lasti
@@ -87,15 +86,14 @@ class KernelCore(Telling):
 
     def tstore(self, dst: Tensor, src: Tile) -> None:
         """UB, L1 or L0C to device memory; from L0C rounded to the tensor's type."""
-        self._store(_STORE, dst, src)
+        self._store(_getframe(1), _STORE, dst, src)
 
     def tstore_add(self, dst: Tensor, src: Tile) -> None:
         """Add to what is in device memory, as one step: other blocks and lanes may add to the same elements."""
-        self._store(_STORE_ADD, dst, src)
+        self._store(_getframe(1), _STORE_ADD, dst, src)
 
-    def _store(self, op: Operation, dst: Tensor, src: Tile) -> None:
+    def _store(self, frame: FrameType, op: Operation, dst: Tensor, src: Tile) -> None:
         try:
-            frame = _getframe(2)
             if frame is not self._frame:
                 self._entered(frame)
             place = self._code + frame.f_lasti
@@ -112,6 +110,35 @@ class KernelCore(Telling):
         except MISTAKES as error:
             self.context.refuse(error)
             raise
+
+    def tput(self, dst: Tensor, src: Tensor, staging: Tile, add: bool = False) -> None:
+        """Device memory to device memory by way of a tile in UB, part by part as it has room; with `add` onto what is
+        there. It orders its own transfers, by event 0 between MTE2 and MTE3.
+        """
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        self._check_put(dst, src, staging)
+        rows, columns = staging.shape
+        op = _STORE_ADD if add else _STORE
+        for one, two in zip(parts(src, rows, columns), parts(dst, rows, columns), strict=True):
+            shape = one.shape if len(one.shape) == 2 else (1, one.shape[0])
+            tile = staging.view(valid=(shape[0], shape[1]))
+            self._load(frame, tile, one)
+            self.emit_flags(frame, "MTE2", "MTE3")
+            self._store(frame, op, two, tile)
+            self.emit_flags(frame, "MTE3", "MTE2")
+
+    @refusing
+    def _check_put(self, dst: Tensor, src: Tensor, staging: Tile) -> None:
+        for tensor in (dst, src):
+            if not isinstance(tensor, Tensor) or not tensor.shape:
+                self.context.fail("misuse", f"tput: a tensor is wanted, got {tensor!r}")
+        if not isinstance(staging, Tile) or staging.space != "UB":
+            self.context.fail("misuse", f"tput: a tile in UB is wanted for staging, got {staging!r}")
+        if dst.shape != src.shape or len({dst.dtype, src.dtype, staging.dtype}) > 1:
+            told = f"{dst!r}, {src!r}, {staging.describe()}"
+            self.context.fail("shape", f"tput: tensors of one shape, and all of one type; got {told}")
 
     @refusing
     def _new_transfer(
@@ -173,15 +200,20 @@ class KernelCore(Telling):
         if binding is None or binding.task is not self.block.task:
             self._undeclared("write", dst)
         else:
-            if not binding.written:
-                binding.written = True
-                self.context.written.add((binding.task.record.name, binding.position))
+            self._mark_written(dst)
             if not binding.writes or (adds and not binding.reads):
                 self._wrong_direction(dst, binding, adds)
         if dst.broken:
             return False
         dst.buffer.shadow.write(dst, runs, self.block, site, adds)
         return True
+
+    def _mark_written(self, tensor: Tensor) -> None:
+        """The kernel writes an argument."""
+        binding = tensor.binding
+        if binding is not None and not binding.written:
+            binding.written = True
+            self.context.written.add((binding.task.record.name, binding.position))
 
     def _wrong_direction(self, dst: Tensor, binding: Binding, adds: bool) -> None:
         does = "adds to it" if adds else "writes it"
@@ -202,33 +234,6 @@ class KernelCore(Telling):
         )
 
     # Single values
-
-    def read(self, tensor: Tensor, *index: int) -> Any:
-        """One element of a tensor, as a number; the program waits for it."""
-        element = tensor[index] if index else tensor
-        frame = _getframe(1)
-        if frame is not self._frame:
-            self._entered(frame)
-        site = self.sites.here()
-        if element.shape:
-            self.context.fail("shape", f"read: an index for each axis of {tensor!r} is wanted; got {index}")
-        itemsize = ITEMSIZE[tensor.buffer.dtype]
-        pattern, place, number = self.tables.pattern((), (), itemsize), element.offset * itemsize, tensor.buffer.number
-        self._append(ROW.pack(_READ.code, self.lane, _S, site, NONE, NONE, NONE, number, place, pattern))
-        if not self._may_read(element, ELEMENT, site):
-            return 0
-        array = element.buffer.array
-        if array is None:
-            self.context.fail(
-                "value-needed",
-                f"the kernel needs a value of {tensor.buffer.describe()}; this run carries no floats",
-                "run with data, or pass the value as an argument",
-            )
-        value = array.item(element.offset)
-        if isinstance(value, int):
-            value = ReadValue(value)
-            value.source = (tensor.buffer.name, index)
-        return value
 
     def get(self, tile: Tile, row: int, column: int) -> Any:
         """One element of a tile, as a number; the program waits for it."""
@@ -262,7 +267,7 @@ class KernelCore(Telling):
                 "dtype", f"tpush: {src.describe()} and {fifo.fifo.describe()} differ in type", "convert with tcvt first"
             )
         if not fifo.has_room(self.lane):
-            self.wait(fifo, "push", lambda: fifo.has_room(self.lane), where)
+            self.wait(fifo, "push", lambda: fifo.has_room(self.lane), where, None, True)
         number = fifo.pushed[self.lane]
         pipe = _OUT_PIPES[src.space]
         self._append(
@@ -283,7 +288,7 @@ class KernelCore(Telling):
         if (GM, dst.space) not in MOVES or dst.dtype != fifo.fifo.dtype:
             self.context.fail("misuse", f"tpop: {dst.describe()} cannot be loaded from {fifo.fifo.describe()}")
         if not fifo.has_message(self.lane):
-            self.wait(fifo, "pop", lambda: fifo.has_message(self.lane), where)
+            self.wait(fifo, "pop", lambda: fifo.has_message(self.lane), where, None, True)
         number = fifo.popped[self.lane]
         self._append(
             ROW.pack(_POP.code, self.lane, _MTE2, site, dst.number, NONE, NONE, fifo.number, number, fifo.itemsize)
@@ -372,6 +377,18 @@ class KernelCore(Telling):
         key = (op.code, self._code + frame.f_lasti, dst.number, *(t.number for t in sources))
         row = self._memo.get(key)
         self._append(self.record(op, frame, key, dst, sources) if row is None else row)
+
+
+def parts(tensor: Tensor, rows: int, columns: int) -> Iterator[Tensor]:
+    """A tensor in pieces of at most so many rows and columns."""
+    if len(tensor.shape) > 2:
+        for index in range(tensor.shape[0]):
+            yield from parts(tensor[index], rows, columns)
+        return
+    for row in range(0, tensor.shape[0], rows) if len(tensor.shape) == 2 else (0,):
+        for column in range(0, tensor.shape[-1], columns):
+            here = slice(column, min(column + columns, tensor.shape[-1]))
+            yield tensor[row : min(row + rows, tensor.shape[0]), here] if len(tensor.shape) == 2 else tensor[here]
 
 
 def _matrix(src: Tensor, shape: tuple[int, int]) -> Any:

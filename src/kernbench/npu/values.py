@@ -8,10 +8,8 @@ Readers that nothing retains are not seen, as in the reference; that a write may
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from kernbench.common.dtypes import DTYPES, cast
 from kernbench.npu.execute import Executor
+from kernbench.npu.fitting import fitting
 from kernbench.npu.task import Context
 from kernbench.npu.tensor_map import TensorMap
 from kernbench.npu.tensors import Tensor
@@ -81,19 +79,7 @@ class Values:
         self._command(verb, element.buffer.number, tuple(numbers))
         while not all(tasks[n].done for n in numbers) and self._executor.run_one():
             pass
+        if not all(tasks[n].done for n in numbers):
+            self._executor.stand_still()
         for number in numbers:
             self.known |= tasks[number].ancestors | 1 << number
-
-
-def fitting(context: Context, value: Any, dtype: str) -> Any:
-    """A number as a tensor of a type holds it; one that it cannot hold is refused."""
-    row = DTYPES[dtype]
-    is_number = isinstance(value, (int, float, np.number, np.bool_)) or hasattr(value, "__float__")
-    if not is_number:
-        context.fail("misuse", f"{value!r} is no number for a tensor of {dtype}")
-    if row.kind == "int":
-        limits = np.iinfo(row.numpy)
-        if int(value) != value or not limits.min <= value <= limits.max:
-            context.fail("misuse", f"{value!r} is no value of a tensor of {dtype} ({limits.min} to {limits.max})")
-        return row.numpy.type(int(value))
-    return cast(np.asarray(value, np.float64), dtype)[()]
