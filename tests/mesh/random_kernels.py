@@ -5,6 +5,7 @@ send, and no queue holds more than it can. So it ends under every schedule.
 """
 
 from dataclasses import dataclass, field
+from math import prod
 from random import Random
 
 import numpy as np
@@ -179,7 +180,7 @@ class Draw:
             return
         rows, columns = self.rank[number].values[value]
         kind = self.random.choice(["trans", "half", "repeat"])
-        shape = {"trans": (columns, rows), "half": (rows, columns // 2), "repeat": (rows, columns)}[kind]
+        shape = {"trans": (columns, rows), "half": (rows, (columns + 1) // 2), "repeat": (rows, columns)}[kind]
         self.add(number, kind, self.name(number, shape), value)
 
     def in_place(self, number):
@@ -377,13 +378,13 @@ def play(tl, step, where, values, requests):
             values[value] = requests.pop(request).wait()
 
 
-def launch(program, schedule="canonical"):
+def launch(program, schedule="canonical", **options):
     """The run of a program, and its output."""
     host = mesh.Host(program.described, ranks=program.ranks)
     shape = (program.ranks * ROWS, COLUMNS)
     data = np.random.default_rng(program.seed).standard_normal(shape).astype(np.float32)
     x, o = host.shard(data, axis=0, name="x"), host.empty(shape, "f32", axis=0, name="o")
-    return host.launch(kernel, x, o, program, schedule=schedule)
+    return host.launch(kernel, x, o, program, schedule=schedule, **options)
 
 
 def outputs(run):
@@ -428,18 +429,27 @@ def touched(stream, number, row, op, program):
         pattern = stream.tables.patterns[row.y]
         strides = pattern.strides
         if strides is None:
-            strides = tuple(int(np.prod(pattern.shape[i + 1 :])) * pattern.itemsize for i in range(len(pattern.shape)))
+            strides = tuple(prod(pattern.shape[i + 1 :]) * pattern.itemsize for i in range(len(pattern.shape)))
         memory, offset = ("hbm", program, row.x >> 40), row.x & ((1 << 40) - 1)
-        (reads if op == "load" else writes).append(
-            (memory, strided_bytes(offset, pattern.shape, strides, pattern.itemsize))
-        )
+        moved = words(strided_bytes(offset, pattern.shape, strides, pattern.itemsize))
+        (reads if op == "load" else writes).append((memory, moved))
     return reads, writes
 
 
 def value_bytes(stream, number):
     row = stream.rows[number]
     shape, dtype, _ = stream.tables.types[row.type]
-    return row.addr + np.arange(int(np.prod(shape)) * {"f32": 4, "i1": 1, "f16": 2}[dtype])
+    assert dtype == "f32"
+    assert row.addr % 4 == 0
+    return row.addr // 4 + np.arange(prod(shape))
+
+
+def words(touched):
+    """Bytes that come in whole words of four, as words: there are fewer to look at."""
+    found = touched[::4] // 4
+    assert len(touched) == 4 * len(found)
+    assert touched.size == 0 or (touched[0] % 4 == 0 and touched[-1] % 4 == 3)
+    return found
 
 
 def slots(timing, order, depth):

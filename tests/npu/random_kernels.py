@@ -249,8 +249,13 @@ class TaskDraw:
         name, row = self.random.choice(UB_TILES), self.random.randrange(8)
         self.act(lane, "S", ("get", name, row), tile_bytes(lane, name, 0, 8))
 
+    def read(self, lane):
+        part, _ = self.part(2, lane)
+        if self.act(lane, "S", ("read", part), frozenset({(part[0], part[1].start, part[2].start)})):
+            self.direct(part[0], "load")
+
     def on_vector_lane(self, lane):
-        self.random.choice([self.load, self.store, self.vector, self.vector, self.get])(lane)
+        self.random.choice([self.load, self.store, self.vector, self.vector, self.get, self.read])(lane)
 
     def on_cube(self):
         random = self.random
@@ -450,6 +455,8 @@ def play(core, what, tiles, parts, fifos):
                 getattr(core, kind)(*operands)
         case ("get", tile, row):
             core.get(tiles[tile], row, 3)
+        case ("read", (tensor, down, right)):
+            core.read(parts[tensor], down.start, right.start)
         case ("move", target, source):
             core.tmov(tiles[target], tiles[source])
         case ("product",):

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 from tests.npu import random_kernels as kernels
+from tests.npu.small import flag
 
+from kernbench import npu
 from kernbench.npu import clock, edges
 
 
@@ -49,3 +51,52 @@ def test_each_kind_of_edge_is_missed_when_it_is_left_out(kind, monkeypatch):
     monkeypatch.setattr(clock, "join", without)
     programs = [kernels.make(seed) for seed in range(25)]
     assert any(kernels.contradictions(kernels.launch(program), program)[0] for program in programs)
+
+
+@pytest.mark.parametrize("makes", ["a task", "the runtime"])
+def test_memory_of_the_heap_is_not_used_again_before_its_last_user_is_done(makes):
+    """The heap holds one tensor. The task that uses it last does not wait for the one that made it, but for another."""
+
+    def make(core, part):
+        core.tstore(part, filled(core))
+
+    def both(core, part):
+        tile = filled(core)
+        flag(core, "MTE3", "MTE2")
+        core.tload(tile, part)
+        flag(core, "MTE2", "MTE3", 1)
+        core.tstore(part, tile)
+
+    def use(core, part, out):
+        tile = core.alloc("UB", (8, 64))
+        core.tload(tile, part)
+        flag(core, "MTE2", "MTE3", 1)
+        core.tstore(out, tile)
+
+    def filled(core):
+        tile = core.alloc("UB", (8, 64))
+        core.texpands(tile, 1.0)
+        flag(core, "V", "MTE3")
+        return tile
+
+    def orchestrate(rt, out):
+        for i in range(3):
+            with rt.scope():
+                if makes == "a task":
+                    (part,) = rt.submit(aiv0=make, args=[npu.CREATE((8, 64), "f32")]).outputs
+                else:
+                    part = rt.tensor((8, 64), "f32")
+                    rt.submit(aiv0=make, args=[npu.OUT(part)])
+                rt.submit(aiv0=both, args=[npu.INOUT(part)])
+                rt.submit(aiv0=use, args=[npu.IN(part), npu.OUT(out[8 * i : 8 * i + 8])])
+
+    chip = npu.Chip("a2a3", {"tasks.heap": 8 * 64 * 4, "tasks.submit": 0, "paths.ub_gm": 0.1})
+    run = chip.launch(orchestrate, np.zeros((24, 64), np.float32))
+    assert run.safe is True, run.findings
+    timing = clock.time_recording(run.recording, chip.machine)
+    nodes, times = timing.lowered.nodes, timing.times
+    makers = [task.number for task in run.recording.tasks if task.created_bytes]
+    users = [task.number for task in run.recording.tasks if task.name == "use"]
+    submit = {c.target: i for i, c in enumerate(run.recording.commands) if c.verb in ("submit", "tensor")}
+    for user, maker in zip(users, makers[1:], strict=False):
+        assert times.finish[nodes.done + user] <= times.start[nodes.command + submit[maker]]

@@ -13,8 +13,9 @@ from kernbench.npu.record import NpuRecording
 class Waits:
     """`slot_of[command]` is the task whose slot (and all older ones of its ring) must be reclaimed first, -1 for none.
 
-    `holders[task]` are the tasks that must be done before its slot is reclaimed, itself and its consumers so far;
-    `ring_before` and `ring_after` the tasks beside it in its ring; `closed_by` the command that closes its scope.
+    `holders[task]` are the tasks that must be done before its slot is reclaimed: itself, its consumers so far and the
+    users of its tensors; `ring_before` and `ring_after` the tasks beside it in its ring; `closed_by` the command that
+    closes its scope.
     `ring_first` is the first task of each ring.
     """
 
@@ -32,7 +33,7 @@ def ring_waits(recording: NpuRecording, chip: ChipModel) -> Waits:
     tasks = recording.tasks
     consumers: list[list[int]] = [[] for _ in tasks]
     for task in tasks:
-        for earlier in task.dependences:
+        for earlier in sorted({*task.dependences, *task.holds}):
             consumers[earlier].append(task.number)
     closes = {c.target: i for i, c in enumerate(recording.commands) if c.verb == "close"}
     waits.closed_by = [closes.get(t.scope, -1) for t in tasks]

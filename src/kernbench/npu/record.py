@@ -118,7 +118,9 @@ class FifoRecord:
 
 @dataclass
 class TaskRecord:
-    """One task: what it depends on and why, where it was submitted, and its place in the rings."""
+    """One task: what it depends on and why, where it was submitted, and its place in the rings. `holds` are the tasks
+    that made tensors it uses: their memory is not given back before it is done.
+    """
 
     number: int
     name: str
@@ -135,6 +137,7 @@ class TaskRecord:
     filled_bytes: int = 0
     early: bool = False
     predicated: bool = False
+    holds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

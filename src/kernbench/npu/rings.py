@@ -1,7 +1,7 @@
 """Rings: what a submit takes until it is reclaimed, in order, and the proof that a full ring can never drain.
 
 A ring has task slots, heap for tensors the runtime makes, and dependence entries. The oldest slot is reclaimed when its
-task and all tasks that depend on it are done and its scope is closed.
+task, all tasks that depend on it and all that use a tensor it made are done and its scope is closed.
 """
 
 from collections import deque
@@ -57,7 +57,8 @@ class Ring:
 
     def is_free(self, slot: Slot, closed: set[int], tasks: list[Task]) -> bool:
         """Whether nobody needs a slot any more."""
-        return slot.scope in closed and slot.task.done and all(tasks[c].done for c in slot.task.consumers)
+        task = slot.task
+        return slot.scope in closed and task.done and all(tasks[c].done for c in task.consumers | task.users)
 
     def grow(self, amounts: tuple[int, int, int]) -> None:
         """Nothing can be reclaimed: this much at least is needed."""

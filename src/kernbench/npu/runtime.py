@@ -183,7 +183,8 @@ class Runtime:
         if condition is not None and condition.element.buffer.closed:
             self.context.use_after_free(condition.element)
         title = name or "+".join(dict.fromkeys(getattr(f, "__name__", "kernel") for f in kernels.values()))
-        task = self._submit(title, kernels, block_num, args, deps)
+        held = [] if condition is None else [condition.element]
+        task = self._submit(title, kernels, block_num, args, deps, held)
         task.record.sync_start, task.record.early = sync_start, allow_early_resolve
         task.predicate, task.record.predicated = condition, condition is not None
         if not task.waiting:
@@ -212,9 +213,15 @@ class Runtime:
         return task
 
     def _submit(
-        self, title: str, kernels: dict[int, Kernel], blocks: int, args: Sequence[Any], deps: Sequence[Task | int]
+        self,
+        title: str,
+        kernels: dict[int, Kernel],
+        blocks: int,
+        args: Sequence[Any],
+        deps: Sequence[Task | int],
+        held: Sequence[Tensor] = (),
     ) -> Task:
-        """A task with its dependences, tensors and slot; it is not yet ready to run."""
+        """A task with its dependences, tensors and slot; it is not yet ready to run. It uses `held` beside its args."""
         asked = [a for a in args if isinstance(a, Arg)]
         for arg in asked:
             if arg.tensor.buffer.closed:
@@ -225,6 +232,7 @@ class Runtime:
         self._retain(task, asked, dependences)
         task.fifos = [a for a in args if isinstance(a, Fifo)]
         task.record.fifos = tuple(f.record(task.record.lanes) for f in task.fifos)
+        self._hold(task, [*(arg.tensor for arg in asked), *held])
         self._make(task, created, task.number)
         self._bind(task, args)
         self._command("submit", task.number)
@@ -301,11 +309,18 @@ class Runtime:
         ring.take(Slot(task, scope.number, amounts))
         return task
 
+    def _hold(self, task: Task, tensors: Sequence[Tensor]) -> None:
+        """The memory of tensors that a task uses stays until it is done, whether or not it waits for who made them."""
+        task.record.holds = tuple(sorted({t.buffer.creator for t in tensors if t.buffer.creator >= 0}))
+        for number in task.record.holds:
+            self.context.tasks[number].users.add(task.number)
+
     def _make(self, task: Task, created: Sequence[Create], maker: int) -> None:
         for wanted in created:
             name = wanted.name or f"{task.record.name}.{len(task.outputs)}"
             made = self.add_buffer(name, wanted.shape, dtype_name(wanted.dtype), None, False)
             made.buffer.manual_dep, made.buffer.maker = wanted.manual_dep, maker
+            made.buffer.creator = task.number
             if wanted.initial_value is not None:
                 self._fill(task, made.buffer, wanted.initial_value)
             task.outputs.append(made)

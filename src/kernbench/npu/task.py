@@ -109,7 +109,9 @@ def sizes(shape: Any) -> tuple[int, ...]:
 
 @dataclass(eq=False)
 class Task:
-    """One submitted task. `outputs` are the tensors it created."""
+    """One submitted task. `outputs` are the tensors it created; `users` the tasks that were given one of them, whether
+    or not they wait for this one.
+    """
 
     record: TaskRecord
     kernels: dict[int, Callable[..., Any]]
@@ -123,6 +125,7 @@ class Task:
     ancestors: int = 0
     waiting: set[int] = field(default_factory=set)
     consumers: set[int] = field(default_factory=set)
+    users: set[int] = field(default_factory=set)
     done: bool = False
 
     @property

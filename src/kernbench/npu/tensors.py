@@ -26,6 +26,7 @@ class Buffer:
     `array` is flat; None where a run without data drops it. `closed` is set when the scope that owns it has ended.
     `maker` is the task that made it (-1: the host, or the runtime alone); `is_filled` that it has an initial value.
     The tensor map does not follow one with `manual_dep`.
+    `creator` is the task whose slot holds its memory, -1 for none.
     """
 
     number: int
@@ -39,6 +40,7 @@ class Buffer:
     maker: int = -1
     is_filled: bool = False
     manual_dep: bool = False
+    creator: int = -1
     shadow: "Shadow" = field(init=False, repr=False)
 
     @property

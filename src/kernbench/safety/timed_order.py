@@ -8,6 +8,7 @@ operations.
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -100,9 +101,13 @@ class TimedOrder:
         held.who[kind, later] = len(self._names) - 1
 
 
-def strided_bytes(offset: int, shape: Iterable[int], strides: Iterable[int], itemsize: int) -> Bytes:
+@lru_cache(maxsize=1 << 12)
+def strided_bytes(offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Bytes:
     """The bytes of a strided tile, by enumeration; offset and strides in bytes."""
     numbers = np.array([offset], np.int64)
     for size, step in zip(shape, strides, strict=True):
         numbers = (numbers[:, None] + np.arange(size) * step).reshape(-1)
-    return (numbers[:, None] + np.arange(itemsize)).reshape(-1)
+    touched: Bytes = (numbers[:, None] + np.arange(itemsize)).reshape(-1)
+    # the same array is given out again
+    touched.flags.writeable = False
+    return touched
