@@ -31,6 +31,10 @@ from kernbench.safety.unrun import check_ran
 __kernbench_internal__ = True
 
 
+# what a coroutine gives when a kernel has ended
+_ENDED = object()
+
+
 class Executor:
     """`schedule` is "canonical" (oldest ready task first), "reversed" or a seed."""
 
@@ -42,6 +46,7 @@ class Executor:
         self._random = random.Random(schedule) if isinstance(schedule, int) else None
         # cores that no block has; those of blocks that wait are theirs
         self._idle: dict[int, list[KernelCore]] = {lane: [] for lane in (AIC, AIV0, AIV1)}
+        self._coroutines: dict[int, Any] = {}
         self._residency = Residency(context.chip.clusters.count)
         self._hub: Any = None
         self.ready: list[Task] = []
@@ -113,7 +118,8 @@ class Executor:
         if task.record.sync_start and is_first and self._residency.room(lanes) < len(left):
             return False
         any_begun = False
-        while left and not self.stopped and self._residency.room(lanes):
+        # where nobody waits, all cores are free
+        while left and not self.stopped and (not self.suspended or self._residency.room(lanes)):
             any_begun = True
             index = left.pop(0)
             if not left:
@@ -161,8 +167,16 @@ class Executor:
             core.begin(block, index, task.record.blocks)
             core.wait = self._waiter(started, lane)
             context.calls[number, lane] = core.calls
-            started.running[lane] = greenlet(lambda lane=lane, core=core: self._run_alone(task, lane, core, arguments))
+            started.running[lane] = self._coroutine(core)
+            started.jobs[lane] = (task, lane, core, arguments)
         self._advance(started)
+
+    def _coroutine(self, core: KernelCore) -> Any:
+        """The coroutine in which a core runs its kernels, one after the other."""
+        found = self._coroutines.get(id(core))
+        if found is None or found.dead:
+            found = self._coroutines[id(core)] = greenlet(self._serve)
+        return found
 
     def _core(self, lane: int) -> KernelCore:
         idle = self._idle[lane]
@@ -172,10 +186,12 @@ class Executor:
         by_fifo = {id(f): state for f, state in zip(task.fifos, fifos, strict=True)}
         return [by_fifo.get(id(a), a) for a in task.arguments]
 
-    def _run_alone(self, task: Task, lane: int, core: KernelCore, arguments: list[Any]) -> None:
-        """A lane in a coroutine of its own, for each of which NumPy keeps an error state."""
+    def _serve(self, *job: Any) -> None:
+        """Run kernels as they come; each coroutine has a NumPy error state of its own."""
         with np.errstate(all="ignore"):
-            self._run_lane(task, lane, core, arguments)
+            while True:
+                self._run_lane(*job)
+                job = self._hub.switch(_ENDED)
 
     def _run_lane(self, task: Task, lane: int, core: KernelCore, arguments: list[Any]) -> None:
         context = self._context
@@ -209,8 +225,7 @@ class Executor:
             lane = able[0] if self._random is None else self._random.choice(able)
             started.waits.pop(lane, None)
             self.lane = lane
-            started.running[lane].switch()
-            if started.running[lane].dead:
+            if started.running[lane].switch(*started.jobs.pop(lane, ())) is _ENDED or started.running[lane].dead:
                 del started.running[lane]
         context.running = None
         if started.running and not self.failed:
