@@ -1,4 +1,4 @@
-"""Drawn examples are the same on every run, and a busy machine is no failure."""
+"""Drawn examples are the same on every run, a busy machine is no failure, and a person's terminal decides nothing."""
 
 import os
 import sys
@@ -11,3 +11,8 @@ settings.load_profile("kernbench")
 # the threads of a test runner wait for input and hold no lock: a copy of this process is safe, and soon there
 if sys.platform == "linux":
     os.environ.setdefault("KERNBENCH_START_METHOD", "fork")
+
+# tables and help are as wide as where there is no terminal, and have no colours unless a test asks for them
+os.environ |= {"COLUMNS": "80", "LINES": "25"}
+for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(_name, None)

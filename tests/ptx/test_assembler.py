@@ -146,15 +146,16 @@ SAID = {
 @pytest.mark.parametrize("log", SAID)
 def test_what_ptxas_says_is_reported_by_line(log, tmp_path):
     (tmp_path / "log").write_text(log + "\n")
+    show = "while IFS= read -r line; do printf '%s\\n' \"$line\"; done"
     with pytest.raises(AssemblyError) as caught:
-        assemble(HEADER + KERNEL, ptxas=script(tmp_path / "ptxas", f"cat '{tmp_path / 'log'}'; exit 255"))
+        assemble(HEADER + KERNEL, ptxas=script(tmp_path / "ptxas", f"{show} < '{tmp_path / 'log'}'; exit 255"))
     assert str(caught.value) == SAID[log]
     assert caught.value.line == (int(log.split("line ")[1].split(";")[0]) if "line " in log else 0)
     assert caught.value.log.strip() == log
 
 
 def test_a_hanging_ptxas_is_stopped(tmp_path, monkeypatch):
-    program = script(tmp_path / "ptxas", "exec sleep 3600")
+    program = script(tmp_path / "ptxas", "while :; do :; done")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
