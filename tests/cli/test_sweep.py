@@ -2,10 +2,17 @@
 
 import csv
 import importlib.util
+import io
+import json
+import re
+import shutil
+import sqlite3
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+import kernbench.cli.sweep as command
 import kernbench.sweep as sweep_package
 
 SMALL = ["--set", "context=24", "--set", "d_head=16", "--set", "h_q=4", "--set", "h_kv=2"]
@@ -157,7 +164,7 @@ def test_a_refused_point_is_shown_and_kept(here, tmp_path):
         (["--plot", "q.png", "--out", "q.png"], "--out and --plot both name q.png"),
         (["--parquet", "sweep.sqlite"], "the database of --out and --parquet both name sweep.sqlite"),
         (["--max-memory", "lots"], "--max-memory lots: must be a number"),
-        (["--max-memory", "1 MiB"], "a process needs 256 MiB by itself"),
+        (["--max-memory", "1 MiB"], "a point needs 64 MiB at least"),
         (["--out", "none/q.csv"], "--out none/q.csv: there is no folder none"),
         (["--out", "/proc/q.csv"], "--out /proc/q.csv cannot be written"),
         (["--out", ""], "is a folder"),
@@ -169,3 +176,91 @@ def test_files_are_checked_before_any_point_runs(here, tmp_path, options, words)
     assert (code, shown) == (2, "")
     assert words in told
     assert not list(tmp_path.iterdir())
+
+
+DEADLY = Path(__file__).parent.parent / "sweep" / "deadly.py"
+
+
+@pytest.fixture
+def deadly(tmp_path, kernbench, monkeypatch):
+    """Sweeps over points that fail."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DEADLY, "deadly.py")
+    return partial(kernbench, "sweep", "deadly.py", "--jobs", "1")
+
+
+def test_failed_points_are_shown_kept_and_repeated_when_asked(deadly, tmp_path):
+    over = ["--over", "how=fine,exits,raises", "--over", "machine.hbm.bandwidth=100..104"]
+    for more in ([], [], ["--retry-failed"]):
+        done = deadly(*over, *more, "--json", "s.json")
+        assert done.returncode == 1
+        assert "10 of 15 points failed; column failed of sweep.csv says why, and --retry-failed runs" in done.stderr
+        repeat = "kernbench run deadly.py --set how=exits --set machine.hbm.bandwidth=100"
+        assert f"  {repeat}\n    its process ended with exit code 3\n" in done.stderr
+        assert "  and so on for 6 more\n" in done.stderr
+        assert "its process ended with exit code 3" in done.stdout
+        data = json.loads((tmp_path / "s.json").read_text())
+        assert (data["points"], data["failed"], data["refused"]) == (15, 10, 0)
+        assert data["rows"][5]["repeat"] == repeat
+        assert data["rows"][0]["machine.hbm.bandwidth"] == 100
+        assert data["written"] == {"database": "sweep.sqlite", "csv": "sweep.csv", "parquet": None, "plot": None}
+    rows = rows_in(tmp_path / "sweep.csv")
+    assert rows[10]["failed"] == "inputs of bench deadly raised ValueError: broken; on two lines"
+    line = next(number for number, text in enumerate(DEADLY.read_text().splitlines(), 1) if "raise ValueError" in text)
+    assert rows[10]["failed_at"].endswith(f"deadly.py:{line}")
+    assert rows[10]["repeat"].endswith("--set how=raises --set machine.hbm.bandwidth=100")
+
+
+def test_limits_of_a_point(deadly):
+    done = deadly("--over", "how=fine,takes memory", "--max-memory", "1GiB")
+    assert done.returncode == 1
+    assert "1 of 2 points failed" in done.stderr
+    assert "out of memory: inputs of bench deadly raised" in done.stderr
+    done = deadly("--over", "how=hangs", "--max-seconds", "0.5", "--out", "time.csv")
+    assert done.returncode == 1
+    assert "out of time: more than the 0.5 s of --max-seconds" in done.stderr
+
+
+def test_names_of_the_other_forms(here, tmp_path):
+    assert here("--over", "n_ranks=2,4", "--out", "a.sqlite")[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["a.sqlite"]
+    assert here("--over", "n_ranks=2,4", "--out", "a.parquet")[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.parquet", "a.sqlite"]
+    (tmp_path / "b.parquet").write_text("somebody's own")
+    assert "b.parquet is there, but no b.sqlite" in here("--over", "n_ranks=2,4", "--out", "b.parquet")[2]
+    (tmp_path / "b.csv").write_text("somebody's own")
+    assert "b.csv holds another sweep, or none" in here("--over", "n_ranks=2,4", "--out", "b.csv")[2]
+    (tmp_path / "b.sqlite").write_text("somebody's own, and long enough to be read as the head of a file" * 9)
+    assert "is no database of a sweep" in here("--over", "n_ranks=2,4", "--out", "b.sqlite")[2]
+
+
+def test_many_passes_need_a_word_and_many_rates_do_not(here, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "_MANY_PASSES", 2)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    code, _, told = here("--over", "n_ranks=1,2,4", "--over", "machine.hbm.bandwidth=100..101")
+    assert code == 2
+    assert "the kernel has to run 3 times, which takes " in told
+    assert "say --yes to begin" in told
+    # what it took to know how long that is, is kept
+    assert len(database(tmp_path / "sweep.sqlite")) == 2
+    assert here("--over", "n_ranks=1,2,4", "--over", "machine.hbm.bandwidth=100..101", "--yes")[0] == 0
+    assert len(database(tmp_path / "sweep.sqlite")) == 6
+    assert here("--over", "machine.hbm.bandwidth=100..200", "--out", "rates.csv")[0] == 0
+
+
+def database(file):
+    with sqlite3.connect(file) as opened:
+        rows = opened.execute("SELECT time_ps FROM points").fetchall()
+    opened.close()
+    return rows
+
+
+def test_how_long_a_sweep_takes_is_said(here, monkeypatch):
+    monkeypatch.setattr(command, "_KNOWN", 0.0)
+    monkeypatch.setattr(command, "_LONG", 0.0)
+    told = here("--over", "machine.hbm.bandwidth=100..180")[2]
+    assert re.search(r"\d+ points left, [\d,.e+]+ points a second: (about|less than)", told)
+    assert [command._span(seconds) for seconds in (0.1, 5, 119, 150, 7000, 9000, 200_000)] == [
+        *("less than a second", "about 5 s", "about 119 s", "about 2 minutes", "about 117 minutes"),
+        *("about 2 hours", "about 2 days"),
+    ]

@@ -141,6 +141,19 @@ def test_a_grid_as_text_is_what_the_message_says_is_allowed(text: str) -> None:
             REFERENCE.override({"cube.pes": bad})
 
 
+@given(st.dictionaries(st.sampled_from(KEYS), st.integers(0, 5000), max_size=3))
+def test_an_override_is_the_machine_made_anew(changes: dict[str, Any]) -> None:
+    """What is read alone is what reading the whole machine gives, and what is wrong is wrong in both."""
+    found = []
+    for override in (REFERENCE.override, REFERENCE._rebuilt):
+        try:
+            found.append(override(changes))
+        except MachineError as error:
+            found.append(str(error))
+    assert found[0] == found[1]
+    assert hash(found[0]) == hash(found[1])
+
+
 def test_override_leaves_the_original() -> None:
     REFERENCE.override({"gemm.macs_per_cell_cycle.f16": 8})
     assert REFERENCE.gemm.macs_per_cell_cycle.f16 == 1
@@ -157,6 +170,12 @@ def test_override_lists_all_problems() -> None:
     assert lines[2] == "override: ipcq.slot = '0.3 KiB': must be a whole number. Allowed: 1 B to 1 GiB"
     assert lines[3].startswith("override: link.bandwidth = '64 Gb/s': unknown unit 'Gb/s'; known: B/s,")
     assert lines[3].endswith("Did you mean 'GB/s'? Allowed: 0.001 to 1000000 GB/s")
+
+
+def test_a_table_is_no_key() -> None:
+    for changes in ({"link": {}}, {"link": {"latency": 1}}, {"": 1}, {"ipcq.depth.x": 1}):
+        with pytest.raises(MachineError, match="unknown machine key"):
+            REFERENCE.override(changes)
 
 
 anything: st.SearchStrategy[Any] = st.one_of(

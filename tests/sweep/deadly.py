@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -23,17 +24,18 @@ class Parameters:
     how: str = param("fine", "what goes wrong")
     seconds: float = param(0.0, "how long a pass takes")
     number: int = param(0, "another parameter")
+    marker: str = param("", "a file that is there once the point hangs")
     machine: str = param("reference", "bundled machine or TOML path")
 
 
 def inputs(p, rng):
     """Inputs, or what goes wrong."""
     time.sleep(p.seconds)
-    _fail(p.how)
+    _fail(p.how, p.marker)
     return {"x": rng.standard_normal((4, 4)).astype(np.float32)}
 
 
-def _fail(how):
+def _fail(how, marker):
     if how == "raises":
         raise ValueError("broken\non two lines")
     if how == "exits":
@@ -46,6 +48,8 @@ def _fail(how):
         raise SystemExit(0)
     if how == "takes memory":
         np.ones(2**28)
+    if how == "hangs" and marker:
+        Path(marker).touch()
     while how == "hangs":
         time.sleep(0.01)
 

@@ -2,13 +2,19 @@
 
 import os
 import sqlite3
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from kernbench.bench import find
+from kernbench.cli.output import progress
 from kernbench.sweep import Collected, Here, Limits, Processes, Store, in_order, make_plan, run_sweep
 from kernbench.sweep import points as points_module
+from kernbench.sweep.executors import local
 from kernbench.sweep.store import Counts
 
 FILE = Path(__file__).with_name("deadly.py")
@@ -45,9 +51,14 @@ def test_a_failed_point_is_a_row_and_the_others_go_on(how, why, where):
     assert {row["failed_at"] for row in rows[2:4]} == {wanted}
 
 
-def test_out_of_time():
-    rows = rows_of(["hangs", "fine"], Processes(2, Limits(seconds=1.5)), {"number": ["1"]})
-    assert rows[0]["failed"] == "out of time: more than the 1.5 s of --max-seconds"
+def test_out_of_time(tmp_path, monkeypatch):
+    # the parent's clock stands still until the point hangs, however busy the machine is
+    marker = tmp_path / "hangs"
+    clock = SimpleNamespace(sleep=time.sleep, monotonic=lambda: 100.0 * marker.exists())
+    monkeypatch.setattr(local, "time", clock)
+    monkeypatch.setattr(local, "_GRACE", 1000)
+    rows = rows_of(["hangs", "fine"], Processes(1, Limits(seconds=60)), {"marker": [str(marker)]})
+    assert rows[0]["failed"] == "out of time: more than the 60 s of --max-seconds"
     assert rows[0]["failed_at"] == f"{FILE}:{line_of('time.sleep(0.01)')}"
     assert rows[1]["time_ps"] > 0
 
@@ -57,6 +68,14 @@ def test_out_of_memory():
     assert all(row["failed"].startswith("out of memory") for row in rows[:2])
     assert rows[0]["failed_at"] == f"{FILE}:{line_of('np.ones')}"
     assert all(row["time_ps"] > 0 for row in rows[2:])
+
+
+def test_memory_that_was_taken_before_does_not_count():
+    """A fork has all the memory of its parent: a point must not starve of what is not its own."""
+    before = np.empty(2**27)
+    rows = rows_of(["fine"], Processes(1, Limits(memory=2**29)))
+    assert before.nbytes == 2**30
+    assert all(row["time_ps"] > 0 for row in rows)
 
 
 def test_a_failed_pass_is_not_run_for_each_of_its_points(monkeypatch):
@@ -110,3 +129,23 @@ def test_failed_points_are_run_again_only_when_asked(tmp_path, monkeypatch):
         (row,) = database.execute("SELECT failed, failed_at, repeat FROM points WHERE failed IS NOT NULL")
     database.close()
     assert row[2] == f"kernbench run {BENCH.name} --set how=raises"
+
+
+def test_a_process_with_threads_is_not_forked():
+    """A lock that another thread holds at that moment would be held for ever in the child."""
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    try:
+        assert local._context().get_start_method() == "spawn"
+        rows = rows_of(["fine"], Processes(1))
+    finally:
+        ended.set()
+        thread.join()
+    assert all(row["time_ps"] > 0 for row in rows)
+
+
+def test_the_progress_line_of_a_sweep_has_no_thread():
+    with progress(10, by_itself=False) as bar:
+        bar.refresh()
+        assert threading.active_count() == 1

@@ -22,7 +22,7 @@ from kernbench.benches._attention_limits import (
     through_root,
 )
 from kernbench.common.errors import MachineError
-from kernbench.timing import critical_path, graph, retime, time_recording
+from kernbench.timing import critical_path, graph, retime, summary, time_recording
 from kernbench.timing.costs import gemm_ps, math_ps
 from kernbench.timing.measure import sensitivity, timeline
 
@@ -289,6 +289,32 @@ def test_retiming_with_other_rates_needs_no_new_graph(panels):
     fast = REFERENCE.override({"hbm.bandwidth": 2048})
     assert timing.again(fast).lowered is timing.lowered
     assert timing.again(fast).total_ps == time_recording(panels["single_user_decode"], fast).total_ps
+
+
+RATES = {
+    "pe.clock": (1, 3),
+    "pe.dispatch_cycles": (0, 7),
+    "gemm.rows": (16, 64),
+    "math.lanes": (8, 64),
+    "math.per_cycle.exp": (1, 16),
+    "hbm.bandwidth": (64, 512),
+    "hbm.latency": (0, 300),
+    "link.bandwidth": (8, 128),
+    "link.latency": (0, 20),
+    "dma.channels": (1, 2),
+}
+
+
+@settings(max_examples=10)
+@given(st.lists(st.dictionaries(st.sampled_from(list(RATES)), st.integers(0, 1), max_size=3), min_size=2, max_size=5))
+def test_what_is_known_of_one_timing_is_right_for_the_next(panels, steps):
+    """Timing again and again keeps what did not change; each time is that of a timing of its own."""
+    recording = panels["single_user_decode"]
+    timing = time_recording(recording, REFERENCE)
+    for step in steps:
+        changed = REFERENCE.override({key: RATES[key][which] for key, which in step.items()})
+        timing = timing.again(changed)
+        assert summary(timing) == summary(time_recording(recording, changed))
 
 
 def test_a_wrong_or_unsafe_run_gets_no_time():

@@ -72,12 +72,16 @@ def show_notes() -> None:
 
 
 @contextmanager
-def progress(total: int) -> Iterator["Progress"]:
-    """A spinner with what is being done, shown on a terminal only and gone when done."""
+def progress(total: int, by_itself: bool = True) -> Iterator["Progress"]:
+    """A spinner with what is being done, shown on a terminal only and gone when done.
+
+    `by_itself`: a thread keeps it turning; without, whoever forks processes meanwhile calls its `refresh`.
+    """
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed}/{task.total}"))
-    with Progress(*columns, TimeElapsedColumn(), console=errors(), transient=True) as bar:
+    shown = Progress(*columns, TimeElapsedColumn(), console=errors(), transient=True, auto_refresh=by_itself)
+    with shown as bar:
         bar.add_task("", total=total)
         yield bar
 

@@ -59,7 +59,7 @@ SECONDS = Annotated[
     typer.Option("--max-seconds", metavar="S", help="What one point may take; 0: as long as it likes.", min=0),
 ]
 MEMORY = Annotated[
-    str | None, typer.Option("--max-memory", metavar="SIZE", help="What the process of one point may take, as 4GiB.")
+    str | None, typer.Option("--max-memory", metavar="SIZE", help="Memory that one point may take, as 4GiB.")
 ]
 RETRY = Annotated[bool, typer.Option("--retry-failed", help="Run points again that failed or were refused.")]
 YES = Annotated[bool, typer.Option("--yes", help="Do not ask before the kernel is run thousands of times.")]
@@ -77,6 +77,8 @@ _MOST_ROWS = 100_000
 _LONGEST_POINT = 3600.0
 # seconds after which it is known how long a sweep takes, and how long it takes at least to be worth a word
 _KNOWN, _LONG = 3.0, 60.0
+# seconds between two looks at the progress line
+_REFRESH = 0.2
 
 
 def sweep(
@@ -182,7 +184,8 @@ class _Shown:
     def __init__(self, store: "Store", bar: "Progress", done: int):
         self._store, self._bar = store, bar
         self._begin, self._left, self._new = time.monotonic(), store.plan.points - done, 0
-        self._silent = False
+        self._silent = self._waits = False
+        self._seen = 0.0
 
     @property
     def held(self) -> int:
@@ -191,7 +194,8 @@ class _Shown:
 
     def forget_held(self) -> None:
         """Begin to count anew."""
-        if self._store.held:
+        if self._store.held and not self._waits:
+            self._waits = True
             errors().print(f"waiting for {self._store.held:,} points that another sweep is at", soft_wrap=True)
         self._store.forget_held()
 
@@ -203,6 +207,7 @@ class _Shown:
         """As the store does."""
         self._store.keep(done)
         self._bar.advance(self._bar.task_ids[0], len(done))
+        self._refresh()
         self._new += len(done)
         passed = time.monotonic() - self._begin
         if not self._silent and passed > _KNOWN and self._new:
@@ -211,6 +216,11 @@ class _Shown:
             if left > _LONG:
                 rate = f"{self._new / passed:,.3g} points a second"
                 errors().print(f"{self._left - self._new:,} points left, {rate}: {_span(left)}", soft_wrap=True)
+
+    def _refresh(self) -> None:
+        if time.monotonic() - self._seen > _REFRESH:
+            self._seen = time.monotonic()
+            self._bar.refresh()
 
 
 def _span(seconds: float) -> str:
@@ -226,7 +236,7 @@ def _run(store: "Store", place: "AbstractContextManager[Executor]", title: str, 
     from kernbench.sweep import run_sweep
 
     plan = store.plan
-    with place as executor, progress(plan.points) as bar:
+    with place as executor, progress(plan.points, by_itself=False) as bar:
         done = store.counts().done
         bar.update(bar.task_ids[0], description=title, completed=done)
         shown = _Shown(store, bar, done)

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self
 
 from kernbench.common.errors import unknown
 from kernbench.machine.document import document
-from kernbench.machine.keys import LABEL, SHAPE
-from kernbench.machine.schema import KeyInfo, Table
+from kernbench.machine.keys import LABEL, SHAPE, Key
+from kernbench.machine.schema import Entry, KeyInfo, Table
 
 
 class Description(Table):
@@ -40,6 +40,28 @@ class Description(Table):
 
     def override(self, changes: Mapping[str, Any]) -> Self:
         """This machine with some dotted keys changed: `{"ipcq.depth": 1, "link.bandwidth": "64 GB/s"}`."""
+        if all(isinstance(self._entry(name), Key) for name in changes):
+            tree: dict[str, Any] = {}
+            for name, value in changes.items():
+                *tables, last = name.split(".")
+                inner = tree
+                for table in tables:
+                    inner = inner.setdefault(table, {})
+                inner[last] = value
+            made = self.changed(tree)
+            if made is not None:
+                return made
+        # what is wrong is reported together with all else that is
+        return self._rebuilt(changes)
+
+    def _entry(self, name: str) -> Entry | None:
+        """What a dotted name stands for."""
+        entry: Entry | None = type(self)
+        for part in name.split("."):
+            entry = None if entry is None or isinstance(entry, Key) else entry.schema.get(part)
+        return entry
+
+    def _rebuilt(self, changes: Mapping[str, Any]) -> Self:
         known = [name for name, _, _ in self.entries()]
         tree = self.to_dict()
         problems = [unknown(f"{self.called} key", name, known) for name in changes if name not in known]

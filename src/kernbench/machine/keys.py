@@ -115,7 +115,9 @@ def whole(value: float, parts: int) -> int:
     >>> whole(68.719476736, 10**9)
     68719476736
     """
-    return round(Fraction(value) * parts)
+    product = value * parts
+    # below this the rounding of the product, twice 2**-53 of it, is less than a quarter
+    return round(product) if abs(product) < 2**50 else round(Fraction(value) * parts)
 
 
 def bandwidth(help: str) -> Quantity:

@@ -58,6 +58,30 @@ class Table:
         _refuse(reading.problems, source)
         return cls(**values)
 
+    def changed(self, tree: Mapping[str, Any]) -> "Self | None":
+        """This table with what `tree` names changed, nothing else being read again; None if anything is wrong."""
+        values = {name: getattr(self, name) for name in self.schema}
+        for name, raw in tree.items():
+            value = self._value(name, raw)
+            if value is None:
+                return None
+            values[name] = value
+        if self.conflicts(values):
+            return None
+        made = object.__new__(type(self))
+        vars(made).update(values)
+        return made
+
+    def _value(self, name: str, raw: Any) -> Any:
+        """What `raw` says of a key or of a table inside; None if that is wrong."""
+        entry = self.schema.get(name)
+        try:
+            if isinstance(entry, Key):
+                return entry.read(raw)
+            return getattr(self, name).changed(raw) if entry is not None and isinstance(raw, Mapping) else None
+        except MachineError:
+            return None
+
     @classmethod
     def conflicts(cls, values: Mapping[str, Any]) -> list[str]:
         """What is wrong between keys that are each right; `values` holds only those that could be read."""

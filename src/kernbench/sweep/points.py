@@ -4,6 +4,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -173,6 +174,7 @@ def utilisation_column(engine: str) -> str:
     return f"utilisation_{_word(engine)}"
 
 
+@cache
 def _word(name: str) -> str:
     return name.lower().replace(" ", "_")
 

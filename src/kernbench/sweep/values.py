@@ -64,8 +64,15 @@ class Counted:
     def __len__(self) -> int:
         return self.count
 
+    @cached_property
+    def _scaled(self) -> tuple[int, int, int]:
+        """First value and step as whole numbers, so many decimal places up: a million values are made of them."""
+        places = max(_places(self.first), _places(self.step))
+        return int(self.first * 10**places), int(self.step * 10**places), places
+
     def __getitem__(self, index: int) -> str:
-        return _text(self.first + index * self.step, self.unit)
+        first, step, places = self._scaled
+        return _decimal(first + index * step, places, self.unit)
 
     def index(self, text: str) -> int | None:
         """Where a value stands; None if it is not among them."""
@@ -231,12 +238,22 @@ def _rounded(value: Fraction) -> Fraction:
 
 def _text(value: Fraction, unit: str) -> str:
     """A value as people write it: decimals without trailing zeros."""
-    if value.denominator == 1:
-        number = str(value.numerator)
-    else:
-        places = 0
-        while (value * 10**places).denominator != 1:
-            places += 1
-        digits = str(abs(value.numerator * 10**places // value.denominator)).rjust(places + 1, "0")
-        number = f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
+    places = _places(value)
+    return _decimal(int(value * 10**places), places, unit)
+
+
+def _places(value: Fraction) -> int:
+    """Decimal places of a value; all that are read have few."""
+    places = 0
+    while (value * 10**places).denominator != 1:
+        places += 1
+    return places
+
+
+def _decimal(scaled: int, places: int, unit: str) -> str:
+    """A number that is so many decimal places up, as people write it."""
+    number = str(scaled)
+    if places:
+        digits = str(abs(scaled)).rjust(places + 1, "0")
+        number = f"{'-' if scaled < 0 else ''}{digits[:-places]}.{digits[-places:]}".rstrip("0").rstrip(".")
     return f"{number} {unit}" if unit else number

@@ -45,7 +45,8 @@ def time_recording(recording: Recording, machine: Machine) -> Timing:
 def _timed(lowered: Lowered, machine: Machine) -> Timing:
     given = rates(lowered, machine)
     _check_range(lowered, machine, given)
-    run = run_events if shares_servers(lowered) else run_longest_path
+    shared = lowered.once("shares servers", None, lambda: shares_servers(lowered))
+    run = run_events if shared else run_longest_path
     return Timing(lowered, machine, given, run(lowered.graph, given))
 
 

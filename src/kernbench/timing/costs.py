@@ -30,11 +30,10 @@ PASSES = {"twice": 2, "philox": 8}
 
 def rates(lowered: Lowered, machine: Machine) -> Rates:
     """Durations, transfers and lags of a lowered recording on `machine`."""
-    nodes = lowered.graph.nodes
-    duration = np.zeros(nodes, np.int64)
-    server = np.full(nodes, NO_SERVER, np.int32)
-    _set_command_times(lowered, machine, duration)
-    _set_transfers(lowered, machine, duration, server)
+    given = machine.pe, machine.gemm, machine.math
+    duration = lowered.once("command times", given, lambda: _command_times(lowered, machine)).copy()
+    moves, server = lowered.once("transfers", None, lambda: _transfers(lowered))
+    duration[moves] = machine.hbm.latency_ps
     duration[lowered.pieces.push] = _piece_times(lowered, machine)
     cubes = max((s.cube for s in lowered.recording.streams), default=0) + 1
     return Rates(
@@ -47,31 +46,40 @@ def rates(lowered: Lowered, machine: Machine) -> Rates:
     )
 
 
-def _set_command_times(lowered: Lowered, machine: Machine, duration: Ints) -> None:
-    """Fixed times, worked out once for each case."""
+def _command_times(lowered: Lowered, machine: Machine) -> Ints:
+    """Fixed times of the commands, worked out once for each case; 0 for the other nodes."""
+    duration = np.zeros(lowered.graph.nodes, np.int64)
     first, case = lowered.cases
     if len(case):
-        times = np.array([_case(lowered, machine, i) for i in first], np.int64)
+        given = machine.gemm, machine.math
+        cycles = lowered.once("cycles", given, lambda: [_case(lowered, machine, i) for i in first.tolist()])
+        times = np.array([machine.pe.cycles_ps(one) for one in cycles], np.int64)
         np.take(times, case, out=duration[: len(case)])
+    return duration
 
 
-def _case(lowered: Lowered, machine: Machine, i: int) -> int:
+def _case(lowered: Lowered, machine: Machine, i: int) -> int | Fraction:
+    """The cycles of command i, where it has a fixed time."""
     columns, types = lowered.columns, lowered.recording.tables.types
     row = OPERATIONS[_NAMES[columns.op[i]]]
     if row.engine == "gemm":
         a, b = (types[t] for t in columns.operand_type[i, :2])
-        return gemm_ps(machine, a, b)
+        return _gemm_cycles(machine, a, b)
     if row.engine == "math":
         out, first = types[columns.type[i]], columns.operand_type[i, 0]
         elements = prod(out[0])
         if row.cost == "reduce" and first >= 0:
             elements = prod(types[first][0])
-        return math_ps(machine, row.cost, elements)
+        return _math_cycles(machine, row.cost, elements)
     return 0
 
 
 def gemm_ps(machine: Machine, a: HandleType, b: HandleType) -> int:
     """Time of one product."""
+    return machine.pe.cycles_ps(_gemm_cycles(machine, a, b))
+
+
+def _gemm_cycles(machine: Machine, a: HandleType, b: HandleType) -> int:
     *batch, m, k = a[0]
     n = b[0][-1]
     if 0 in (m, n, k):
@@ -80,30 +88,40 @@ def gemm_ps(machine: Machine, a: HandleType, b: HandleType) -> int:
     rate = min(Fraction(macs.of(dtype)) for dtype in (a[1], b[1]))
     tiles = ceil(m / machine.gemm.rows) * ceil(n / machine.gemm.columns)
     cycles = tiles * (machine.gemm.rows + machine.gemm.columns - 2 + ceil(k / rate))
-    return machine.pe.cycles_ps(prod(batch) * cycles)
+    return prod(batch) * cycles
 
 
 def math_ps(machine: Machine, cost: str, elements: int) -> int:
     """Time of one pass over `elements`."""
+    return machine.pe.cycles_ps(_math_cycles(machine, cost, elements))
+
+
+def _math_cycles(machine: Machine, cost: str, elements: int) -> Fraction:
     simple = Fraction(machine.math.results_per_cycle("simple"))
     if cost == "softmax":
         special = sum(1 / Fraction(machine.math.results_per_cycle(name)) for name in ("exp", "div"))
-        return machine.pe.cycles_ps(elements * (3 / simple + special))
+        return elements * (3 / simple + special)
     rate = Fraction(machine.math.results_per_cycle(cost)) if cost in ("exp", "log", "sqrt", "div") else simple
-    return machine.pe.cycles_ps(PASSES.get(cost, 1) * elements / rate)
+    return PASSES.get(cost, 1) * elements / rate
 
 
-def _set_transfers(lowered: Lowered, machine: Machine, duration: Ints, server: Small) -> None:
-    """What goes through HBM: its latency and its cube's server; the bytes are the commands' own."""
+def _transfers(lowered: Lowered) -> tuple[Ints, Small]:
+    """What goes through HBM, and the server of each node: that of its cube; the bytes are the commands' own."""
     columns = lowered.columns
+    server = np.full(lowered.graph.nodes, NO_SERVER, np.int32)
     moves = np.flatnonzero(lowered.engine >= FIRST_DMA)
     moves = moves[columns.y[moves] > 0]
     cube = np.array([s.cube for s in lowered.recording.streams], np.int32)
-    duration[moves] = machine.hbm.latency_ps
     server[moves] = cube[columns.program[moves]]
+    return moves, server
 
 
 def _piece_times(lowered: Lowered, machine: Machine) -> Ints:
+    given = machine.link, machine.cube_link
+    return lowered.once("piece times", given, lambda: _times_of_pieces(lowered, machine))
+
+
+def _times_of_pieces(lowered: Lowered, machine: Machine) -> Ints:
     links = lowered.recording.links
     channel = [machine.cube_link if link.between_cubes else machine.link for link in links]
     sizes, inverse = np.unique(lowered.pieces.nbytes, return_inverse=True)

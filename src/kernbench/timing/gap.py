@@ -12,8 +12,8 @@ import numpy as np
 from kernbench.common.compiled import loop, part
 from kernbench.timing import graph as g
 from kernbench.timing.clock import Timing
-from kernbench.timing.graph import Ints, owner
-from kernbench.timing.lower import FIRST_DMA, GEMM, MATH
+from kernbench.timing.graph import Ints, Small, owner
+from kernbench.timing.lower import FIRST_DMA, GEMM, MATH, Lowered
 from kernbench.timing.work import Work, cube_bytes, link_times
 
 IDLE_CAUSES = (
@@ -103,9 +103,7 @@ def _link(timing: Timing) -> _Watched:
 
 def _idle(timing: Timing, watched: _Watched) -> Ints:
     lowered, times, graph = timing.lowered, timing.times, timing.lowered.graph
-    pieces, columns = lowered.pieces, lowered.columns
-    starts = np.arange(len(lowered.recording.streams), dtype=np.int32)
-    program = np.concatenate([columns.program, starts, columns.program[pieces.send], columns.program[pieces.recv]])
+    program = lowered.once("program of each node", None, lambda: _programs(lowered))
     idle = np.zeros(len(IDLE_CAUSES), np.int64)
     ready, cause = times.start.copy(), times.cause.copy()
     _without_queues(
@@ -128,6 +126,12 @@ def _idle(timing: Timing, watched: _Watched) -> Ints:
         idle,
     )
     return idle
+
+
+def _programs(lowered: Lowered) -> Small:
+    pieces, columns = lowered.pieces, lowered.columns
+    starts = np.arange(len(lowered.recording.streams), dtype=np.int32)
+    return np.concatenate([columns.program, starts, columns.program[pieces.send], columns.program[pieces.recv]])
 
 
 @loop

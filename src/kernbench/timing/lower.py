@@ -9,10 +9,11 @@ later, and is taken when a receive is posted for it.
 Nodes: one for each command, one for each program's start, and two for each piece (pushed, taken).
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from kernbench.timing.conflicts import Conflicts, find_conflicts, layout, no_con
 from kernbench.timing.graph import Edges, Graph, Ints, Small, build_graph
 from kernbench.timing.order import write_edges
 
+Known = TypeVar("Known")
 CODE = {name: row.code for name, row in OPERATIONS.items()}
 # engines of a program, in lane order; DMA channels follow
 CPU, GEMM, MATH, OUT = 0, 1, 2, 3
@@ -57,6 +59,17 @@ class Lowered:
     graph: Graph
     engine: Small
     channels: int
+    _known: dict[str, tuple[Any, Any]] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, name: str, given: Any, make: Callable[[], Known]) -> Known:
+        """What `make` gives: worked out again only when `given` is not what it was the last time.
+
+        A sweep times one graph thousands of times, and most of what is worked out depends on few keys of the machine.
+        """
+        if name not in self._known or self._known[name][0] != given:
+            self._known[name] = given, make()
+        known: Known = self._known[name][1]
+        return known
 
     @property
     def commands(self) -> int:

@@ -40,6 +40,11 @@ class Work:
 
 def count_work(lowered: Lowered, machine: Machine) -> Work:
     """The GEMM and MATH work of all programs."""
+    given = machine.pe, machine.gemm, machine.math
+    return lowered.once("work", given, lambda: _counted(lowered, machine))
+
+
+def _counted(lowered: Lowered, machine: Machine) -> Work:
     first, case = lowered.cases
     counts = np.bincount(case, minlength=len(first))
     flops = operations = exponentials = 0
@@ -81,6 +86,10 @@ def _elements(lowered: Lowered, cost: str, i: int) -> int:
 
 def cube_bytes(lowered: Lowered) -> Ints:
     """Bytes loaded and stored through each cube's HBM."""
+    return lowered.once("cube bytes", None, lambda: _cube_bytes(lowered))
+
+
+def _cube_bytes(lowered: Lowered) -> Ints:
     columns = lowered.columns
     moves = np.isin(columns.op, (CODE["load"], CODE["store"]))
     cube = np.array([s.cube for s in lowered.recording.streams] or [0])

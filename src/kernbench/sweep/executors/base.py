@@ -13,7 +13,7 @@ Done = tuple[Position, Row]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one point may take: seconds (of the functional pass, and of each timing), and bytes of its process."""
+    """What one point may take: seconds (of the functional pass, and of each timing), and bytes of memory."""
 
     seconds: float | None = None
     memory: int | None = None

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections import deque
@@ -163,7 +164,7 @@ class Crew:
         arguments = (there, self._plan, self._limits, os.getpid(), written)
         process = self._context.Process(target=work, args=arguments, daemon=True)  # type: ignore[attr-defined]
         with warnings.catch_warnings():
-            # a fork of a process with threads: the child starts none of what they do
+            # libraries have threads of their own (BLAS), and see to it that a fork does not mind
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         there.close()
@@ -245,8 +246,11 @@ class Crew:
 
 
 def _context() -> BaseContext:
-    """Linux forks, which takes no time; elsewhere libraries do not stand it."""
-    return multiprocessing.get_context("fork" if sys.platform.startswith("linux") else "spawn")
+    """Linux forks, which takes no time. Elsewhere libraries do not stand it, and where this process has other threads
+    the child might wait for ever for a lock that one of them held.
+    """
+    forks = sys.platform.startswith("linux") and threading.active_count() == 1
+    return multiprocessing.get_context("fork" if forks else "spawn")
 
 
 def _kill(worker: _Worker) -> None:
@@ -277,7 +281,9 @@ def _where(worker: _Worker, ask: bool = False) -> str:
     if ask and STACK_SIGNAL is not None:
         with contextlib.suppress(OSError, TypeError):
             os.kill(worker.process.pid, STACK_SIGNAL)
-            time.sleep(0.1)
+            end = time.monotonic() + _GRACE
+            while not os.fstat(worker.stacks.fileno()).st_size and time.monotonic() < end:
+                time.sleep(0.01)
     worker.stacks.seek(0)
     text = worker.stacks.read().decode(errors="replace")
     frames = [(m["file"], m["line"]) for m in _FRAME.finditer(text)]

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from kernbench.common.errors import BenchError
 from kernbench.sweep.executors.base import Limits, Passes
@@ -25,8 +26,8 @@ _PR_SET_PDEATHSIG = 1
 # sent by the parent to a worker that is out of time: it writes where it is
 STACK_SIGNAL = getattr(signal, "SIGUSR1", None)
 PASSED, FINISHED, LEAVING = "passed", "finished", "leaving"
-# what Python and the libraries of a worker take by themselves
-LEAST_MEMORY = 256 * 2**20
+# less is taken by the stacks of threads alone
+LEAST_MEMORY = 64 * 2**20
 
 
 def work(pipe: Connection, plan: Plan, limits: Limits, parent: int, stacks: int | None) -> None:
@@ -101,7 +102,7 @@ def check_memory(most: int | None) -> None:
     if most is None:
         return
     if most < LEAST_MEMORY:
-        raise BenchError(f"--max-memory: a process needs {LEAST_MEMORY // 2**20} MiB by itself; give it more")
+        raise BenchError(f"--max-memory: a point needs {LEAST_MEMORY // 2**20} MiB at least; give it more")
     try:
         _set_limit(_limits()[0], _limits()[1])
     except (ImportError, AttributeError, ValueError, OSError) as error:
@@ -110,16 +111,26 @@ def check_memory(most: int | None) -> None:
 
 @contextlib.contextmanager
 def limited_memory(most: int | None) -> Iterator[None]:
-    """While entered, this process may have at most so many bytes."""
+    """While entered, this process may take so many bytes more than it has."""
     if most is None:
         yield
         return
     kind, (soft, hard) = _limits()
+    most += _taken()
     _set_limit(kind, (most if hard < 0 else min(most, hard), hard))
     try:
         yield
     finally:
         _set_limit(kind, (soft, hard))
+
+
+def _taken() -> int:
+    """What this process has of the memory that is limited; a fork has all that its parent had."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _limits() -> tuple[int, tuple[int, int]]:
