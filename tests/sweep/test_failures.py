@@ -138,11 +138,12 @@ def test_a_process_with_threads_is_not_forked():
     thread.start()
     try:
         assert local._context().get_start_method() == "spawn"
-        rows = rows_of(["fine"], Processes(1))
+        rows = rows_of(["crashes"], Processes(1))
     finally:
         ended.set()
         thread.join()
-    assert all(row["time_ps"] > 0 for row in rows)
+    assert {row["failed"] for row in rows} == {"its process was killed by SIGSEGV"}
+    assert {row["failed_at"] for row in rows} == {f"{FILE}:{line_of('signal.SIGSEGV')}"}
 
 
 def test_the_progress_line_of_a_sweep_has_no_thread():

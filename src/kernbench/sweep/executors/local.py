@@ -21,7 +21,7 @@ from typing import IO, Any, Protocol
 
 import kernbench
 from kernbench.sweep.executors.base import Done, Limits, Passes
-from kernbench.sweep.executors.worker import FINISHED, LEAVING, PASSED, STACK_SIGNAL, check_memory, work
+from kernbench.sweep.executors.worker import FINISHED, LEAVING, PASSED, STACK_SIGNAL, Descriptor, check_memory, work
 from kernbench.sweep.plan import Plan, Position
 from kernbench.sweep.points import Failure, Row
 from kernbench.sweep.supply import Part, Supply
@@ -159,9 +159,7 @@ class Crew:
     def _started(self, number: int) -> _Worker:
         here, there = self._context.Pipe()
         stacks = TemporaryFile()  # noqa: SIM115 - closed with the worker
-        # only a fork has the files of its parent
-        written = stacks.fileno() if self._context.get_start_method() == "fork" else None
-        arguments = (there, self._plan, self._limits, os.getpid(), written)
+        arguments = (there, self._plan, self._limits, os.getpid(), Descriptor(stacks.fileno()))
         process = self._context.Process(target=work, args=arguments, daemon=True)  # type: ignore[attr-defined]
         with warnings.catch_warnings():
             # libraries have threads of their own (BLAS), and see to it that a fork does not mind

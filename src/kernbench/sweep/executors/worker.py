@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from kernbench.common.errors import BenchError
 from kernbench.sweep.executors.base import Limits, Passes
@@ -30,7 +31,25 @@ PASSED, FINISHED, LEAVING = "passed", "finished", "leaving"
 LEAST_MEMORY = 64 * 2**20
 
 
-def work(pipe: Connection, plan: Plan, limits: Limits, parent: int, stacks: int | None) -> None:
+class Descriptor:
+    """An open file that a worker gets, whether it is a fork or was spawned; None where that cannot be (Windows)."""
+
+    def __init__(self, number: int | None):
+        self.number = number
+
+    def __reduce__(self) -> Any:
+        if os.name == "nt" or self.number is None:
+            return Descriptor, (None,)
+        from multiprocessing import reduction
+
+        return _received, (reduction.DupFd(self.number),)
+
+
+def _received(sent: Any) -> Descriptor:
+    return Descriptor(sent.detach())
+
+
+def work(pipe: Connection, plan: Plan, limits: Limits, parent: int, stacks: "Descriptor") -> None:
     """Answer every part: `PASSED` once its kernel has run, lists of rows, `FINISHED`.
 
     `stacks` is a file that takes where a crash happened.
@@ -40,8 +59,8 @@ def work(pipe: Connection, plan: Plan, limits: Limits, parent: int, stacks: int 
     # what kernels print is no result
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    if stacks is not None:
-        _write_stacks(stacks)
+    if stacks.number is not None:
+        _write_stacks(stacks.number)
     passes = Passes()
     with contextlib.suppress(EOFError, OSError), limited_memory(limits.memory):
         while True:
