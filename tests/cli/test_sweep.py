@@ -14,9 +14,17 @@ import pytest
 
 import kernbench.cli.sweep as command
 import kernbench.sweep as sweep_package
+from kernbench.bench import find, run_bench
 
 SMALL = ["--set", "context=24", "--set", "d_head=16", "--set", "h_q=4", "--set", "h_kv=2"]
 OVER = ["--over", "n_ranks=4,2", "--over", "machine.hbm.bandwidth=512,256"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled():
+    """Compiled loops are loaded once: the processes of a sweep are forks of this one."""
+    settings = {"context": 24, "d_head": 16, "h_q": 4, "h_kv": 2, "n_ranks": 2}
+    run_bench(find("milestone_gqa_llama70b"), "single_user_decode", settings, timed=True)
 
 
 @pytest.fixture
@@ -264,3 +272,9 @@ def test_how_long_a_sweep_takes_is_said(here, monkeypatch):
         *("less than a second", "about 5 s", "about 119 s", "about 2 minutes", "about 117 minutes"),
         *("about 2 hours", "about 2 days"),
     ]
+
+
+def test_the_help_names_ranges_and_limits(kernbench):
+    told = " ".join(kernbench("sweep", "--help").stdout.split())
+    for words in ("1..64", "100..400/50 GB/s", "8..64*2", "--max-seconds", "--max-memory", "--retry-failed", "--yes"):
+        assert words in told
