@@ -3,9 +3,9 @@
 A cell is one 64-bit word: bytes touched (4 bits), scope of a strong access (2, see `order`), several lanes with bytes
 of their own (1), a read that saw the last strong write (1), clock of the warp (20), number of the warp in the grid plus
 one (20), number of the instruction (16, see `AccessSites`). A 4-byte word of memory has five: the last weak write, two
-strong writes, two reads; a weak write of other bytes than the last may stand for the earlier strong one. Beside each
-lies who of the warp it was: a mask of lanes, or a lane for each byte. Together they fill a line of 64 bytes, `cells`
-with eight columns, and `lanes` over the same memory with sixteen.
+strong writes, two reads; a weak write of other bytes or of another instruction than the last may stand for the
+earlier strong one. Beside each lies who of the warp it was: a mask of lanes, or a lane for each byte. Together they
+fill a line of 64 bytes, `cells` with eight columns, and `lanes` over the same memory with sixteen.
 
 Two accesses of which one writes race unless one happens before the other, or both are strong and the scope of each
 holds the other's thread. A strong write that changes what the last one left has seen it, so it takes its place.
@@ -468,16 +468,28 @@ def _write_slowly(
     if scope:
         _enter_strong(word, mine, touched, lane, warp, kind, shadow)
     else:
-        _keep_other_bytes(word, mine, touched, cells, lanes)
+        _keep_apart(word, mine, touched, same, lane, cells, lanes)
         _enter(word, WRITE, mine, touched, lane, cells, lanes)
 
 
 @part
-def _keep_other_bytes(word: Any, mine: Any, touched: Any, cells: Any, lanes: Any) -> None:
-    """Before a weak write: the last one of other bytes is kept; none is lost where warps write halves of words."""
+def _keep_apart(word: Any, mine: Any, touched: Any, same: Any, lane: Any, cells: Any, lanes: Any) -> None:
+    """Before a weak write: what the last one did that this does not stand for is kept, with its own instruction.
+
+    None is lost where warps write halves of words. Where another lane of the same warp wrote at another instruction,
+    its race with this write is in the report already, unless both write the same: whoever looks next meets this one.
+    """
     last, earlier = np.int64(cells[word, WRITE]), np.int64(cells[word, EARLIER_STRONG])
-    if last & 15 & ~touched and (last ^ mine) & STAMP and not earlier & STRONG:
-        _move(word, WRITE, EARLIER_STRONG, cells, lanes)
+    others = last & 15 & ~touched
+    if (last ^ mine) & STAMP:
+        if others and not earlier & STRONG:
+            _move(word, WRITE, EARLIER_STRONG, cells, lanes)
+    elif (last ^ mine) >> SITE_SHIFT:
+        alone = np.int64(lanes[word, LANES + WRITE]) == np.int64(1) << lane and not last & _MIXED
+        if not others and (alone or not same):
+            cells[word, WRITE] = 0
+        elif earlier == 0:
+            _move(word, WRITE, EARLIER_STRONG, cells, lanes)
 
 
 @part

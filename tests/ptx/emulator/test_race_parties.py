@@ -1,0 +1,67 @@
+"""A race names the two instructions that met, also where lanes of one warp wrote the word at several instructions."""
+
+import numpy as np
+import pytest
+
+WORDS = np.zeros(64, "u4")
+
+
+def races(lab, body, *arrays, **options):
+    found = lab.findings(body, *[a.copy() for a in arrays], **options)
+    return [(f.message.split(";`:")[0].lstrip("`"), f.message, f.others[0].where.text) for f in found]
+
+
+SETUP = "  setp.eq.u32 %p0, %r0, 0;\n  setp.eq.u32 %p1, %r0, 26;\n  setp.eq.u32 %p2, %r0, 5;\n"
+
+
+def test_a_race_of_two_writes_has_no_echo_in_what_the_second_reads_back(lab):
+    body = f"""{SETUP}
+  @%p0 st.global.u32 [%rd20+208], 7;
+  @%p1 st.global.u32 [%rd20+208], 9;
+  @%p1 ld.global.u32 %r3, [%rd20+208];
+  @%p1 st.global.u32 [%rd21], %r3;
+"""
+    ((here, message, there),) = races(lab, body, WORDS, WORDS)
+    assert here == "@%p1 st.global.u32 [%rd20+208], 9"
+    assert "thread (26, 0, 0)" in message
+    assert there == "@%p0 st.global.u32 [%rd20+208], 7;"
+
+
+def test_a_third_party_meets_the_last_write(lab):
+    body = f"""{SETUP}
+  @%p0 st.global.u32 [%rd20], 7;
+  @%p1 st.global.u32 [%rd20], 9;
+  @%p2 ld.global.u32 %r3, [%rd20];
+  @%p2 st.global.u32 [%rd21], %r3;
+"""
+    first, second = races(lab, body, WORDS, WORDS)
+    assert first[2] == "@%p0 st.global.u32 [%rd20], 7;"
+    assert second[2] == "@%p1 st.global.u32 [%rd20], 9;"
+    assert "; thread (26, 0, 0) of block (0, 0, 0) accesses it" in second[1]
+
+
+def test_writes_of_the_same_value_at_two_instructions_are_both_remembered(lab):
+    body = f"""{SETUP}
+  @%p0 st.global.u32 [%rd20], 7;
+  @%p1 st.global.u32 [%rd20], 7;
+  @%p1 ld.global.u32 %r3, [%rd20];
+  @%p1 st.global.u32 [%rd21], %r3;
+"""
+    ((here, message, there),) = races(lab, body, WORDS, WORDS)
+    assert here.startswith("@%p1 ld.global")
+    assert there == "@%p0 st.global.u32 [%rd20], 7;"
+    assert "; thread (0, 0, 0) of block (0, 0, 0) accesses it" in message
+
+
+@pytest.mark.parametrize(("offset", "lane", "store"), [(0, 0, "7"), (2, 26, "9")])
+def test_halves_of_a_word_that_lanes_write_at_two_instructions(lab, offset, lane, store):
+    body = f"""{SETUP}
+  mov.b16 %h1, 7; mov.b16 %h2, 9;
+  @%p0 st.global.b16 [%rd20], %h1; // 7
+  @%p1 st.global.b16 [%rd20+2], %h2; // 9
+  @%p2 ld.global.b16 %h3, [%rd20+{offset}];
+  @%p2 st.global.b16 [%rd21], %h3;
+"""
+    ((_, message, there),) = races(lab, body, WORDS, WORDS)
+    assert there.endswith(f"// {store}")
+    assert f"; thread ({lane}, 0, 0)" in message
