@@ -218,6 +218,7 @@ def with_checkpoints(kernel: Kernel, points: Iterable[PtxCheckpoint]) -> Kernel:
 
 class _Placing:
     def __init__(self, module: Module, points: list[PtxCheckpoint]):
+        self._module = module
         self._files = module.source_files
         self._points = points
         self._lines: set[int] = set()
@@ -235,7 +236,7 @@ class _Placing:
             if isinstance(statement, Block):
                 found.append(self._block(statement))
                 continue
-            if isinstance(statement, Loc):
+            if isinstance(statement, Loc) and not (self._loc[1] and self._module.in_assembly(statement.line)):
                 self._loc = self._files.get(statement.file, ""), statement.source_line
             elif isinstance(statement, Instruction):
                 found += [replace(point.directive(), line=statement.line) for point in self._here(statement)]

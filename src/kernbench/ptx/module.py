@@ -4,6 +4,7 @@ Nodes are frozen and compare by meaning: where a node stood in a text (`line`, `
 their spelling, so that text printed from a module is the text it was read from, up to white space and comments.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -201,6 +202,7 @@ class Loc:
     source_line: int
     source_column: int
     more: str = ""
+    line: int = field(default=0, compare=False)
 
     @property
     def inlined_at(self) -> tuple[int, int, int] | None:
@@ -347,6 +349,27 @@ class Module:
     @cached_property
     def _lines(self) -> list[str]:
         return self.source.split("\n")
+
+    def in_assembly(self, line: int) -> bool:
+        """Whether a line stands inside an assembly statement of the source, as compilers mark them.
+
+        LLVM numbers the lines of such a statement on from the statement's own; their `.loc` lines mean nothing.
+        """
+        here = bisect_right(self._assembly, (line, len(self._lines)))
+        return here > 0 and line < self._assembly[here - 1][1]
+
+    @cached_property
+    def _assembly(self) -> list[tuple[int, int]]:
+        """First and last lines of the assembly statements of the source."""
+        found: list[tuple[int, int]] = []
+        begun = 0
+        for number, text in enumerate(self._lines, 1):
+            if "// begin inline asm" in text:
+                begun = number
+            elif begun and "// end inline asm" in text:
+                found.append((begun, number))
+                begun = 0
+        return found
 
     def emit(self) -> str:
         """The module as text; the same module always gives the same text, and `parse` gives the module back."""

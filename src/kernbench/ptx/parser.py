@@ -185,13 +185,14 @@ class _Body(Declarations):
 
     def _loc(self) -> Loc:
         """`.loc file line column [, function_name name [+ offset], inlined_at file line column]`."""
+        here = self.tokens.line(self.index)
         self.index += 1
         file, line, column = self.whole(), self.whole(), self.whole()
         more = ""
         while self.texts[self.index] == ",":
             self.index += 1
             more += self._loc_attribute()
-        return Loc(file, line, column, more)
+        return Loc(file, line, column, more, here)
 
     def _loc_attribute(self) -> str:
         word = self.texts[self.index]

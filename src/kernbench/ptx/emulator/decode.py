@@ -113,7 +113,7 @@ class _Decoder:
         )
 
     def _body(self, function: Function) -> Body:
-        lines, scope = flatten(function, self.table, self.named)
+        lines, scope = flatten(function, self.table, self.module, self.named)
         code = Code(function.name, params=function.params, returns=function.returns, scope=id(scope))
         for formal in (*function.params, *function.returns):
             register = scope.register(formal.name) if formal.space == "reg" else None
@@ -202,13 +202,12 @@ class _Decoder:
         resolved = body.resolved[number]
         return Decoding(line, resolved, site, body.code, self.linker, body.entry, following, body.block_at)
 
-    def _source(self, origin: Origin | None) -> tuple[str, int, str, int]:
-        """File and line to show, then those of the function that was inlined there, if one was."""
+    def _source(self, origin: Origin | None) -> tuple[str, int, tuple[tuple[str, int], ...]]:
+        """File and line to show, and those of all functions inlined into each other there, the innermost first."""
         if origin is None:
-            return "", 0, "", 0
-        own, inner = origin.own, origin.inner
-        shown = self.files.get(own.file, ""), own.source_line
-        return (*shown, "", 0) if own is inner else (*shown, self.files.get(inner.file, ""), inner.source_line)
+            return "", 0, ()
+        frames = tuple((self.files.get(one.file, ""), one.source_line) for one in origin.frames)
+        return *frames[origin.shown], frames
 
 
 def _append(block: Block, step: Step) -> None:

@@ -1,32 +1,77 @@
-"""Source lines by `.loc`: of a function that was inlined, the line of the kernel's own file that led to it."""
+"""Source lines by `.loc`: of functions that were inlined into each other all lines, and which of them to show.
 
+The line to show is the person's own. Where the kernel itself is in a file of theirs, it is the innermost line of that
+file; where it is a library's (CUTLASS's `device_kernel` runs what it is given), the innermost line outside libraries.
+"""
+
+import re
 from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import PurePath
 
-from kernbench.ptx.module import Loc
+from kernbench.ptx.module import Loc, Module
 
 # functions inlined into each other that are followed
 _DEEPEST = 64
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_LIBRARIES = frozenset({"cutlass", "cute", "cub", "thrust", "cuda", "nv", "crt", "cooperative_groups", "libcudacxx"})
+_TOOLKIT = re.compile(r"cuda(-[\d.]+)?")
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is a library's by its path: installed packages, the CUDA toolkit, CUTLASS, CCCL, the system."""
+    parts = PurePath(file.replace("\\", "/")).parts
+    if _INSTALLED.intersection(parts) or parts[:3] in (("/", "usr", "include"), ("/", "usr", "lib")):
+        return True
+    for before, part in pairwise(parts[:-1]):
+        if part in _LIBRARIES and before in ("include", "cccl", part):
+            return True
+        if part in ("include", "targets") and _TOOLKIT.fullmatch(before):
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where instructions come from: the very line, and the last line of the function's own file on the way there."""
+    """Where instructions come from: the very line, then those it was inlined at; and the number of the one to show."""
 
-    inner: Loc
-    own: Loc
+    frames: tuple[Loc, ...]
+    shown: int
 
 
 @dataclass(eq=False)
 class Locations:
     """The `.loc` lines of one function as they come: those of callers stand before those of what they inline."""
 
+    module: Module
     _chains: dict[tuple[int, int, int], tuple[Loc, ...]] = field(default_factory=dict)
+    _libraries: dict[int, bool] = field(default_factory=dict)
+
+    def after(self, before: Origin | None, loc: Loc) -> Origin:
+        """What follows a `.loc` line comes from here; one inside an assembly statement changes nothing."""
+        if before is not None and self.module.in_assembly(loc.line):
+            return before
+        return self.at(loc)
 
     def at(self, loc: Loc) -> Origin:
         """What follows a `.loc` line comes from here."""
         chain = (loc, *self._callers(loc))[:_DEEPEST]
         self._chains[loc.file, loc.source_line, loc.source_column] = chain
-        return Origin(loc, next(one for one in chain if one.file == chain[-1].file))
+        return Origin(chain, self._own(chain))
+
+    def _own(self, chain: tuple[Loc, ...]) -> int:
+        """The frame to show: the innermost of the kernel's own file, or the innermost that is no library's."""
+        if self._library(chain[-1].file):
+            for number, one in enumerate(chain):
+                if not self._library(one.file):
+                    return number
+        return next(number for number, one in enumerate(chain) if one.file == chain[-1].file)
+
+    def _library(self, file: int) -> bool:
+        known = self._libraries.get(file)
+        if known is None:
+            known = self._libraries[file] = is_library(self.module.source_files.get(file, ""))
+        return known
 
     def _callers(self, loc: Loc) -> tuple[Loc, ...]:
         caller = loc.inlined_at

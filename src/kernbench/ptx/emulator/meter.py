@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 from kernbench.common.compiled import seconds_compiling
+from kernbench.ptx.emulator.fragment import Frame
 from kernbench.ptx.emulator.lanes import Lanes
 from kernbench.ptx.emulator.program import Block
 from kernbench.safety.budget import Budget, OverBudgetError
@@ -28,6 +29,8 @@ class Meter:
         self._warps: Counter[int] = Counter()
         self.steps = 0
         self.here: tuple[Block, Lanes] | None = None
+        # the calls that those who run now are in
+        self.calls: tuple[Frame, ...] = ()
 
     def count(self, block: Block, lanes: Lanes) -> None:
         """A fragment is about to run a block."""

@@ -95,9 +95,8 @@ class Probe:
         wanted = self._stopper.wanted
         if not wanted.file or wanted.file.endswith(".ptx") or wanted.file == self._file:
             return site.line
-        if site.source_file and self._stopper.matches(site.source_file):
-            return site.source_line
-        return 0
+        places = ((site.source_file, site.source_line), *site.frames)
+        return next((line for file, line in places if file and self._stopper.matches(file)), 0)
 
     def _name(self, batch: Any, warp: int) -> str:
         block = by_axis(int(batch.numbers[warp % batch.ctas]), batch.launch.grid)

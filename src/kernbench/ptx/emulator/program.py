@@ -17,7 +17,8 @@ Control = Callable[[Any, Any], Any]
 class Site:
     """One instruction of the text: its PTX line, its text, and the source line it was compiled from.
 
-    Of a function that was inlined the source line is that of the call; `inlined_*` say the line in the function.
+    Of functions that were inlined into each other `frames` holds a file and line each, the innermost first; the source
+    line is that of them which is the person's own.
     """
 
     number: int
@@ -27,8 +28,7 @@ class Site:
     text: str
     source_file: str = ""
     source_line: int = 0
-    inlined_file: str = ""
-    inlined_line: int = 0
+    frames: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(eq=False)

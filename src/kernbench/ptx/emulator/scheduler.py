@@ -85,6 +85,7 @@ class Scheduler:
             fragment = self.ready.pop(key)
             self._limit = min(self.ready, default=None)
             self._run(fragment)
+        self.meter.calls = ()
 
     def _run(self, fragment: Fragment | None) -> None:
         """Run a fragment until it ends, waits, or another one stands before it."""
@@ -105,6 +106,7 @@ class Scheduler:
         """Run one block; the fragment if it goes on."""
         lanes, window = fragment.lanes, fragment.window
         self.meter.count(block, lanes)
+        self.meter.calls = fragment.stack
         if fragment.stack:
             frame = fragment.stack[-1]
             self.batch.set_base(frame.callee, frame.base)

@@ -8,7 +8,18 @@ from kernbench.ptx.checkpoints import PtxCheckpoint, checkpoint_of
 from kernbench.ptx.emulator.locations import Locations, Origin
 from kernbench.ptx.emulator.slots import SlotTable
 from kernbench.ptx.errors import PtxError
-from kernbench.ptx.module import Block, Function, Instruction, Integer, Label, Loc, Registers, Statement, Variable
+from kernbench.ptx.module import (
+    Block,
+    Function,
+    Instruction,
+    Integer,
+    Label,
+    Loc,
+    Module,
+    Registers,
+    Statement,
+    Variable,
+)
 from kernbench.ptx.types import TYPES
 
 _COMPONENTS = ("x", "y", "z", "w")
@@ -135,14 +146,14 @@ class Line:
     checkpoint: PtxCheckpoint | None = None
 
 
-def flatten(function: Function, table: SlotTable, named: bool = False) -> tuple[list[Line], Scope]:
+def flatten(function: Function, table: SlotTable, module: Module, named: bool = False) -> tuple[list[Line], Scope]:
     """The instructions of a function in order, with its checkpoints if `named`, and its outermost scope."""
     assert function.body is not None
     outer = Scope(None, table, count())
     for formal in (*function.params, *function.returns):
         _declare_variable(formal, outer)
     lines: list[Line] = []
-    _walk(function.body, outer, lines, None, Locations(), named)
+    _walk(function.body, outer, lines, None, Locations(module), named)
     return lines, outer
 
 
@@ -163,7 +174,7 @@ def _walk(
         elif isinstance(statement, Block):
             loc = _walk(statement, scope.inner(), lines, loc, locations, named)
         elif isinstance(statement, Loc):
-            loc = locations.at(statement)
+            loc = locations.after(loc, statement)
         elif isinstance(statement, Label):
             if statement.directive:
                 scope.tables[statement.name] = statement

@@ -72,6 +72,7 @@ class Checks:
     def begin(self, launch: Any) -> None:
         """A launch is about to run: memory it may write is watched for races."""
         self.launch = launch
+        self.reporter.meter = launch.meter
         self.sites = AccessSites()
         self.order = None
         if self._ordered:

@@ -7,12 +7,16 @@ from typing import Any
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.locations import is_library
 from kernbench.ptx.emulator.memory.cells import WARP_LIMIT
+from kernbench.ptx.emulator.meter import Meter
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.result.finding import Finding, FindingLog, Other, Place
 
 # PTX lines of one source line that a finding names
 _LINES_NAMED = 4
+# source lines of inlined functions and of calls that a finding names
+_FRAMES_NAMED = 16
 
 
 @dataclass(eq=False)
@@ -22,6 +26,8 @@ class _Told:
     site: Site
     message: str
     others: tuple[Other, ...]
+    # the source lines that led there, but for the one that is shown: of inlined functions, and of calls
+    frames: tuple[Other, ...]
     sites: dict[int, Site] = field(default_factory=dict)
 
     def lines(self) -> str:
@@ -37,6 +43,8 @@ class Reporter:
     def __init__(self, program: Program):
         self.program = program
         self.log = FindingLog()
+        # what runs now, while a launch does
+        self.meter: Meter | None = None
         self._told: dict[tuple[Any, ...], _Told] = {}
         self.file = f"<ptx {program.kernel.name}>"
         source = program.kernel.module.source
@@ -55,14 +63,34 @@ class Reporter:
         return Place(self.file, site.line, site.function)
 
     def _beside(self, told: _Told) -> tuple[Other, ...]:
-        """Of a source line: the line in the function that was inlined there, and its PTX lines."""
-        site = told.site
-        inner = Place(site.inlined_file, site.inlined_line, site.function) if site.inlined_file else None
+        """Of a source line: the lines that led there, and its PTX lines."""
         lines = sorted(told.sites)[:_LINES_NAMED]
-        return (
-            *((Other("in the inlined function", inner),) if inner else ()),
-            *(Other("in PTX", self.ptx(told.sites[line])) for line in lines),
-        )
+        return (*told.frames, *(Other("in PTX", self.ptx(told.sites[line])) for line in lines))
+
+    def _frames(self, site: Site) -> tuple[Place, tuple[Other, ...]]:
+        """The source line to show for what happens now, and those that led there, the innermost first.
+
+        Where the function is a library's and was called, not inlined, the line to show is that of the caller.
+        """
+        shown = self.place(site)
+        lines = [Other("inlined from", Place(*frame, site.function)) for frame in site.frames if frame[0]]
+        if len(lines) > 1:
+            lines[0] = Other("in the inlined function", lines[0].where)
+        lines = lines or [Other("in the called function", shown)]
+        for caller in self._callers(site):
+            place = self.place(caller)
+            lines.append(Other("called from", place))
+            if is_library(shown.file) and not is_library(place.file):
+                shown = place
+                lines[0] = Other("in the called function", lines[0].where)
+        return shown, tuple(line for line in lines if line.where != shown)[:_FRAMES_NAMED]
+
+    def _callers(self, site: Site) -> list[Site]:
+        """The calls that those who run now are in, the innermost first, where it is they who are at a site."""
+        calls = () if self.meter is None else self.meter.calls[-_FRAMES_NAMED:]
+        if not calls or calls[-1].callee != site.function:
+            return []
+        return [self.program.blocks[call.following - 1].sites[-1] for call in reversed(calls)]
 
     def add(
         self,
@@ -81,17 +109,19 @@ class Reporter:
         Instructions of one source line, as of an unrolled loop, fold where they are alike and meant for one `array`.
         Where the source is not known each PTX line has findings of its own, by `register`.
         """
-        place = self.place(site)
+        place, frames = self._frames(site)
         subject: tuple[Any, ...] = (about, register, site.line)
         if place != self.ptx(site):
             subject = (about, array, site.opcode)
-        told = self._told.setdefault((kind, place, subject), _Told(site, message, others))
+        told = self._told.setdefault((kind, place, subject), _Told(site, message, others, frames))
         told.sites.setdefault(site.line, site)
         text = f"`{told.site.text}`" if told.site.text else ""
         others = told.others
         if place != self.ptx(site):
             text += f" ({told.lines()})"
             others += self._beside(told)
+        else:
+            others += told.frames
         found = Finding(kind, f"{text}: {told.message}" if text else told.message, place, others, hint, count)
         self.log.add(found, subject, restated=True)
 
