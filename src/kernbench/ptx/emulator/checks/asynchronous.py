@@ -441,7 +441,14 @@ class AsynchronousChecks:
             message = f"{who}; {them} wrote it {place}, with no proxy fence on the way from there to here"
             hint = "put fence.proxy.async between the ordinary stores and the barrier, or before the operation"
         others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
-        self._reporter.add(trouble.kind, site, message, hint, trouble.count, others, about=self._reporter.place(other))
+        about, array = self._reporter.place(other), self._array(space, trouble.place)
+        self._reporter.add(
+            trouble.kind, site, message, hint, trouble.count, others, about=about, array=array, cause=other
+        )
+
+    def _array(self, space: str, place: int) -> str:
+        """The variable or array of a place, without the place in it."""
+        return self._where(space, place).partition("+" if space == "shared" else " at ")[0]
 
     def _where(self, space: str, place: int) -> str:
         if space == "shared":

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import numpy as np
+
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Allocation, Arena
-from kernbench.ptx.emulator.memory.cells import decode, scope_of
+from kernbench.ptx.emulator.memory.cells import SITE_SHIFT, decode, scope_of
 from kernbench.ptx.emulator.memory.heap import is_freed
 from kernbench.ptx.emulator.memory.port import Space, Spot
 from kernbench.ptx.emulator.program import Program, Site
@@ -29,12 +31,21 @@ class MemoryReporter:
             count, position = int(report[code, 0]), int(report[code, 1])
             if not count:
                 continue
+            if kind == "race":
+                self._races(batch, space, site, what, spot, races)
+                continue
             address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
             who = thread_name(batch, int(spot.lanes[position]))
-            if kind == "race":
-                self._race(batch, space, site, what, address, who, count, spot.scope, races[0].tolist())
-            else:
-                self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count)
+            self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count)
+
+    def _races(self, batch: Any, space: Space, site: Site, what: str, spot: Spot, races: Any) -> None:
+        """Each instruction that raced with this one, by the first race with it."""
+        _, first, counts = np.unique(races[:, 1].astype(np.uint64) >> SITE_SHIFT, return_index=True, return_counts=True)
+        for row, count in sorted(zip(first.tolist(), counts.tolist(), strict=True)):
+            position = int(races[row, 0])
+            address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
+            who = thread_name(batch, int(spot.lanes[position]))
+            self._race(batch, space, site, what, address, who, count, spot.scope, races[row].tolist())
 
     def bad_copy(
         self, batch: Any, space: Space, site: Site, what: str, kind: str, address: int, lane: int, count: int
@@ -169,9 +180,11 @@ class MemoryReporter:
         others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
         kind = batch.launch.actors.kind(warp % batch.launch.actors.count)
         hint = _RACE_HINTS[space.name] if kind == "warp" else _AGENT_HINTS.get(kind, _AGENT_HINTS["barrier"])
-        self._reporter.add(
-            "race", site, message, _SCOPE_HINT if narrow else hint, count, others, about=self._reporter.place(other)
-        )
+        hint = _SCOPE_HINT if narrow else hint
+        if kind == "warp" and other.opcode == "st" and (other is site or race[2].bit_count() > 1):
+            hint += _ELECT_HINT
+        place = self._reporter.place(other)
+        self._reporter.add("race", site, message, hint, count, others, about=place, array=where, cause=other)
 
     def _memory_name(self, space: Space, address: int) -> str:
         if space.name == "local":
@@ -205,6 +218,7 @@ _AGENT_HINTS = {
 }
 _AGENT_HINTS["copied"] = _AGENT_HINTS["bulk"]
 _SCOPE_HINT = "give both the .gpu scope; .cta reaches the threads of one block, .cluster those of one cluster"
+_ELECT_HINT = "; several threads run that store on one word: if one was meant, let it alone store (elect.sync)"
 _RACE_HINTS = {
     "shared": "separate them by bar.sync (__syncthreads), lanes of one warp by bar.warp.sync (__syncwarp)",
     "global": (

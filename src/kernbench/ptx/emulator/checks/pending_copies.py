@@ -66,4 +66,5 @@ class PendingCopies:
             f"the thread that began it has not waited for it"
         )
         others = (Other("the copy", self._reporter.place(copy)),)
-        self._reporter.add("in-flight", site, message, _HINT, count, others, about=("copy", self._reporter.place(copy)))
+        about = ("copy", self._reporter.place(copy))
+        self._reporter.add("in-flight", site, message, _HINT, count, others, about=about, cause=copy)

@@ -23,18 +23,41 @@ _FRAMES_NAMED = 16
 class _Told:
     """What a finding said first, and the instructions of its source line that it was met at."""
 
+    kind: str
     site: Site
     message: str
+    hint: str
     others: tuple[Other, ...]
     # the source lines that led there, but for the one that is shown: of inlined functions, and of calls
     frames: tuple[Other, ...]
+    # where it is shown, and what keeps it apart from others there
+    place: Place
+    subject: tuple[Any, ...]
     sites: dict[int, Site] = field(default_factory=dict)
+    # the lines of the later and the earlier access of all pairs that have one cause
+    pairs: dict[tuple[Place, Place], None] = field(default_factory=dict)
 
     def lines(self) -> str:
         """The PTX lines, shortly."""
         lines = sorted(self.sites)
         more = f" and {len(lines) - _LINES_NAMED} more" if len(lines) > _LINES_NAMED else ""
         return f"PTX line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:_LINES_NAMED]))}{more}"
+
+    def further(self) -> str:
+        """The pairs but for the first, shortly."""
+        pairs = list(self.pairs)[1:]
+        if not pairs:
+            return ""
+        named = ", ".join(f"{later.line} after {earlier.line}" for later, earlier in pairs[:_LINES_NAMED])
+        more = f" and {len(pairs) - _LINES_NAMED} more" if len(pairs) > _LINES_NAMED else ""
+        count = f"{len(pairs)} more pairs of lines meet" if len(pairs) > 1 else "another pair of lines meets"
+        return f"; {count} the same way there: {named}{more}"
+
+    def further_places(self) -> tuple[Other, ...]:
+        """Of the first pairs, the lines that this finding does not name yet."""
+        named = [self.place, *(other.where for other in self.others)]
+        places = dict.fromkeys(place for pair in list(self.pairs)[1 : 1 + _LINES_NAMED] for place in pair)
+        return tuple(Other("the same way", place) for place in places if place not in named)
 
 
 class Reporter:
@@ -46,6 +69,8 @@ class Reporter:
         # what runs now, while a launch does
         self.meter: Meter | None = None
         self._told: dict[tuple[Any, ...], _Told] = {}
+        # the first finding of all that share an access
+        self._causes: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.file = f"<ptx {program.kernel.name}>"
         source = program.kernel.module.source
         if source:
@@ -103,8 +128,12 @@ class Reporter:
         about: Any = None,
         register: str = "",
         array: str = "",
+        cause: Site | None = None,
     ) -> None:
         """One finding at a site; `about` keeps two apart that share a line.
+
+        Where two accesses do not go together, `cause` is the earlier one: pairs that share one of their lines, in the
+        same `array` and the same part, are one finding, as one missing barrier or one store too many makes many.
 
         Instructions of one source line, as of an unrolled loop, fold where they are alike and meant for one `array`.
         Where the source is not known each PTX line has findings of its own, by `register`.
@@ -113,17 +142,36 @@ class Reporter:
         subject: tuple[Any, ...] = (about, register, site.line)
         if place != self.ptx(site):
             subject = (about, array, site.opcode)
-        told = self._told.setdefault((kind, place, subject), _Told(site, message, others, frames))
-        told.sites.setdefault(site.line, site)
+        key = (kind, place, subject)
+        if cause is not None:
+            key = self._group(key, self.place(cause), array)
+        told = self._told.setdefault(key, _Told(kind, site, message, hint, others, frames, place, subject))
+        if place == told.place:
+            told.sites.setdefault(site.line, site)
+        if cause is not None:
+            told.pairs.setdefault((place, self.place(cause)))
+        self.log.add(self._finding(told, count), told.subject, restated=True)
+
+    def _group(self, key: tuple[Any, ...], cause: Place, array: str) -> tuple[Any, ...]:
+        """The key of the first finding of those that share the later or the earlier access with this one."""
+        kind, place, _ = key
+        accesses = (kind, "earlier", cause, array), (kind, "later", place, array)
+        known = next((self._causes[access] for access in accesses if access in self._causes), key)
+        for access in accesses:
+            self._causes.setdefault(access, known)
+        return known
+
+    def _finding(self, told: _Told, count: int) -> Finding:
+        """What is known by now."""
         text = f"`{told.site.text}`" if told.site.text else ""
-        others = told.others
-        if place != self.ptx(site):
+        others = told.others + told.further_places()
+        if told.place != self.ptx(told.site):
             text += f" ({told.lines()})"
             others += self._beside(told)
         else:
             others += told.frames
-        found = Finding(kind, f"{text}: {told.message}" if text else told.message, place, others, hint, count)
-        self.log.add(found, subject, restated=True)
+        message = told.message + told.further()
+        return Finding(told.kind, f"{text}: {message}" if text else message, told.place, others, told.hint, count)
 
     def general(
         self, kind: str, message: str, hint: str, others: tuple[Other, ...] = (), site: Site | None = None

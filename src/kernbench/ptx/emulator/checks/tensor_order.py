@@ -236,9 +236,8 @@ class TensorOrder:
             f"line {other.line} (`{other.text}`) there, and nothing says that it is done"
         )
         others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
-        self._reporter.add(
-            "race", site, message, _HINTS[found.what], found.count, others, about=self._reporter.place(other)
-        )
+        hint, about = _HINTS[found.what], self._reporter.place(other)
+        self._reporter.add("race", site, message, hint, found.count, others, about=about, array="tensor", cause=other)
 
     def uncommitted(self) -> list[tuple[int, Site]]:
         """Lanes whose last operations no commit follows, and those operations."""
