@@ -47,6 +47,7 @@ from kernbench.bench.definition import Expected
 from kernbench.common.dtypes import DTYPES, Array
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.ptx.checkpoints import PtxCheckpoint, read_checkpoint
+from kernbench.ptx.demangling import choose, title
 from kernbench.ptx.element_types import MORE_TYPES
 from kernbench.ptx.module import Kernel, Module, Parameter
 from kernbench.result.comparison import Comparison
@@ -193,13 +194,12 @@ def _number(path: Path, key: str, value: Any) -> int:
 
 
 def choose_kernel(module: Module, name: str) -> Kernel:
-    """The kernel called `name`, or the only one."""
+    """The kernel called `name`, by its symbol or as C++ has it (`softmax<float, 256>`, `softmax`), or the only one."""
     if name:
-        if name not in module.kernels:
-            raise BenchError(unknown("kernel", name, module.kernels or ["none: the module has no .entry"]))
-        return module.kernels[name]
+        return module.kernels[choose("kernel", module.kernels, name)]
     if len(module.kernels) != 1:
-        raise BenchError(f"the module has {len(module.kernels)} kernels; choose one: {', '.join(module.kernels)}")
+        names = ", ".join(map(title, module.kernels))
+        raise BenchError(f"the module has {len(module.kernels)} kernels; choose one: {names}")
     return next(iter(module.kernels.values()))
 
 
@@ -228,7 +228,7 @@ class Arguments:
             if key in self._described.made_up:
                 self._note(name, int(np.prod(table["shape"], dtype=object)), table["dtype"])
             if name not in names:
-                known = unknown(f"parameter of {kernel.name}", key, names or ["none"])
+                known = unknown(f"parameter of {title(kernel.name)}", key, names or ["none"])
                 raise BenchError(f"{known} A number works as well: [args.0] is the first.")
             tables[name] = table
         return tables

@@ -19,6 +19,7 @@ from kernbench.ptx.arguments import pack_arguments
 from kernbench.ptx.assembler import refusal
 from kernbench.ptx.cuda_driver import CudaError, DeviceLostError, Driver, open_device
 from kernbench.ptx.cuda_memory import Borrowed, CudaArray, borrow
+from kernbench.ptx.demangling import named, title
 from kernbench.ptx.device_base import Device, DeviceArray, Extent, host_array, kernel_of, launch_shape, shape_of
 from kernbench.ptx.emulator.machine import target_runs_on
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
@@ -203,13 +204,13 @@ class CudaDevice(Device):
             raise MisuseError(f"repetitions {repetitions}: at least 1")
         packed = pack_arguments(kernel.params, given)
         function = self._function(kernel)
-        self._allow_shared(function, kernel.name, shared_bytes)
+        self._allow_shared(function, title(kernel.name), shared_bytes)
         config = self._config(function, blocks, threads, clusters, shared_bytes, explicit=cluster is not None)
         events = self._submit(function, config, packed, repetitions)
         code = self._wait(events, budget or Budget())
         origin = self._origin(kernel, blocks, threads, clusters, shared_bytes)
         if code != "CUDA_SUCCESS":
-            return self._failed(kernel.name, code, budget or Budget(), origin)
+            return self._failed(title(kernel.name), code, budget or Budget(), origin)
         outputs = _named_outputs(kernel.params, given)
         return Run(outputs, [], (), Status.FINISHED, metrics=self._timing(events), origin=origin)
 
@@ -226,8 +227,8 @@ class CudaDevice(Device):
     def _function(self, kernel: Any) -> Any:
         if not target_runs_on(kernel.module.arch, f"{self.arch}a"):
             raise OtherHardwareError(
-                f"'{kernel.name}' is for {kernel.module.arch} and does not run on {self.name}, which is {self.arch}; "
-                "the emulator runs it"
+                f"'{title(kernel.name)}' is for {kernel.module.arch} and does not run on {self.name}, which is "
+                f"{self.arch}; the emulator runs it"
             )
         text = kernel.emit()
         if text not in self._modules:
@@ -338,7 +339,7 @@ class CudaDevice(Device):
     def _origin(self, kernel: Any, grid: Extent, block: Extent, cluster: Extent, shared_bytes: int) -> dict[str, Any]:
         return {
             "target": "ptx",
-            "kernel": kernel.name,
+            **named(kernel.name),
             "device": self.name,
             "arch": self.arch,
             "driver": self._call("cuDriverGetVersion"),

@@ -11,6 +11,7 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError, OtherHardwareError
 from kernbench.ptx.arguments import pack_arguments
 from kernbench.ptx.checkpoints import PtxCheckpoint, with_checkpoints
+from kernbench.ptx.demangling import named, title
 from kernbench.ptx.device_base import Device, DeviceArray, Extent, host_array, kernel_of, launch_shape, shape_of
 from kernbench.ptx.emulator.analysis import analyse
 from kernbench.ptx.emulator.asynchronous import tensor_maps
@@ -244,12 +245,12 @@ class EmulatedDevice(Device):
         most = self.machine.shared_per_block
         if program.declared_shared + shared_bytes > most:
             raise MisuseError(
-                f"'{kernel.name}' declares {program.declared_shared} bytes of shared memory and is launched with "
-                f"{shared_bytes} more; a block of {self.arch} has {most}"
+                f"'{title(kernel.name)}' declares {program.declared_shared} bytes of shared memory and is launched "
+                f"with {shared_bytes} more; a block of {self.arch} has {most}"
             )
         if not target_runs_on(kernel.module.arch, self.arch):
             raise OtherHardwareError(
-                f"'{kernel.name}' is for {kernel.module.arch} and does not run on {self.arch}: "
+                f"'{title(kernel.name)}' is for {kernel.module.arch} and does not run on {self.arch}: "
                 f"use EmulatedDevice(arch={kernel.module.arch!r}), or change the .target"
             )
 
@@ -279,7 +280,7 @@ class EmulatedDevice(Device):
     def _origin(self, kernel: Kernel, grid: Extent, block: Extent, shared_bytes: int, schedule: Any) -> dict[str, Any]:
         return {
             "target": "ptx",
-            "kernel": kernel.name,
+            **named(kernel.name),
             "device": "emulator",
             "arch": self.arch,
             "grid": grid,
@@ -295,14 +296,14 @@ def _probed(kernel: Kernel, clustered: bool, stop: Stopper) -> tuple[Program, Pr
     program, bodies = decode(kernel, clustered, probed=True)
     analyse(program, bodies)
     registers = {body.code.name: body.all_registers() for body in bodies}
-    return program, Probe(stop, kernel.name, program.sites, registers, shared_types(bodies))
+    return program, Probe(stop, title(kernel.name), program.sites, registers, shared_types(bodies))
 
 
 def _named(kernel: Kernel, clustered: bool, taken: Taken) -> tuple[Program, Naming]:
     """A program that hands on the values that it names, and to whom."""
     program, bodies = decode(kernel, clustered, named=True)
     analyse(program, bodies)
-    return program, Naming(taken, f"<ptx {kernel.name}>")
+    return program, Naming(taken, f"<ptx {title(kernel.name)}>")
 
 
 def _run_of(launch: Launch, status: Status, outputs: dict[str, Array]) -> Run:

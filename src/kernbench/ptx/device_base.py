@@ -12,6 +12,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array, as_array
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.demangling import title
 from kernbench.ptx.module import Kernel
 
 if TYPE_CHECKING:
@@ -193,9 +194,9 @@ def _check_demands(kernel: Any, threads: Extent, clusters: Extent) -> None:
         ("cluster", clusters, kernel.cluster, ".reqnctapercluster"),
     ):
         if demanded is not None and given != demanded:
-            raise MisuseError(f"{what} {given}: '{kernel.name}' demands {demanded} ({directive})")
+            raise MisuseError(f"{what} {given}: '{title(kernel.name)}' demands {demanded} ({directive})")
     if kernel.maxntid is not None and prod(threads) > prod(kernel.maxntid):
         raise MisuseError(
-            f"block {threads} has {prod(threads)} threads; '{kernel.name}' takes {prod(kernel.maxntid)} at most "
+            f"block {threads} has {prod(threads)} threads; '{title(kernel.name)}' takes {prod(kernel.maxntid)} at most "
             "(.maxntid)"
         )

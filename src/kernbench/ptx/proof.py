@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernbench.common.errors import KernbenchError, MisuseError
+from kernbench.ptx.demangling import title
 from kernbench.ptx.module import Kernel
 from kernbench.ptx.mutation import Mutation, mutations
 from kernbench.ptx.order import AccessOrder, Change
@@ -83,7 +84,7 @@ class _Baseline:
         for schedule, run in runs.items():
             if run.safe is not True:
                 told = "; ".join(map(str, run.findings[:3])) or str(run.status)
-                raise MisuseError(f"'{kernel.name}' itself is not safe under schedule {schedule!r}: {told}")
+                raise MisuseError(f"'{title(kernel.name)}' itself is not safe under schedule {schedule!r}: {told}")
         self.outputs = {schedule: _bytes(run) for schedule, run in runs.items()}
         self.orders: dict[Any, AccessOrder] = {schedule: run.recording for schedule, run in runs.items()}
 
@@ -147,7 +148,7 @@ def prove(
     verdict as it comes. Loops must turn often enough to use every stage of a pipeline three times.
     """
     baseline = _Baseline(kernel, launch, schedules)
-    proof = Proof(kernel.name)
+    proof = Proof(title(kernel.name))
     for mutation in mutations(kernel) if among is None else among:
         proof.verdicts.append(baseline.verdict(mutation))
         if told is not None:

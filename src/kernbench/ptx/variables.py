@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kernbench.ptx.demangling import title
 from kernbench.ptx.directives import place
 from kernbench.ptx.errors import PtxError
 from kernbench.ptx.module import (
@@ -156,9 +157,8 @@ def shared_problems(module: Module, kernel: Function) -> Iterator[PtxError]:
         total = -(-total // variable.natural_alignment) * variable.natural_alignment + (variable.size or 0)
         if total > most:
             name = variable.name
-            message = (
-                f"shared variables of {kernel.name!r} up to {name!r} have {total:,} bytes; a block of {module.arch} has"
-            )
+            message = f"shared variables of {title(kernel.name)!r} up to {name!r} have {total:,} bytes"
+            message += f"; a block of {module.arch} has"
             yield place(module, variable.line, f"{message} {most:,}: use .extern .shared memory, or less", name)
             return
 

@@ -14,6 +14,7 @@ from kernbench.cli.output import check_targets, errors, results
 from kernbench.cli.ptx.launching import read_module
 from kernbench.cli.ptx.options import FILE
 from kernbench.common.errors import KernbenchError
+from kernbench.ptx.demangling import demangled
 from kernbench.ptx.module import Kernel, Module
 from kernbench.ptx.walking import instructions_of
 
@@ -52,6 +53,7 @@ def _kernel_data(kernel: Kernel, resources: dict[str, Any]) -> dict[str, Any]:
     ]
     return {
         "name": kernel.name,
+        "title": demangled(kernel.name),
         "parameters": parameters,
         "block": kernel.reqntid,
         "largest_block": kernel.maxntid,
@@ -70,7 +72,7 @@ def _resources(module: Module) -> dict[str, Any]:
 
 
 def _show_kernel(console: Console, kernel: Kernel, resources: dict[str, Any]) -> None:
-    table = Table(title=f"kernel {kernel.name}", title_justify="left")
+    table = Table(title=f"kernel {demangled(kernel.name)}", title_justify="left")
     for column in ("parameter", "type", "bytes", "alignment"):
         table.add_column(column)
     for p in kernel.params:

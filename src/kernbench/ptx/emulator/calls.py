@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.ptx.demangling import demangled
 from kernbench.ptx.emulator import externals
 from kernbench.ptx.emulator.fragment import Fragment, Frame
 from kernbench.ptx.emulator.operands import Decoding
@@ -113,11 +114,11 @@ class _Target:
             return self._outside(scheduler, fragment, here.base)
         frame = Frame(self._following, self._name, here.top, here.top + self._code.frame_bytes, self._results)
         if frame.top > batch.frames.room:
-            batch.stray(fragment.lanes, self._site, f"call of {self._name} overflows the local stack")
+            batch.stray(fragment.lanes, self._site, f"call of {demangled(self._name)} overflows the local stack")
             scheduler.leave(fragment)
             return None
         if len(fragment.stack) >= DEEPEST_CALL:
-            message = f"call of {self._name} is nested {DEEPEST_CALL:,} deep: does the recursion end?"
+            message = f"call of {demangled(self._name)} is nested {DEEPEST_CALL:,} deep: does the recursion end?"
             batch.stray(fragment.lanes, self._site, message)
             scheduler.leave(fragment)
             return None

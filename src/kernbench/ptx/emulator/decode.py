@@ -10,7 +10,7 @@ from kernbench.ptx.emulator.meanings.control import leave
 from kernbench.ptx.emulator.naming import naming_step
 from kernbench.ptx.emulator.operands import Decoding, Linker
 from kernbench.ptx.emulator.probing import probe_step
-from kernbench.ptx.emulator.program import Block, Code, Program, Site
+from kernbench.ptx.emulator.program import Block, Code, Program, Site, brief
 from kernbench.ptx.emulator.scopes import Line, Register, Scope, flatten
 from kernbench.ptx.emulator.slots import RegisterSlot, SlotTable
 from kernbench.ptx.emulator.stack import STACK_BYTES
@@ -195,7 +195,7 @@ class _Decoder:
     def _decoding(self, body: Body, number: int, following: int) -> Decoding:
         line = body.lines[number]
         instruction = line.instruction
-        text = self.module.line_text(instruction.line).strip() or instruction_text(instruction)
+        text = brief(self.module.line_text(instruction.line).strip() or instruction_text(instruction))
         source = self._source(line.loc)
         site = Site(len(self.sites), body.code.name, instruction.opcode, instruction.line, text, *source)
         self.sites.append(site)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.demangling import title
 from kernbench.ptx.emulator.asynchronous.actors import Actors
 from kernbench.ptx.emulator.asynchronous.journal import Journal
 from kernbench.ptx.emulator.asynchronous.tensors import TensorMaps
@@ -133,7 +134,7 @@ class Launch:
         registers = sum(rows * np.dtype(bank).itemsize for bank, rows in self.program.table.rows.items())
         nbytes = lanes * (registers + 2 * self.local_bytes) + _SHADOW * self.shared_bytes
         size = int(np.prod(self.cluster))
-        name, threads = self.program.kernel.name, self.threads * size
+        name, threads = title(self.program.kernel.name), self.threads * size
         require_room(size * nbytes, f"'{name}' with {threads} threads that run together", "use smaller blocks")
         most = min(_LANES // lanes, _BATCH_BYTES // max(1, nbytes)) // size
         return Waves(self.grid, self.cluster, max(1, most), self.schedule)

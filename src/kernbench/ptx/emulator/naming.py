@@ -15,6 +15,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import KernelError, MisuseError, unknown
 from kernbench.ptx.checkpoints import PtxCheckpoint
+from kernbench.ptx.demangling import title
 from kernbench.ptx.emulator.asynchronous.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.asynchronous.tensor_memory import COLUMNS, LANES
 from kernbench.ptx.emulator.checks.reporter import by_axis
@@ -69,8 +70,8 @@ class Naming:
     def place(self, site: Site) -> Place:
         """The line to show for a site."""
         if site.source_line and site.source_file:
-            return Place(site.source_file, site.source_line, site.function)
-        return Place(self.file, site.line, site.function, site.text)
+            return Place(site.source_file, site.source_line, title(site.function))
+        return Place(self.file, site.line, title(site.function), site.text)
 
 
 def naming_step(decoding: Any, point: PtxCheckpoint, module: Module) -> Step:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.demangling import title
 from kernbench.ptx.emulator.checks.reporter import by_axis
 from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.naming import ELEMENT_TYPES
@@ -85,7 +86,7 @@ class Probe:
             return
         window, mask, site = self._here
         places = [finding.where, *(other.where for other in finding.others)]
-        if Place(self._file, site.line, site.function) in places:
+        if Place(self._file, site.line, title(site.function)) in places:
             why = f"{finding.kind}: {finding.message}"
             self._keep(window, mask, site, _warps(window, mask)[0], why)
             raise StoppedError
@@ -110,9 +111,9 @@ class Probe:
         memories, kinds = _memories(batch, warp % batch.ctas, self._shared)
         arrays |= memories | registers
         about |= kinds
-        where = Place(self._file, site.line, site.function, site.text)
+        where = Place(self._file, site.line, title(site.function), site.text)
         if site.source_line and site.source_file:
-            where = Place(site.source_file, site.source_line, site.function)
+            where = Place(site.source_file, site.source_line, title(site.function))
             why += f" (PTX line {site.line}: {site.text})"
         self._stopper.keep(where, self._name(batch, warp), why, arrays, about)
 

@@ -1,5 +1,6 @@
 """A kernel as the scheduler runs it: blocks of steps, each ended by a control, over all functions it can reach."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,26 @@ from kernbench.ptx.module import Kernel, Variable
 
 # a control takes the scheduler and the fragment, and gives back the fragment if it simply goes on
 Control = Callable[[Any, Any], Any]
+
+
+# registers of a list that are shown, and how long a line is at least before its lists are looked at
+_SHOWN = 6
+_LONG = 120
+_LIST = re.compile(r"\{([^{}]*)\}")
+
+
+def brief(text: str) -> str:
+    """The text of an instruction with long lists of registers cut."""
+    if len(text) < _LONG:
+        return text
+    return _LIST.sub(_cut, text)
+
+
+def _cut(found: re.Match[str]) -> str:
+    names = found[1].split(",")
+    if len(names) <= _SHOWN + 2:
+        return found[0]
+    return f"{{{','.join(names[: _SHOWN - 1])}, ... {names[-1].strip()}}} ({len(names)} registers)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.demangling import demangled
 from kernbench.ptx.emulator.asynchronous.clusters import cluster_members
 from kernbench.ptx.emulator.checks.asynchronous import AsynchronousChecks
 from kernbench.ptx.emulator.checks.clocks import Clocks, masks_of
@@ -110,7 +111,8 @@ class Checks:
 
     def unknown_function(self, batch: Any, lanes: Array, site: Site, name: str) -> None:
         """A function that is declared only was called."""
-        message = f"{name} is declared and has no body: it did nothing and gave zeros to {some_threads(batch, lanes)}"
+        who = some_threads(batch, lanes)
+        message = f"{demangled(name)} is declared and has no body: it did nothing and gave zeros to {who}"
         hint = "compile the code that defines it into the same module; vprintf, __assertfail, malloc and free are known"
         self.reporter.add("misuse", site, message, hint, len(lanes), about=name)
 

@@ -6,11 +6,12 @@ from math import prod
 from typing import Any
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.demangling import title
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.locations import is_library
 from kernbench.ptx.emulator.memory.cells import WARP_LIMIT
 from kernbench.ptx.emulator.meter import Meter
-from kernbench.ptx.emulator.program import Program, Site
+from kernbench.ptx.emulator.program import Program, Site, brief
 from kernbench.result.finding import Finding, FindingLog, Other, Place
 
 # PTX lines of one source line that a finding names
@@ -71,21 +72,21 @@ class Reporter:
         self._told: dict[tuple[Any, ...], _Told] = {}
         # the first finding of all that share an access
         self._causes: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        self.file = f"<ptx {program.kernel.name}>"
+        self.file = f"<ptx {title(program.kernel.name)}>"
         source = program.kernel.module.source
         if source:
-            lines = source.splitlines(keepends=True)
+            lines = [brief(line) for line in source.splitlines(keepends=True)]
             linecache.cache[self.file] = (len(source), None, lines, self.file)
 
     def place(self, site: Site) -> Place:
         """The source line a site was compiled from; its PTX line where that is not known."""
         if site.source_line and site.source_file:
-            return Place(site.source_file, site.source_line, site.function)
+            return Place(site.source_file, site.source_line, title(site.function))
         return self.ptx(site)
 
     def ptx(self, site: Site) -> Place:
         """The PTX line of a site."""
-        return Place(self.file, site.line, site.function)
+        return Place(self.file, site.line, title(site.function))
 
     def _beside(self, told: _Told) -> tuple[Other, ...]:
         """Of a source line: the lines that led there, and its PTX lines."""
@@ -98,7 +99,7 @@ class Reporter:
         Where the function is a library's and was called, not inlined, the line to show is that of the caller.
         """
         shown = self.place(site)
-        lines = [Other("inlined from", Place(*frame, site.function)) for frame in site.frames if frame[0]]
+        lines = [Other("inlined from", Place(*frame, title(site.function))) for frame in site.frames if frame[0]]
         if len(lines) > 1:
             lines[0] = Other("in the inlined function", lines[0].where)
         lines = lines or [Other("in the called function", shown)]
