@@ -13,10 +13,9 @@ from kernbench.ptx.arguments import pack_arguments
 from kernbench.ptx.checkpoints import PtxCheckpoint, with_checkpoints
 from kernbench.ptx.demangling import named, title
 from kernbench.ptx.device_base import Device, DeviceArray, Extent, host_array, kernel_of, launch_shape, shape_of
-from kernbench.ptx.emulator.analysis import analyse
 from kernbench.ptx.emulator.asynchronous import tensor_maps
+from kernbench.ptx.emulator.building import build
 from kernbench.ptx.emulator.checks import Checks
-from kernbench.ptx.emulator.decode import decode
 from kernbench.ptx.emulator.element_types import shared_types
 from kernbench.ptx.emulator.given_types import type_hints
 from kernbench.ptx.emulator.launch import Launch, Setting
@@ -221,8 +220,7 @@ class EmulatedDevice(Device):
         known = self._programs.get((id(kernel), clustered))
         if known is None:
             self._loaded(kernel)
-            program, bodies = decode(kernel, clustered)
-            analyse(program, bodies)
+            program, _ = build(kernel, clustered)
             known = self._programs[id(kernel), clustered] = (kernel, program)
         return known[1]
 
@@ -293,16 +291,14 @@ class EmulatedDevice(Device):
 
 def _probed(kernel: Kernel, clustered: bool, stop: Stopper) -> tuple[Program, Probe]:
     """A program whose every instruction can be stopped at, and who does it."""
-    program, bodies = decode(kernel, clustered, probed=True)
-    analyse(program, bodies)
+    program, bodies = build(kernel, clustered, probed=True)
     registers = {body.code.name: body.all_registers() for body in bodies}
     return program, Probe(stop, title(kernel.name), program.sites, registers, shared_types(bodies))
 
 
 def _named(kernel: Kernel, clustered: bool, taken: Taken) -> tuple[Program, Naming]:
     """A program that hands on the values that it names, and to whom."""
-    program, bodies = decode(kernel, clustered, named=True)
-    analyse(program, bodies)
+    program, _ = build(kernel, clustered, named=True)
     return program, Naming(taken, f"<ptx {title(kernel.name)}>")
 
 

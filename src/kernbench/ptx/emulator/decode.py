@@ -1,6 +1,7 @@
 """Decoding: a kernel and the functions it reaches become one program."""
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from kernbench.ptx.emulator.flow import Order, order_blocks
 from kernbench.ptx.emulator.layout import RESERVED, SharedLayout, all_scopes, lay_out_frame, mentioned, reachable
@@ -16,7 +17,7 @@ from kernbench.ptx.emulator.slots import RegisterSlot, SlotTable
 from kernbench.ptx.emulator.stack import STACK_BYTES
 from kernbench.ptx.emulator.steps import ControlStep, Step, guarded
 from kernbench.ptx.isa import Resolved, resolve
-from kernbench.ptx.module import Function, Kernel
+from kernbench.ptx.module import Function, Instruction, Integer, Kernel
 from kernbench.ptx.printer import instruction_text
 
 # how many activations of recursive functions the local memory of a thread holds
@@ -58,22 +59,28 @@ class Body:
         return self.code.entry + self.starts.index(line)
 
 
+# the lines of functions before which a wait for all wgmma operations is put, by the functions' names
+Waits = Mapping[str, Collection[int]]
+_NO_WAITS: Waits = {}
+
+
 def decode(
-    kernel: Kernel, clustered: bool = False, probed: bool = False, named: bool = False
+    kernel: Kernel, clustered: bool = False, probed: bool = False, named: bool = False, waits: Waits = _NO_WAITS
 ) -> tuple[Program, list[Body]]:
     """The program of a kernel, and its functions for further analysis; raises `PtxError` for what cannot be run.
 
     `clustered` tells that it is launched with clusters of several CTAs; `probed` that somebody looks inside; `named`
     that its checkpoints are wanted.
     """
-    return _Decoder(kernel, clustered, probed, named).decode()
+    return _Decoder(kernel, clustered, probed, named, waits).decode()
 
 
 class _Decoder:
-    def __init__(self, kernel: Kernel, clustered: bool, probed: bool, named: bool):
+    def __init__(self, kernel: Kernel, clustered: bool, probed: bool, named: bool, waits: Waits):
         self.kernel = kernel
         self.probed = probed
         self.named = named
+        self.waits = waits
         self.module = kernel.module
         self.table = SlotTable()
         self.shared = SharedLayout()
@@ -114,6 +121,8 @@ class _Decoder:
 
     def _body(self, function: Function) -> Body:
         lines, scope = flatten(function, self.table, self.module, self.named)
+        if waits := self.waits.get(function.name):
+            lines = _with_waits(lines, all_scopes(lines, scope), waits)
         code = Code(function.name, params=function.params, returns=function.returns, scope=id(scope))
         for formal in (*function.params, *function.returns):
             register = scope.register(formal.name) if formal.space == "reg" else None
@@ -208,6 +217,28 @@ class _Decoder:
             return "", 0, ()
         frames = tuple((self.files.get(one.file, ""), one.source_line) for one in origin.frames)
         return *frames[origin.shown], frames
+
+
+def _with_waits(lines: list[Line], scopes: list[Scope], before: Collection[int]) -> list[Line]:
+    """The lines with a wait for all wgmma operations before some of them; labels there stand before the wait."""
+    found: list[Line] = []
+    moved = []
+    for number, line in enumerate(lines):
+        moved.append(len(found))
+        if number in before:
+            found.extend(replace(line, instruction=one, checkpoint=None) for one in _wait_at(line.instruction.line))
+        found.append(line)
+    moved.append(len(found))
+    for scope in scopes:
+        scope.labels.update({name: moved[number] for name, number in scope.labels.items()})
+    return found
+
+
+def _wait_at(line: int) -> tuple[Instruction, Instruction]:
+    """All that was issued is committed, and waited for."""
+    commit = Instruction("wgmma", ("commit_group", "sync", "aligned"), (), None, line)
+    wait = Instruction("wgmma", ("wait_group", "sync", "aligned"), (Integer(0, "0"),), None, line)
+    return commit, wait
 
 
 def _append(block: Block, step: Step) -> None:

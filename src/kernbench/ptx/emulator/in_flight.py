@@ -61,6 +61,34 @@ class State:
         return new
 
 
+def solve(body: Body, first: State, step: Callable[[Decoding, State], None]) -> list[State | None]:
+    """What may be so when each block begins, from what is so at the first; None for a block that nothing reaches."""
+    entering: list[State | None] = [None] * len(body.decodings)
+    entering[0] = first
+    pending = [0]
+    while pending:
+        number = pending.pop()
+        before = entering[number]
+        assert before is not None
+        state = before.copy()
+        for decoding in body.decodings[number]:
+            step(decoding, state)
+        for following in body.edges[number]:
+            known = entering[following]
+            if known is None:
+                entering[following] = state.copy()
+                pending.append(following)
+            elif known.join(state):
+                pending.append(following)
+    return entering
+
+
+def step_groups(d: Decoding, state: State) -> None:
+    """What an instruction of wgmma changes, and no other."""
+    if d.resolved.meaning in _GROUP_STEPS:
+        _GROUP_STEPS[d.resolved.meaning](d, state)
+
+
 def watch_in_flight(program: Program, body: Body) -> None:
     """Add checks to a function's blocks."""
     meanings = {d.resolved.meaning for decodings in body.decodings for d in decodings}
@@ -73,40 +101,19 @@ class _Watcher:
         self._program = program
         self._body = body
         products = [d for decodings in body.decodings for d in decodings if d.resolved.meaning == "wgmma"]
-        self._used = {r.number for d in products for r in _data(d)}
+        self._used = {r.number for d in products for r in owned_registers(d)}
         self._unfenced: dict[int, Register] = {}
         # sites, and registers that they may touch behind a fence
         self._covered: set[tuple[int, int]] = set()
 
     def run(self) -> None:
-        entering = self._solve()
+        # before the first operation there must be a fence
+        entering = solve(self._body, State(unfenced=set(self._used)), self._step)
         for number, state in enumerate(entering):
             if state is not None:
                 self._block(number, state)
         if self._unfenced:
             self._follow_unfenced()
-
-    def _solve(self) -> list[State | None]:
-        """What may be so when each block begins."""
-        entering: list[State | None] = [None] * len(self._body.decodings)
-        # before the first operation there must be a fence
-        entering[0] = State(unfenced=set(self._used))
-        pending = [0]
-        while pending:
-            number = pending.pop()
-            before = entering[number]
-            assert before is not None
-            state = before.copy()
-            for decoding in self._body.decodings[number]:
-                self._step(decoding, state)
-            for following in self._body.edges[number]:
-                known = entering[following]
-                if known is None:
-                    entering[following] = state.copy()
-                    pending.append(following)
-                elif known.join(state):
-                    pending.append(following)
-        return entering
 
     def _step(self, d: Decoding, state: State) -> None:
         """What an instruction changes."""
@@ -138,14 +145,21 @@ class _Watcher:
         block = self._program.blocks[self._body.code.entry + number]
         for decoding in self._body.decodings[number]:
             if decoding.resolved.meaning == "wgmma":
-                for register in _data(decoding):
-                    if register.number in state.unfenced:
-                        self._unfenced[register.number] = register
+                self._operation(block, decoding, state)
             elif decoding.resolved.meaning not in _STEPS:
                 self._ordinary(block, decoding, state)
                 touched = {r.number for r in decoding.reads + decoding.writes}
                 self._covered |= {(decoding.site.number, register) for register in touched & self._movable(state)}
             self._step(decoding, state)
+
+    def _operation(self, block: Block, d: Decoding, state: State) -> None:
+        """An operation reads A, in registers, like any instruction; its accumulators may still be in flight."""
+        written = {r.number for r in d.writes}
+        for register in owned_registers(d):
+            if register.number in state.unfenced:
+                self._unfenced[register.number] = register
+            if register.number in state.written and register.number not in written:
+                run_before(block, d, _touch(d, register, "reads", False))
 
     def _ordinary(self, block: Block, d: Decoding, state: State) -> None:
         for register in _unique(d.reads):
@@ -172,7 +186,7 @@ class _Watcher:
                 if meaning == "wgmma.fence":
                     run_after(block, d, _mark(d, list(flags.values()), True))
                 elif meaning == "wgmma":
-                    for register in _data(d):
+                    for register in owned_registers(d):
                         if register.number in flags:
                             run_before(block, d, _ask(d, register, flags[register.number]))
                 else:
@@ -191,13 +205,13 @@ def _multiply(d: Decoding, state: State) -> None:
     written = {r.number for r in d.writes}
     for number in written:
         state.written[number] = 0
-    for number in {r.number for r in _data(d)} - written:
+    for number in {r.number for r in owned_registers(d)} - written:
         state.read[number] = 0
-    state.unfenced -= {r.number for r in _data(d)}
-    state.used |= {r.number for r in _data(d)}
+    state.unfenced -= {r.number for r in owned_registers(d)}
+    state.used |= {r.number for r in owned_registers(d)}
 
 
-def _data(d: Decoding) -> list[Register]:
+def owned_registers(d: Decoding) -> list[Register]:
     """The registers that a wgmma operation owns: D and A, no descriptors, metadata or predicates."""
     meta = d.position("meta")
     operand = None if meta is None else d.operands[meta]
@@ -234,14 +248,13 @@ def _loaded(d: Decoding, state: State) -> None:
         state.loads.clear()
 
 
-_STEPS: dict[str, Callable[[Decoding, State], None]] = {
+_GROUP_STEPS: dict[str, Callable[[Decoding, State], None]] = {
     "wgmma": _multiply,
     "wgmma.fence": _fence,
     "wgmma.commit": _commit,
     "wgmma.wait": _wait,
-    "tcgen05.ld": _load,
-    "tcgen05.wait": _loaded,
 }
+_STEPS = _GROUP_STEPS | {"tcgen05.ld": _load, "tcgen05.wait": _loaded}
 
 
 def _unique(registers: Iterable[Register]) -> list[Register]:
