@@ -64,12 +64,17 @@ def run_after(block: Block, d: Decoding, check: Check) -> None:
     place = d.last_step - 1
     direct, general = block.direct[place], block.general[place]
 
+    # a load that meets an undefined value leaves by an exception, and has been made
     def run_direct(window: Window) -> None:
-        direct(window)
-        check(window, None)
+        try:
+            direct(window)
+        finally:
+            check(window, None)
 
     def run_general(window: Window, mask: Mask | None) -> None:
-        general(window, mask)
-        check(window, mask)
+        try:
+            general(window, mask)
+        finally:
+            check(window, mask)
 
     block.direct[place], block.general[place] = run_direct, run_general

@@ -35,6 +35,8 @@ class Frames:
         self._ends: dict[int, Array] = {}
         # registers of recursive functions, by function and depth
         self._kept: dict[tuple[str, int], dict[str, Array]] = {}
+        # and which of them were undefined, for the same
+        self._kept_flags: dict[tuple[str, int], dict[tuple[str, int], Array]] = {}
 
     def space(self) -> Space:
         """Local memory as loads and stores see it."""
@@ -162,11 +164,16 @@ class Frames:
             if bank not in kept:
                 kept[bank] = np.zeros((len(rows), self._batch.lanes), bank)
             kept[bank][:, lanes] = self._batch.banks[bank][np.array(rows)[:, None], lanes]
+        if self._batch.checks is not None:
+            flags = self._kept_flags.setdefault((code.name, base), {})
+            self._batch.checks.definedness.flags.keep(code.rows, lanes, flags)
 
     def _restore(self, fragment: Fragment, code: Code, base: int) -> None:
         kept, lanes = self._kept[code.name, base], _lanes(fragment)
         for bank, rows in code.rows.items():
             self._batch.banks[bank][np.array(rows)[:, None], lanes] = kept[bank][:, lanes]
+        if self._batch.checks is not None:
+            self._batch.checks.definedness.flags.restore(code.rows, lanes, self._kept_flags[code.name, base])
 
 
 def _lanes(fragment: Fragment) -> Array:

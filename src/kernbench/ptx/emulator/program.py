@@ -52,6 +52,14 @@ class Site:
     frames: tuple[tuple[str, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A block's steps with those that follow undefined values, and where they go on behind a site that met one."""
+
+    steps: list[General]
+    positions: dict[int, int]
+
+
 @dataclass(eq=False)
 class Block:
     """Steps that run one after the other, then a control; without one, the next block follows."""
@@ -61,8 +69,9 @@ class Block:
     rank: int = 0
     direct: list[Direct] = field(default_factory=list)
     general: list[General] = field(default_factory=list)
-    # the general steps with those that follow undefined values, where there may be any
-    watched: list[General] | None = None
+    # makes the general steps with those that follow undefined values, and what it has made
+    follow: Callable[[], Watched] | None = None
+    followed: Watched | None = None
     control: Control | None = None
     following: int = -1
     # sites in order, the control's last
@@ -75,6 +84,13 @@ class Block:
     ends: bool = False
     # set where this block is the head of a loop that may wait for another thread
     wait_loop: "WaitLoop | None" = None
+
+    @property
+    def watched(self) -> Watched:
+        """The steps that follow undefined values, made when they are first asked for."""
+        if self.followed is None:
+            self.followed = Watched(self.general, {}) if self.follow is None else self.follow()
+        return self.followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +189,10 @@ class Program:
     variables: dict[str, Variable]
     # whether threads take memory from their stack as they run
     takes_stack: bool = False
-    # bool rows that are set where a register is undefined
-    undefined_rows: list[int] = field(default_factory=list)
-    # sites of loads behind which a step follows what they load of unwritten local memory
+    # registers, by bank and row, that are followed because they may be read before they are set, and their bytes
+    undefined_registers: list[tuple[tuple[str, int], int]] = field(default_factory=list)
+    # sites of loads and divisions whose results are followed where they are undefined
     caught: set[int] = field(default_factory=set)
-    # sites of loads of shared memory whose value a selection may drop
-    chosen: set[int] = field(default_factory=set)
     # sites of loads that are entered as reads where their value is stored
     deferred: set[int] = field(default_factory=set)
     # everything in it that writes memory

@@ -12,12 +12,12 @@ import numpy as np
 from kernbench.ptx.emulator.asynchronous.cluster_barrier import ClusterBarrier
 from kernbench.ptx.emulator.asynchronous.waiting import Waiting
 from kernbench.ptx.emulator.barriers import Barriers
+from kernbench.ptx.emulator.checks.definedness import UndefinedLoadError
 from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.gathering import Gathering
 from kernbench.ptx.emulator.lanes import Lanes, Mask, union
 from kernbench.ptx.emulator.program import Block, Program
 from kernbench.ptx.emulator.spinning import Spinning
-from kernbench.ptx.emulator.watching import UndefinedLoadError
 from kernbench.ptx.emulator.window import Window, window_of
 
 Key = tuple[int, ...]
@@ -110,8 +110,8 @@ class Scheduler:
         if fragment.stack:
             frame = fragment.stack[-1]
             self.batch.set_base(frame.callee, frame.base)
-        if self._following_undefined and block.watched is not None:
-            for general in block.watched:
+        if self._following_undefined:
+            for general in block.watched.steps:
                 general(window, lanes.mask)
         else:
             self._run_steps(block, window, lanes)
@@ -130,9 +130,9 @@ class Scheduler:
                 for general in block.general:
                     general(window, lanes.mask)
         except UndefinedLoadError as met:
-            assert block.watched is not None
-            self._following_undefined = True
-            for general in block.watched[met.position :]:
+            self._following_undefined = self.batch.checks.definedness.following = True
+            watched = block.watched
+            for general in watched.steps[watched.positions[met.site] :]:
                 general(window, lanes.mask)
 
     def branch(self, fragment: Fragment, slot: int, negated: bool, target: int, following: int) -> Fragment | None:

@@ -1,9 +1,10 @@
-"""Steps that follow undefined values: a bool row beside each register that may hold one.
+"""Steps that follow undefined values: bits beside each register, one for each byte that is undefined.
 
-A value is undefined where a register was never set, or where it was loaded from local memory that the thread never
-wrote, from tensor memory that nobody wrote or, where a selection may drop it, from such shared memory, or where a
-compiler's integer division has a divisor of zero; storing such a value makes local memory unwritten again. What such a
-value decides is reported: an address, a branch, what others may read.
+A value is undefined where a register was never set, where it was loaded from memory that nobody wrote (local or tensor
+memory; in a compiler's code shared and global memory too), or where a compiler's integer division has a divisor of
+zero. Copies keep the bits of single bytes. What is computed from a register of which no byte is defined is undefined as
+a whole; a register of which some bytes are defined counts as defined there. What such a value decides is reported: an
+address, a branch, what others may read.
 """
 
 from collections.abc import Callable
@@ -11,134 +12,350 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.lanes import WARP, Mask
-from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, TRACKED, UNWRITTEN, WRITTEN
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.definedness import COMPUTED, Key
+from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.scopes import Register
 from kernbench.ptx.emulator.slots import RegisterSlot
-from kernbench.ptx.emulator.steps import Step, action, compute, copy, guarded
+from kernbench.ptx.emulator.steps import Step, action, guarded
 from kernbench.ptx.emulator.window import Window
 from kernbench.ptx.module import Integer, Name, Not, Operand
 from kernbench.ptx.types import TYPES
 
-_WINDOW = np.uint64(44)
-_LOCAL = np.uint64(LOCAL_BASE >> 44)
-_ADDRESS = (1 << 64) - 1
-# operations that put a value together from parts: one part that is defined makes it so
-_JOINING = frozenset(("or", "bfi", "lop3", "prmt"))
+# operations that put a value together from parts, which are these operands: one part that is defined makes it so
+_JOINING = {"or": (1, 2), "bfi": (1, 2), "lop3": (1, 2, 3), "prmt": (1, 2)}
+# instructions that convert several values and lay them side by side in one register
+_PACKING = frozenset(("cvt.packed", "cvt.pack"))
+Bits = Callable[[Window], "Array | None"]
 
 
-# instructions that lay several values side by side in one register
-_PACKING = frozenset(("pack", "cvt.packed", "cvt.pack"))
-# what compilers compute ahead, and do not use where the divisor is zero
-DIVISIONS = frozenset(("div.int", "rem.int"))
+def key_of(register: Register) -> Key:
+    """The name of a register's bits."""
+    return register.bank, register.row
 
 
-class UndefinedLoadError(Exception):
-    """A load met undefined memory: the rest of the block is to be run with the steps that follow such values."""
-
-    def __init__(self, position: int):
-        super().__init__("a load met undefined memory")
-        self.position = position
+def whole_of(register: Register) -> Any:
+    """The bits of a register of which no byte is defined."""
+    return np.uint32((1 << TYPES[register.type].nbytes) - 1)
 
 
-def watch(decoding: Decoding, register: Register, flags: int) -> Step | None:
-    """Report lanes in which an undefined register is about to decide something; None where it cannot."""
-    site, name, role = decoding.site, register.name, decoding.role_of(register)
-    outside = _outside_local(decoding) if role == "value" and decoding.resolved.meaning == "st" else None
-    if outside is _never:
+def undefined(window: Window, register: Register) -> Any:
+    """Positions at which no byte of a register is defined; None where there are none."""
+    bits = window.batch.checks.definedness.flags.get(window, key_of(register))
+    if bits is None:
         return None
+    whole = whole_of(register)
+    found = bits & whole == whole
+    return found if found.any() else None
+
+
+def watch(decoding: Decoding, register: Register, soft: bool) -> Step | None:
+    """Report lanes in which an undefined register is about to decide something; None where it cannot.
+
+    `soft` code, a compiler's, may store undefined values in shared memory, and copy those of memory.
+    """
+    site, name, role = decoding.site, register.name, decoding.role_of(register)
+    stored = role == "value" and decoding.resolved.meaning == "st"
+    if stored and decoding.store_space in (("local", "shared") if soft else ("local",)):
+        return None
+    counts = _counting_stores(decoding, register, soft) if stored else None
+
+    def general(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is None:
+            return
+        bad = undefined(window, register)
+        if bad is not None and mask is not None:
+            bad = bad & mask
+        if bad is not None and counts is not None and bad.any():
+            bad = bad & counts(window)
+        if bad is not None and bad.any():
+            window.batch.checks.undefined.used(window, site, name, role, bad, key_of(register))
+
+    return under_guard(decoding, action(general)) if role != "guard" else action(general)
+
+
+def _counting_stores(decoding: Decoding, register: Register, soft: bool) -> Callable[[Window], Any]:
+    """At which positions an undefined value that is stored is to be reported."""
+    spared = ("local", "shared") if soft else ("local",)
+    generic, whole = decoding.store_space == "generic", whole_of(register)
+
+    def counts(window: Window) -> Any:
+        found = np.ones(window.size, bool)
+        for part, _, inside in _located(decoding, window, None) if generic else ():
+            if part.name in spared:
+                found &= ~inside
+        if soft:
+            bits = window.batch.checks.definedness.flags.get(window, key_of(register))
+            copied = np.zeros(window.size, bool) if bits is None else bits == whole
+            found &= ~(copied & _has_defined_part(decoding, window))
+        return found
+
+    return counts
+
+
+def _has_defined_part(decoding: Decoding, window: Window) -> Any:
+    """Positions at which some value that a store writes is defined, in part at least."""
+    registers = decoding.registers_of(1)
+    found = np.full(window.size, any(register is None for register in registers))
+    for register in (r for r in registers if r is not None):
+        bad = undefined(window, register)
+        found |= True if bad is None else ~bad
+    return found
+
+
+def _located(decoding: Decoding, window: Window, mask: Mask | None) -> list[tuple[Any, Array, Mask]]:
+    """Where the positions of a store write."""
+    assert decoding.address_slot is not None
+    port, nbytes = window.batch.port, TYPES[decoding.mod("type")].nbytes * len(decoding.registers_of(1))
+    addresses = np.broadcast_to(port.addresses(window, decoding.address_slot), window.size)
+    offset = np.uint64(decoding.address_offset & (1 << 64) - 1)
+    found: list[tuple[Any, Array, Mask]] = port.located(
+        decoding.store_space, addresses, window.lane_numbers, offset, nbytes, mask
+    )
+    return found
+
+
+def unwrite(decoding: Decoding, registers: list[Register], soft: bool) -> Step | None:
+    """Behind a store: memory that undefined bytes were stored in counts as unwritten.
+
+    In global memory that is so for copies of memory only, and where the store has a defined part: the padding of a
+    struct. Other stores of undefined values to global memory are reported.
+    """
+    elements = [(n, r) for n, r in enumerate(decoding.registers_of(1)) if r is not None and r in registers]
+    reached = ("local", "shared", "global") if decoding.store_space == "generic" else (decoding.store_space,)
+    spaces = [space for space in reached if soft or space == "local"]
+    if not elements or not spaces:
+        return None
+    keys = tuple(key_of(register) for _, register in elements)
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
-        if checks is None:
+        if checks is None or not checks.definedness.flags.known(keys):
             return
-        bad = window.rows[flags]
-        bad = bad.copy() if mask is None else bad & mask
-        if outside is not None and bad.any():
-            bad &= outside(window)
-        if bad.any():
-            checks.undefined(window, site, name, role, bad, flags)
+        bits = [(index, register, _stored_bits(window, register, mask)) for index, register in elements]
+        if not any(found is not None for _, _, found in bits):
+            return
+        for part, places, inside in _located(decoding, window, mask):
+            if part.name not in spaces:
+                continue
+            if part.name == "global":
+                inside &= _has_defined_part(decoding, window)
+            for index, register, found in bits:
+                if found is not None:
+                    here = np.where(inside, found, 0)
+                    checks.undefined.stored(window, decoding, register, part, places, here, index)
 
-    return _under_guard(decoding, action(general)) if role != "guard" else action(general)
+    return under_guard(decoding, action(general))
 
 
-def hand_on(decoding: Decoding, flags: int) -> Step:
-    """Report lanes whose value of unwritten shared memory is about to go to other lanes, or into a product."""
+def _stored_bits(window: Window, register: Register, mask: Mask | None) -> Array | None:
+    """The bits of a register that is stored, None where all of it is defined."""
+    bits: Array | None = window.batch.checks.definedness.flags.get(window, key_of(register))
+    if bits is not None and mask is not None:
+        bits = np.where(mask, bits, 0)
+    return bits if bits is not None and bits.any() else None
+
+
+def hand_on(decoding: Decoding, register: Register) -> Step:
+    """Report lanes whose undefined value of memory is about to go to other lanes, or into a product."""
     site = decoding.site
 
     def general(window: Window, mask: Mask | None) -> None:
-        checks = window.batch.checks
-        bad = None if checks is None else window.rows[flags] if mask is None else window.rows[flags] & mask
+        if window.batch.checks is None:
+            return
+        bad = undefined(window, register)
+        if bad is not None and mask is not None:
+            bad = bad & mask
         if bad is not None and bad.any():
-            checks.unwritten_choice(window, site, "is handed on", bad, flags)
+            window.batch.checks.undefined.handed_on(window, site, bad, key_of(register))
 
-    return _under_guard(decoding, action(general))
-
-
-def _never(window: Window) -> Any:
-    return np.zeros(window.size, bool)
+    return under_guard(decoding, action(general))
 
 
-def _outside_local(decoding: Decoding) -> Callable[[Window], Any]:
-    """For a store, which positions write what others may read."""
-    if decoding.store_space == "local":
-        return _never
-    if decoding.store_space != "generic":
-        return lambda window: np.ones(window.size, bool)
-    return lambda window: ~_is_local(decoding, window)
+def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool) -> Step:
+    """Results are undefined where a source is, if the instruction `passes` that on. Runs before the instruction.
 
-
-def _is_local(decoding: Decoding, window: Window) -> Any:
-    return _addresses(decoding, window) >> _WINDOW == _LOCAL
-
-
-def _addresses(decoding: Decoding, window: Window, slot: int | None = None) -> Any:
-    """Where each position's access goes."""
-    slot = decoding.address_slot if slot is None else slot
-    assert slot is not None
-    row = np.broadcast_to(window.rows[slot], window.size).astype(np.uint64)
-    return row + np.uint64(decoding.address_offset & _ADDRESS)
-
-
-def mark(decoding: Decoding, sources: list[int], targets: list[int], followed: dict[int, int], joins: bool) -> Step:
-    """Results are undefined where a source is; a selection only where the chosen one is. Runs before the instruction.
-
-    With `joins`, values that are put together from parts are undefined only where every part is; words made of halves
-    and packed conversions always.
+    Copies and selections keep single bytes. With `joins`, values that are put together from parts are undefined only
+    where every part is; packed conversions always.
     """
-    chosen = _selection(decoding, followed) if decoding.resolved.meaning == "selp" else None
-    parts = decoding.resolved.meaning in _PACKING or (joins and decoding.instruction.opcode in _JOINING)
-    if parts and _has_a_sure_part(decoding, sources, followed):
-        sources = []
-    decided = _deciding_operands(decoding, followed)
+    sources = list(dict.fromkeys(decoding.reads)) if passes else []
+    source_keys, target_keys = tuple(map(key_of, sources)), tuple(map(key_of, targets))
+    keys = source_keys + target_keys
+    results = _results(decoding, sources, joins) if passes else {}
+    guard = next((r for r in sources if decoding.role_of(r) == "guard"), None)
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
-        if checks is None:
+        if checks is None or not checks.definedness.flags.known(keys):
             return
-        flags: Any = chosen(window) if chosen is not None else _combined(window, sources, parts)
-        for decides in decided if flags.any() else ():
-            flags &= ~decides(window)
-        for target in targets:
-            window.put(target, flags, mask)
-        if joins and sources and flags.any():
-            checks.definedness.pass_on(window, sources, targets)
+        # all results first: a target may be a source
+        unsure = None if guard is None else undefined(window, guard)
+        found = [results[key](window) if key in results else None for key in target_keys]
+        for target, bits in zip(targets, found, strict=True):
+            if unsure is not None:
+                bits = np.where(unsure, whole_of(target) | COMPUTED, 0 if bits is None else bits)
+            checks.definedness.flags.put(window, key_of(target), bits, mask)
+        if joins and source_keys and any(bits is not None and bits.any() for bits in found):
+            checks.definedness.pass_on(window, source_keys, target_keys)
 
-    return _under_guard(decoding, action(general))
+    return under_guard(decoding, action(general))
 
 
-def _has_a_sure_part(decoding: Decoding, sources: list[int], followed: dict[int, int]) -> bool:
-    """Whether a part that a value is put together from is never undefined."""
+def _results(decoding: Decoding, sources: list[Register], joins: bool) -> dict[Key, Bits]:
+    """How the bits of each result come from those of the sources."""
+    meaning = decoding.resolved.meaning
+    if meaning in _COPYING:
+        return _COPYING[meaning](decoding)
+    computed = _computed(decoding, sources, joins)
+    return {key_of(target): _as_whole(computed, target) for target in decoding.writes}
+
+
+def _as_whole(computed: Callable[[Window], Any], target: Register) -> Bits:
+    bits = whole_of(target) | COMPUTED
+
+    def result(window: Window) -> Array | None:
+        found = computed(window)
+        return None if found is None else np.where(found, bits, np.uint32(0))
+
+    return result
+
+
+def _computed(decoding: Decoding, sources: list[Register], joins: bool) -> Callable[[Window], Any]:
+    """Positions at which what an instruction computes is undefined; None where there are none."""
+    parts = _parts(decoding, joins)
+    if parts is not None and any(part is None for part in parts):
+        return lambda window: None
+    decided = _deciding_operands(decoding)
+
+    def computed(window: Window) -> Any:
+        if parts is not None:
+            found = _all_of([undefined(window, part) for part in parts if part is not None])
+        else:
+            found = _any_of([undefined(window, source) for source in sources])
+        for decides in decided if found is not None else ():
+            found = found & ~decides(window)
+        return found
+
+    return computed
+
+
+def _any_of(rows: list[Any]) -> Any:
+    found = None
+    for row in rows:
+        if row is not None:
+            found = row if found is None else found | row
+    return found
+
+
+def _all_of(rows: list[Any]) -> Any:
+    if any(row is None for row in rows):
+        return None
+    return np.logical_and.reduce(rows)
+
+
+def _parts(decoding: Decoding, joins: bool) -> list[Register | None] | None:
+    """What a value is put together from, None for what is no register; None for a value that is not put together."""
     if decoding.resolved.meaning in _PACKING:
         # random bits to round with are no part
         last = len(decoding.operands) - (decoding.mod("rnd") == "rs")
-        parts = [part for index in range(1, last) for part in decoding.registers_of(index)]
-        return any(part is None or part.number not in followed for part in parts)
-    return len(sources) < len(decoding.operands) - 1
+        return [part for index in range(1, last) for part in decoding.registers_of(index)]
+    if not joins or decoding.instruction.opcode not in _JOINING:
+        return None
+    return [decoding.register_at(index) for index in _JOINING[decoding.instruction.opcode]]
 
 
-def _deciding_operands(decoding: Decoding, followed: dict[int, int]) -> list[Callable[[Window], Any]]:
+def _copy_of(source: Register | None, target: Register) -> Bits:
+    """The bits of a copy: a register without a defined byte stays one, whatever the width."""
+
+    def result(window: Window) -> Array | None:
+        bits = None if source is None else window.batch.checks.definedness.flags.get(window, key_of(source))
+        if bits is None or source is None:
+            return None
+        same = source.type == target.type
+        found: Array = bits if same else _fitted(bits, whole_of(source), target)
+        return found
+
+    return result
+
+
+def _fitted(bits: Array, whole: Any, target: Register) -> Any:
+    cut = bits & (whole_of(target) | COMPUTED)
+    return np.where(bits & whole == whole, cut | whole_of(target), cut)
+
+
+def _moved(decoding: Decoding) -> dict[Key, Bits]:
+    pairs = zip(decoding.registers_of(0), decoding.registers_of(1), strict=True)
+    return {key_of(target): _copy_of(source, target) for target, source in pairs if target is not None}
+
+
+def _packed(decoding: Decoding) -> dict[Key, Bits]:
+    (target,), parts = decoding.registers_of(0), decoding.registers_of(1)
+    width = TYPES[decoding.mod("type")].nbytes // len(parts)
+    low = np.uint32((1 << width) - 1)
+
+    def result(window: Window) -> Array | None:
+        flags, total = window.batch.checks.definedness.flags, None
+        for number, part in enumerate(parts):
+            bits = None if part is None else flags.get(window, key_of(part))
+            if bits is not None:
+                moved = (bits & low) << np.uint32(number * width) | np.where(bits & low, bits & COMPUTED, np.uint32(0))
+                total = moved if total is None else total | moved
+        return total
+
+    return {} if target is None else {key_of(target): result}
+
+
+def _unpacked(decoding: Decoding) -> dict[Key, Bits]:
+    (source,), targets = decoding.registers_of(1), decoding.registers_of(0)
+    width = TYPES[decoding.mod("type")].nbytes // len(targets)
+    low = np.uint32((1 << width) - 1)
+
+    def part(number: int, target: Register) -> Bits:
+        def result(window: Window) -> Array | None:
+            bits = None if source is None else window.batch.checks.definedness.flags.get(window, key_of(source))
+            if bits is None:
+                return None
+            cut = bits >> np.uint32(number * width) & low
+            found: Array = _fitted(np.where(cut, cut | bits & COMPUTED, cut), low, target)
+            return found
+
+        return result
+
+    return {key_of(target): part(number, target) for number, target in enumerate(targets) if target is not None}
+
+
+def _selected(decoding: Decoding) -> dict[Key, Bits]:
+    """Of selp: the bits of the operand that the predicate takes."""
+    target, *operands, predicate = [decoding.register_at(index) for index in (0, 1, 2, 3)]
+    if target is None or predicate is None:
+        return {}
+    slot = decoding.table.number(RegisterSlot(predicate.bank, predicate.row))
+    copies = [_copy_of(operand, target) for operand in operands]
+    none = np.uint32(0)
+
+    def result(window: Window) -> Array | None:
+        first, second = (copy(window) for copy in copies)
+        unsure = undefined(window, predicate)
+        if first is None and second is None and unsure is None:
+            return None
+        chosen: Array = np.where(
+            window.rows[slot], none if first is None else first, none if second is None else second
+        )
+        return chosen if unsure is None else np.where(unsure, whole_of(target) | COMPUTED, chosen)
+
+    return {key_of(target): result}
+
+
+_COPYING: dict[str, Callable[[Decoding], dict[Key, Bits]]] = {
+    "mov": _moved,
+    "pack": _packed,
+    "unpack": _unpacked,
+    "selp": _selected,
+}
+
+
+def _deciding_operands(decoding: Decoding) -> list[Callable[[Window], Any]]:
     """For and, or and the boolean of setp: lanes in which an operand is defined and decides the result by itself."""
     opcode = decoding.instruction.opcode
     operation = decoding.mod("bool") if opcode == "setp" else opcode
@@ -147,12 +364,10 @@ def _deciding_operands(decoding: Decoding, followed: dict[int, int]) -> list[Cal
     if operation not in ("and", "or"):
         return []
     operands = decoding.operands[3:4] if opcode == "setp" else decoding.operands[1:3]
-    return [made for operand in operands if (made := _decides(decoding, operand, operation == "or", followed))]
+    return [made for operand in operands if (made := _decides(decoding, operand, operation == "or"))]
 
 
-def _decides(
-    decoding: Decoding, operand: Operand, when: bool, followed: dict[int, int]
-) -> Callable[[Window], Any] | None:
+def _decides(decoding: Decoding, operand: Operand, when: bool) -> Callable[[Window], Any] | None:
     """Lanes in which an operand is defined, and is anything but zero (`when`) or zero."""
     if isinstance(operand, Integer):
         return lambda window: np.full(window.size, bool(operand.value) == when)
@@ -160,204 +375,18 @@ def _decides(
     register = decoding.scope.register(name.text) if isinstance(name, Name) else None
     if register is None:
         return None
-    slot, flags = decoding.table.number(RegisterSlot(register.bank, register.row)), followed.get(register.number)
+    slot = decoding.table.number(RegisterSlot(register.bank, register.row))
     wanted = when != isinstance(operand, Not)
 
     def decides(window: Window) -> Any:
         found = (np.broadcast_to(window.rows[slot], window.size) != 0) == wanted
-        return found if flags is None else found & ~window.rows[flags]
+        bad = undefined(window, register)
+        return found if bad is None else found & ~bad
 
     return decides
 
 
-def _combined(window: Window, sources: list[int], parts: bool) -> Any:
-    flags = np.full(window.size, parts and bool(sources))
-    for source in sources:
-        if parts:
-            flags &= window.rows[source]
-        else:
-            flags |= window.rows[source]
-    return flags
-
-
-def _selection(decoding: Decoding, followed: dict[int, int]) -> Any:
-    """Undefinedness of selp: of the operand that the predicate takes."""
-    registers = [decoding.register_at(index) for index in (1, 2, 3)]
-    if registers[2] is None:
-        return None
-    predicate = decoding.table.number(RegisterSlot(registers[2].bank, registers[2].row))
-    flags = [followed.get(r.number) if r is not None else None for r in registers]
-
-    def chosen(window: Window) -> Any:
-        rows = [np.zeros(window.size, bool) if flag is None else window.rows[flag] for flag in flags]
-        return np.where(window.rows[predicate], rows[0], rows[1]) | rows[2]
-
-    return chosen
-
-
-def may_load_undefined(decoding: Decoding) -> bool:
-    """Whether a load may read local or tensor memory."""
-    if decoding.resolved.meaning == "tcgen05.ld":
-        return True
-    space = decoding.address_space or decoding.mod("space")
-    return decoding.resolved.meaning == "ld" and space in ("", "local", "param::func")
-
-
-def loads_shared(decoding: Decoding) -> bool:
-    """Whether a load names shared memory of its own block."""
-    return (decoding.address_space or decoding.mod("space")) in ("shared", "shared::cta")
-
-
-def may_divide_by_zero(decoding: Decoding) -> bool:
-    """Whether an instruction is an integer division whose divisor is no constant but zero."""
-    return decoding.resolved.meaning in DIVISIONS and not decoding.constant_of(2)
-
-
-def catch_of(decoding: Decoding, followed: dict[int, int]) -> "Catch":
-    """What looks behind a load at what it brought, and behind a division at its result."""
-    kind = SharedCatch if loads_shared(decoding) else _CATCHES.get(decoding.resolved.meaning, Catch)
-    return kind(decoding, followed)
-
-
-class Catch:
-    """The step behind a load that may read local memory: what was never written makes its targets undefined."""
-
-    def __init__(self, decoding: Decoding, followed: dict[int, int]):
-        self._decoding = decoding
-        self._nbytes = TYPES[decoding.mod("type")].nbytes
-        self._targets = [
-            (index, followed[register.number])
-            for index, register in enumerate(decoding.registers_of(0))
-            if register is not None and register.number in followed
-        ]
-        self._held: int | None = None
-        # a copy of the address, where the load overwrites it
-        self.holding = self._hold()
-        # where no undefined value is known yet, and where such values are followed
-        self.first, self.following = self._step(self._found), self._step(self._mark)
-        # where the steps that follow undefined values go on behind this one
-        self.position = 0
-
-    def _hold(self) -> Step | None:
-        d = self._decoding
-        if d.address_slot is None or not any(register in d.writes for register in d.address_reads):
-            return None
-        self._held = d.temporary(d.table.slots[d.address_slot].dtype)
-        return compute(copy, (d.address_slot,), (self._held,))
-
-    def _step(self, function: Callable[[Window, Mask | None], None]) -> Step:
-        def general(window: Window, mask: Mask | None) -> None:
-            if window.batch.checks is not None:
-                function(window, mask)
-
-        return _under_guard(self._decoding, action(general))
-
-    def _found(self, window: Window, mask: Mask | None) -> None:
-        """The first undefined value changes how the rest runs."""
-        if window.batch.checks.definedness.met:
-            self._mark(window, mask)
-            raise UndefinedLoadError(self.position)
-
-    def _mark(self, window: Window, mask: Mask | None) -> None:
-        definedness = window.batch.checks.definedness
-        states = self._states(window) if definedness.met else None
-        definedness.met = False
-        for index, target in self._targets:
-            part = slice(index * self._nbytes, (index + 1) * self._nbytes)
-            flags = np.zeros(window.size, bool) if states is None else (states[:, part] == UNWRITTEN).all(axis=1)
-            window.put(target, flags, mask)
-            if states is not None:
-                definedness.came_from(target, self._decoding.site)
-
-    def _states(self, window: Window) -> Any:
-        """The state of each byte that each position loaded; written for what is not local."""
-        count = len(self._decoding.registers_of(0))
-        places, local = _places(self._decoding, window, self._held)
-        states = np.full((window.size, count * self._nbytes), WRITTEN, np.uint8)
-        held = window.batch.port.space("local").state[1]
-        offsets = np.arange(count * self._nbytes)
-        inside = local & (places + states.shape[1] <= len(held))
-        states[inside] = held[places[inside][:, None] + offsets]
-        return states
-
-
-class SharedCatch(Catch):
-    """The step behind a load of shared memory."""
-
-    def _states(self, window: Window) -> Any:
-        count = len(self._decoding.registers_of(0)) * self._nbytes
-        ctas, offsets = window.batch.places.find(_addresses(self._decoding, window, self._held), window.lane_numbers)
-        held = window.batch.port.space("shared").state[1]
-        places = ctas.astype(np.int64) * window.batch.shared_stride + offsets.astype(np.int64)
-        inside = (ctas >= 0) & (places >= 0) & (places + count <= len(held))
-        states = np.full((window.size, count), WRITTEN, np.uint8)
-        states[inside] = held[places[inside][:, None] + np.arange(count)] & ~np.uint8(TRACKED)
-        return states
-
-
-class TensorCatch(Catch):
-    """The step behind tcgen05.ld: what warps read of tensor memory that nobody wrote is undefined."""
-
-    def _mark(self, window: Window, mask: Mask | None) -> None:
-        definedness = window.batch.checks.definedness
-        empty = definedness.take_empty()
-        flags = np.isin(window.lane_numbers // WARP, empty)
-        for _, target in self._targets:
-            window.put(target, flags, mask)
-            if empty:
-                definedness.came_from(target, self._decoding.site)
-
-
-class DivisionCatch(Catch):
-    """The step behind an integer division: its result is undefined in lanes whose divisor is zero."""
-
-    def _mark(self, window: Window, mask: Mask | None) -> None:
-        definedness = window.batch.checks.definedness
-        lanes = definedness.take_divided()
-        flags = np.isin(window.lane_numbers, lanes)
-        for _, target in self._targets:
-            window.put(target, flags, mask)
-            if len(lanes):
-                definedness.came_from(target, self._decoding.site)
-
-
-_CATCHES: dict[str, type[Catch]] = {"tcgen05.ld": TensorCatch, **dict.fromkeys(DIVISIONS, DivisionCatch)}
-
-
-def _places(decoding: Decoding, window: Window, slot: int | None = None) -> tuple[Any, Any]:
-    """Where in local memory each position's access goes, and whether it goes there."""
-    addresses = _addresses(decoding, window, slot)
-    local = addresses >> _WINDOW == _LOCAL
-    if decoding.address_space == "local" or decoding.mod("space") in ("local", "param::func"):
-        local = np.ones(window.size, bool)
-    space = window.batch.port.space("local")
-    offsets = addresses & np.uint64((1 << 44) - 1)
-    local &= offsets < np.uint64(max(space.size, 1))
-    return (space.origins[window.lane_numbers] + offsets).astype(np.int64), local
-
-
-def unwrite(decoding: Decoding, followed: dict[int, int]) -> Step | None:
-    """Behind a store: local memory that an undefined value was stored to counts as unwritten."""
-    nbytes = TYPES[decoding.mod("type")].nbytes
-    registers = decoding.registers_of(1)
-    sources = [(n, followed[r.number]) for n, r in enumerate(registers) if r is not None and r.number in followed]
-    if not sources or decoding.store_space not in ("local", "generic"):
-        return None
-
-    def general(window: Window, mask: Mask | None) -> None:
-        if window.batch.checks is None:
-            return
-        for index, flags in sources:
-            bad = window.rows[flags] if mask is None else window.rows[flags] & mask
-            if bad.any():
-                places, local = _places(decoding, window)
-                chosen = places[bad & local] + index * nbytes
-                state = window.batch.port.space("local").state[1]
-                state[(chosen[:, None] + np.arange(nbytes))] = UNWRITTEN
-
-    return _under_guard(decoding, action(general))
-
-
-def _under_guard(decoding: Decoding, step: Step) -> Step:
+def under_guard(decoding: Decoding, step: Step) -> Step:
+    """A step for the lanes that run an instruction."""
     guard = decoding.guard()
     return step if guard is None else guarded(step, *guard, own=False)

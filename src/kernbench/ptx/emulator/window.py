@@ -35,6 +35,8 @@ class Window:
         self._table: SlotTable = batch.table
         self._scratch: dict[tuple[str, int], Array] = {}
         self.rows: Sequence[Array] = ()
+        # where its positions lie in a row of the whole batch
+        self.index: Any = self.lane_numbers
 
     def scratch(self, dtype: str, number: int = 0) -> Array:
         """An array of one entry a position, the same each time for the same `dtype` and `number`."""
@@ -57,7 +59,7 @@ class RunWindow(Window):
 
     def __init__(self, batch: Any, lanes: Lanes):
         super().__init__(batch, lanes)
-        part = slice(lanes.first * WARP, lanes.last * WARP)
+        part = self.index = slice(lanes.first * WARP, lanes.last * WARP)
         whole = (batch.row(slot) for slot in range(len(self._table.slots)))
         self.rows = [row[part] if row.ndim else row for row in whole]
 

@@ -10,7 +10,7 @@ from kernbench.ptx.demangling import demangled
 from kernbench.ptx.emulator.asynchronous.clusters import cluster_members
 from kernbench.ptx.emulator.checks.asynchronous import AsynchronousChecks
 from kernbench.ptx.emulator.checks.clocks import Clocks, masks_of
-from kernbench.ptx.emulator.checks.definedness import Definedness
+from kernbench.ptx.emulator.checks.definedness import COMPUTED, Definedness
 from kernbench.ptx.emulator.checks.endings import Endings
 from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge, Publications, bits
 from kernbench.ptx.emulator.checks.memory import MemoryReporter
@@ -19,6 +19,7 @@ from kernbench.ptx.emulator.checks.patterns import MemoryOrder
 from kernbench.ptx.emulator.checks.pending_copies import PendingCopies
 from kernbench.ptx.emulator.checks.reporter import Reporter, by_axis, some_threads, thread_name
 from kernbench.ptx.emulator.checks.rounding import differ_by_rounding
+from kernbench.ptx.emulator.checks.undefined import DIVISION_HINT, UndefinedValues
 from kernbench.ptx.emulator.checks.waits import deadlock_message
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
@@ -28,7 +29,7 @@ from kernbench.ptx.emulator.memory.cells import SUSPECTS, WARP_LIMIT, decode, ne
 from kernbench.ptx.emulator.memory.order import Order
 from kernbench.ptx.emulator.memory.port import UNCHECKED, Place, Space, Spot, offsets_of
 from kernbench.ptx.emulator.program import Program, Site
-from kernbench.result.finding import Finding, Other
+from kernbench.result.finding import Finding
 
 CHECKED = (
     "out-of-bounds",
@@ -142,16 +143,19 @@ class Checks:
                 continue
             states = self.arena.states(allocation)
             missing = int(np.count_nonzero(states != WRITTEN))
-            if missing:
+            # what an earlier launch wrote in part, and this one cannot write, is an input
+            if missing == allocation.nbytes or (missing and allocation in self._tracked):
                 self._unwritten(allocation, states, missing)
 
     def _unwritten(self, allocation: Allocation, states: Array, missing: int) -> None:
         name, first = self._names[allocation.address], int(np.argmax(states != WRITTEN))
         what = "nothing" if missing == allocation.nbytes else f"all but {missing} of its {allocation.nbytes} bytes"
+        copied, others = self.memory.copied_to(allocation)
         self.reporter.general(
             "output-unwritten",
-            f"'{name}' was made empty and the kernel wrote {what}; the first byte left is {first}",
+            f"'{name}' was made empty and the kernel wrote {what}; the first byte left is {first}{copied}",
             "check the grid and the conditions around the stores; make scratch arrays with device.array(np.zeros(...))",
+            others,
         )
 
     def stray(self, batch: Any, lanes: Lanes, site: Site, message: str, kind: str) -> None:
@@ -240,15 +244,6 @@ def active_lanes_of(lanes: Lanes) -> Array:
     return numbers if lanes.mask is None else numbers[lanes.mask]
 
 
-_DIVISION = "test the divisor first; the result is not defined"
-_USES = {
-    "guard": "decides whether this runs",
-    "target": "decides where this goes",
-    "address": "is part of the address",
-    "value": "is stored",
-}
-
-
 class BatchChecks:
     """The checks of one batch: its clocks, and the shadow of its shared memory."""
 
@@ -265,9 +260,10 @@ class BatchChecks:
         self.asynchronous = AsynchronousChecks(batch, self, checks.reporter)
         self.endings = Endings(batch, checks.reporter)
         self.copies = PendingCopies(batch, checks.reporter, checks.memory.shared_name)
-        self.definedness = Definedness()
-        for row in checks.program.undefined_rows:
-            batch.banks["bool"][row] = True
+        self.definedness = Definedness(batch.lanes)
+        self.undefined = UndefinedValues(batch, self.definedness, checks.reporter, checks.memory)
+        for register, whole in checks.program.undefined_registers:
+            self.definedness.flags.begin(register, np.uint32(whole) | COMPUTED)
 
     def note(
         self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, place: Place, nbytes: int
@@ -362,14 +358,21 @@ class BatchChecks:
 
     def trouble(self, space: Space, site: Site, what: str, spot: Spot, report: Any) -> None:
         """A compiled access found something wrong."""
-        program = self._checks.program
-        followed = {"local": program.caught, "shared": program.chosen}.get(space.name, frozenset[int]())
-        if what == "load" and site.number in followed:
-            self.definedness.met |= bool(report[UNINITIALISED, 0])
+        if what == "load" and report[UNINITIALISED, 0] and self._is_followed(space, site):
+            self.undefined.loaded(space, site, spot)
             report[UNINITIALISED, 0] = 0
         races = self._races(site, spot, report[SUSPECTS:][: report[RACE, 0]])
         report[RACE, :2] = len(races), races[0, 0] if len(races) else 0
         self._checks.memory.tell(self._batch, space, site, what, spot, report, races)
+
+    def _is_followed(self, space: Space, site: Site) -> bool:
+        """Whether what a load brings of unwritten memory is reported only where it decides something."""
+        program = self._checks.program
+        return site.number in program.caught and (space.name == "local" or bool(program.kernel.module.compiler))
+
+    def loaded(self, site: Site) -> None:
+        """A load in which something was wrong is done: what is undefined is followed from here on."""
+        self.definedness.follow(site)
 
     def _races(self, site: Site, spot: Spot, found: Array) -> Array:
         """Those suspects that nothing orders."""
@@ -472,44 +475,7 @@ class BatchChecks:
                 self.definedness.meet_zero(lanes.tolist())
                 return
             who = some_threads(self._batch, lanes)
-            self._reporter.add("division", site, f"integer division by zero in {who}", _DIVISION, len(lanes))
-
-    def undefined(self, window: Any, site: Site, register: str, role: str, bad: Mask, flags: int) -> None:
-        """An undefined register decides something."""
-        if not self.definedness.first_use(flags, site):
-            return
-        lanes = window.lane_numbers[bad]
-        origin = self.definedness.origins.get(flags)
-        if origin is not None and origin.opcode in ("div", "rem"):
-            message = f"integer division by zero in {some_threads(self._batch, lanes)}, and the result {_USES[role]}"
-            others = (Other(f"where it {_USES[role].replace('this', 'something')}", self._reporter.place(site)),)
-            self._reporter.add("division", origin, message, _DIVISION, len(lanes), others)
-            return
-        if self.unwritten_choice(window, site, _USES[role].replace("this", "something"), bad, flags):
-            return
-        why, hint = "was never set in", "set the register on every path that leads here"
-        if origin is not None and "tcgen05.ld" in origin.text:
-            name = origin.text.partition(" {")[0]
-            why = f"comes from tensor memory (line {origin.line}, `{name}`) that nobody wrote, in"
-            hint = "let a product or a store fill every column that is loaded, on every path that leads here"
-        elif origin is not None:
-            why = f"comes from local memory (line {origin.line}, `{origin.text}`) never written by"
-            hint = "set the variable on every path that leads here"
-        message = f"{register} {_USES[role]}, and {why} {some_threads(self._batch, lanes)}"
-        self._reporter.add("uninitialised-read", site, message, hint, len(lanes), about=role, register=register)
-
-    def unwritten_choice(self, window: Any, site: Site, use: str, bad: Mask, flags: int) -> bool:
-        """What a load took from unwritten shared memory is used; False where the value comes from elsewhere."""
-        origin = self.definedness.origins.get(flags)
-        if origin is None or origin.number not in self._checks.program.chosen:
-            return False
-        lanes = window.lane_numbers[bad]
-        who = some_threads(self._batch, lanes)
-        others = (Other(f"where it {use}", self._reporter.place(site)),)
-        hint = "write the memory before it is read, with a barrier between where others write it"
-        message = f"shared memory that nobody wrote is read by {who}, and the value {use}"
-        self._reporter.add("uninitialised-read", origin, message, hint, len(lanes), others)
-        return True
+            self._reporter.add("division", site, f"integer division by zero in {who}", DIVISION_HINT, len(lanes))
 
     def inactive_source(self, window: Any, site: Site, count: int, position: int) -> None:
         """A shuffle read a lane that is not there."""

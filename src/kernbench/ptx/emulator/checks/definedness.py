@@ -1,24 +1,147 @@
-"""Undefined values on their way: whether a load has met one, and where those in registers come from."""
+"""Uninitialised-value tracking: which bytes of registers are undefined, and where undefined values come from."""
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.program import Site
+
+# a register's bank and row
+Key = tuple[str, int]
+# beside one bit for each undefined byte of a register: the value is no plain copy of memory
+COMPUTED = np.uint32(1 << 31)
+
+
+class UndefinedLoadError(Exception):
+    """A load met undefined memory: the rest of the block is to be run with the steps that follow such values."""
+
+    def __init__(self, site: int):
+        super().__init__("a load met undefined memory")
+        self.site = site
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an undefined value comes from.
+
+    `kind` is the space of a load ("local", "shared", "global", "tensor"), "division", or "register" for a store of a
+    register that was never set. `what` names the memory or the register, `way` the stores that it went through since.
+    """
+
+    site: Site
+    kind: str
+    what: str = ""
+    way: tuple[Site, ...] = ()
+
+
+class Flags:
+    """For each register that ever held an undefined value, a row of bits a lane; others have no row."""
+
+    def __init__(self, lanes: int):
+        self._lanes = lanes
+        self._rows: dict[Key, Array] = {}
+
+    def begin(self, key: Key, bits: Any) -> None:
+        """A register is undefined in all lanes."""
+        self._rows[key] = np.full(self._lanes, bits, np.uint32)
+
+    def known(self, keys: tuple[Key, ...]) -> bool:
+        """Whether any of some registers may be undefined."""
+        rows = self._rows
+        return any(key in rows for key in keys)
+
+    def get(self, window: Any, key: Key) -> Array | None:
+        """A register's bits at the positions of a window, None where it is defined everywhere."""
+        row = self._rows.get(key)
+        return None if row is None else row[window.index]
+
+    def put(self, window: Any, key: Key, bits: Array | None, mask: Mask | None) -> None:
+        """Set a register's bits at the active positions; None makes it defined."""
+        row = self._rows.get(key)
+        if row is None:
+            if bits is None or not (bits if mask is None else bits[mask]).any():
+                return
+            row = self._rows[key] = np.zeros(self._lanes, np.uint32)
+        if mask is None:
+            row[window.index] = 0 if bits is None else bits
+        else:
+            row[window.lane_numbers[mask]] = 0 if bits is None else bits[mask]
+
+    def keep(self, rows: dict[str, list[int]], lanes: Array, kept: dict[Key, Array]) -> None:
+        """Save the bits of some registers, by bank and row, at some lanes."""
+        for key in _keys(rows):
+            if key in self._rows:
+                kept.setdefault(key, np.zeros(self._lanes, np.uint32))[lanes] = self._rows[key][lanes]
+            elif key in kept:
+                kept[key][lanes] = 0
+
+    def restore(self, rows: dict[str, list[int]], lanes: Array, kept: dict[Key, Array]) -> None:
+        """Set the bits that `keep` has saved; registers that had none then are defined."""
+        for key in _keys(rows):
+            if key in self._rows:
+                self._rows[key][lanes] = kept[key][lanes] if key in kept else 0
+
+
+def _keys(rows: dict[str, list[int]]) -> list[Key]:
+    return [(bank, row) for bank, numbers in rows.items() for row in numbers]
+
+
+class _StoredOrigins:
+    """For each word of a space, the origin of the undefined value that was last stored there."""
+
+    def __init__(self) -> None:
+        self._cells: Array = np.zeros(0, np.int32)
+        self._origins: list[Origin] = []
+
+    def put(self, places: Array, origin: Origin, size: int) -> None:
+        if origin not in self._origins:
+            self._origins.append(origin)
+        if len(self._cells) < size // 4 + 1:
+            grown = np.zeros(size // 4 + 1, np.int32)
+            grown[: len(self._cells)] = self._cells
+            self._cells = grown
+        self._cells[places // 4] = self._origins.index(origin) + 1
+
+    def at(self, place: int) -> Origin | None:
+        number = int(self._cells[place // 4]) if place // 4 < len(self._cells) else 0
+        return self._origins[number - 1] if number else None
 
 
 class Definedness:
-    """What one batch knows of undefined values beside the rows that mark them."""
+    """What one batch knows of undefined values."""
 
-    def __init__(self) -> None:
-        # set by a load that read local or tensor memory nobody wrote, until the step behind it has looked
+    def __init__(self, lanes: int) -> None:
+        self.flags = Flags(lanes)
+        # set when blocks run the steps that follow undefined values
+        self.following = False
+        # set by a load that read memory nobody wrote, until the step behind it has looked
         self.met = False
+        # the bytes of such a load that are undefined, [positions, bytes], and where they come from
+        self._loaded: tuple[Array, Origin] | None = None
         # the warps that read such tensor memory
         self._empty: list[int] = []
         # lanes that divided by zero
         self._divided: list[int] = []
-        # the load or division that the value of a register comes from, by the slot of the register's row of marks
-        self.origins: dict[int, Site] = {}
-        # the first place at which what a load brought was told, by the load
-        self._told: dict[int, int] = {}
+        # where the undefined value of a register comes from; none for a register that was never set
+        self.origins: dict[Key, Origin] = {}
+        self._stored: dict[str, _StoredOrigins] = {}
+        # the first site at which the values of an origin were reported, by the origin's site
+        self._reported: dict[int, int] = {}
+
+    def meet_unwritten(self, undefined: Array, origin: Origin) -> None:
+        """A load has read bytes that nobody wrote; several spaces of one generic load are joined."""
+        self.met = True
+        if self._loaded is not None:
+            undefined, origin = undefined | self._loaded[0], self._loaded[1]
+        self._loaded = undefined, origin
+
+    def take_loaded(self) -> tuple[Array, Origin] | None:
+        """What the last load met."""
+        found, self._loaded, self.met = self._loaded, None, False
+        return found
 
     def meet_empty(self, warps: list[int]) -> None:
         """Warps have loaded tensor memory that nobody wrote."""
@@ -40,20 +163,33 @@ class Definedness:
         found, self._divided, self.met = self._divided, [], False
         return found
 
-    def came_from(self, flags: int, site: Site) -> None:
-        """A register was loaded, or is the result of a division."""
-        self.origins[flags] = site
+    def follow(self, site: Site) -> None:
+        """Leave the plain steps of a block if an instruction has met an undefined value."""
+        if self.met and not self.following:
+            raise UndefinedLoadError(site.number)
 
-    def first_use(self, flags: int, site: Site) -> bool:
-        """Whether a register's undefined value is told here: once for each load that brought such values."""
-        origin = self.origins.get(flags)
-        return origin is None or self._told.setdefault(origin.number, site.number) == site.number
+    def first_use(self, origin: Origin, site: Site) -> bool:
+        """Whether an origin's values are reported at this use: each origin is, at one use."""
+        return self._reported.setdefault(origin.site.number, site.number) == site.number
 
-    def pass_on(self, window: Any, sources: list[int], targets: list[int]) -> None:
+    def pass_on(self, window: Any, sources: tuple[Key, ...], targets: tuple[Key, ...]) -> None:
         """Undefined values were computed from others."""
-        origin = next((self.origins[s] for s in sources if s in self.origins and window.rows[s].any()), None)
+        origin = next((self.origins[s] for s in sources if s in self.origins and self._is_undefined(window, s)), None)
         for target in targets:
             if origin is None:
                 self.origins.pop(target, None)
             else:
                 self.origins[target] = origin
+
+    def _is_undefined(self, window: Any, key: Key) -> bool:
+        bits = self.flags.get(window, key)
+        return bits is not None and bool(bits.any())
+
+    def stored(self, space: str, places: Array, origin: Origin, size: int) -> None:
+        """An undefined value was stored in some places of a space of `size` bytes."""
+        self._stored.setdefault(space, _StoredOrigins()).put(places, origin, size)
+
+    def stored_at(self, space: str, place: int) -> Origin | None:
+        """The origin of the undefined value that was stored at a place; None where nobody wrote."""
+        found = self._stored.get(space)
+        return None if found is None else found.at(place)

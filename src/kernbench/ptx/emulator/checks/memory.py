@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.ptx.emulator.checks.definedness import Origin
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import SITE_SHIFT, decode, scope_of
 from kernbench.ptx.emulator.memory.heap import is_freed
-from kernbench.ptx.emulator.memory.port import Space, Spot
+from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.result.finding import Other
 
@@ -24,6 +25,8 @@ class MemoryReporter:
         self._arena = arena
         self._names = names
         self._program: Program = reporter.program
+        # for arrays that undefined bytes were copied to, by address: where those come from, and the store
+        self._carried: dict[int, tuple[Origin, Site]] = {}
 
     def tell(self, batch: Any, space: Space, site: Site, what: str, spot: Spot, report: Any, races: Any) -> None:
         """Each kind of trouble of one access is one finding; `races` are rows as of `cells`' suspects."""
@@ -36,7 +39,10 @@ class MemoryReporter:
                 continue
             address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
             who = thread_name(batch, int(spot.lanes[position]))
-            self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count)
+            missing = 0
+            if kind == "uninitialised-read" and what == "load":
+                missing = int(np.count_nonzero(unwritten_bytes(space, spot)[0][position]))
+            self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count, missing)
 
     def _races(self, batch: Any, space: Space, site: Site, what: str, spot: Spot, races: Any) -> None:
         """Each instruction that raced with this one, by the first race with it."""
@@ -46,6 +52,21 @@ class MemoryReporter:
             address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
             who = thread_name(batch, int(spot.lanes[position]))
             self._race(batch, space, site, what, address, who, count, spot.scope, races[row].tolist())
+
+    def carried(self, address: int, origin: Origin, site: Site) -> None:
+        """Undefined bytes were copied to global memory."""
+        nearest = self._arena.nearest(address)
+        if nearest is not None:
+            self._carried.setdefault(nearest.address, (origin, site))
+
+    def copied_to(self, allocation: Allocation) -> tuple[str, tuple[Other, ...]]:
+        """What undefined bytes were copied to an array, in words and as source locations; nothing where none were."""
+        if allocation.address not in self._carried:
+            return "", ()
+        origin, site = self._carried[allocation.address]
+        text = f"; line {site.line} copies what line {origin.site.line} reads and nobody wrote"
+        place = self._reporter.place
+        return text, (Other("what nobody wrote is read", place(origin.site)), Other("and copied", place(site)))
 
     def bad_copy(
         self, batch: Any, space: Space, site: Site, what: str, kind: str, address: int, lane: int, count: int
@@ -67,9 +88,12 @@ class MemoryReporter:
         nbytes: int,
         who: str,
         count: int,
+        missing: int = 0,
     ) -> None:
         noun, verb = _WORDS[what]
         access_text = f"{who} {verb} {nbytes} bytes at {address:#x}"
+        if 0 < missing < nbytes:
+            access_text += f" ({missing} of them unwritten)"
         if kind == "misaligned":
             hint = f"a {noun} of {nbytes} bytes needs an address that is a multiple of {nbytes}"
             array = self._memory_name(space, address)

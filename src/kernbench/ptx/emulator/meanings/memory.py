@@ -76,9 +76,12 @@ def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[
             checks.synchronise(space, window, slot, offset, mask, order)
         access = port.load if loads else port.store
         lanes = window.lane_numbers
-        access(space, port.addresses(window, slot), lanes, offset, bank, row_numbers, mask, site, order.scope)
-        if checks is not None:
-            checks.synchronised()
+        try:
+            access(space, port.addresses(window, slot), lanes, offset, bank, row_numbers, mask, site, order.scope)
+        finally:
+            # a load that meets an undefined value leaves by an exception, and has been made
+            if checks is not None:
+                checks.synchronised()
 
     return action(general)
 

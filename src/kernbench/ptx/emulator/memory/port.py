@@ -9,7 +9,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory import access
-from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, Arena
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, TRACKED, UNWRITTEN, Arena
 from kernbench.ptx.emulator.memory.atomics import atomic
 from kernbench.ptx.emulator.memory.cells import STORE, TABLE, new_cells
 from kernbench.ptx.emulator.program import Site
@@ -74,12 +74,16 @@ class Checker(Protocol):
     def trouble(self, space: Space, site: Site, what: str, spot: "Spot", report: Any) -> None:
         """Something is wrong: turn the report into findings."""
 
+    def loaded(self, site: Site) -> None:
+        """A load in which something was wrong is done, in all spaces."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spot:
     """An access that went wrong: each position's lane, where it pointed, how wide it is, and its scope if strong.
 
-    Of a store also what each lane of the batch had in the registers: [values, lanes].
+    Of a store also what each lane of the batch had in the registers: [values, lanes]. `base` is the address at which
+    its space begins, `active` the positions that made the access.
     """
 
     lanes: Array
@@ -88,6 +92,21 @@ class Spot:
     nbytes: int
     scope: int = 0
     stored: Array | None = None
+    base: int = 0
+    active: Mask | None = None
+
+
+def unwritten_bytes(space: Space, spot: Spot) -> tuple[Array, Array]:
+    """Which bytes that a load read nobody wrote, [positions, bytes], and where in the space each position's begin."""
+    starts = offsets_of((spot.addresses, spot.offset, spot.base))
+    legal = (starts >= 0) & (starts <= space.size - spot.nbytes) & (starts % spot.nbytes == 0)
+    legal = legal if spot.active is None else legal & spot.active
+    if space.origins.size:
+        starts = starts + space.origins[spot.lanes].astype(np.int64)
+    found = np.zeros((spot.lanes.size, spot.nbytes), bool)
+    states = space.state[1][starts[legal][:, None] + np.arange(spot.nbytes)]
+    found[legal] = states & ~np.uint8(TRACKED) == UNWRITTEN
+    return found, starts
 
 
 def space_of(modifier: str) -> str:
@@ -193,6 +212,7 @@ class Port:
         """Read one element a row from each active position's address into the registers of its lane."""
         registers = self._batch.banks[bank]
         addresses = self._lasting(addresses, registers, rows)
+        wrong = False
         for part, base, active in self.parts(space, addresses, offset, mask):
             part, at, by = self._placed(part, addresses, offset, lanes, active, site)
             memory = part.words[registers.itemsize]
@@ -209,7 +229,10 @@ class Port:
                     span = np.uint64(registers.itemsize * rows.size)
                     trouble = access.note_reads(*noted, span, lanes, self._report, shadow, number, seen)
             if trouble:
-                self._tell(part, site, "load", Spot(lanes, at, int(by), registers.itemsize * rows.size, scope))
+                wrong, wide = True, registers.itemsize * rows.size
+                self._tell(part, site, "load", Spot(lanes, at, int(by), wide, scope, None, base, active))
+        if wrong and self._checker is not None:
+            self._checker.loaded(site)
 
     def store(
         self,
@@ -247,6 +270,25 @@ class Port:
             if trouble:
                 span = registers.itemsize * rows.size
                 self._tell(part, site, "store", Spot(lanes, at, int(by), span, scope, registers[rows]))
+
+    def located(
+        self, space: str, addresses: Array, lanes: Array, offset: Any, nbytes: int, mask: Mask | None
+    ) -> list[tuple[Space, Array, Mask]]:
+        """The spaces that accesses of active positions touch: where in each, and which positions touch it legally."""
+        found = []
+        for part, base, active in self.parts(space, addresses, offset, mask):
+            full = addresses + offset
+            inside = np.ones(lanes.size, bool) if active is None else active.copy()
+            if part.name == "shared":
+                ctas, starts = self._batch.places.find(full, lanes)
+                inside &= ctas >= 0
+                origins = ctas.astype(np.int64) * self._batch.shared_stride
+            else:
+                starts = offsets_of((addresses, offset, base))
+                origins = part.origins[lanes].astype(np.int64) if part.origins.size else np.int64(0)
+            inside &= (starts >= 0) & (starts <= part.size - nbytes) & (full & np.uint64(nbytes - 1) == 0)
+            found.append((part, starts + origins, inside))
+        return found
 
     def saw(self, space: str, addresses: Array, lanes: Array, nbytes: int, mask: Mask, site: Site) -> None:
         """Loads that active lanes made before, at `site`, count as reads from now on."""

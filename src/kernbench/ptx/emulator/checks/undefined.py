@@ -1,0 +1,128 @@
+"""Undefined values as findings: what a load brought that nobody wrote, where it went, and what it decided."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.definedness import COMPUTED, Definedness, Key, Origin
+from kernbench.ptx.emulator.checks.memory import MemoryReporter
+from kernbench.ptx.emulator.checks.reporter import Reporter, some_threads
+from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, UNWRITTEN, WRITTEN
+from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
+from kernbench.ptx.emulator.program import Site
+from kernbench.result.finding import Other
+
+DIVISION_HINT = "test the divisor first; the result is not defined"
+_USES = {
+    "guard": "decides whether this runs",
+    "target": "decides where this goes",
+    "address": "is part of the address",
+    "value": "is stored",
+}
+_HANDED_ON = "is handed on"
+_MEMORY_HINT = "write the memory before it is read, with a barrier between where others write it"
+_TENSOR_HINT = "let a product or a store fill every column that is loaded, on every path that leads here"
+# of a byte that is unwritten again
+_LOST = np.uint8(WRITTEN & ~UNWRITTEN)
+
+
+class UndefinedValues:
+    """Follows undefined values of one batch through memory, and reports where they decide something."""
+
+    def __init__(self, batch: Any, definedness: Definedness, reporter: Reporter, memory: MemoryReporter):
+        self._batch, self._definedness = batch, definedness
+        self._reporter, self._memory = reporter, memory
+
+    def loaded(self, space: Space, site: Site, spot: Spot) -> None:
+        """A load has read bytes that nobody wrote, or that an undefined value was stored in."""
+        undefined, places = unwritten_bytes(space, spot)
+        position = int(np.argmax(undefined.any(axis=1)))
+        first = int(np.argmax(undefined[position]))
+        place = int(places[position]) + first
+        origin = self._definedness.stored_at(space.name, place)
+        # a variable that is copied unset is named where the last copy of it is read
+        if origin is None or (space.name == "local" and origin.kind not in ("shared", "global")):
+            address = (int(spot.addresses[position]) + spot.offset + first) & ((1 << 64) - 1)
+            count = int(np.count_nonzero(undefined[position]))
+            amount = f"{count} bytes" if count == spot.nbytes else f"{count} of {spot.nbytes} bytes"
+            origin = Origin(site, space.name, f"{amount}, {self._name(space, address)}")
+        self._definedness.meet_unwritten(undefined, origin)
+
+    def _name(self, space: Space, address: int) -> str:
+        if space.name == "shared":
+            return self._memory.shared_name(address & ((1 << 24) - 1))
+        return self._memory.global_name(address) if space.name == "global" else ""
+
+    def stored(
+        self, window: Any, decoding: Any, register: Any, space: Space, places: Array, bits: Array, index: int
+    ) -> None:
+        """Undefined bytes of a register were stored, as the element `index` of each position's place."""
+        nbytes = decoding.traffic[2] // len(decoding.registers_of(1))
+        if space.name == "global":
+            # what was never set, or was computed, is reported where it is stored
+            bits = np.where(bits & COMPUTED, np.uint32(0), bits)
+        bad = bits[:, None] >> np.arange(nbytes, dtype=np.uint32) & np.uint32(1) != 0
+        if not bad.any():
+            return
+        spots = (places[:, None] + index * nbytes + np.arange(nbytes))[bad]
+        space.state[1][spots] &= ~_LOST
+        key = (register.bank, register.row)
+        origin = self._definedness.origins.get(key) or Origin(decoding.site, "register", register.name)
+        if len(origin.way) < _LONGEST_WAY and decoding.site not in origin.way and origin.site is not decoding.site:
+            origin = replace(origin, way=(*origin.way, decoding.site))
+        self._definedness.stored(space.name, spots, origin, len(space.state[1]))
+        if space.name == "global":
+            self._memory.carried(int(spots[0]) + GLOBAL_BASE, origin, decoding.site)
+
+    def used(self, window: Any, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
+        """An undefined register decides something."""
+        origin = self._definedness.origins.get(key)
+        if origin is not None and not self._definedness.first_use(origin, site):
+            return
+        lanes = window.lane_numbers[bad]
+        if origin is not None and origin.kind in _BY_ORIGIN:
+            self._by_origin(origin, site, _USES[role].replace("this", "something"), lanes, register)
+            return
+        why, hint = "was never set in", "set the register on every path that leads here"
+        if origin is not None and origin.kind == "tensor":
+            name = origin.site.text.partition(" {")[0]
+            why = f"comes from tensor memory (line {origin.site.line}, `{name}`) that nobody wrote, in"
+            hint = _TENSOR_HINT
+        elif origin is not None:
+            why = f"comes from local memory (line {origin.site.line}, `{origin.site.text}`) never written by"
+            hint = "set the variable on every path that leads here"
+        message = f"{register} {_USES[role]}, and {why} {some_threads(self._batch, lanes)}"
+        self._reporter.add("uninitialised-read", site, message, hint, len(lanes), about=role, register=register)
+
+    def handed_on(self, window: Any, site: Site, bad: Mask, key: Key) -> None:
+        """An undefined value goes to other lanes, or into a product; what compilers leave unset may."""
+        origin = self._definedness.origins.get(key)
+        if origin is not None and origin.kind in _HANDED and self._definedness.first_use(origin, site):
+            self._by_origin(origin, site, _HANDED_ON, window.lane_numbers[bad], "")
+
+    def _by_origin(self, origin: Origin, site: Site, use: str, lanes: Array, register: str) -> None:
+        """A finding at the instruction that an undefined value comes from."""
+        who, where = some_threads(self._batch, lanes), self._reporter.place
+        others = (
+            *(Other("stored on the way", where(one)) for one in origin.way),
+            Other(f"where it {use}", where(site)),
+        )
+        kind, hint = "uninitialised-read", _MEMORY_HINT
+        if origin.kind == "division":
+            kind, hint = "division", DIVISION_HINT
+            message = f"integer division by zero in {who}, and the result {use.replace('something', 'this')}"
+        elif origin.kind == "register":
+            hint = "set the register on every path that leads here, or do not read back what was stored"
+            message = f"{origin.what} is stored and was never set; it is read back by {who}, and the value {use}"
+        else:
+            message = f"{origin.kind} memory that nobody wrote ({origin.what}) is read by {who}, and the value {use}"
+        self._reporter.add(kind, origin.site, message, hint, len(lanes), others)
+
+
+# origins that findings name; what comes from local or tensor memory is reported where it is used
+_BY_ORIGIN = frozenset(("shared", "global", "register", "division"))
+_HANDED = frozenset(("shared", "global", "register"))
+_LONGEST_WAY = 4
