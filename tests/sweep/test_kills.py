@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import sys
 import time
+import traceback
 import warnings
 from pathlib import Path
 
@@ -48,6 +49,9 @@ def forked_sweep(file, made):
             run_sweep(made, Processes(2), store)
         os._exit(0)
     except BaseException:
+        # what a fork of the tests says is seen where they fail
+        traceback.print_exc()
+        sys.stderr.flush()
         os._exit(1)
 
 

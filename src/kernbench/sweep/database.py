@@ -79,11 +79,14 @@ def opened(file: Path, create: bool = False) -> sqlite3.Connection:
 
 def _check(file: Path, database: sqlite3.Connection) -> None:
     """Refuse what is no store of this form."""
-    application = database.execute("PRAGMA application_id").fetchone()[0]
+    # in one transaction: another sweep may be making the tables just now
+    database.execute("BEGIN")
     empty = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    application = database.execute("PRAGMA application_id").fetchone()[0]
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    database.execute("COMMIT")
     if application != APPLICATION and not empty:
         raise BenchError(f"{file} is a database of another program: choose another --out, or remove it")
-    version = database.execute("PRAGMA user_version").fetchone()[0]
     if not empty and version != FORMAT:
         raise BenchError(f"{file} has form {version}, this kernbench reads form {FORMAT}: choose another --out")
 
