@@ -456,6 +456,8 @@ def play(core, what, tiles, parts, fifos):
         case ("get", tile, row):
             core.get(tiles[tile], row, 3)
         case ("read", (tensor, down, right)):
+            # what the core's cache holds may be older than what the block has stored since
+            core.dcci(parts[tensor])
             core.read(parts[tensor], down.start, right.start)
         case ("move", target, source):
             core.tmov(tiles[target], tiles[source])

@@ -588,3 +588,18 @@ def test_a_mistake_in_a_function_of_the_kernel_says_which_call_it_was():
     finding = next(f for f in run.findings if f.kind == "misuse")
     assert finding.where.text.strip() == 'core.set_flag("MTE2", "V", event)'
     assert [(other.role, other.where.text.strip()) for other in finding.others] == [("called from", "order(core, 9)")]
+
+
+@pytest.mark.parametrize("met", [0, 1])
+def test_of_stores_in_one_line_the_one_that_meets_counts(met):
+    """The columns of the two stores interleave in memory, so that only their elements tell which one a load meets."""
+
+    def kernel(core, a, out):
+        x, y = (core.tile("UB", (8, 8), "f32", place, name=name) for name, place in (("x", 0), ("y", 0x200)))
+        core.tload(x, a[:, 0:8])
+        flag(core, "MTE2", "MTE3")
+        for half in range(2):
+            core.tstore(out[:, 8 * half : 8 * half + 8], x)
+        core.tload(y, out[:, 8 * met : 8 * met + 8])
+
+    assert kinds(run_kernel(kernel, A, out=OUT)) == ["race"]

@@ -93,7 +93,7 @@ def _folded(sites: Any, found: Any, alike: list[int]) -> dict[tuple[int, ...], t
         subject = (alike[tile] if kind in _OF_TILES else tile) * len(_TELL) + kind
         key: tuple[int, ...] = (int(sites[row]), int(sites[other]) if other >= 0 else -1, subject)
         # accesses to device memory are told apart by the elements they touch, so none stands for another
-        key = (*key, row) if kind == order.GM_RACE else key
+        key = (*key, row, other) if kind == order.GM_RACE else key
         first, count = folded.get(key, (violation, 0))
         folded[key] = (first, count + 1)
     return folded
