@@ -70,7 +70,8 @@ def _plain_steps(
         inserted += _stores(decoding, [r for r in decoding.reads if r.number in followed], compiled)
         written = [r for r in decoding.writes if r.number in followed]
         if written:
-            inserted.append((decoding.first_step, mark(decoding, passes_on(decoding), written, False)))
+            passes = passes_on(decoding) and any(r.number in followed for r in decoding.reads)
+            inserted.append((decoding.first_step, mark(decoding, passes, written, False)))
     return inserted
 
 

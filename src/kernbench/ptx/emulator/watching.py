@@ -182,13 +182,17 @@ def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool)
     sources = list(dict.fromkeys(decoding.reads)) if passes else []
     source_keys, target_keys = tuple(map(key_of, sources)), tuple(map(key_of, targets))
     keys = source_keys + target_keys
-    results = _results(decoding, sources, joins) if passes else {}
+    # made when they are first needed, which most are not
+    made: list[dict[Key, Bits]] = [] if passes else [{}]
     guard = next((r for r in sources if decoding.role_of(r) == "guard"), None)
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
         if checks is None or not checks.definedness.flags.known(keys):
             return
+        if not made:
+            made.append(_results(decoding, sources, joins))
+        results = made[0]
         # all results first: a target may be a source
         unsure = None if guard is None else undefined(window, guard)
         found = [results[key](window) if key in results else None for key in target_keys]

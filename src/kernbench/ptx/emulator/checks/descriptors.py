@@ -111,6 +111,8 @@ class DescriptorChecks:
         operation, place = unwritten(state, origins, one.map.firsts, one.map.spans, one.filled)
         if operation >= 0:
             lane = int(lanes[one.positions[operation]])
+            if batch.checks.undefined.explains("shared", int(place), site, lane):
+                return
             name = batch.checks.shared_name(int(place - origins[operation] + one.base))
             message = (
                 f"the tile of {which} that {thread_name(batch, lane)} multiplies holds shared memory that nobody "

@@ -39,10 +39,14 @@ class MemoryReporter:
                 continue
             address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
             who = thread_name(batch, int(spot.lanes[position]))
-            missing = 0
-            if kind == "uninitialised-read" and what == "load":
-                missing = int(np.count_nonzero(unwritten_bytes(space, spot)[0][position]))
-            self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count, missing)
+            if kind != "uninitialised-read":
+                self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count)
+                continue
+            undefined, places = unwritten_bytes(space, spot)
+            place = int(places[position]) + int(np.argmax(undefined[position]))
+            if not batch.checks.undefined.explains(space.name, place, site, int(spot.lanes[position])):
+                missing = int(np.count_nonzero(undefined[position]))
+                self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count, missing)
 
     def _races(self, batch: Any, space: Space, site: Site, what: str, spot: Spot, races: Any) -> None:
         """Each instruction that raced with this one, by the first race with it."""
@@ -72,6 +76,10 @@ class MemoryReporter:
         self, batch: Any, space: Space, site: Site, what: str, kind: str, address: int, lane: int, count: int
     ) -> None:
         """A byte of an asynchronous copy is wrong."""
+        if kind == "uninitialised-read" and space.name == "shared":
+            cta = int(batch.places.own(np.array([lane]))[0])
+            if batch.checks.undefined.explains("shared", cta * batch.shared_stride + address, site, lane):
+                return
         who = f"the copy that {thread_name(batch, lane)} begins"
         kind, where, hint = self._situation(batch, site, space, kind, address, 1)
         message = f"{who} {_WORDS[what][1]} a byte at {address:#x}, {where}"

@@ -84,7 +84,7 @@ class UndefinedValues:
             return
         lanes = window.lane_numbers[bad]
         if origin is not None and origin.kind in _BY_ORIGIN:
-            self._by_origin(origin, site, _USES[role].replace("this", "something"), lanes, register)
+            self._by_origin(origin, site, _USES[role].replace("this", "something"), lanes)
             return
         why, hint = "was never set in", "set the register on every path that leads here"
         if origin is not None and origin.kind == "tensor":
@@ -101,9 +101,21 @@ class UndefinedValues:
         """An undefined value goes to other lanes, or into a product; what compilers leave unset may."""
         origin = self._definedness.origins.get(key)
         if origin is not None and origin.kind in _HANDED and self._definedness.first_use(origin, site):
-            self._by_origin(origin, site, _HANDED_ON, window.lane_numbers[bad], "")
+            self._by_origin(origin, site, _HANDED_ON, window.lane_numbers[bad])
 
-    def _by_origin(self, origin: Origin, site: Site, use: str, lanes: Array, register: str) -> None:
+    def explains(self, space: str, place: int, site: Site, lane: int) -> bool:
+        """Report unwritten memory that an instruction reads as the undefined value that was stored there, if one was.
+
+        A tensor core, a copy or an atomic operation reads it: nothing is followed further.
+        """
+        origin = self._definedness.stored_at(space, place)
+        if origin is None or origin.kind not in _HANDED:
+            return False
+        if self._definedness.first_use(origin, site):
+            self._by_origin(origin, site, _HANDED_ON, np.array([lane]))
+        return True
+
+    def _by_origin(self, origin: Origin, site: Site, use: str, lanes: Array) -> None:
         """A finding at the instruction that an undefined value comes from."""
         who, where = some_threads(self._batch, lanes), self._reporter.place
         others = (

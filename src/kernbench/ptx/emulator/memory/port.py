@@ -352,7 +352,9 @@ class Port:
                 memory, state, *place, registers, *rows, *where, operation, self._report, checked, shadow, number, reach
             )
             if self._report[: len(access.CODES), 0].any():
-                self._tell(part, site, "atomic", Spot(lanes, at, int(by), registers.itemsize, scope))
+                self._tell(
+                    part, site, "atomic", Spot(lanes, at, int(by), registers.itemsize, scope, None, base, active)
+                )
 
     def _arguments(self, part: Space, site: Site, scope: int) -> tuple[Any, ...]:
         if self._checker is not None:
