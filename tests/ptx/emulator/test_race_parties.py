@@ -65,3 +65,42 @@ def test_halves_of_a_word_that_lanes_write_at_two_instructions(lab, offset, lane
     ((_, message, there),) = races(lab, body, WORDS, WORDS)
     assert there.endswith(f"// {store}")
     assert f"; thread ({lane}, 0, 0)" in message
+
+
+HAND_OVER = """
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra READ;
+  st.global.u32 [%rd20], 7;
+  {before}
+  st.relaxed.gpu.global.u32 [%rd21], 1;
+  bra DONE;
+READ:
+  {wait}
+  {behind}
+  ld.global.u32 %r8, [%rd20];
+  st.global.u32 [%rd22], %r8;
+DONE:
+"""
+WAIT = "ld.{order}.gpu.global.u32 %r7, [%rd21];\n  setp.eq.u32 %p3, %r7, 0;\n  @%p3 bra READ;"
+
+
+@pytest.mark.parametrize(
+    ("before", "order", "behind", "message", "hint"),
+    [
+        ("", "acquire", "", "has released nothing since that access", "write the flag with .release"),
+        ("fence.acq_rel.gpu;", "relaxed", "", "by a read that acquires nothing", "read the flag with .acquire"),
+        ("fence.acq_rel.gpu;", "", "fence.acq_rel.gpu;", "has not acquired that", "wait for the flag that thread (0,"),
+        ("fence.acq_rel.gpu;", "acquire", "", "", ""),
+        ("fence.acq_rel.gpu;", "relaxed", "fence.acq_rel.gpu;", "", ""),
+    ],
+)
+def test_which_half_of_a_hand_over_is_missing(lab, before, order, behind, message, hint):
+    wait = WAIT.format(order=order) if order else ""
+    body = HAND_OVER.format(before=before, wait=wait, behind=behind)
+    found = lab.findings(body, *(np.zeros(1, "u4") for _ in range(3)), grid=2, block=1)
+    if not message:
+        assert found == []
+        return
+    (race,) = [one for one in found if "'array0'" in one.message]
+    assert message in race.message
+    assert hint in race.hint

@@ -101,6 +101,8 @@ class BlockEnds:
         who = actor_name(self._batch.launch, number, lane)
         block = self._checks.block_name(cta)
         own = number // self._batch.launch.actors.count == int(self._batch.numbers[cta])
+        if own and site.number in self._reporter.unwaited:
+            return
         where = self._checks.shared_name(place)
         message = f"{block} ends, and nothing says that {who} is done with its shared memory {where}"
         others = (Other(f"the access, by {who}", self._reporter.place(site)),)

@@ -13,7 +13,7 @@ from kernbench.ptx.emulator.checks.clocks import Clocks, masks_of
 from kernbench.ptx.emulator.checks.definedness import COMPUTED, Definedness
 from kernbench.ptx.emulator.checks.endings import Endings
 from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge, Publications, bits
-from kernbench.ptx.emulator.checks.memory import MemoryReporter
+from kernbench.ptx.emulator.checks.memory import COPIES, MemoryReporter
 from kernbench.ptx.emulator.checks.order import OrderLog
 from kernbench.ptx.emulator.checks.patterns import MemoryOrder
 from kernbench.ptx.emulator.checks.pending_copies import PendingCopies
@@ -363,6 +363,8 @@ class BatchChecks:
             report[UNINITIALISED, 0] = 0
         races = self._races(site, spot, report[SUSPECTS:][: report[RACE, 0]])
         report[RACE, :2] = len(races), races[0, 0] if len(races) else 0
+        if report[UNINITIALISED, 0] and self._reads_early(int(report[UNINITIALISED, 1]), races):
+            report[UNINITIALISED, 0] = 0
         self._checks.memory.tell(self._batch, space, site, what, spot, report, races)
 
     def _is_followed(self, space: Space, site: Site) -> bool:
@@ -373,6 +375,13 @@ class BatchChecks:
     def loaded(self, site: Site) -> None:
         """A load in which something was wrong is done: what is undefined is followed from here on."""
         self.definedness.follow(site)
+
+    def _reads_early(self, position: int, races: Array) -> bool:
+        """Whether what is unwritten yet at a position is being copied there: nobody has waited for the copy."""
+        actors = self._batch.launch.actors
+        here = races[races[:, 0] == position, 1].tolist()
+        numbers = [decode(cell & (1 << 64) - 1)[1] for cell in here]
+        return self.copies.reads_early(position) or any(actors.kind(n % actors.count) in COPIES for n in numbers)
 
     def _races(self, site: Site, spot: Spot, found: Array) -> Array:
         """Those suspects that nothing orders."""

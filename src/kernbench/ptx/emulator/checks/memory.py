@@ -14,6 +14,8 @@ from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
 from kernbench.ptx.emulator.program import Program, Site
 from kernbench.result.finding import Other
 
+# actors that copy memory beside the threads
+COPIES = ("barrier", "bulk", "copied")
 _WORDS = {"load": ("load", "reads"), "store": ("store", "writes"), "atomic": ("atomic", "updates")}
 
 
@@ -27,6 +29,8 @@ class MemoryReporter:
         self._program: Program = reporter.program
         # for arrays that undefined bytes were copied to, by address: where those come from, and the store
         self._carried: dict[int, tuple[Origin, Site]] = {}
+        # whether threads of the kernel hand over data by flags at all
+        self._hands_over = any(word in site.text for site in self._program.sites for word in _HANDING_OVER)
 
     def tell(self, batch: Any, space: Space, site: Site, what: str, spot: Spot, report: Any, races: Any) -> None:
         """Each kind of trouble of one access is one finding; `races` are rows as of `cells`' suspects."""
@@ -54,8 +58,8 @@ class MemoryReporter:
         for row, count in sorted(zip(first.tolist(), counts.tolist(), strict=True)):
             position = int(races[row, 0])
             address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
-            who = thread_name(batch, int(spot.lanes[position]))
-            self._race(batch, space, site, what, address, who, count, spot.scope, races[row].tolist())
+            lane = int(spot.lanes[position])
+            self._race(batch, space, site, what, address, lane, count, spot.scope, races[row].tolist())
 
     def carried(self, address: int, origin: Origin, site: Site) -> None:
         """Undefined bytes were copied to global memory."""
@@ -191,13 +195,14 @@ class MemoryReporter:
         site: Site,
         what: str,
         address: int,
-        who: str,
+        by: int,
         count: int,
         scope: int,
         race: list[int],
     ) -> None:
+        who = thread_name(batch, by)
         cell = race[1] & ((1 << 64) - 1)
-        other_site, warp, _ = decode(cell)
+        other_site, warp, clock = decode(cell)
         lane = (race[2] & -race[2]).bit_length() - 1
         other = batch.launch.checks.sites.site(other_site)
         them = actor_name(batch.launch, warp, lane)
@@ -211,8 +216,18 @@ class MemoryReporter:
         )
         others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
         kind = batch.launch.actors.kind(warp % batch.launch.actors.count)
+        if kind in COPIES and what == "load":
+            message = (
+                f"{who} reads {where} at {address:#x}, which {them}, begun in line {other.line} (`{other.text}`), "
+                "fills: nothing on the way here has waited for that copy, and nothing orders the two"
+            )
+            self._reporter.unwaited |= {site.number, other.number}
         hint = _RACE_HINTS[space.name] if kind == "warp" else _AGENT_HINTS.get(kind, _AGENT_HINTS["barrier"])
         hint = _SCOPE_HINT if narrow else hint
+        if kind == "warp" and space.name == "global" and not narrow and self._hands_over:
+            lacks = batch.checks.patterns.missing(by, warp, clock, race[2])
+            more, hint = (text.format(them=them, who=who) for text in _HALVES[lacks])
+            message += more
         if kind == "warp" and other.opcode == "st" and (other is site or race[2].bit_count() > 1):
             hint += _ELECT_HINT
         place = self._reporter.place(other)
@@ -251,6 +266,26 @@ _AGENT_HINTS = {
 _AGENT_HINTS["copied"] = _AGENT_HINTS["bulk"]
 _SCOPE_HINT = "give both the .gpu scope; .cta reaches the threads of one block, .cluster those of one cluster"
 _ELECT_HINT = "; several threads run that store on one word: if one was meant, let it alone store (elect.sync)"
+# of instructions by which threads release or acquire
+_HANDING_OVER = ("fence.acq_rel", "fence.sc", "fence.acquire", "fence.release", "membar", ".acquire", ".release")
+# what lacks of a release and acquire: how the message ends, and what to do
+_HALVES = {
+    "fence": (
+        ": {who} has read what was released after that access, but by a read that acquires nothing",
+        "read the flag with .acquire, or put a fence (fence.acq_rel, __threadfence) behind the read, before the "
+        "data is touched; in .gpu scope between blocks",
+    ),
+    "acquire": (
+        ": {them} has released it, and {who} has not acquired that",
+        "before the data is touched, wait for the flag that {them} sets: read it with .acquire, or with a fence behind "
+        "it, in .gpu scope between blocks",
+    ),
+    "release": (
+        ": {them} has released nothing since that access",
+        "between that access and the write of the flag put a fence (fence.acq_rel, __threadfence), or write the flag "
+        "with .release; in .gpu scope between blocks",
+    ),
+}
 _RACE_HINTS = {
     "shared": "separate them by bar.sync (__syncthreads), lanes of one warp by bar.warp.sync (__syncwarp)",
     "global": (

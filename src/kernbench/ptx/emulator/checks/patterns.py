@@ -8,6 +8,7 @@ barriers may lie between the fence and the write, and between the read and the f
 """
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.clocks import Clocks, Moment, group
 from kernbench.ptx.emulator.checks.knowledge import Knowledge, Location, Reach, Release, as_one
+from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.memory.order import CLUSTER_SCOPE, Order
 
 _WINDOW = (1 << 44) - 1
+# places that are looked at for a release, when a race is reported
+_LOOKED_AT = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,6 +201,23 @@ class MemoryOrder:
             new = {(one.key, id(one.release)): one for one in heard}
             fresh = [_Pending(mask, one.key, one.release, True) for key, one in new.items() if key not in known]
             self._pending[warp] = [*self._pending.get(warp, ()), *fresh]
+
+    def missing(self, lane: int, number: int, clock: int, mask: int) -> str:
+        """What of a release and acquire lacks between an access of another thread and a lane that does not know of it.
+
+        "fence": the lane saw what was released after the access, and has not acquired it; "acquire": it was released,
+        and the lane has not looked; "release": it was not released.
+        """
+        columns = self._clocks.columns
+
+        def covers(release: Release) -> bool:
+            return not release.knowledge.left(number, clock, mask, columns)
+
+        seen = [one.release for one in self._pending.get(lane // WARP, ()) if one.mask >> lane % WARP & 1]
+        if any(map(covers, seen)):
+            return "fence"
+        locations = islice(self._publications.locations.values(), _LOOKED_AT)
+        return "acquire" if any(covers(one) for place in locations for one in place.releases) else "release"
 
     def publish(self, warp: int, mask: int, key: object, ordered: bool = True) -> None:
         """Lanes tell a barrier of several CTAs what they know; not `ordered`, what they knew at their last fence."""

@@ -7,7 +7,6 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.reporter import Reporter, thread_name
 from kernbench.ptx.emulator.lanes import Mask
-from kernbench.ptx.emulator.memory.arena import WRITTEN
 from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of
 from kernbench.ptx.emulator.program import Site
 from kernbench.result.finding import Other
@@ -16,6 +15,8 @@ _HINT = (
     "let the threads that began the copies wait (cp.async.wait_group or wait_all), then a barrier, before the access; "
     "of wait_group N, the last N groups may still be under way"
 )
+
+_NOBODY: Array = np.zeros(0, np.int64)
 
 
 class PendingCopies:
@@ -28,6 +29,7 @@ class PendingCopies:
         # for each word, the number of the site whose copy fills it, -1 where none does; made at the first copy
         self._filled_by: Array = np.zeros(0, np.int32)
         self._count = 0
+        self._early: Array = _NOBODY
 
     def begin(self, words: Array, site: Site) -> None:
         """A copy may fill words from now on."""
@@ -44,7 +46,8 @@ class PendingCopies:
     def touched(
         self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, place: Place, nbytes: int
     ) -> None:
-        """Lanes are about to access shared memory; reads of what nobody wrote before are told elsewhere."""
+        """Lanes are about to access shared memory."""
+        self._early = _NOBODY
         if not self._count or space.name != "shared":
             return
         inside = offsets_of(place)
@@ -52,12 +55,16 @@ class PendingCopies:
         which = np.flatnonzero(legal if active is None else legal & active)
         starts = inside[which] + space.origins[lanes[which]].astype(np.int64)
         filled = np.maximum.reduce([self._filled_by[(starts + k) // 4] for k in range(0, nbytes, 4)])
-        known = writes | (space.state[1][starts] & WRITTEN == WRITTEN)
-        bad = np.flatnonzero((filled >= 0) & known)
+        bad = np.flatnonzero(filled >= 0)
         if len(bad):
+            self._early = which[bad]
             position = which[bad[0]]
             copy = self._reporter.program.sites[int(filled[bad[0]])]
             self._tell(writes, site, int(lanes[position]), int(inside[position]), copy, len(bad))
+
+    def reads_early(self, position: int) -> bool:
+        """Whether the last access was of memory that a copy still fills, at one of its positions."""
+        return bool((self._early == position).any())
 
     def _tell(self, writes: bool, site: Site, lane: int, address: int, copy: Site, count: int) -> None:
         message = (
@@ -66,5 +73,6 @@ class PendingCopies:
             f"the thread that began it has not waited for it"
         )
         others = (Other("the copy", self._reporter.place(copy)),)
+        self._reporter.unwaited |= {site.number, copy.number}
         about = ("copy", self._reporter.place(copy))
         self._reporter.add("in-flight", site, message, _HINT, count, others, about=about, cause=copy)

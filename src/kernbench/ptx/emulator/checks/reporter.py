@@ -70,6 +70,8 @@ class Reporter:
         # what runs now, while a launch does
         self.meter: Meter | None = None
         self._told: dict[tuple[Any, ...], _Told] = {}
+        # instructions that read what a copy still fills, and the copies
+        self.unwaited: set[int] = set()
         # the first finding of all that share an access
         self._causes: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.file = f"<ptx {title(program.kernel.name)}>"

@@ -116,7 +116,9 @@ class UndefinedValues:
         return True
 
     def _by_origin(self, origin: Origin, site: Site, use: str, lanes: Array) -> None:
-        """A finding at the instruction that an undefined value comes from."""
+        """A finding at the instruction that an undefined value comes from; none where it is an unwaited copy's."""
+        if origin.site.number in self._reporter.unwaited:
+            return
         who, where = some_threads(self._batch, lanes), self._reporter.place
         others = (
             *(Other("stored on the way", where(one)) for one in origin.way),
