@@ -11,7 +11,7 @@ from kernbench.ptx import isa
 from kernbench.ptx.emulator.meanings import MEANINGS
 from kernbench.ptx.isa.markdown import markdown
 from kernbench.ptx.isa.rows import GROUPS
-from kernbench.ptx.isa.since import since
+from kernbench.ptx.isa.since import has_target, since
 from kernbench.ptx.module import Instruction
 
 # a call needs a callee; calls are tested with whole modules
@@ -50,6 +50,23 @@ def test_ptxas_takes_every_choice_of_every_row_where_it_first_exists():
 def test_ptxas_takes_mixtures():
     found = [sample for form in FORMS[::5] for sample in samples(form, extra=4, seed=form_seed(form))]
     assert refused(found, False) == {}
+
+
+@needs_ptxas
+@pytest.mark.parametrize("target", ["sm_100f", "sm_103a", "sm_110a", "sm_120f"])
+def test_ptxas_and_the_table_have_the_same_forms_on_a_target(target):
+    """Of what only some targets have, each row's first sample."""
+    need_ptxas(target, (9, 0))
+    found = [next(samples(form)) for form in FORMS if form.family and form.version <= (9, 0)]
+    refused_here = refusals([sample.text for sample in found], target)
+    # ptxas takes some types of mma with kind::f8f6f4 everywhere, the ISA has them on sm_120 only
+    wrong = [
+        sample.text
+        for number, sample in enumerate(found)
+        if has_target(sample.form, sample.form.sm, target) == (number in refused_here)
+        and not sample.text.startswith("mma")
+    ]
+    assert wrong == []
 
 
 def form_seed(form: isa.Form) -> int:

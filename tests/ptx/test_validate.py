@@ -136,7 +136,7 @@ def test_bad(body, message):
             "tcgen05.fence::before_thread_sync;",
             "8.6",
             "sm_100",
-            "tcgen05.fence::before_thread_sync needs sm_100f, and the module's target is sm_100",
+            "tcgen05.fence::before_thread_sync needs sm_100f or sm_101f or sm_110f, and the module's target is sm_100",
         ),
         (
             "redux.sync.add.s32 %r1, %r2, -1;",

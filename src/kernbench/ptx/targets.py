@@ -34,6 +34,8 @@ TARGETS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("sm_121", "sm_121a", "sm_121f"), (8, 8)),
     **dict.fromkeys(("sm_110", "sm_110a", "sm_110f"), (9, 0)),
 }
+# families: targets with an "f" run on each of these numbers from their own on, and have what the whole family has
+FAMILIES: dict[str, tuple[int, ...]] = {"100f": (100, 103), "101f": (101,), "110f": (110,), "120f": (120, 121)}
 # words that may follow a target
 OPTIONS = ("debug", "texmode_unified", "texmode_independent", "map_f64_to_f32")
 

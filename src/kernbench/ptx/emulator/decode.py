@@ -84,7 +84,8 @@ class _Decoder:
         self.module = kernel.module
         self.table = SlotTable()
         self.shared = SharedLayout()
-        self.linker = Linker(self.table, self.module.variables, self.module.functions, clustered=clustered)
+        names = self.module.variables, self.module.functions
+        self.linker = Linker(self.table, *names, clustered=clustered, target=self.module.arch)
         self.blocks: list[Block] = []
         self.sites: list[Site] = []
         self.files = kernel.module.source_files

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from kernbench.common.errors import MisuseError, unknown
+from kernbench.ptx.targets import FAMILIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,13 @@ def architecture(name: str) -> Architecture:
 
 
 def target_runs_on(target: str, arch: str) -> bool:
-    """Whether code for `target` runs on `arch`: the same or older, and architecture-specific code only on its own."""
+    """Whether code for `target` runs on `arch`: the same or older; inside its family ("f"), only on its own ("a")."""
     wanted, have = _NAME.fullmatch(target), _NAME.fullmatch(arch)
     if wanted is None or have is None:
         return True
+    older = int(wanted[1]) <= int(have[1])
     if wanted[2] == "a":
         return wanted[1] == have[1] and have[2] == "a"
     if wanted[2] == "f":
-        return wanted[1][:-1] == have[1][:-1] and int(wanted[1]) <= int(have[1])
-    return int(wanted[1]) <= int(have[1])
+        return any(int(wanted[1]) in own and int(have[1]) in own for own in FAMILIES.values()) and older
+    return older

@@ -43,6 +43,8 @@ class Linker:
     clustered: bool = False
     # whether threads take memory from their stack as they run
     takes_stack: bool = False
+    # what the module was compiled for
+    target: str = ""
 
     def function_address(self, name: str) -> int:
         """The number that stands for a function's address."""

@@ -44,8 +44,8 @@ class Form:
 
     `meaning` is the key under which the emulator keeps the semantics ("add.int", "ld", "mma"); `cost` the class the
     timing model charges. `version` is the least `.version` as (major, minor), `sm` the least target number. `family`
-    tells architecture-specific instructions apart: "90a" only that target, "100f" that target's family, "a" any
-    target with an "a" or "f", "" all from `sm` on.
+    tells architecture-specific instructions apart: "90a" only that target, "100f" that target's family (see
+    `ptx.targets`), several with "|" between them; "a" any target with an "a" or "f", "" all from `sm` on.
     """
 
     opcode: str

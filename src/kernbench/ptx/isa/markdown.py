@@ -11,8 +11,9 @@ _HEAD = """# Supported PTX instructions
 
 Generated from the ISA table by `python -m kernbench.ptx.isa.markdown`; the language of the operands is described in
 `kernbench.ptx.isa.syntax`. Modifiers in braces may be left out; ptxas and kernbench take modifiers in any order, except
-that types, layouts and the two ends of a copy keep theirs. "100f" names sm_100a and its family. The last column says
-whether the emulator runs the form; all of them are parsed, printed and validated.
+that types, layouts and the two ends of a copy keep theirs. "100f" names a family: sm_100 and sm_103; "120f" sm_120 and
+sm_121; "101f" and "110f" one each. Which target has a form is what ptxas 13.0 takes. The last column says whether the
+emulator runs the form; all of them are parsed, printed and validated.
 """
 
 

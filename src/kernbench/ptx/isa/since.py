@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple
 
 from kernbench.ptx.isa.form import Form, Resolved
+from kernbench.ptx.targets import FAMILIES
 
 
 class Since(NamedTuple):
@@ -48,8 +49,6 @@ _OF_INSTRUCTION = {
     ("isspacep", "param"): Since((7, 7), 70),
 }
 _TARGET = re.compile(r"(?:sm|compute)_(\d+)([af]?)")
-# members of the families that "f" targets name
-_FAMILIES = {"100f": (100, 101, 103, 110), "120f": (120, 121)}
 
 
 def since(resolved: Resolved) -> Since:
@@ -82,6 +81,6 @@ def targets(form: Form) -> str:
 
 
 def _in_family(name: str, number: int, letter: str) -> bool:
-    if name in _FAMILIES:
-        return bool(letter) and number in _FAMILIES[name]
+    if name in FAMILIES:
+        return bool(letter) and number in FAMILIES[name]
     return f"{number}{letter}" == name

@@ -10,7 +10,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.tensor_memory import TensorMemory
 from kernbench.ptx.emulator.asynchronous.tiles import Operand, Tiles, gather, gather_pieces, tiles_of, unpacked
 from kernbench.ptx.emulator.program import Site
-from kernbench.ptx.numerics.matrix.descriptors import tcgen05_descriptor
+from kernbench.ptx.numerics.matrix.descriptors import deep_descriptor, tcgen05_descriptor
 from kernbench.ptx.numerics.matrix.instruction import InstructionDescriptor, Part, instruction_descriptor, parts
 from kernbench.ptx.numerics.matrix.scaled import scale_values
 from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
@@ -33,10 +33,14 @@ class Form:
     # elements that share a scale, 0 where there are none
     block: int
     site: Site
+    # whether the target has K = 96, and the addresses of next buffers that go with it
+    deep: bool = False
 
     def descriptor(self, bits: int) -> InstructionDescriptor:
         """The instruction descriptor."""
-        return instruction_descriptor(bits, self.kind, "2" if self.pair else "1", self.stationary)
+        return instruction_descriptor(
+            bits, self.kind, "2" if self.pair else "1", self.stationary, self.block, self.deep
+        )
 
 
 @dataclass(eq=False)
@@ -94,7 +98,8 @@ class Products:
     def tiles(self, which: str) -> list[Tiles]:
         """The tiles of A or B in shared memory, for all CTAs of all operations."""
         found = self.a if which == "a" else self.b
-        return tiles_of(np.repeat(found, self.homes.shape[1]), self.operand(which), tcgen05_descriptor)
+        decode = deep_descriptor if self.form.deep else tcgen05_descriptor
+        return tiles_of(np.repeat(found, self.homes.shape[1]), self.operand(which), decode)
 
     def parts(self) -> tuple[Part, ...]:
         """Where D lies."""
@@ -211,14 +216,17 @@ class TensorCore:
         return self._scales(one, homes.reshape(-1), one.scales[0], rows, said.scale_bytes[0])
 
     def _scales(self, one: Products, ctas: Array, addresses: Array, rows: int, byte: int) -> Array:
-        """Scales of each row and element of K: row r in lane r % 32 and column r / 32, one byte a block."""
+        """Scales of each row and element of K: row r in lane r % 32 and column r / 32, one byte a block.
+
+        More than a word holds go on behind the columns of all rows, which are counted in 128.
+        """
         said, block = one.described, one.form.block
-        column, count = int(addresses[0]) & 0xFFFF, -(-rows // 32)
-        words = self._memory.read(ctas, _FIRST_QUARTER, column, count)
-        octets = (
-            np.ascontiguousarray(words.transpose(0, 2, 1)).view(np.uint8).reshape(len(ctas), 32 * count, 4)[:, :rows]
-        )
-        found = scale_values(octets[:, :, byte : byte + said.k // block], said.scale_format)
+        column, count, scales = int(addresses[0]) & 0xFFFF, -(-rows // 32), said.k // block
+        step, words = 4 * -(-rows // 128), -(-(byte + scales) // 4)
+        read = [self._memory.read(ctas, _FIRST_QUARTER, column + step * n, count) for n in range(words)]
+        octets = np.stack([np.ascontiguousarray(word.transpose(0, 2, 1)) for word in read], axis=-1).view(np.uint8)
+        octets = octets.reshape(len(ctas), 32 * count, 4 * words)[:, :rows]
+        found = scale_values(octets[:, :, byte : byte + scales], said.scale_format)
         return np.repeat(found, block, axis=2)
 
     def _accumulate(self, one: Products, ctas: Array, part: Part, sums: Array) -> None:

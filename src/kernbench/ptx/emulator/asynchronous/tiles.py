@@ -1,15 +1,17 @@
 """Tiles of matrices in shared memory: gathered for many CTAs at once, as float32, through their descriptors."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.numerics.matrix.descriptors import PIECE, MatrixDescriptor, TileMap, anchor, tile_map
+from kernbench.ptx.numerics.matrix.descriptors import PIECE, MatrixDescriptor, TileMap, anchor, leaves_pattern, tile_map
 from kernbench.ptx.numerics.matrix.wide import float32_of
 
+# bytes along K of 96 elements of 4 bits
+_DEEP_ROW = 48
 Decoder = Callable[[int], MatrixDescriptor]
 
 
@@ -52,10 +54,21 @@ def tiles_of(descriptors: Array, operand: Operand, decode: Decoder) -> list[Tile
     same = bool((descriptors == descriptors[0]).all())
     for bits in [first] if same else [int(b) for b in np.unique(descriptors)]:
         positions = np.arange(len(descriptors)) if same else np.flatnonzero(descriptors == np.uint64(bits))
-        descriptor = decode(bits)
+        descriptor = _checked(decode(bits), operand)
         placed = tile_map(descriptor, operand.rows, operand.depth, operand.bits, operand.transposed)
         found.append(Tiles(positions, descriptor, anchor(descriptor), placed, operand.filled))
     return found
+
+
+def _checked(descriptor: MatrixDescriptor, operand: Operand) -> MatrixDescriptor:
+    """The descriptor, with a problem where rows of 48 bytes leave the swizzle's pattern and nothing says whereto."""
+    row_bytes = operand.depth * operand.bits // 8
+    if row_bytes != _DEEP_ROW or descriptor.absolute or not leaves_pattern(descriptor, row_bytes):
+        return descriptor
+    problem = (
+        "its rows of 48 bytes leave the swizzle's pattern: bit 52 and an absolute leading address say where they go on"
+    )
+    return replace(descriptor, problem=descriptor.problem or problem)
 
 
 def gather(batch: Any, ctas: Array, tiles: list[Tiles], operand: Operand) -> Array:

@@ -15,6 +15,7 @@ from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.steps import ControlStep, Step, action
 from kernbench.ptx.emulator.window import Window
+from kernbench.ptx.numerics.matrix.instruction import DEEP_TARGETS
 from kernbench.ptx.numerics.matrix.tensor_memory import registers
 
 # elements that share a scale, by the vector size and what it is called
@@ -212,6 +213,7 @@ def _form(d: Decoding) -> Form:
         d.has("ashift"),
         block,
         d.site,
+        d.linker.target in DEEP_TARGETS,
     )
 
 

@@ -10,4 +10,8 @@ RNI = "rni|rzi|rmi|rpi"
 HALF = "f16|f16x2"
 BRAIN = "bf16|bf16x2"
 SCOPE = "cta|cluster|gpu|sys"
+# the families of targets with tensor memory
+TENSOR = "100f|101f|110f"
+# members of them that are named exactly
+TENSOR_EXACT = "100a|101a|103a|110a"
 SHARED = "shared|shared::cta|shared::cluster"

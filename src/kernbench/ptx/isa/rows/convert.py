@@ -68,7 +68,7 @@ row(
     "cvt.packed",
     since="8.7",
     sm=100,
-    family="100f",
+    family="100a|103a",
 )
 row("cvt", "rnd:rna satfinite? dtype:tf32 atype:f32", "=d:b32, a:atype", since="7.0", sm=80)
 row("cvt", "rnd:rn|rz relu? dtype:tf32 atype:f32", "=d:b32, a:atype", since="7.8", sm=90)
@@ -142,7 +142,7 @@ row(
     "cvt.packed",
     since="8.7",
     sm=100,
-    family="100f",
+    family="100a|103a",
 )
 row(
     "cvt",
@@ -151,7 +151,7 @@ row(
     "cvt.packed",
     since="8.7",
     sm=100,
-    family="100f",
+    family="100a|103a",
 )
 row("cvt", "pack sat dtype:u16|s16 atype:s32", "=d:b32, a:s32, b:s32", "cvt.pack", since="6.5", sm=72)
 row("cvt", "pack sat dtype:u8|s8 atype:s32 ctype:b32", "=d:b32, a:s32, b:s32, c:b32", "cvt.pack", since="6.5", sm=72)

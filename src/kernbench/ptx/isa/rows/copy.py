@@ -1,6 +1,6 @@
 """Asynchronous copies: cp.async, bulk and tensor copies, asynchronous stores, tensor maps."""
 
-from kernbench.ptx.isa.rows._types import SCOPE
+from kernbench.ptx.isa.rows._types import SCOPE, TENSOR
 from kernbench.ptx.isa.syntax import Group
 
 group = Group("Asynchronous copies", "copy")
@@ -93,7 +93,7 @@ _GROUP = "group:cta_group::1|cta_group::2"
 def _load(dim: str, mode: str, operands: str, space: str, since: str, sm: int, family: str = "") -> None:
     """Rows of a tensor load with and without a group of CTAs."""
     multicast, mask = (_MULTICAST, "mask:u16@multicast, ") if space == "shared::cluster" else ("", "")
-    for group_slot, least, number, only in (("", since, sm, family), (_GROUP, "8.6", 100, "100f")):
+    for group_slot, least, number, only in (("", since, sm, family), (_GROUP, "8.6", 100, TENSOR)):
         row(
             "cp",
             f"async bulk tensor {dim} dst:{space} src:global {mode} {_BYTES} {multicast} {group_slot} {_HINT}",
@@ -109,8 +109,11 @@ for space, since in (("shared::cluster", "8.0"), ("shared::cta", "8.6")):
     offsets = "offsets*any:u16, "
     _load(_DIM, _TILE, "", space, since, 90)
     _load("dim:3d|4d|5d", "mode:im2col", offsets, space, since, 90)
-    _load("dim:3d|4d|5d", "mode:im2col::w|im2col::w::128", offsets, space, "8.6", 100, "100f")
-    _load("dim:2d", "mode:tile::gather4", "", space, "8.6", 100, "a")
+    # sm_120 has these for the block's own shared memory
+    anywhere = "a" if space == "shared::cta" else TENSOR
+    _load("dim:3d|4d|5d", "mode:im2col::w", offsets, space, "8.6", 100, anywhere)
+    _load("dim:3d|4d|5d", "mode:im2col::w::128", offsets, space, "8.6", 100, TENSOR)
+    _load("dim:2d", "mode:tile::gather4", "", space, "8.6", 100, anywhere)
 row(
     "cp",
     f"async bulk tensor {_DIM} dst:global src:shared::cta {_TILE} completion:bulk_group {_HINT}",
@@ -134,7 +137,7 @@ row(
     "cp.tensor.store",
     since="8.6",
     sm=100,
-    family="a",
+    family=TENSOR,
 )
 row(
     "cp",
@@ -144,7 +147,7 @@ row(
     since="8.0",
     sm=90,
 )
-for mode, sm, family in (("im2col", 90, ""), ("im2col::w|im2col::w::128", 100, "100f")):
+for mode, sm, family in (("im2col", 90, ""), ("im2col::w|im2col::w::128", 100, TENSOR)):
     row(
         "cp",
         f"async bulk prefetch tensor dim:3d|4d|5d level:L2 src:global mode:{mode} {_HINT}",
@@ -161,7 +164,7 @@ row(
     "hint",
     since="8.6",
     sm=100,
-    family="a",
+    family=TENSOR,
 )
 for dim, mode in ((_DIM, _TILE), ("dim:3d|4d|5d", "mode:im2col_no_offs")):
     row(

@@ -21,7 +21,7 @@ for opcode in ("add", "sub"):
         f"{opcode}.float",
         since="8.6",
         sm=100,
-        family="100f",
+        family="a",
     )
 
 row("fma", f"rnd:{RND} ftz? sat? type:f32", "=d, a, b, c", since="2.0", sm=20)
@@ -31,7 +31,7 @@ row("fma", f"rnd:rn ftz? sat? type:{HALF}", "=d, a, b, c", since="4.2", sm=53, c
 row("fma", f"rnd:rn ftz? relu type:{HALF}", "=d, a, b, c", since="7.0", sm=80, cost="half")
 row("fma", f"rnd:rn relu? type:{BRAIN}", "=d, a, b, c", since="7.0", sm=80, cost="half")
 row("fma", f"rnd:rn oob relu? type:{HALF}|{BRAIN}", "=d, a, b, c", since="8.1", sm=90, cost="half")
-row("fma", f"rnd:{RND} sat? type:f32 atype:f16|bf16", "=d, a!:atype, b!:atype, c", since="8.6", sm=100, family="100f")
+row("fma", f"rnd:{RND} sat? type:f32 atype:f16|bf16", "=d, a!:atype, b!:atype, c", since="8.6", sm=100, family="a")
 row("mad", f"rnd:{RND} ftz? sat? type:f32", "=d, a, b, c", "fma")
 row("mad", f"rnd:{RND} type:f64", "=d, a, b, c", "fma", cost="double")
 

@@ -89,7 +89,7 @@ for dtype, register, count in (("f32", "f32", 4), ("f16", "b32", 2)):
         _fragments(register, count, "b32", 4, "b32", 2, register, count),
         since="8.7",
         sm=120,
-        family="120a",
+        family="120f",
     )
 _SCALES = "sa!*1:b32, sa_id*2:b16, sb!*1:b32, sb_id*2:b16"
 for shape, kind, types, vectors, scales in (
@@ -105,7 +105,7 @@ for shape, kind, types, vectors, scales in (
         f"{_fragments('f32', 4, 'b32', 4, 'b32', 2, 'f32', 4)}, {_SCALES}",
         since="8.7",
         sm=120,
-        family="120a",
+        family="120f",
     )
 
 # sparse: shape, types, registers of A and B, accumulators (type, register type, count)

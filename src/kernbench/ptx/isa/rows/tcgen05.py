@@ -1,5 +1,10 @@
-"""Tensor memory and the fifth-generation tensor core (sm_100a and its family)."""
+"""Tensor memory and the fifth-generation tensor core: sm_100 and sm_103 (one family), sm_101 and sm_110.
 
+Which target has which form is what ptxas 13.0 takes: integers not sm_103, a scale of D not sm_101 and sm_110; targets
+that name a family ("f") have neither integers, shifts, sparse 4-bit floats nor the older names of scale vectors.
+"""
+
+from kernbench.ptx.isa.rows._types import TENSOR, TENSOR_EXACT
 from kernbench.ptx.isa.syntax import Group
 
 group = Group("Tensor memory and tcgen05", "matrix")
@@ -7,8 +12,8 @@ group = Group("Tensor memory and tcgen05", "matrix")
 _GROUP = "group:cta_group::1|cta_group::2"
 
 
-def _row(modifiers: str, operands: str, meaning: str, since: str = "8.6") -> None:
-    group.row("tcgen05", modifiers, operands, meaning, since=since, sm=100, family="100f")
+def _row(modifiers: str, operands: str, meaning: str, since: str = "8.6", family: str = TENSOR) -> None:
+    group.row("tcgen05", modifiers, operands, meaning, since=since, sm=100, family=family)
 
 
 _row(f"op:alloc {_GROUP} sync aligned space?:shared::cta type:b32", "[dst], columns:u32", "tcgen05.alloc")
@@ -39,7 +44,7 @@ for shape in (
 ):
     _row(f"op:cp {_GROUP} {shape}", "[taddr], s_desc!:b64", "tcgen05.cp")
     _row(f"op:cp {_GROUP} {shape} {_FORMAT}", "[taddr], s_desc!:b64", "tcgen05.cp")
-_row(f"op:shift {_GROUP} down", "[taddr]", "tcgen05.shift")
+_row(f"op:shift {_GROUP} down", "[taddr]", "tcgen05.shift", family=TENSOR_EXACT)
 _row(
     f"op:commit {_GROUP} completion:mbarrier::arrive::one space?:shared::cluster multicast?:multicast::cluster "
     "type:b64",
@@ -56,39 +61,47 @@ _A_FORMS = (
     ("[a]", "ashift collector?:collector::a::lastuse|collector::a::discard"),
 )
 _COLLECTOR_B = "|".join(f"collector::b{n}::{use}" for n in range(4) for use in _USES)
+_INTEGER = "100a|101a|110a"
 _KINDS = (
-    ("kind:kind::f16|kind::tf32", ", scale_d#:u32?"),
-    ("kind:kind::f8f6f4|kind::i8", ""),
+    ("kind:kind::f16|kind::tf32", "", TENSOR),
+    ("kind:kind::f16|kind::tf32", ", scale_d#:u32", "100f"),
+    ("kind:kind::f8f6f4", "", TENSOR),
+    ("kind:kind::i8", "", _INTEGER),
 )
+# kind and vector, since when, and where; sparse 4-bit floats are never in a family
 _BLOCK = (
-    ("kind:kind::mxf8f6f4 block_scale vector:scale_vec::1X", "8.6"),
-    ("kind:kind::mxf8f6f4 block_scale vector?:block32", "8.8"),
-    ("kind:kind::mxf4 block_scale vector:scale_vec::2X", "8.6"),
-    ("kind:kind::mxf4 block_scale vector?:block32", "8.8"),
-    ("kind:kind::mxf4nvf4 block_scale vector:scale_vec::2X|scale_vec::4X", "8.7"),
-    ("kind:kind::mxf4nvf4 block_scale vector:block16|block32", "8.8"),
+    ("kind:kind::mxf8f6f4 block_scale vector:scale_vec::1X", "8.6", TENSOR_EXACT),
+    ("kind:kind::mxf8f6f4 block_scale vector?:block32", "8.8", TENSOR),
+    ("kind:kind::mxf4 block_scale vector:scale_vec::2X", "8.6", TENSOR_EXACT),
+    ("kind:kind::mxf4 block_scale vector?:block32", "8.8", TENSOR),
+    ("kind:kind::mxf4nvf4 block_scale vector:scale_vec::2X|scale_vec::4X", "8.7", TENSOR_EXACT),
+    ("kind:kind::mxf4nvf4 block_scale vector:block16|block32", "8.8", TENSOR),
 )
-_WS_KINDS = "kind:kind::f16|kind::tf32|kind::f8f6f4|kind::i8"
+_WS_KINDS = (("kind:kind::f16|kind::tf32|kind::f8f6f4", TENSOR), ("kind:kind::i8", _INTEGER))
 for a, collector in _A_FORMS:
     for sparse, meta, meaning in (("", "", "tcgen05.mma"), ("sp ", "[meta], ", "tcgen05.mma.sp")):
         operands = f"[d], {a}, b_desc!:b64, {meta}idesc:u32"
-        for kind, scale in _KINDS:
+        for kind, scale, family in _KINDS:
             _row(
                 f"op:mma {sparse}{_GROUP} {kind} {collector}",
                 f"{operands}, lanes*any:b32?, enable_d:pred{scale}",
                 meaning,
+                family=family,
             )
         if "ashift" in collector:
             continue
-        for kind, since in _BLOCK:
+        for kind, since, family in _BLOCK:
             _row(
                 f"op:mma {sparse}{_GROUP} {kind} {_COLLECTOR}",
                 f"{operands}, [scale_a], [scale_b], enable_d:pred",
                 meaning,
                 since,
+                TENSOR_EXACT if sparse and "mxf4" in kind else family,
             )
-        _row(
-            f"op:mma ws {sparse}group:cta_group::1 {_WS_KINDS} collector?:{_COLLECTOR_B}",
-            f"{operands}, enable_d:pred, zero_mask!:b64?",
-            meaning.replace("mma", "mma.ws"),
-        )
+        for kind, family in _WS_KINDS:
+            _row(
+                f"op:mma ws {sparse}group:cta_group::1 {kind} collector?:{_COLLECTOR_B}",
+                f"{operands}, enable_d:pred, zero_mask!:b64?",
+                meaning.replace("mma", "mma.ws"),
+                family=family,
+            )

@@ -12,6 +12,6 @@ row("match", "mode:any sync type:b32|b64", "=d:u32, a, mask:u32", since="6.0", s
 row("match", "mode:all sync type:b32|b64", "=d:u32|p:pred?, a, mask:u32", since="6.0", sm=70)
 row("redux", "sync op:add|min|max type:u32|s32", "=d, a, mask:u32", since="7.0", sm=80)
 row("redux", "sync op:and|or|xor type:b32", "=d:u32, a:u32, mask:u32", since="7.0", sm=80)
-row("redux", "sync op:min|max abs? NaN? type:f32", "=d, a, mask:u32", since="8.6", sm=100, family="a")
+row("redux", "sync op:min|max abs? NaN? type:f32", "=d, a, mask:u32", since="8.6", sm=100, family="100f")
 row("activemask", "type:b32", "=d", since="6.2", sm=30)
 row("elect", "sync", "=d:u32|p:pred, mask:u32", since="8.0", sm=90)

@@ -30,6 +30,8 @@ class MatrixDescriptor:
     base_offset: int
     swizzle: str
     problem: str = ""
+    # whether `leading` is the address at which a row goes on that leaves the swizzle's pattern
+    absolute: bool = False
 
 
 def _fields(bits: int) -> tuple[int, int, int, int]:
@@ -43,17 +45,33 @@ def wgmma_descriptor(bits: int) -> MatrixDescriptor:
 
 
 @cache
-def tcgen05_descriptor(bits: int) -> MatrixDescriptor:
-    """The descriptor of tcgen05: swizzle in bits 61 to 63, and 0b001 in bits 46 to 48."""
+def tcgen05_descriptor(bits: int, absolute: bool = False) -> MatrixDescriptor:
+    """The descriptor of tcgen05: swizzle in bits 61 to 63, and 0b001 in bits 46 to 48.
+
+    `absolute` says that the target has absolute leading addresses (bit 52), as sm_103a has for rows of 48 bytes.
+    """
     code = bits >> 61 & 7
     problem = ""
     if bits >> 46 & 7 != 1:
         problem = f"bits 46 to 48 hold {bits >> 46 & 7:#05b} where 0b001 belongs"
     elif code not in _TCGEN05:
         problem = f"bits 61 to 63 hold {code}, which is no swizzle"
-    elif bits >> 52 & 1:
-        problem = "bit 52 asks for an absolute leading address, which sm_100 does not have"
-    return MatrixDescriptor(*_fields(bits), _TCGEN05.get(code, "none"), problem)
+    elif bits >> 52 & 1 and not absolute:
+        problem = "bit 52 asks for an absolute leading address, which sm_103a has and this target has not"
+    elif bits >> 52 & 1 and code == 0:
+        problem = "bit 52 asks for an absolute leading address, which goes with a swizzle"
+    return MatrixDescriptor(*_fields(bits), _TCGEN05.get(code, "none"), problem, bool(bits >> 52 & 1 and not problem))
+
+
+def deep_descriptor(bits: int) -> MatrixDescriptor:
+    """The descriptor of tcgen05 on a target with absolute leading addresses."""
+    return tcgen05_descriptor(bits, True)
+
+
+def leaves_pattern(descriptor: MatrixDescriptor, row_bytes: int) -> bool:
+    """Whether rows (along K) begin inside the swizzle's pattern and end outside of it."""
+    width = _WIDTHS[descriptor.swizzle] * PIECE
+    return descriptor.swizzle != "none" and row_bytes <= width < descriptor.start % width + row_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +97,7 @@ def tile_map(descriptor: MatrixDescriptor, rows: int, depth: int, bits: int, tra
     """Where a tile of `rows` by `depth` elements of `bits` bits lies; `transposed` means MN-major."""
     return _tile_map(
         descriptor.start & 1023,
-        descriptor.leading,
+        descriptor.leading - anchor(descriptor) if descriptor.absolute else descriptor.leading,
         descriptor.stride,
         descriptor.base_offset,
         descriptor.swizzle,
@@ -87,6 +105,7 @@ def tile_map(descriptor: MatrixDescriptor, rows: int, depth: int, bits: int, tra
         depth,
         bits,
         transposed,
+        descriptor.absolute,
     )
 
 
@@ -101,8 +120,11 @@ def _tile_map(
     depth: int,
     bits: int,
     transposed: bool,
+    absolute: bool,
 ) -> TileMap:
     linear = (_along_rows if transposed else _along_depth)(leading, stride, swizzle, rows, depth, bits)
+    if absolute and not transposed:
+        linear = _in_next_buffer(start + linear, start, leading, swizzle) - start
     places = swizzled(start + linear, swizzle, base_offset)
     return TileMap(np.ascontiguousarray(places), transposed, int(places.max()) + PIECE, *_runs(places))
 
@@ -124,6 +146,15 @@ def _along_depth(leading: int, stride: int, swizzle: str, rows: int, depth: int,
         return row % 8 * PIECE + row // 8 * stride + piece * leading
     # beyond the width of the swizzle a tile goes on `leading` bytes further
     return row % 8 * width * PIECE + row // 8 * stride + piece % width * PIECE + piece // width * leading
+
+
+def _in_next_buffer(places: Any, start: int, following: int, swizzle: str) -> Any:
+    """Pieces that leave the row of the pattern in which they began go on at the same row of the buffer `following`."""
+    width = _WIDTHS[swizzle] * PIECE
+    first = start % width + np.arange(places.shape[1]) * PIECE
+    # from the first piece of a row: back to the row's beginning in this buffer, then from there in the next
+    row = places[:, :1] - start
+    return np.where(first[None, :] < width, places, following + row + (first - width)[None, :])
 
 
 def _along_rows(leading: int, stride: int, swizzle: str, rows: int, depth: int, bits: int) -> Any:

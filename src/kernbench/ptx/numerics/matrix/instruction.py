@@ -16,6 +16,11 @@ _KINDS: dict[str, tuple[dict[int, str], int]] = {
     "kind::mxf4nvf4": ({1: "b4"}, 64),
 }
 _RESULTS = {0: "f16", 1: "f32", 2: "s32"}
+# K of 4-bit floats where bit 31 is set, on targets that have it
+_DEEP, DEEP_TARGETS = 96, ("sm_103a", "sm_103f")
+# scales of a row -> bytes of a word at which they may begin
+_FIRST_SCALES = {1: (0, 1, 2, 3), 2: (0, 2), 3: (0, 1, 2, 3), 4: (0,), 6: (0, 2)}
+_SCALED_ROWS = {"1": (128,), "2": (128, 256)}
 _ROWS = {("1", False): (64, 128), ("1", True): (32, 64, 128), ("2", False): (128, 256)}
 
 
@@ -37,14 +42,23 @@ class InstructionDescriptor:
 
 
 @cache
-def instruction_descriptor(bits: int, kind: str, group: str, stationary: bool) -> InstructionDescriptor:
-    """The descriptor of an mma of `kind` by `group` ("1" or "2") CTAs; `stationary` is .ws."""
+def instruction_descriptor(
+    bits: int, kind: str, group: str, stationary: bool, block: int = 0, deep: bool = False
+) -> InstructionDescriptor:
+    """The descriptor of an mma of `kind` by `group` ("1" or "2") CTAs; `stationary` is .ws.
+
+    `block` elements share a scale, 0 where there are none; `deep` says that the target has K = 96 of 4-bit floats.
+    """
     formats, k = _KINDS[kind]
+    if "mxf4" in kind and bits >> 31:
+        k = _DEEP
     a, b = bits >> 7 & 7, bits >> 10 & 7
     scaled = "mx" in kind
     d = "f32" if scaled else _RESULTS.get(bits >> 4 & 3, "f32")
     m, n = (bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3
     problem = _problem(bits, kind, formats, m, n, group, stationary)
+    if scaled:
+        problem = problem or _scale_problem(bits, kind, m, group, k // (block or k), deep)
     return InstructionDescriptor(
         m,
         n,
@@ -75,6 +89,21 @@ def _problem(bits: int, kind: str, formats: dict[int, str], m: int, n: int, grou
     wanted = {"kind::i8": (2,), "kind::f16": (0, 1), "kind::f8f6f4": (0, 1), "kind::tf32": (1,)}.get(kind)
     if wanted is not None and bits >> 4 & 3 not in wanted:
         return f"the format of D (bits 4 and 5) is {bits >> 4 & 3}, which {kind} does not have"
+    return ""
+
+
+def _scale_problem(bits: int, kind: str, m: int, group: str, scales: int, deep: bool) -> str:
+    """What has no meaning in the descriptor of a product of scaled blocks."""
+    if "mxf4" in kind and bits >> 31 and not deep:
+        return f"bit 31 asks for K = {_DEEP}, which {' and '.join(DEEP_TARGETS)} have"
+    if m not in _SCALED_ROWS[group]:
+        return f"M is {m} (bits 24 to 28); of {kind} it is one of {', '.join(map(str, _SCALED_ROWS[group]))}"
+    if "mxf4" in kind and bits >> 15 & 3:
+        return f"bits 15 and 16 transpose A or B, which {kind} does not have"
+    for name, first in (("A", bits >> 29 & 3), ("B", bits >> 4 & 3)):
+        if first not in _FIRST_SCALES[scales]:
+            allowed = " or ".join(map(str, _FIRST_SCALES[scales]))
+            return f"the scales of {name} begin at byte {first} of a word; {scales} of them begin at byte {allowed}"
     return ""
 
 
