@@ -14,10 +14,13 @@ from kernbench.benches._grid import Place
 from kernbench.benches._key_store import HbmKeys, Run
 from kernbench.benches._partials import Chain, finished
 from kernbench.benches._routes import along_chain
-from kernbench.benches._stream_kv import LARGEST_BLOCK, LARGEST_TILE, Pointers, QuerySet, sized
+from kernbench.benches._stream_kv import LARGEST_BLOCK, Pointers, QuerySet, sized
 from kernbench.benches._waves import Pair, PairShapes, exchange
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
+
+# query rows of a tile: few, so that five states of it leave room for long blocks of keys, which fill the array better
+TILE = 256
 
 
 def attention_tiled_kv_kernel(
@@ -58,7 +61,7 @@ def attention_tiled_kv_kernel(
         batch=batch,
         total_q=total_q,
         total_kv=total_kv,
-        block_q=block_q or LARGEST_TILE,
+        block_q=block_q or TILE,
         block_kv=block_kv or LARGEST_BLOCK,
         zigzag=zigzag,
     )
@@ -66,7 +69,7 @@ def attention_tiled_kv_kernel(
         return
     pointers = (q_ptr, k_ptr, v_ptr, o_ptr)
     # while partials meet there are two states of a tile and what merging makes of them
-    tiling = sized(tl, tiling, pointers, grow=block_kv is None, tiles=5)
+    tiling = sized(tl, tiling, pointers, grow=block_kv is None, merging=5)
     sides = Sides(Place(tiling.rank, n_ranks, columns), group=h_q // h_kv)
     for user in range(batch):
         _attend(tl, tiling, user, pointers, sides)

@@ -243,10 +243,11 @@ class Room:
         self.usable = int(tl.scratch_size * USABLE)
 
 
-def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool, tiles: int = 1) -> Tiling:
-    """The tiling with blocks, up to its own, that leave room for so many tiles: fewer keys first, then fewer queries.
+def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool, merging: int = 0) -> Tiling:
+    """The tiling with blocks, up to its own, that fit the scratch memory: fewer keys first, then fewer queries.
 
-    With `grow`, short sequences get smaller blocks: long ones fill the array better, but a causal mask hides part of
+    `merging`: how many states of a tile are alive at once after it is folded, in a kernel that has no messages on their
+    way while it folds. With `grow`, short sequences get smaller blocks: long ones fill the array better, but a causal mask hides part of
     the last block of every tile.
     """
     longest = max(tiling.total_kv)
@@ -254,7 +255,7 @@ def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool, tiles: int = 
     if grow:
         keys = min(keys, max(SMALLEST_BLOCK, longest // 8))
     tiling = replace(tiling, block_kv=keys, block_q=min(tiling.block_q, tiling.group * max(1, tiling.S_q)))
-    while not _fit(tl, tiling, pointers, tiles) and (tiling.block_kv > FEW_KEYS or tiling.tokens_per_tile > 1):
+    while not _fit(tl, tiling, pointers, merging) and (tiling.block_kv > FEW_KEYS or tiling.tokens_per_tile > 1):
         if tiling.block_kv > FEW_KEYS:
             tiling = replace(tiling, block_kv=-(-tiling.block_kv // 2))
         else:
@@ -262,9 +263,11 @@ def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool, tiles: int = 
     return tiling
 
 
-def _fit(tl: Any, tiling: Tiling, pointers: Pointers, tiles: int) -> bool:
+def _fit(tl: Any, tiling: Tiling, pointers: Pointers, merging: int) -> bool:
     room = Room(tl, tiling, pointers, tiling.tokens_per_tile, tiling.block_kv)
-    return room.passing + tiles * room.tile + room.messages <= room.usable
+    if not merging:
+        return room.passing + room.tile + room.messages <= room.usable
+    return max(room.passing + merging * room.tile, room.messages) <= room.usable
 
 
 def _room(tl: Any, tiling: Tiling, tiles: Sequence[Queries], pointers: Pointers) -> Room:
