@@ -208,9 +208,14 @@ class Batch:
         return int(self.launch.time.now(to_come))
 
     def barrier_clocks(self) -> None:
-        """A barrier of all warps of all CTAs completed."""
-        if self.checks is not None:
+        """A barrier of all living warps of all CTAs completed; those that ended told nobody what they did."""
+        if self.checks is None:
+            return
+        if self.alive_count == self.launch.threads * self.ctas or self.alive_bits.all():
             self.checks.barrier(None, None)
+        else:
+            present = (self.alive_bits != 0).reshape(-1, self.ctas).T
+            self.checks.barrier(present.any(axis=1), present)
 
     def warp_clocks(self, window: Any, lanes: Lanes, members: int) -> None:
         """Lanes of warps met at bar.warp.sync, each with those of the mask in its slot `members`."""

@@ -1,7 +1,7 @@
 """Barriers of blocks: who has come, who waits, and what those who wait learn.
 
 One without a count is for all living threads of the block; one with a count for that many, a warp whose living lanes
-have all come counting as 32. Who only arrives tells what it knows and learns nothing. A warp that comes to a barrier
+have all come counting as 32. Who only arrives tells what it knows and learns nothing. A thread that comes to a barrier
 with a count must know that the last round there is over, or it may be counted in that round: it waited there, or
 somebody who did has told it since. So must one that has come to the same round before.
 """
@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kernbench.ptx.reference.order import Knowledge, joined, told_by
+from kernbench.ptx.reference.order import Knowledge, told_by
 
 if TYPE_CHECKING:
     from kernbench.ptx.reference.machine import Machine, Thread
@@ -89,14 +89,12 @@ class CtaBarriers:
         self._look(key)
 
     def _in_turn(self, key: tuple[int, int], threads: "list[Thread]") -> None:
-        """The threads know that the last round is over."""
+        """The threads know that the last round is over; what one lane of a warp knows, another does not."""
         last = self._last.get(key)
         if not last:
             return
-        first = threads[0].number - threads[0].lane
-        mates = range(first, first + WARP)
-        known = joined(thread.knowledge for thread in threads).clocks
-        if not any(who in mates for who in last) and not any(known[who] >= clock for who, clock in last.items()):
+        strangers = [thread.knowledge.clocks for thread in threads if thread.number not in last]
+        if any(not any(known[who] >= clock for who, clock in last.items()) for known in strangers):
             self._machine.shadow.races.append((0, 0, "barrier", key[1]))
 
     def _once(self, here: Round, threads: "list[Thread]") -> None:

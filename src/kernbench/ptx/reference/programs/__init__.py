@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from kernbench.ptx.reference.programs import asynchronous, segments
 from kernbench.ptx.reference.programs.changes import CHANGES
-from kernbench.ptx.reference.programs.writer import BULK, COUNTERS, HEAD, TABLE, WARP, Program, Writer
+from kernbench.ptx.reference.programs.writer import BULK, COUNTERS, HEAD, ROOMS, TABLE, WARP, Program, Writer
 
-__all__ = ["BULK", "COUNTERS", "SEGMENTS", "TABLE", "Program", "changed_program", "safe_program"]
+__all__ = ["BULK", "COUNTERS", "ROOMS", "SEGMENTS", "TABLE", "Program", "changed_program", "safe_program"]
 
 SEGMENTS: dict[str, tuple[Callable[[Writer], None], int]] = {
     "exchange": (segments.exchange, 3),
@@ -74,12 +74,12 @@ def _way(w: Writer, way: int, ways: int) -> list[str]:
     """Segments of those blocks whose number modulo `ways` is `way`; all ways begin with the same barriers and warps."""
     if ways == 1:
         return _row(w, w.rng.choice((1, 1, 2)), False)
-    barrier, living = w.barrier, w.living
+    barrier, living, room = w.barrier, w.living, w.room
     rest, elsewhere, after = w.new("%r"), w.new("%p"), w.new("L")
     w.add(f"rem.u32 {rest}, %r1, {ways};", f"setp.ne.u32 {elsewhere}, {rest}, {way};", f"@{elsewhere} bra {after};")
     kinds = _row(w, w.rng.choice((0, 1, 1, 2)), False)
     w.add(f"{after}:")
-    w.barrier, w.living = barrier, living
+    w.barrier, w.living, w.room = barrier, living, room
     return kinds
 
 

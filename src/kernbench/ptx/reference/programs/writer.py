@@ -9,6 +9,8 @@ TABLE = 512
 COUNTERS = 16
 # bytes of a block's part of the array that bulk copies fill
 BULK = 512
+# such parts of each block
+ROOMS = 5
 HEAD = """.version 8.6
 .target sm_90a
 .address_size 64
@@ -86,6 +88,8 @@ class Writer:
     variables: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: {"%r": 10, "%p": 0, "%rd": 8, "L": 0})
     barrier: int = 0
+    # where bulk copies write in global memory: the number of the room, and the role that wrote there last
+    room: tuple[int, int | None] = (0, None)
 
     def new(self, kind: str) -> str:
         """A register (or label) that nobody uses yet."""
@@ -116,6 +120,16 @@ class Writer:
         self.barrier += 1
         assert self.barrier < 16
         return self.barrier
+
+    def room_for_copy(self, role: int) -> int:
+        """Where a role may write by a bulk copy: another room once a role has left that wrote there.
+
+        Who leaves tells nobody what it did: barriers do not wait for it.
+        """
+        number, writer = self.room
+        self.room = number + (writer is not None and writer not in self.living), role
+        assert self.room[0] < ROOMS
+        return self.room[0]
 
     def everybody(self) -> None:
         """All living threads of a block meet."""

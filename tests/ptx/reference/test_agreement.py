@@ -1,0 +1,72 @@
+"""Small programs on both executors, each of a kind on which they once did not agree: race or no race."""
+
+import numpy as np
+import pytest
+
+from kernbench import ptx
+from kernbench.ptx.reference import execute
+
+HEAD = """.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry kernel(.param .u64 array)
+{
+  .reg .pred %p<8>; .reg .b32 %r<16>; .reg .b64 %rd<8>;
+  .shared .align 16 .b32 s[64];
+  ld.param.u64 %rd0, [array];
+  mov.u32 %r0, %tid.x;
+  and.b32 %r1, %r0, 31;
+  shr.u32 %r2, %r0, 5;
+  mad.wide.u32 %rd1, %r0, 4, %rd0;
+  setp.eq.u32 %p1, %r2, 1;
+  setp.eq.u32 %p2, %r0, 0;
+"""
+ORDERS = [None, 1, 2, 3]
+SCHEDULES = ["canonical", "reversed", "eager", 1]
+
+
+def verdicts(body, threads=96, grid=1):
+    """Whether the executors see a race: the reference in several orders, the emulator in several schedules."""
+    kernel = ptx.parse(HEAD + body + "\n  ret;\n}\n").kernels["kernel"]
+    found = []
+    for order in ORDERS:
+        outcome = execute(kernel, grid, threads, [np.zeros(grid * threads, np.uint32)], order)
+        assert outcome.misuse == []
+        found.append(bool(outcome.races))
+    for schedule in SCHEDULES:
+        device = ptx.EmulatedDevice("sm_90a")
+        array = device.array(np.zeros(grid * threads, np.uint32))
+        kinds = {finding.kind for finding in device.launch(kernel, grid, threads, [array], schedule=schedule).findings}
+        assert kinds <= {"race"}
+        found.append(bool(kinds))
+    assert len(set(found)) == 1, found
+    return found[0]
+
+
+# the first warp writes and leaves; the others meet, all that live, and one of them reads
+LEFT = """
+  setp.ne.u32 %p3, %r2, 0;
+  @%p3 bra STAY;
+  st.shared.u32 [s], %r0;
+  {before}
+  exit;
+STAY:
+  {stay}
+  bar.sync 0;
+  ld.shared.u32 %r3, [s];
+  st.global.u32 [%rd1], %r3;
+"""
+
+
+def test_a_warp_that_met_the_others_before_it_left_has_told_them():
+    # only one lane writes, so that lanes do not race with each other
+    body = LEFT.replace("  st.shared.u32 [s], %r0;", "  setp.eq.u32 %p4, %r1, 0;\n  @%p4 st.shared.u32 [s], %r0;")
+    assert not verdicts(body.format(before="bar.sync 1, 96;", stay="bar.sync 1, 96;"))
+    assert verdicts(body.format(before="", stay=""))
+
+
+@pytest.mark.parametrize("barrier", ["barrier.sync", "bar.sync"])
+def test_rounds_of_one_warp_each_may_mix(barrier):
+    """Two warps meet, then come to the same barrier with the count of one: either may be counted for the other."""
+    assert verdicts(f"{barrier} 2, 64;\n  {barrier} 2, 32;", threads=64)
+    assert not verdicts(f"{barrier} 2, 64;\n  {barrier} 2, 64;", threads=64)
