@@ -1,6 +1,9 @@
 """Loops of `tl.range` in launches without data are recorded row for row as if every iteration had run."""
 
+import itertools
+import math
 import random
+import sys
 import types
 
 import numpy as np
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 
 from kernbench import mesh
 from kernbench.machine import load
+from kernbench.result.run import Status
 from kernbench.safety.budget import Budget
 from kernbench.timing import retime
 from kernbench.triton_emu.folding import Fold
@@ -234,22 +238,24 @@ def test_outer_loops_fold_what_inner_ones_have_folded(folds):
     assert len(folds) < 20
 
 
-hidden = types.ModuleType("hidden")
-
-
 def hides(x, y, n, *, tl):
     for j in tl.range(n):
-        hidden.count += 1
+        # a counter that no object of Python holds
+        sys.setswitchinterval(sys.getswitchinterval() + 1)
         a = tl.load(x + j * BYTES, shape=(16, 16))
-        if hidden.count > 4:
+        if sys.getswitchinterval() > 4:
             a = a + 1.0
         tl.store(y, a)
 
 
-def test_a_body_with_hidden_state_is_run_again_in_full():
-    hidden.count = 0
-    run = launched(hides, 40)
+def test_a_body_with_hidden_state_is_run_again_in_full(folds):
+    before = sys.getswitchinterval()
+    try:
+        run = launched(hides, 40)
+    finally:
+        sys.setswitchinterval(before)
     assert run.ok
+    assert folds
     assert run.metrics["commands"] > 2 * 3 * 30
 
 
@@ -259,6 +265,127 @@ OPERATIONS = st.tuples(
     st.integers(0, 5),
     st.integers(0, 3),
 )
+
+
+class Steps:
+    """Counts in its class, which its objects show only through a method or a property."""
+
+    count = 0
+    drawn = iter(())
+
+    def step(self):
+        type(self).count += 1
+        return type(self).count == 12
+
+    @property
+    def is_there(self):
+        return self.step()
+
+
+SCHEDULE = types.ModuleType("schedule")
+exec("count = 0\ndef step():\n    global count\n    count += 1\n    return count == 12", vars(SCHEDULE))
+
+
+def step_of(source):
+    """A function that is true once, the twelfth time, and what it takes to ask it."""
+    Steps.count = SCHEDULE.count = 0
+    if source == "an attribute of a class":
+        Steps.drawn = itertools.chain([False] * 11, [True], itertools.repeat(False))
+        return Steps, lambda steps: next(steps.drawn)
+    if source == "a method":
+        return Steps(), lambda steps: steps.step()
+    if source == "a property":
+        return Steps(), lambda steps: steps.is_there
+    if source == "a module's function":
+        return SCHEDULE, lambda module: module.step()
+    if source == "a method of a C type":
+        return ([False] * 28 + [True] + [False] * 11).pop, lambda pop: pop()
+    if source == "random numbers":
+        return random.Random(1).random, lambda draw: draw() < 0.1
+
+    def recursive():
+        recursive.count += 1
+        return recursive.count == 12
+
+    recursive.count = 0
+    return recursive, lambda function: function()
+
+
+def once(x, y, n, source, *, tl):
+    hidden, ask = step_of(source)
+    for j in tl.range(n):
+        v = tl.load(x + j * BYTES, shape=(16, 16))
+        tl.store(y + j * BYTES, tl.exp(v) if ask(hidden) else v)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "an attribute of a class",
+        "a method",
+        "a property",
+        "a module's function",
+        "a method of a C type",
+        "random numbers",
+        "its own attribute",
+    ],
+)
+def test_an_iteration_in_the_middle_that_hidden_state_makes_different(source, folds):
+    """First and last iterations are alike, so that only what the state holds can show it."""
+    run = same(once, 40, source)
+    assert run.status is Status.FINISHED
+    assert not run.findings
+    assert not folds
+
+
+def names_its_module(x, y, n, *, tl):
+    SCHEDULE.count = 0
+    for j in tl.range(n):
+        SCHEDULE.count += 1
+        v = tl.load(x + j * BYTES, shape=(16, 16))
+        tl.store(y + j * BYTES, tl.exp(v) if SCHEDULE.count == 12 else v)
+
+
+def advances(x, y, n, *, tl):
+    pointer = tl.make_block_ptr(x, (4096, 768), (768, 1), (0, 0), (16, 16))
+    for j in tl.range(n):
+        tl.store(y + j * BYTES, tl.load(pointer, boundary_check=(0, 1)))
+        pointer = tl.advance(pointer, (16, 0))
+
+
+def asks_what_its_index_is(x, y, n, *, tl):
+    for j in tl.range(n):
+        at = j.numerator + j.real + j.imag if j.denominator == 1 else 0
+        size = 16 if isinstance(j, int) else 8
+        tl.store(y + at * BYTES, tl.load(x + j * BYTES, shape=(size, size)))
+
+
+@pytest.mark.parametrize("kernel", [names_its_module, advances, asks_what_its_index_is])
+def test_state_and_indices_of_every_kind(kernel, folds):
+    run = same(kernel, 40)
+    assert run.status is Status.FINISHED
+    assert not run.findings
+    assert not folds
+
+
+class Sizes:
+    size = 16
+
+    def twice(self):
+        return 2 * self.size
+
+
+def uses_an_object(x, y, n, *, tl):
+    sizes = Sizes()
+    for j in tl.range(n):
+        wide = int(np.sqrt(256)) if isinstance(j, int) else 1
+        v = tl.load(x + j * BYTES, shape=(sizes.twice(), wide))
+        tl.store(y + j * BYTES, v * math.pi)
+
+
+def test_objects_and_modules_that_stay_as_they_are_fold(folds):
+    same(uses_an_object, 40)
+    assert folds
 
 
 def interpreted(x, y, body, inner, n, m, *, tl):

@@ -83,6 +83,12 @@ class Affine:
     def __index__(self) -> int:
         return self.seen()
 
+    # an index is a whole number to whoever asks what it is, in every iteration
+    __class__ = property(lambda self: int)
+    real = numerator = property(seen)
+    imag = property(lambda self: 0)
+    denominator = property(lambda self: 1)
+
     def __hash__(self) -> int:
         return hash(self.seen())
 
@@ -125,6 +131,7 @@ _LOOKING = (
     "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__", "__divmod__", "__rdivmod__", "__truediv__", "__rtruediv__",
     "__pow__", "__rpow__", "__lshift__", "__rlshift__", "__rshift__", "__rrshift__", "__and__", "__rand__", "__or__",
     "__ror__", "__xor__", "__rxor__", "bit_length", "bit_count", "as_integer_ratio", "to_bytes", "conjugate",
+    "is_integer",
 )  # fmt: skip
 for _name in _LOOKING:
     setattr(Affine, _name, _looking(_name))

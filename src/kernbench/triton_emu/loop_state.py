@@ -1,12 +1,14 @@
 """Everything a loop's next iteration can depend on, taken down so that two moments can be compared.
 
 The state is what the frame of the loop can reach: its variables, what containers and objects among them hold, the
-variables of functions it calls, and the globals that those name. Handles are taken down by number, so that two moments
-may be alike up to a shift: the same variables, with handles made as many commands later. If they are, the iteration
-that follows is like the one between them, by induction. Where something cannot be looked into (an iterator, an object
-of a C type), nothing is known, and `UnknownStateError` says so.
+variables of functions and methods it calls, and the globals and attributes of modules that those name. Handles are
+taken down by number, so that two moments may be alike up to a shift: the same variables, with handles made as many
+commands later. If they are, the iteration that follows is like the one between them, by induction. Where something
+cannot be looked into (an iterator, an object of a C type), nothing is known, and `UnknownStateError` says so.
 """
 
+import re
+import sys
 from collections import deque
 from enum import Enum
 from functools import cache, partial
@@ -15,6 +17,8 @@ from types import (
     CodeType,
     FrameType,
     FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
     ModuleType,
@@ -34,8 +38,14 @@ MOST_ELEMENTS = 4096
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), range, type(Ellipsis), type(NotImplemented))
 # what classes of C types are made of
 _BY_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
-# compared by identity
-_NAMES = (type, ModuleType, BuiltinFunctionType, Enum)
+# what Python adds to classes: slots and attributes of its own, caches of abstract classes
+_OF_CLASSES = (GetSetDescriptorType, MemberDescriptorType, *_BY_C)
+_UNUSED = ("__", "_abc_impl")
+# compared by identity; the last is what functions of NumPy are
+_NAMES = (type, ModuleType, Enum, re.Pattern, np.dtype, np.ufunc, type(np.sum))
+# their functions and classes keep nothing: where they do (random), it is in an object of a C type
+_LIBRARIES = frozenset(sys.stdlib_module_names | {"numpy", "ml_dtypes", "kernbench"})
+_BENCHES = "kernbench.benches"
 
 
 class UnknownStateError(Exception):
@@ -52,6 +62,10 @@ class State:
         self.indices: list[Affine] = []
         self._met: dict[int, int] = {}
         self._opaque = opaque
+        # modules, names that some code looks up, and which of those were looked for in which module
+        self._modules: list[ModuleType] = []
+        self._names: dict[str, None] = {}
+        self._asked: set[tuple[int, str]] = set()
         known = frame.f_locals
         variables = dict(known)
         if type(known) is dict:
@@ -59,15 +73,18 @@ class State:
             known.clear()
         self._pairs(variables.items())
         self._globals(frame.f_code, frame.f_globals)
+        while self._attributes_of_modules():
+            pass
 
     def _walk(self, value: Any) -> None:
         kind = type(value)
         if kind in _PLAIN:
             self.marks += (kind, value)
             return
-        number = self._met.setdefault(id(value), len(self._met))
+        known = len(self._met)
+        number = self._met.setdefault(id(value), known)
         self.marks += (kind, number)
-        if number != len(self._met) - 1:
+        if number != known:
             return
         if len(self.marks) > MOST_MARKS:
             raise UnknownStateError("too much to look at")
@@ -81,13 +98,32 @@ class State:
             self.marks.append(value)
             if isinstance(value, type):
                 self._class(value)
+            elif isinstance(value, ModuleType):
+                self._modules.append(value)
 
     def _class(self, value: type) -> None:
-        """What a class keeps for all its objects."""
+        """What a class keeps for all its objects, and what its methods can reach."""
+        if _is_library(value.__module__):
+            return
         for name, held in list(vars(value).items()):
-            if isinstance(held, (*_PLAIN, list, dict, set)) and not name.startswith("__"):
+            if isinstance(held, property):
+                self._several((held.fget, held.fset))
+            elif isinstance(held, (staticmethod, classmethod)):
+                self._walk(held.__func__)
+            elif isinstance(held, FunctionType) or not (isinstance(held, _OF_CLASSES) or name.startswith(_UNUSED)):
                 self.marks.append(name)
                 self._walk(held)
+
+    def _attributes_of_modules(self) -> bool:
+        """Take down what code can name of the modules it can reach; whether there was something new."""
+        before = len(self._asked)
+        for module in list(self._modules):
+            for name in [name for name in self._names if (id(module), name) not in self._asked]:
+                self._asked.add((id(module), name))
+                if name in vars(module):
+                    self.marks.append(name)
+                    self._walk(vars(module)[name])
+        return len(self._asked) != before
 
     def _handle(self, value: TensorHandle) -> None:
         if value.type < 0 or (value.block is not NO_BLOCK and value.block.live_in is None):
@@ -103,6 +139,10 @@ class State:
             self._set(value)
         elif isinstance(value, FunctionType):
             self._function(value)
+        elif isinstance(value, BuiltinFunctionType):
+            # a method of an object is one, too: what it changes is there
+            self._walk(value.__self__)
+            return
         elif isinstance(value, MethodType):
             self._several((value.__self__, value.__func__))
         elif isinstance(value, partial):
@@ -119,6 +159,7 @@ class State:
         if attributes:
             self._pairs(list(attributes.items()))
         for base in kind.__mro__:
+            self._walk(base)
             slots = base.__dict__.get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
                 if name not in ("__dict__", "__weakref__") and hasattr(value, name):
@@ -147,6 +188,8 @@ class State:
 
     def _function(self, function: FunctionType) -> None:
         self.marks.append(function)
+        if _is_library(function.__module__):
+            return
         for cell in function.__closure__ or ():
             try:
                 held = cell.cell_contents
@@ -155,14 +198,23 @@ class State:
             self._walk(held)
         self._several(function.__defaults__ or ())
         self._pairs((function.__kwdefaults__ or {}).items())
-        if "__kernbench_internal__" not in function.__globals__:
-            self._globals(function.__code__, function.__globals__)
+        self._globals(function.__code__, function.__globals__)
 
     def _globals(self, code: CodeType, known: dict[str, Any]) -> None:
-        for name in _names_in(code):
+        names = _names_in(code)
+        self._names.update(dict.fromkeys(names))
+        for name in names:
             if name in known:
                 self.marks.append(name)
                 self._walk(known[name])
+
+
+@cache
+def _is_library(module: str | None) -> bool:
+    """Whether a module belongs to Python itself, to NumPy, or to kernbench but for its benches."""
+    if module is None or module.startswith(_BENCHES):
+        return False
+    return module.partition(".")[0] in _LIBRARIES
 
 
 @cache
