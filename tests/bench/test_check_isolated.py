@@ -32,6 +32,7 @@ HARMLESS = {
     "starts": "import subprocess; subprocess.Popen(['sleep', '100000'])",
     "closes": "os.close(1); os.close(2)",
     "leaves_at_exit": "import atexit; atexit.register(os._exit, 0)",
+    "patches": "import json; json.dumps = lambda *_, **__: '{}'; sys.stdout = sys.stderr = None",
     "talks": "[os.write(1, b'y' * (1 << 20)) for _ in range(32)]",
 }
 

@@ -1,5 +1,6 @@
 """A second order of the programs: what they share in Python shows, what may differ by right is no fault."""
 
+import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -85,6 +86,17 @@ def test_a_launch_that_cannot_be_run_twice_is_no_finding(tmp_path):
     assert run.ok
     assert "order-dependent" not in run.checked
     assert "cannot be run twice" in run.views["order_note"]
+
+
+def test_a_file_that_cannot_be_loaded_twice_is_no_finding(tmp_path):
+    """It fails at its second import only: a third one must not make it look as if the order had been the cause."""
+    text = "import sys; sys.loads = getattr(sys, 'loads', 0) + 1; assert sys.loads != 2"
+    try:
+        run = run_bench(load_file(mesh_file(tmp_path, text)), second_order="always")
+    finally:
+        del sys.loads
+    assert run.ok
+    assert "could not be loaded" in run.views["order_note"]
 
 
 def test_numbers_without_a_seed_are_explained(tmp_path):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.common.errors import KernbenchError
+from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.result.run import Run, Status
 
@@ -31,6 +31,10 @@ _HINT_REPEAT = (
     "look for a variable that programs share or that is kept from one run to the next, or for numbers drawn without a "
     "seed: a launch must depend on its parameters and inputs only"
 )
+
+
+class NotLoadedAgainError(BenchError):
+    """The file of a bench cannot be imported a second time; no order of programs has a part in that."""
 
 
 @dataclass
@@ -87,6 +91,9 @@ def compare_orders(
     other = second_schedule(before)
     try:
         second = again(other)
+    except NotLoadedAgainError as error:
+        run.views["order_note"] = _not_compared(str(error).partition("\n")[0])
+        return
     except KernbenchError as error:
         _failed_again(first, again, str(error).partition("\n")[0], None, (before, other))
         return
@@ -121,9 +128,13 @@ def _failed_again(
     except KernbenchError:
         fails = True
     if fails:
-        first.run.views["order_note"] = f"no second order was compared, as the launch cannot be run twice: {text}"
+        first.run.views["order_note"] = _not_compared(text)
         return
     _found(first.run, _failed(first, orders[1], text, told), *orders)
+
+
+def _not_compared(text: str) -> str:
+    return f"no second order was compared, as the launch cannot be run twice: {text}"
 
 
 def _explain(

@@ -17,7 +17,16 @@ from kernbench.bench.first_wrong import Intermediates
 from kernbench.bench.inputs import ShapesOnly
 from kernbench.bench.machines import load_machine, machine_changes, split_settings
 from kernbench.bench.modules import folders_of, importable, passes_through
-from kernbench.bench.orders import ALWAYS, CHEAP, NEVER, Launched, compare_orders, kept_inputs, may_repeat
+from kernbench.bench.orders import (
+    ALWAYS,
+    CHEAP,
+    NEVER,
+    Launched,
+    NotLoadedAgainError,
+    compare_orders,
+    kept_inputs,
+    may_repeat,
+)
 from kernbench.bench.registry import loaded_anew
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.result.acknowledged import Entry, acknowledge
@@ -112,7 +121,7 @@ class _Repeat:
 
     def launched(self, schedule: str | int) -> Launched:
         """The launch in the order of a schedule, with the inputs as they were."""
-        bench = self.bench = loaded_anew(self.bench)
+        bench = self.bench = self._loaded()
         p, host, _ = _made(bench, self.panel, self.chosen, self.changes)
         host.schedule, host.budget = schedule, self.budget
         watch = _Watch(host)
@@ -120,6 +129,12 @@ class _Repeat:
         if not isinstance(run, Run):
             raise BenchError(f"bench {bench.name}: launch gave no Run the second time")
         return Launched(_acknowledged(run, list(host.launches), self.baseline), host, watch.kernels)
+
+    def _loaded(self) -> Bench:
+        try:
+            return loaded_anew(self.bench)
+        except KernbenchError as error:
+            raise NotLoadedAgainError(str(error)) from None
 
     def accepted(self, launched: Launched) -> bool | None:
         """Whether the golden accepts the outputs of a launch."""
