@@ -247,8 +247,8 @@ def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool, merging: int 
     """The tiling with blocks, up to its own, that fit the scratch memory: fewer keys first, then fewer queries.
 
     `merging`: how many states of a tile are alive at once after it is folded, in a kernel that has no messages on their
-    way while it folds. With `grow`, short sequences get smaller blocks: long ones fill the array better, but a causal mask hides part of
-    the last block of every tile.
+    way while it folds. With `grow`, short sequences get smaller blocks: long ones fill the array better, but a causal
+    mask hides part of the last block of every tile.
     """
     longest = max(tiling.total_kv)
     keys = max(1, min(tiling.block_kv, longest))

@@ -70,3 +70,50 @@ def test_rounds_of_one_warp_each_may_mix(barrier):
     """Two warps meet, then come to the same barrier with the count of one: either may be counted for the other."""
     assert verdicts(f"{barrier} 2, 64;\n  {barrier} 2, 32;", threads=64)
     assert not verdicts(f"{barrier} 2, 64;\n  {barrier} 2, 64;", threads=64)
+
+
+# all lanes of all warps update a word; one thread reads it at once, the others after they met
+UPDATE = """
+  @%p2 st.shared.u32 [s], 0;
+  bar.sync 0;
+  {update}
+  setp.ne.u32 %p3, %r0, {reader};
+  @%p3 bra MEET;
+  {between}
+  ld.shared.u32 %r4, [s];
+  st.global.u32 [%rd1], %r4;
+MEET:
+"""
+
+
+@pytest.mark.parametrize("reader", [0, 31, 32, 95])
+@pytest.mark.parametrize("update", ["red.shared.add.u32 [s], 1;", "atom.relaxed.gpu.shared.max.s32 %r3, [s], %r0;"])
+def test_an_update_that_shows_nothing_orders_nothing(update, reader):
+    """Whichever thread happened to be the last: it cannot know, so it might as well have been the first."""
+    assert verdicts(UPDATE.format(update=update, reader=reader, between=""))
+    assert not verdicts(UPDATE.format(update=f"{update}\n  bar.sync 0;", reader=reader, between=""))
+
+
+def test_who_sees_the_last_of_all_updates_comes_after_them():
+    """The thread that counts to the end by what its update gave, or by a strong load, may use the word as its own."""
+    last = "atom.shared.add.u32 %r3, [s], 1;\n  setp.ne.u32 %p4, %r3, 95;\n  @%p4 bra MEET;\n  ld.shared.u32 %r4, [s];"
+    assert not verdicts(UPDATE.split("  {update}")[0] + last + "\nMEET:\n")
+    poll = "POLL:\n  ld.relaxed.gpu.shared.u32 %r3, [s];\n  setp.ne.u32 %p4, %r3, 96;\n  @%p4 bra POLL;"
+    for reader in (0, 40, 95):
+        assert not verdicts(UPDATE.format(update="red.shared.add.u32 [s], 1;", reader=reader, between=poll))
+    again = "atom.shared.add.u32 %r3, [s], 0;"
+    poll = f"POLL:\n  {again}\n  setp.ne.u32 %p4, %r3, 96;\n  @%p4 bra POLL;"
+    for reader in (0, 40, 95):
+        assert not verdicts(UPDATE.format(update="red.shared.add.u32 [s], 1;", reader=reader, between=poll))
+
+
+@pytest.mark.parametrize("reader", [0, 31, 63])
+def test_updates_of_other_types_follow_the_same_rule(reader):
+    """Pairs of halves, which the emulator updates in rounds of lanes; the reference does not know them."""
+    update = "red.shared.add.noftz.f16x2 [s], %r0;"
+    for text, racing in ((update, True), (f"{update}\n  bar.sync 0;", False)):
+        body = HEAD + UPDATE.format(update=text, reader=reader, between="") + "\n  ret;\n}\n"
+        device = ptx.EmulatedDevice("sm_90a")
+        array = device.array(np.zeros(64, np.uint32))
+        run = device.launch(ptx.parse(body).kernels["kernel"], 1, 64, [array])
+        assert {finding.kind for finding in run.findings} == ({"race"} if racing else set())

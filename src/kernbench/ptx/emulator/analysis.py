@@ -32,6 +32,8 @@ def analyse(program: Program, bodies: list[Body]) -> None:
     program.asynchronous = any(
         is_asynchronous(d.resolved.meaning) for body in bodies for decodings in body.decodings for d in decodings
     )
+    for body in bodies:
+        _find_blind_updates(program, body)
     _find_ends(program, next(body for body in bodies if body.entry))
     mark_revalidated(bodies)
     named = {body.code.name: body for body in bodies}
@@ -41,6 +43,16 @@ def analyse(program: Program, bodies: list[Body]) -> None:
         watch_in_flight(program, body)
         defer_unused_loads(program, body)
         watch_undefined(program, body)
+
+
+def _find_blind_updates(program: Program, body: Body) -> None:
+    """Note reductions, and atomics whose result nothing reads: their threads cannot know what they replaced."""
+    read = 0
+    for decodings in body.decodings:
+        for d in decodings:
+            read |= bits(d.reads)
+    updates = (d for decodings in body.decodings for d in decodings if d.resolved.meaning in ("atom", "red"))
+    program.blind.update(d.site.number for d in updates if not bits(d.writes) & read)
 
 
 def _find_ends(program: Program, body: Body) -> None:

@@ -195,6 +195,8 @@ class Program:
     caught: set[int] = field(default_factory=set)
     # sites of loads that are entered as reads where their value is stored
     deferred: set[int] = field(default_factory=set)
+    # sites of reductions, and of atomics whose result nothing reads
+    blind: set[int] = field(default_factory=set)
     # everything in it that writes memory
     writers: list[WritePlace] = field(default_factory=list)
     # kernel parameters whose memory the program may write; None where that cannot be told

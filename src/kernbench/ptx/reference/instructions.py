@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from kernbench.ptx.reference import asynchronous, warp
 from kernbench.ptx.reference.machine import Machine, Step, Thread
+from kernbench.ptx.reference.program import names_of
 from kernbench.ptx.reference.reader import Reader, Value
 from kernbench.ptx.reference.values import BINARY, COMPARISONS, UNARY, UPDATES, number, type_of
 from kernbench.ptx.types import TYPES, ScalarType
@@ -174,11 +175,14 @@ def _store(read: Reader) -> Step:
 
 def _access(
     machine: Machine, thread: Thread, space: str, place: int, nbytes: int,
-    scope: int, order: str, reads: bool, writes: bool, same: bool, line: int,
+    scope: int, order: str, reads: bool, writes: bool, same: bool, line: int, blind: bool = False,
 ) -> None:  # fmt: skip
-    """An access: what a strong one learns comes before it, what it tells comes after it."""
+    """An access: what a strong one learns comes before it, what it tells comes after it; a `blind` one learns nothing.
+
+    An update whose result nobody uses is blind: it might as well have come before those that it updated.
+    """
     key = (space, thread.cta if space == "shared" else -1, place)
-    if scope and reads:
+    if scope and reads and not blind:
         machine.patterns.read(thread, key, scope, order in ("acquire", "acq_rel"))
     access = machine.note(thread, space, place, nbytes, writes, scope, same, line)
     if scope and writes:
@@ -192,6 +196,7 @@ def _update(read: Reader) -> Step:
     first = 1 if read.instruction.opcode == "atom" else 0
     target = read.target() if first else None
     address, operands = read.address(first), read.values(*range(first + 1, len(read.instruction.operands)))
+    blind = target is None or _mentions(machine, target) == 1
     if not name:
         raise read.unknown()
 
@@ -202,11 +207,16 @@ def _update(read: Reader) -> Step:
         new = (given[1] if old == given[0] else old) if name == "cas" else UPDATES[name](old, given[0])
         data = (new & (1 << kind.bits) - 1).to_bytes(kind.nbytes, "little")
         machine.write(space, thread, place, data)
-        _access(machine, thread, space, place, kind.nbytes, scope, order, True, True, False, read.line)
+        _access(machine, thread, space, place, kind.nbytes, scope, order, True, True, False, read.line, blind)
         if target is not None:
             thread.registers[target] = bits
 
     return step
+
+
+def _mentions(machine: Machine, register: str) -> int:
+    """How many instructions name a register."""
+    return sum(register in names_of(one) for one in machine.program.instructions)
 
 
 def _branch(read: Reader) -> Step:

@@ -105,3 +105,22 @@ def _operand(operand: Operand, names: Mapping[str, str]) -> Operand:
     if isinstance(operand, Address):
         return Address(_operand(operand.base, names), operand.offset, tuple(_operand(o, names) for o in operand.more))
     return operand
+
+
+def names_of(instruction: Instruction) -> set[str]:
+    """The names in an instruction: its guard's, and those of its operands."""
+    found = set() if instruction.guard is None else {instruction.guard.register}
+    pending = list(instruction.operands)
+    while pending:
+        operand = pending.pop()
+        if isinstance(operand, Name):
+            found.add(operand.text)
+        elif isinstance(operand, (Offset, Address)):
+            pending += [operand.base, *(operand.more if isinstance(operand, Address) else ())]
+        elif isinstance(operand, Not):
+            pending.append(operand.operand)
+        elif isinstance(operand, Vector):
+            pending += operand.items
+        elif isinstance(operand, Pair):
+            pending += [operand.first, operand.second]
+    return found

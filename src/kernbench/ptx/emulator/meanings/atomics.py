@@ -7,8 +7,9 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.meanings.memory import space_label, space_name
+from kernbench.ptx.emulator.memory.access import UNSEEN
 from kernbench.ptx.emulator.memory.atomics import OPERATIONS
-from kernbench.ptx.emulator.memory.cells import UPDATE
+from kernbench.ptx.emulator.memory.cells import BLIND_UPDATE, UPDATE
 from kernbench.ptx.emulator.memory.order import SCOPES, Order
 from kernbench.ptx.emulator.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.steps import Step, action
@@ -72,7 +73,9 @@ def _words(d: Decoding, address: AddressSlot, targets: list[int], source: int, o
         if batch.checks is not None:
             batch.checks.synchronise(space, window, slot, offset, mask, order)
         addresses = batch.port.addresses(window, slot)
-        batch.port.atomic(space, addresses, window.lane_numbers, offset, bank, rows, code, mask, site, order.scope)
+        kind = BLIND_UPDATE if site.number in batch.program.blind else UPDATE
+        lanes, scope = window.lane_numbers, order.scope
+        batch.port.atomic(space, addresses, lanes, offset, bank, rows, code, mask, site, scope, kind)
         if batch.checks is not None:
             batch.checks.synchronised()
 
@@ -94,15 +97,16 @@ def _rounds(d: Decoding, address: AddressSlot, targets: list[int], sources: list
             batch.checks.synchronise(space, window, slot, offset, mask, order)
         places = batch.port.addresses(window, slot).copy()
         registers, lanes = batch.banks[bank], window.lane_numbers
+        kind, seen = (BLIND_UPDATE, UNSEEN) if site.number in batch.program.blind else (UPDATE, order.scope)
         for turn in _turns(places, mask):
             here = lanes[turn]
             given = [registers[row, here] for row in (*source_rows, *other_rows)]
-            batch.port.load(space, places, lanes, offset, bank, old_rows, turn, site, order.scope)
+            batch.port.load(space, places, lanes, offset, bank, old_rows, turn, site, seen)
             results = [np.empty(len(here), registers.dtype) for _ in new_rows]
             update([registers[row, here] for row in old_rows], given, results)
             for row, result in zip(new_rows, results, strict=True):
                 registers[row, here] = result
-            batch.port.store(space, places, lanes, offset, bank, new_rows, turn, site, order.scope, UPDATE)
+            batch.port.store(space, places, lanes, offset, bank, new_rows, turn, site, order.scope, kind)
         if batch.checks is not None:
             batch.checks.synchronised()
 

@@ -22,7 +22,7 @@ from kernbench.ptx.emulator.memory.access import (
     _count,
     _shift_of,
 )
-from kernbench.ptx.emulator.memory.cells import UPDATE, note_write
+from kernbench.ptx.emulator.memory.cells import note_write
 from kernbench.ptx.numerics.scalar import bits_of_float32, bits_of_float64, float32_of, float64_of
 
 OPERATIONS = {
@@ -115,6 +115,7 @@ def atomic(
     shadow: Any,
     site: Any,
     scope: Any,
+    update: Any,
 ) -> Any:
     """One atomic for all active lanes; returns how many of them changed memory."""
     width = np.uint64(memory.itemsize)
@@ -156,5 +157,5 @@ def atomic(
         if target >= 0:
             bank[target, lane] = old
         if racing:
-            note_write(place, width, lane, i, False, shadow, site, scope, UPDATE, report)
+            note_write(place, width, lane, i, False, shadow, site, scope, update, report)
     return changed

@@ -4,11 +4,14 @@ A cell is one 64-bit word: bytes touched (4 bits), scope of a strong access (2, 
 of their own (1), a read that saw the last strong write (1), clock of the warp (20), number of the warp in the grid plus
 one (20), number of the instruction (16, see `AccessSites`). A 4-byte word of memory has five: the last weak write, two
 strong writes, two reads; a weak write of other bytes or of another instruction than the last may stand for the
-earlier strong one. Beside each lies who of the warp it was: a mask of lanes, or a lane for each byte. Together they
-fill a line of 64 bytes, `cells` with eight columns, and `lanes` over the same memory with sixteen.
+earlier strong one. The bit of a read that saw the last strong write says of the earlier strong one that the last one
+updated it. Beside each lies who of the warp it was: a mask of lanes, or a lane for each byte. Together they fill a line
+of 64 bytes, `cells` with eight columns, and `lanes` over the same memory with sixteen.
 
 Two accesses of which one writes race unless one happens before the other, or both are strong and the scope of each
-holds the other's thread. A strong write that changes what the last one left has seen it, so it takes its place.
+holds the other's thread. A strong write that changes what the last one left has seen it, so it takes its place. One
+that gives nobody what it replaced (a reduction, an atomic whose result is not used) might as well have come first, so
+its own thread has seen nothing: the other stays beside it, and who sees the last one by a strong read has seen both.
 
 Order: `clocks[cta, w, u]` is the last clock of warp u that all lanes of warp w of the same CTA have seen, and its own
 clock where u = w; a warp's clock advances whenever one of its lanes releases. `table` holds for each warp of the batch
@@ -54,8 +57,8 @@ NUMBER_MASK = (1 << 20) - 1
 # clock and warp of a cell
 STAMP = ((1 << 40) - 1) << CLOCK_SHIFT
 WARP_LIMIT = NUMBER_MASK - 1
-# what an access that changes memory is: a plain store, a strong one, or one that reads what it replaces
-STORE, UPDATE = 0, 1
+# what an access that changes memory is: a store, an update whose thread sees what it replaces, or one that does not
+STORE, UPDATE, BLIND_UPDATE = 0, 1, 2
 
 
 def decode(cell: int) -> tuple[int, int, int]:
@@ -228,7 +231,7 @@ def _look(
     if _ordered(cell, mask, lane, warp, shadow):
         return
     seen, seen_mask = np.int64(0), np.int64(0)
-    if column == STRONG_WRITE:
+    if column == STRONG_WRITE or (column == EARLIER_STRONG and cell & _SEEN):
         seen, seen_mask = _seer(word, touched, lane, warp, shadow)
         if seen and _ordered(seen, seen_mask, lane, warp, shadow):
             return
@@ -480,15 +483,15 @@ def _keep_apart(word: Any, mine: Any, touched: Any, same: Any, lane: Any, cells:
     its race with this write is in the report already, unless both write the same: whoever looks next meets this one.
     """
     last, earlier = np.int64(cells[word, WRITE]), np.int64(cells[word, EARLIER_STRONG])
-    others = last & 15 & ~touched
+    others, free = last & 15 & ~touched, earlier & _SEEN or not earlier & STRONG
     if (last ^ mine) & STAMP:
-        if others and not earlier & STRONG:
+        if others and free:
             _move(word, WRITE, EARLIER_STRONG, cells, lanes)
     elif (last ^ mine) >> SITE_SHIFT:
         alone = np.int64(lanes[word, LANES + WRITE]) == np.int64(1) << lane and not last & _MIXED
         if not others and (alone or not same):
             cells[word, WRITE] = 0
-        elif earlier == 0:
+        elif earlier == 0 or earlier & _SEEN:
             _move(word, WRITE, EARLIER_STRONG, cells, lanes)
 
 
@@ -497,7 +500,15 @@ def _enter_strong(word: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind
     """A strong write: what reads before saw is no longer the last; an update has seen what it replaces."""
     cells, lanes = shadow[0], shadow[1]
     last = np.int64(cells[word, STRONG_WRITE])
-    if last:
+    if last and kind == BLIND_UPDATE and _keeps_apart(word, last, mine, touched, lane, warp, shadow):
+        _room(word, STRONG_WRITE, mine, touched, lane, warp, shadow)
+        cells[word, STRONG_WRITE] &= np.uint64(~np.uint64(_SEEN))
+        if cells[word, EARLIER_STRONG]:
+            cells[word, EARLIER_STRONG] |= np.uint64(_SEEN)
+    elif last:
+        if np.int64(cells[word, EARLIER_STRONG]) & _SEEN:
+            # whoever saw the last one saw this one, too
+            cells[word, EARLIER_STRONG] = 0
         if not last & 15 & ~touched and _replaces(word, last, mine, touched, lane, warp, kind, shadow):
             cells[word, STRONG_WRITE] = 0
         else:
@@ -508,9 +519,20 @@ def _enter_strong(word: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind
 
 
 @part
+def _keeps_apart(word: Any, last: Any, mine: Any, touched: Any, lane: Any, warp: Any, shadow: Any) -> Any:
+    """Whether the last strong write stays beside an update that it does not order, and that nobody's read has seen."""
+    earlier = np.int64(shadow[0][word, EARLIER_STRONG])
+    if (last ^ touched) & 15 or (earlier and not earlier & _SEEN):
+        return False
+    if not _morally_strong(last, (mine >> _SCOPE) & 3, warp, shadow[2], shadow[6]):
+        return False
+    return _seer(word, touched, lane, warp, shadow)[0] == 0
+
+
+@part
 def _replaces(word: Any, last: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind: Any, shadow: Any) -> Any:
     """Whether whatever comes after a strong write comes after the last one too, as it or its thread has seen that."""
-    if kind == UPDATE and _morally_strong(last, (mine >> _SCOPE) & 3, warp, shadow[2], shadow[6]):
+    if kind != STORE and _morally_strong(last, (mine >> _SCOPE) & 3, warp, shadow[2], shadow[6]):
         if _covers(last, mine, touched):
             return True
         mask = who(last, np.int64(shadow[1][word, LANES + STRONG_WRITE]), 15)

@@ -11,7 +11,7 @@ from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, TRACKED, UNWRITTEN, Arena
 from kernbench.ptx.emulator.memory.atomics import atomic
-from kernbench.ptx.emulator.memory.cells import STORE, TABLE, new_cells
+from kernbench.ptx.emulator.memory.cells import STORE, TABLE, UPDATE, new_cells
 from kernbench.ptx.emulator.program import Site
 from kernbench.ptx.emulator.window import Window
 
@@ -335,6 +335,7 @@ class Port:
         mask: Mask | None,
         site: Site,
         scope: int,
+        kind: int = UPDATE,
     ) -> None:
         """Read, change and write each active lane's word; rows are the old value's (or -1), b's and c's."""
         registers = self._batch.banks[bank]
@@ -349,8 +350,9 @@ class Port:
                 self._checker.note(part, True, site, lanes, active, (at, by, base), registers.itemsize)
             shadow, number, reach = self._arguments(part, site, scope)
             self.changes += atomic(
-                memory, state, *place, registers, *rows, *where, operation, self._report, checked, shadow, number, reach
-            )
+                memory, state, *place, registers, *rows, *where, operation, self._report, checked, shadow, number,
+                reach, kind,
+            )  # fmt: skip
             if self._report[: len(access.CODES), 0].any():
                 self._tell(
                     part, site, "atomic", Spot(lanes, at, int(by), registers.itemsize, scope, None, base, active)
