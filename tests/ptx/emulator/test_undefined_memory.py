@@ -227,3 +227,21 @@ def test_an_address_that_the_load_overwrites(half):
     chain = "  ld.global.u32 %r4, [%rd4];\n  ld.global.u64 %rd7, [%rd7];\n  ld.global.u32 %r6, [%rd4];\n"
     assert Bench(FIRST, 128).run(chain) == []
     assert half.run(LOAD.replace("%r4", "%r6") + "  ld.shared.u32 %r1, [%r1];\n") == []
+
+
+COPIED = """
+  cp.async.ca.shared.global [%r1], [%rd4], 4;
+  cp.async.wait_all;
+  bar.sync 0;
+  ld.shared.u32 %r5, [%r1];
+"""
+
+
+def test_copies_to_shared_memory_carry_undefined_bytes(half):
+    assert half.run(COPIED + "  selp.b32 %r5, %r5, 7, %p1;\n" + STORE) == []
+    (found,) = half.run(COPIED + "  add.u32 %r5, %r5, 1;\n" + STORE)
+    assert "cp.async.ca.shared.global [%r1], [%rd4], 4" in found.where.text
+    assert found.count == 12
+    short = COPIED.replace("4;\n  cp", "4, %r6;\n  cp") + STORE
+    assert half.run("  selp.b32 %r6, 4, 0, %p1;\n" + short) == []
+    assert len(half.run("  mov.u32 %r6, 4;\n" + short)) == 1

@@ -18,7 +18,10 @@ _WRITTEN = np.uint32(WRITTEN * 0x0101_0101)
 
 @dataclass(eq=False)
 class Copy:
-    """Copies that one instruction began: for each lane its destination, its words and the group it belongs to."""
+    """Copies that one instruction began: for each lane its destination, its words and the group it belongs to.
+
+    `undefined` says which bytes nobody wrote where they were read, [lanes, bytes], and where they come from.
+    """
 
     lanes: Array
     addresses: Array
@@ -27,6 +30,7 @@ class Copy:
     rows: Array
     site: Site
     number: int
+    undefined: tuple[Array, Any] | None = None
 
     def part(self, chosen: Mask) -> "Copy":
         """The copies of some lanes."""
@@ -38,6 +42,7 @@ class Copy:
             self.rows,
             self.site,
             self.number,
+            None if self.undefined is None else (self.undefined[0][chosen], self.undefined[1]),
         )
 
 
@@ -51,14 +56,16 @@ class Copies:
         self._committed: Array = np.zeros(batch.lanes, np.int64)
         self._begun = 0
 
-    def begin(self, lanes: Array, addresses: Array, rows: Array, site: Site) -> None:
+    def begin(
+        self, lanes: Array, addresses: Array, rows: Array, site: Site, undefined: tuple[Array, Any] | None = None
+    ) -> None:
         """Lanes begin to copy the words that lie in their registers `rows` to shared addresses."""
         registers = self._batch.banks["uint32"]
         words = registers[rows[:, None], lanes[None, :]]
         once = _differing(lanes, addresses, words)
         self._batch.port.announce(addresses[once], lanes[once], 4 * len(rows), None, site)
         self._begun += 1
-        copy = Copy(lanes, addresses, words, self._committed[lanes], rows, site, self._begun)
+        copy = Copy(lanes, addresses, words, self._committed[lanes], rows, site, self._begun, undefined)
         self._pending.append(copy)
         if self._batch.checks is not None:
             self._batch.checks.copies.begin(self._places(copy)[1], site)
@@ -122,6 +129,7 @@ class Copies:
         for place, words in zip(places, copy.words[:, legal], strict=True):
             shared.words[4][place] = words
             shared.state[4][place] |= _WRITTEN
+        self._unwrite(copy)
         self._batch.port.changes += 1
         if not legal.all():
             self._complete(copy.part(~legal))
@@ -130,6 +138,17 @@ class Copies:
         registers = self._batch.banks["uint32"]
         registers[copy.rows[:, None], copy.lanes[None, :]] = copy.words
         self._batch.port.store("shared", copy.addresses, copy.lanes, np.uint64(0), "uint32", copy.rows, None, copy.site)
+        self._unwrite(copy)
+
+    def _unwrite(self, copy: Copy) -> None:
+        """What was undefined where it was read is undefined in shared memory."""
+        if copy.undefined is None or self._batch.checks is None:
+            return
+        bad, origin = copy.undefined
+        legal, places = self._places(copy)
+        if bad[legal].any():
+            first = 4 * places[0][:, None] + np.arange(bad.shape[1])
+            self._batch.checks.undefined.copied(first[bad[legal]], origin, copy.site)
 
 
 def _differing(lanes: Array, addresses: Array, words: Array) -> Array | slice:

@@ -29,6 +29,8 @@ def watch_undefined(program: Program, body: Body) -> None:
         block = program.blocks[body.code.entry + number]
         caught = [d for d in decodings if may_be_undefined(d, compiled, local)]
         program.caught.update(d.site.number for d in caught)
+        if compiled:
+            program.carrying.update(d.site.number for d in decodings if d.resolved.meaning == "cp.async")
         inserted = _plain_steps(decodings, undefined[number], unset, compiled) if unset else []
         inserted += [(d.last_step, first_step(d)) for d in caught if not leaves_at_once(d)]
         block.follow = _Following(decodings, list(block.general) if inserted else block.general, compiled, local)

@@ -193,6 +193,8 @@ class Program:
     undefined_registers: list[tuple[tuple[str, int], int]] = field(default_factory=list)
     # sites of loads and divisions whose results are followed where they are undefined
     caught: set[int] = field(default_factory=set)
+    # sites of copies that carry undefined bytes from memory to memory
+    carrying: set[int] = field(default_factory=set)
     # sites of loads that are entered as reads where their value is stored
     deferred: set[int] = field(default_factory=set)
     # sites of reductions, and of atomics whose result nothing reads

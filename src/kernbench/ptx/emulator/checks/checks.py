@@ -370,11 +370,14 @@ class BatchChecks:
     def _is_followed(self, space: Space, site: Site) -> bool:
         """Whether what a load brings of unwritten memory is reported only where it decides something."""
         program = self._checks.program
+        if site.number in program.carrying:
+            return True
         return site.number in program.caught and (space.name == "local" or bool(program.kernel.module.compiler))
 
     def loaded(self, site: Site) -> None:
         """A load in which something was wrong is done: what is undefined is followed from here on."""
-        self.definedness.follow(site)
+        if site.number in self._checks.program.caught:
+            self.definedness.follow(site)
 
     def _reads_early(self, position: int, races: Array) -> bool:
         """Whether what is unwritten yet at a position is being copied there: nobody has waited for the copy."""

@@ -77,6 +77,14 @@ class UndefinedValues:
         if space.name == "global":
             self._memory.carried(int(spots[0]) + GLOBAL_BASE, origin, decoding.site)
 
+    def copied(self, places: Array, origin: Origin, site: Site) -> None:
+        """A copy brought undefined bytes to places of shared memory."""
+        state = self._batch.port.space("shared").state[1]
+        state[places] &= ~_LOST
+        if origin.site is not site and len(origin.way) < _LONGEST_WAY:
+            origin = replace(origin, way=(*origin.way, site))
+        self._definedness.stored("shared", places, origin, len(state))
+
     def used(self, window: Any, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
         """An undefined register decides something."""
         origin = self._definedness.origins.get(key)
