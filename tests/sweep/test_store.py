@@ -130,6 +130,7 @@ def test_values_can_be_added(file):
         assert store.claim([(place,) for place in range(6)]) == [(0,), (2,), (4,), (5,)]
     with sqlite3.connect(file) as database:
         record = json.loads(database.execute("SELECT value FROM meta WHERE name = 'record'").fetchone()[0])
+    database.close()
     assert record["over"] == {"n_ranks": ["2", "4", "8", "1..6/1"]}
 
 

@@ -14,7 +14,7 @@ from kernbench.ptx.checkpoints import PtxCheckpoint, with_checkpoints
 from kernbench.ptx.demangling import named, title
 from kernbench.ptx.device_base import Device, DeviceArray, Extent, host_array, kernel_of, launch_shape, shape_of
 from kernbench.ptx.emulator.asynchronous import tensor_maps
-from kernbench.ptx.emulator.building import build
+from kernbench.ptx.emulator.building import build, check_valid, program_of
 from kernbench.ptx.emulator.checks import Checks
 from kernbench.ptx.emulator.element_types import shared_types
 from kernbench.ptx.emulator.given_types import type_hints
@@ -29,7 +29,6 @@ from kernbench.ptx.emulator.schedule import schedule_of
 from kernbench.ptx.module import Kernel
 from kernbench.ptx.pipeline import pipeline_of
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
-from kernbench.ptx.validation import validate
 from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Finding
 from kernbench.result.run import Run, Status
@@ -220,14 +219,13 @@ class EmulatedDevice(Device):
         known = self._programs.get((id(kernel), clustered))
         if known is None:
             self._loaded(kernel)
-            program, _ = build(kernel, clustered)
-            known = self._programs[id(kernel), clustered] = (kernel, program)
+            known = self._programs[id(kernel), clustered] = (kernel, program_of(kernel, clustered))
         return known[1]
 
     def _loaded(self, kernel: Kernel) -> LoadedModule:
         known = self._modules.get(id(kernel.module))
         if known is None:
-            validate(kernel.module)
+            check_valid(kernel.module)
             known = self._modules[id(kernel.module)] = (kernel.module, LoadedModule(kernel.module, self._arena))
         return known[1]
 

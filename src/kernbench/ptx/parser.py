@@ -4,7 +4,10 @@
 `_Top` the module's own items. Every refusal is a `PtxSyntaxError` at the token that is wrong.
 """
 
+from dataclasses import replace
+
 from kernbench.ptx.declarations import Declarations
+from kernbench.ptx.keeping import Kept, no_collections
 from kernbench.ptx.lexer import Tokens
 from kernbench.ptx.module import (
     Block,
@@ -25,12 +28,24 @@ _LINKAGES = frozenset((".extern", ".visible", ".weak", ".common"))
 _SPACES = frozenset((".global", ".shared", ".local", ".const", ".param", ".tex", ".reg"))
 
 
+# characters of texts whose modules are kept
+_KEPT: Kept[str, Module] = Kept(8_000_000)
+
+
 def parse(text: str | bytes) -> Module:
-    """Read a PTX module; raises `PtxSyntaxError` with line, column and the line's text."""
+    """Read a PTX module; raises `PtxSyntaxError` with line, column and the line's text.
+
+    The same text gives a module of its own each time, whose items are read once.
+    """
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
     text = text.removeprefix("\ufeff").rstrip("\x00")
-    return _Top(Tokens(text)).module()
+    known = _KEPT.get(text)
+    if known is None:
+        with no_collections():
+            known = _Top(Tokens(text)).module()
+        _KEPT.put(text, known, len(text))
+    return replace(known)
 
 
 def parse_statements(text: str) -> tuple[Statement, ...]:

@@ -100,6 +100,7 @@ class _Watcher:
     def __init__(self, program: Program, body: Body):
         self._program = program
         self._body = body
+        self._signed = bool(program.kernel.module.compiler)
         products = [d for decodings in body.decodings for d in decodings if d.resolved.meaning == "wgmma"]
         self._used = {r.number for d in products for r in owned_registers(d)}
         self._unfenced: dict[int, Register] = {}
@@ -123,14 +124,15 @@ class _Watcher:
             return
         touched = {r.number for r in d.reads} | {r.number for r in d.writes}
         _finish_loads(state, touched)
-        state.unfenced |= {r.number for r in self._fenceable(d)} & self._used - self._movable(state)
+        if self._used:
+            state.unfenced |= {r.number for r in self._fenceable(d)} & self._used - self._movable(state)
 
     def _fenceable(self, d: Decoding) -> list[Register]:
         """Registers that an instruction touches so that a fence is due: of a compiler's code those that it sets.
 
         Where registers of a finished operation are read only, ptxas puts the fence in itself and says so (C7519).
         """
-        return _unique(d.writes if self._program.kernel.module.compiler else d.writes + d.reads)
+        return _unique(d.writes if self._signed else d.writes + d.reads)
 
     def _movable(self, state: State) -> set[int]:
         """Registers that no operation has used since the last fence: who touches them may have done so before it.
@@ -138,7 +140,7 @@ class _Watcher:
         Compilers move what sets registers past the asm statement of a fence, which does not name them, and ptxas puts
         both in order again. Who writes PTX by hand is held to the fence.
         """
-        return self._used - state.used - state.unfenced if self._program.kernel.module.compiler else set()
+        return self._used - state.used - state.unfenced if self._signed else set()
 
     def _block(self, number: int, state: State) -> None:
         """Add the checks of one block."""

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from kernbench.ptx.emulator.slots import SlotTable
@@ -212,6 +213,16 @@ class Program:
     edges: dict[int, tuple[int, ...]] = field(default_factory=dict)
     idle: frozenset[int] = frozenset()
     behind: dict[int, Any] = field(default_factory=dict)
+
+    @cached_property
+    def source_lines(self) -> list[str]:
+        """The lines of the text it was read from, with their ends."""
+        return [brief(line) for line in self.kernel.module.source.splitlines(keepends=True)]
+
+    @cached_property
+    def text(self) -> str:
+        """All its instructions, to look for a word in them."""
+        return "\n".join(site.text for site in self.sites)
 
     @property
     def entry(self) -> Code:

@@ -35,9 +35,11 @@ def defer_unused_loads(program: Program, body: Body) -> None:
     if program.kernel.module.compiler != "LLVM":
         return
     origins, live = address_origins(body), live_at_blocks(body)
+    # many writers have the same origins
+    written = {place.origins for place in program.writers if place.space in _SPACES}
     for number, decodings in enumerate(body.decodings):
         for load in decodings:
-            if _is_plain_load(load) and _may_be_written(program, load, origins):
+            if _is_plain_load(load) and _may_be_written(written, load, origins):
                 uses = _Uses(body, program.blocks, load, live)
                 if uses.find(number) and not any(_is_certain(use, number) for use in uses.found.values()):
                     _defer(program, body, load, number, list(uses.found.values()))
@@ -48,11 +50,10 @@ def _is_plain_load(d: Decoding) -> bool:
     return d.resolved.meaning == "ld" and d.order == WEAK and d.address_slot is not None and space_of(space) in _SPACES
 
 
-def _may_be_written(program: Program, load: Decoding, origins: dict[int, set[str]]) -> bool:
+def _may_be_written(written: set[frozenset[str]], load: Decoding, origins: dict[int, set[str]]) -> bool:
     """Whether the program may write where a load reads, as far as pointers tell."""
     mine: set[str] = set().union(*(origins.get(r.number, set()) for r in load.address_reads)) or {UNKNOWN}
-    theirs = [place.origins for place in program.writers if place.space in _SPACES]
-    return any(UNKNOWN in mine or UNKNOWN in one or mine & one for one in theirs)
+    return any(UNKNOWN in mine or UNKNOWN in one or mine & one for one in written)
 
 
 @dataclass(frozen=True, slots=True)

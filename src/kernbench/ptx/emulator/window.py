@@ -12,7 +12,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
-from kernbench.ptx.emulator.slots import SlotTable
+from kernbench.ptx.emulator.slots import RegisterSlot, SlotTable
 
 
 class Storage(Protocol):
@@ -60,8 +60,11 @@ class RunWindow(Window):
     def __init__(self, batch: Any, lanes: Lanes):
         super().__init__(batch, lanes)
         part = self.index = slice(lanes.first * WARP, lanes.last * WARP)
-        whole = (batch.row(slot) for slot in range(len(self._table.slots)))
-        self.rows = [row[part] if row.ndim else row for row in whole]
+        banks = {name: list(bank[:, part]) for name, bank in batch.banks.items()}
+        self.rows = [
+            banks[spec.bank][spec.row] if type(spec) is RegisterSlot else _part(batch.row(slot), part)
+            for slot, spec in enumerate(self._table.slots)
+        ]
 
     def put(self, slot: int, values: Array, mask: Mask | None) -> None:
         """Write `values` to the active lanes of a register."""
@@ -72,6 +75,10 @@ class RunWindow(Window):
             blend(row, values, mask)
         else:
             row[mask] = values[mask] if values.ndim == row.ndim else values
+
+
+def _part(row: Array, part: slice) -> Array:
+    return row[part] if row.ndim else row
 
 
 class ListWindow(Window):

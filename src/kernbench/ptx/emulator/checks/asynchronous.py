@@ -45,7 +45,7 @@ def leaves_init_fences_out(program: Program) -> bool:
 
 
 def _has(program: Program, instruction: str) -> bool:
-    return any(instruction in site.text for site in program.sites)
+    return instruction in program.text
 
 
 class AsynchronousChecks:

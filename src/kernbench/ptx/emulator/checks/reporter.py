@@ -11,7 +11,7 @@ from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.locations import is_library
 from kernbench.ptx.emulator.memory.cells import WARP_LIMIT
 from kernbench.ptx.emulator.meter import Meter
-from kernbench.ptx.emulator.program import Program, Site, brief
+from kernbench.ptx.emulator.program import Program, Site
 from kernbench.result.finding import Finding, FindingLog, Other, Place
 
 # PTX lines of one source line that a finding names
@@ -77,8 +77,7 @@ class Reporter:
         self.file = f"<ptx {title(program.kernel.name)}>"
         source = program.kernel.module.source
         if source:
-            lines = [brief(line) for line in source.splitlines(keepends=True)]
-            linecache.cache[self.file] = (len(source), None, lines, self.file)
+            linecache.cache[self.file] = (len(source), None, program.source_lines, self.file)
 
     def place(self, site: Site) -> Place:
         """The source line a site was compiled from; its PTX line where that is not known."""
