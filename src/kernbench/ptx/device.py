@@ -30,7 +30,7 @@ from kernbench.ptx.module import Kernel
 from kernbench.ptx.pipeline import pipeline_of
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
 from kernbench.result.checkpoint import Taken
-from kernbench.result.finding import Finding
+from kernbench.result.finding import FAULT, FORMAL, Finding
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 from kernbench.safety.stopping import Stopper
@@ -306,11 +306,13 @@ def _run_of(launch: Launch, status: Status, outputs: dict[str, Array]) -> Run:
     views: dict[str, Any] = {"printf": launch.printed} if launch.printed else {}
     if launch.probe is not None and launch.probe.stopped is not None:
         views["stopped"] = launch.probe.stopped.view()
-    findings: list[Finding] = checker.end() if checker is not None else []
+    found: list[Finding] = checker.end() if checker is not None else []
+    findings, formal = ([f for f in found if f.severity == one] for one in (FAULT, FORMAL))
     metrics = launch.meter.metrics(launch.program.blocks)
     if heap is not None and heap.live():
         views["heap"] = heap.live_names()
-    run = Run(outputs, findings, checker.checked if checker is not None else (), status, metrics=metrics, views=views)
+    checked = checker.checked if checker is not None else ()
+    run = Run(outputs, findings, checked, status, metrics=metrics, views=views, formal=formal)
     if launch.journal is not None and launch.journal.barriers and checker is not None:
         pipeline = pipeline_of(launch.journal, checker, launch.grid)
         views["pipeline"], run.timeline = pipeline.view(), pipeline.timeline()

@@ -82,8 +82,8 @@ class _Baseline:
         self._words: dict[Any, AccessOrder] = {}
         runs = {schedule: launch(kernel, schedule=schedule, order=True) for schedule in schedules}
         for schedule, run in runs.items():
-            if run.safe is not True:
-                told = "; ".join(map(str, run.findings[:3])) or str(run.status)
+            if run.safe is not True or run.formal:
+                told = "; ".join(map(str, [*run.findings, *run.formal][:3])) or str(run.status)
                 raise MisuseError(f"'{title(kernel.name)}' itself is not safe under schedule {schedule!r}: {told}")
         self.outputs = {schedule: _bytes(run) for schedule, run in runs.items()}
         self.orders: dict[Any, AccessOrder] = {schedule: run.recording for schedule, run in runs.items()}
@@ -120,10 +120,11 @@ class _Baseline:
         return Verdict(mutation, "equivalent", changed)
 
     def _told(self, run: Run, schedule: Any) -> tuple[str, str] | None:
-        kinds = ", ".join(sorted({finding.kind for finding in run.findings}))
+        found = [*run.findings, *run.formal]
+        kinds = ", ".join(sorted({finding.kind for finding in found}))
         if run.status is not Status.FINISHED:
             return "hung", kinds or str(run.status)
-        if run.findings:
+        if found:
             return "found", kinds
         if _bytes(run) != self.outputs[schedule]:
             return "wrong", "another result"

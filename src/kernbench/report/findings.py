@@ -1,6 +1,6 @@
 """A finding as a person reads it: what, where with the source around it, who else is involved, and what to try next."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -34,6 +34,24 @@ def finding_text(finding: Finding) -> RenderableType:
         text.append("  next: ", style="bold green")
         text.append(f"{finding.hint}\n")
     return text
+
+
+def formal_text(findings: Sequence[Finding]) -> RenderableType:
+    """What is formal, as one note: a line each, with what to do."""
+    text = Text("  formal: ", style="bold yellow")
+    text.append(
+        "breaks the rules of the ISA, and changes no result on hardware that exists (--strict makes it count)\n"
+    )
+    for finding in findings:
+        where = f"{finding.where}: " if finding.where is not None else ""
+        text.append(f"    {where}{finding.kind}: {finding.message}{_times(finding)}\n")
+        if finding.hint:
+            text.append(f"      next: {finding.hint}\n", style="dim")
+    return text
+
+
+def _times(finding: Finding) -> str:
+    return f" ({finding.count} times)" if finding.count > 1 else ""
 
 
 def _who(finding: Finding) -> str:

@@ -3,7 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kernbench.report.findings import finding_text
+from kernbench.report.findings import finding_text, formal_text
 from kernbench.result.comparison import Comparison
 from kernbench.result.finding import rank_ranges
 from kernbench.result.run import Run
@@ -27,6 +27,8 @@ def run_text(title: str, run: Run) -> RenderableType:
     parts: list[RenderableType] = [head]
     parts.extend(comparison_text(c) for c in run.comparison or [])
     parts.extend(finding_text(f) for f in run.findings)
+    if run.formal:
+        parts.append(formal_text(run.formal))
     if run.right is not True:
         parts.extend(Text(f"  note: {hint}", style="yellow") for hint in run.views.get("hints", []))
     return Group(*parts)

@@ -122,9 +122,16 @@ class Other:
     where: Place | None
 
 
+# a fault may change a result; what is formal breaks the letter of the rules and changes none on hardware that exists
+FAULT, FORMAL = "fault", "formal"
+
+
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is unsafe. `ranks` met it, `count` times together; `others` are further places involved."""
+    """One thing that is unsafe. `ranks` met it, `count` times together; `others` are further places involved.
+
+    `severity` is FAULT or FORMAL.
+    """
 
     kind: str
     message: str
@@ -133,8 +140,11 @@ class Finding:
     hint: str = ""
     count: int = 1
     ranks: tuple[int, ...] = ()
+    severity: str = FAULT
 
     def __post_init__(self) -> None:
+        if self.severity not in (FAULT, FORMAL):
+            raise ValueError(unknown("severity", self.severity, (FAULT, FORMAL)))
         if self.kind not in KINDS:
             raise ValueError(unknown("finding kind", self.kind, KINDS))
 
@@ -154,6 +164,7 @@ class Finding:
             "hint": self.hint,
             "count": self.count,
             "ranks": list(self.ranks),
+            "severity": self.severity,
         }
 
 
@@ -174,6 +185,10 @@ def read_finding(data: Reader) -> Finding:
     kind = data["kind"].of(str)
     if kind not in KINDS:
         raise data["kind"].refuse(unknown("finding kind", kind, KINDS))
+    # older files have faults only
+    severity = data["severity"].of(str) if "severity" in data.of(dict) else FAULT
+    if severity not in (FAULT, FORMAL):
+        raise data["severity"].refuse(unknown("severity", severity, (FAULT, FORMAL)))
     return Finding(
         kind,
         data["message"].of(str),
@@ -182,6 +197,7 @@ def read_finding(data: Reader) -> Finding:
         data["hint"].of(str),
         data["count"].natural(),
         data["ranks"].naturals(),
+        severity,
     )
 
 

@@ -34,9 +34,12 @@ def joined(run: Run, launches: Sequence[Run]) -> Run:
     found = [finding for launch in launches for finding in launch.findings]
     # a bench may put its Run together by itself
     found += [finding for finding in run.findings if not any(finding is known for known in found)]
+    formal = [finding for launch in launches for finding in launch.formal]
+    formal += [finding for finding in run.formal if not any(finding is known for known in formal)]
     return replace(
         run,
         findings=found,
+        formal=formal,
         checked=tuple(name for name in run.checked if all(name in launch.checked for launch in launches)),
         status=bad[0] if bad and run.status is Status.FINISHED else run.status,
         metrics=joined_metrics([launch.metrics for launch in launches]),

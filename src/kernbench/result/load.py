@@ -67,7 +67,13 @@ def read_run(data: Reader) -> Run:
         views=views,
         origin=data["origin"].of(dict),
         launches=[_read_launch(one) for one in data["launches"]] if "launches" in data.of(dict) else [],
+        formal=[_with_lines(one, lines) for one in _read_formal(data)],
     )
+
+
+def _read_formal(data: Reader) -> list[Finding]:
+    """What is formal; older files do not say."""
+    return [read_finding(one) for one in data["formal"]] if "formal" in data.of(dict) else []
 
 
 def _read_launch(data: Reader) -> Run:
@@ -80,6 +86,7 @@ def _read_launch(data: Reader) -> Run:
         metrics=_read_metrics(data["metrics"]),
         views={"outputs": data["outputs"].of(dict)},
         origin=data["origin"].of(dict),
+        formal=_read_formal(data),
     )
 
 

@@ -41,8 +41,9 @@ class Run:
     """What a launch computed, found and recorded.
 
     `checked` names the checks that ran; no findings means safe for those. `comparison` is None until asked for.
-    `recording` is what the functional pass recorded, in the target's own form, for timing; `views` holds further data
-    that reports draw. `launches` are the launches one by one where it is of several.
+    `findings` are faults; `formal` are those that break the rules and change no result on hardware that exists, and do
+    not make a run unsafe. `recording` is what the functional pass recorded, in the target's own form, for timing;
+    `views` holds further data that reports draw. `launches` are the launches one by one where it is of several.
     """
 
     outputs: dict[str, Array]
@@ -56,6 +57,13 @@ class Run:
     views: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, Any] = field(default_factory=dict)
     launches: list["Run"] = field(default_factory=list)
+    formal: list[Finding] = field(default_factory=list)
+
+    def strict(self) -> "Run":
+        """The same run, with what is formal counted as faults."""
+        for run in (self, *self.launches):
+            run.findings, run.formal = [*run.findings, *run.formal], []
+        return self
 
     @property
     def right(self) -> bool | None:
@@ -98,6 +106,7 @@ class Run:
                 "status": str(self.status),
                 "checked": list(self.checked),
                 "findings": [f.to_dict() for f in self.findings],
+                "formal": [f.to_dict() for f in self.formal],
                 "comparison": None if self.comparison is None else [c.to_dict() for c in self.comparison],
                 "metrics": self.metrics,
                 "outputs": self._described_outputs(),
@@ -116,6 +125,7 @@ class Run:
             "status": str(self.status),
             "checked": list(self.checked),
             "findings": [f.to_dict() for f in self.findings],
+            "formal": [f.to_dict() for f in self.formal],
             "metrics": self.metrics,
             "outputs": self._described_outputs(),
             "origin": self.origin,
@@ -130,9 +140,8 @@ class Run:
         if "sources" in self.views:
             kept: dict[str, Any] = self.views["sources"]
             return kept
-        places: list[Place | None] = [f.where for f in self.findings] + [
-            o.where for f in self.findings for o in f.others
-        ]
+        found = [*self.findings, *self.formal]
+        places: list[Place | None] = [f.where for f in found] + [o.where for f in found for o in f.others]
         if self.timeline is not None:
             places += [*self.timeline.sites, *(step.where for step in self.timeline.critical_path)]
         return sources_of(places)

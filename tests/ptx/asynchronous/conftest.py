@@ -44,7 +44,7 @@ class Bench:
 
 
 def kinds(run):
-    return sorted({finding.kind for finding in run.findings})
+    return sorted({finding.kind for finding in (*run.findings, *run.formal)})
 
 
 @pytest.fixture

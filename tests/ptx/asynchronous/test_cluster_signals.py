@@ -172,7 +172,7 @@ def launched(text, block, args):
 
 
 def kinds(run):
-    return {finding.kind for finding in run.findings}
+    return {finding.kind for finding in (*run.findings, *run.formal)}
 
 
 def multicast(text):

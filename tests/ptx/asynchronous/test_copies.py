@@ -336,8 +336,9 @@ def test_a_thread_that_ends_before_its_copy_was_read(schedule):
     body = THROUGH.replace("  @!%p0 cp.async.bulk.wait_group 0;\n", "")
     run, _ = launch(body, np.arange(512, dtype=np.uint32), np.zeros(512, np.uint32), 64, schedule=schedule)
     assert kinds(run) == ["in-flight"]
-    assert "cp.async.bulk.global.shared::cta" in run.findings[0].where.text
-    assert "ends while this copy may still read shared memory" in run.findings[0].message
+    assert run.safe
+    assert "cp.async.bulk.global.shared::cta" in run.formal[0].where.text
+    assert "ends while this copy may still read shared memory" in run.formal[0].message
 
 
 UNEVEN_GROUPS = """.version 8.0

@@ -35,7 +35,7 @@ def planted(body=None, n=64, columns=128, tail=TAIL, data=None, said=None, chang
 
 
 def kinds_of(run):
-    return {finding.kind for finding in run.findings}
+    return {finding.kind for finding in (*run.findings, *run.formal)}
 
 
 def only(run, kind):

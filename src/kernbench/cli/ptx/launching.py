@@ -185,6 +185,7 @@ def finish(
 ) -> None:
     """Write what was asked for, tell what came of the launch, and end the command."""
     result.findings = [_in_file(finding, file.resolve()) for finding in result.findings]
+    result.formal = [_in_file(finding, file.resolve()) for finding in result.formal]
     write_document(json, command, result.to_dict())
     if out is not None:
         _write_arrays(out, result)

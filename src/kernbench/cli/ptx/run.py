@@ -34,6 +34,7 @@ from kernbench.cli.ptx.options import (
     SEED,
     SHARED,
     STEPS,
+    STRICT,
     TRACE,
 )
 from kernbench.safety.budget import Budget
@@ -52,6 +53,7 @@ def run(
     device: DEVICE = "emulator",
     arch: ARCH = "",
     checks: CHECKS = True,
+    strict: STRICT = False,
     schedule: SCHEDULE = "canonical",
     max_seconds: SECONDS = 600.0,
     budget: BUDGET = STEPS,
@@ -78,4 +80,5 @@ def run(
     comparing = comparing_intermediates(first_wrong, stop_at, device, described, options)
     result = launch_kernel(module, described, device, arch, elements, options)
     keep_first_wrong(result, comparing)
+    result = result.strict() if strict else result
     finish("ptx run", file, result, out, json, trace, html)

@@ -80,6 +80,8 @@ class Barriers:
         nobody_ended = batch.alive_count == batch.launch.threads * batch.ctas
         if whole and waits and (count is None or (count == batch.warps_per_cta * WARP and nobody_ended)):
             batch.barrier_clocks()
+            if not nobody_ended and batch.checks is not None:
+                batch.checks.endings.gone_round(fragment, site)
             return fragment.at(following)
         ctas = lanes.present()[0] % batch.ctas
         if self._checks is not None:
@@ -156,6 +158,13 @@ class Barriers:
         if self._checks is not None:
             self._checks.completes(barrier.number, done, barrier.present)
         waiting, barrier.waiting = barrier.waiting, []
+        if (
+            batch.checks is not None
+            and (everybody & done).any()
+            and batch.alive_count < batch.launch.threads * batch.ctas
+        ):
+            for arrival in waiting:
+                batch.checks.endings.gone_round(arrival.fragment, arrival.site)
         for arrival in waiting:
             self._release(barrier, arrival, done)
         for array in (barrier.lanes, barrier.units, barrier.votes):

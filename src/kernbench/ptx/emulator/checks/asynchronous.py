@@ -160,7 +160,8 @@ class AsynchronousChecks:
             hint = (
                 "after mbarrier.init: fence.mbarrier_init.release.cluster (or fence.proxy.async), then the CTA barrier"
             )
-            self._reporter.add("missing-fence", site, message, hint, len(bad), about="init")
+            formal = _INIT_FORMAL if local[bad].all() else ""
+            self._reporter.add("missing-fence", site, message, hint, len(bad), about="init", formal=formal)
 
     def map_written(self, address: int) -> None:
         """A kernel wrote a tensor map to global memory."""
@@ -395,7 +396,8 @@ class AsynchronousChecks:
             site = self._batch.groups.last_site(int(left[0]))
             message = f"{some_threads(self._batch, left)} ends while this copy may still read shared memory"
             hint = "commit the copy and run cp.async.bulk.wait_group.read 0 in the same thread before it ends"
-            self._reporter.add("in-flight", site, message, hint, len(left), about="end")
+            self._reporter.unwaited.add(site.number)
+            self._reporter.add("in-flight", site, message, hint, len(left), about="end", formal=_END_FORMAL)
 
     def stuck(self) -> None:
         """Nothing can go on: to which phases have all arrived that still wait for bytes, or got too many?"""
@@ -456,6 +458,10 @@ class AsynchronousChecks:
         return str(self._checks.global_name(GLOBAL_BASE + place))
 
 
+_INIT_FORMAL = (
+    "every GPU so far orders the initialisation before a copy of the same block that begins behind the block's barrier"
+)
+_END_FORMAL = "every GPU so far keeps the block's shared memory until its bulk stores have read it"
 _RACE_HINT = (
     "begin it only after a wait on the mbarrier (or bar.sync) at which every earlier user of these bytes has arrived; "
     "copies become visible by a wait on the mbarrier they complete on, or for their bulk group"

@@ -51,6 +51,27 @@ class Endings:
             self._told.add((operation.site.number, fragment.level))
             self._tell(fragment, operation, np.repeat(ended, WARP), bad)
 
+    def gone_round(self, fragment: Any, site: Site) -> None:
+        """A barrier of the whole block is over: which warps have ended that went past it?"""
+        batch, level = self._batch, fragment.level
+        if (site.number, level) in self._told:
+            return
+        here = np.unique(fragment.window.warps % batch.ctas)
+        warps = np.flatnonzero(np.isin(np.arange(batch.warps) % batch.ctas, here))
+        warps = warps[~batch.alive.reshape(-1, WARP)[warps].any(axis=1)]
+        past = warps[self._past_bits(warps, level) != 0] if len(warps) else warps
+        if not len(past):
+            return
+        self._told.add((site.number, level))
+        lane = int(past[0]) * WARP + int(np.argmax(batch.ended_in.reshape(-1, WARP)[past[0]] >= 0))
+        who = some_threads(batch, active_lanes(fragment))
+        message = (
+            f"{who} meet at the barrier of the block, and {len(past)} of its warps went round it, such as that of "
+            f"{thread_name(batch, lane)}, which ended at line {self._line(lane)}"
+        )
+        hint = "let every thread of the block run the barrier: move it out of the branch, or give it a count"
+        self._reporter.add("divergent-barrier", site, message, hint, len(past), about="round", formal=_ROUND_FORMAL)
+
     def _tell(self, fragment: Any, operation: Any, ended: Array, bad: Mask) -> None:
         position = int(np.argmax(bad))
         lane = int(fragment.window.lane_numbers[position])
@@ -121,6 +142,15 @@ class Endings:
             behind[list(blocks_behind(program.edges, program.idle, program.entry.entry, block))] = True
             program.behind[block] = behind
         return _bits(program.behind[block][self._batch.ended_in.reshape(-1, WARP)[warps]])
+
+
+_ROUND_FORMAL = "every GPU so far lets a barrier go on when the warps that did not come have ended"
+
+
+def active_lanes(fragment: Any) -> Array:
+    """The lane numbers of a fragment."""
+    numbers: Array = fragment.window.lane_numbers[fragment.lanes.active()]
+    return numbers
 
 
 def _ranges(numbers: list[int]) -> str:

@@ -12,7 +12,7 @@ from kernbench.ptx.emulator.locations import is_library
 from kernbench.ptx.emulator.memory.cells import WARP_LIMIT
 from kernbench.ptx.emulator.meter import Meter
 from kernbench.ptx.emulator.program import Program, Site
-from kernbench.result.finding import Finding, FindingLog, Other, Place
+from kernbench.result.finding import FAULT, FORMAL, Finding, FindingLog, Other, Place
 
 # PTX lines of one source line that a finding names
 _LINES_NAMED = 4
@@ -34,6 +34,7 @@ class _Told:
     # where it is shown, and what keeps it apart from others there
     place: Place
     subject: tuple[Any, ...]
+    severity: str = FAULT
     sites: dict[int, Site] = field(default_factory=dict)
     # the lines of the later and the earlier access of all pairs that have one cause
     pairs: dict[tuple[Place, Place], None] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class Reporter:
         # what runs now, while a launch does
         self.meter: Meter | None = None
         self._told: dict[tuple[Any, ...], _Told] = {}
-        # instructions that read what a copy still fills, and the copies
+        # copies that are reported already as not waited for, and instructions that read what they fill
         self.unwaited: set[int] = set()
         # the first finding of all that share an access
         self._causes: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -131,23 +132,30 @@ class Reporter:
         register: str = "",
         array: str = "",
         cause: Site | None = None,
+        formal: str = "",
     ) -> None:
         """One finding at a site; `about` keeps two apart that share a line.
 
         Where two accesses do not go together, `cause` is the earlier one: pairs that share one of their lines, in the
         same `array` and the same part, are one finding, as one missing barrier or one store too many makes many.
+        What is `formal` says why it changes no result.
 
         Instructions of one source line, as of an unrolled loop, fold where they are alike and meant for one `array`.
         Where the source is not known each PTX line has findings of its own, by `register`.
         """
         place, frames = self._frames(site)
+        about = (about, "formal") if formal else about
+        message += f"; {formal}" if formal else ""
         subject: tuple[Any, ...] = (about, register, site.line)
         if place != self.ptx(site):
             subject = (about, array, site.opcode)
         key = (kind, place, subject)
+        array += " formally" if formal else ""
         if cause is not None:
             key = self._group(key, self.place(cause), array)
-        told = self._told.setdefault(key, _Told(kind, site, message, hint, others, frames, place, subject))
+        told = self._told.setdefault(
+            key, _Told(kind, site, message, hint, others, frames, place, subject, FORMAL if formal else FAULT)
+        )
         if place == told.place:
             told.sites.setdefault(site.line, site)
         if cause is not None:
@@ -173,7 +181,8 @@ class Reporter:
         else:
             others += told.frames
         message = told.message + told.further()
-        return Finding(told.kind, f"{text}: {message}" if text else message, told.place, others, told.hint, count)
+        message = f"{text}: {message}" if text else message
+        return Finding(told.kind, message, told.place, others, told.hint, count, severity=told.severity)
 
     def general(
         self, kind: str, message: str, hint: str, others: tuple[Other, ...] = (), site: Site | None = None
