@@ -112,7 +112,7 @@ def test_asynchronous_copies_arrive_at_their_wait(lab):
     assert (lab.compute(ASYNC.format(size="", wait="cp.async.wait_group 0;"), x, outside=outside) == 4 * T + 1).all()
     assert (lab.compute(ASYNC.format(size="", wait="cp.async.wait_all;"), x, outside=outside) == 4 * T + 1).all()
     early = lab.kinds(ASYNC.format(size="", wait="cp.async.wait_group 1;"), x, outside=outside)
-    assert early == ["uninitialised-read"]
+    assert early == ["in-flight"]
 
 
 def test_asynchronous_copies_fill_with_zeros(lab):
