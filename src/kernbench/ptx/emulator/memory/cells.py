@@ -500,7 +500,7 @@ def _enter_strong(word: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind
     """A strong write: what reads before saw is no longer the last; an update has seen what it replaces."""
     cells, lanes = shadow[0], shadow[1]
     last = np.int64(cells[word, STRONG_WRITE])
-    if last and kind == BLIND_UPDATE and _keeps_apart(word, last, mine, touched, lane, warp, shadow):
+    if last and kind == BLIND_UPDATE and _keeps_apart(word, last, mine, touched, warp, shadow):
         _room(word, STRONG_WRITE, mine, touched, lane, warp, shadow)
         cells[word, STRONG_WRITE] &= np.uint64(~np.uint64(_SEEN))
         if cells[word, EARLIER_STRONG]:
@@ -519,14 +519,13 @@ def _enter_strong(word: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind
 
 
 @part
-def _keeps_apart(word: Any, last: Any, mine: Any, touched: Any, lane: Any, warp: Any, shadow: Any) -> Any:
+def _keeps_apart(word: Any, last: Any, mine: Any, touched: Any, warp: Any, shadow: Any) -> Any:
     """Whether the last strong write stays beside an update that it does not order, and that nobody's read has seen."""
-    earlier = np.int64(shadow[0][word, EARLIER_STRONG])
-    if (last ^ touched) & 15 or (earlier and not earlier & _SEEN):
+    cells = shadow[0]
+    earlier, reads = np.int64(cells[word, EARLIER_STRONG]), np.int64(cells[word, READ] | cells[word, EARLIER_READ])
+    if (last ^ touched) & 15 or (earlier and not earlier & _SEEN) or reads & _SEEN:
         return False
-    if not _morally_strong(last, (mine >> _SCOPE) & 3, warp, shadow[2], shadow[6]):
-        return False
-    return _seer(word, touched, lane, warp, shadow)[0] == 0
+    return _morally_strong(last, (mine >> _SCOPE) & 3, warp, shadow[2], shadow[6])
 
 
 @part
