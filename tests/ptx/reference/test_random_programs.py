@@ -26,6 +26,14 @@ def test_warps_that_are_not_there_would_be_noticed(monkeypatch):
     assert [seed for seed, _, _ in tally.failures] == [24, 82]
 
 
+def test_a_race_may_decide_whether_a_program_ends():
+    """Of this one only some orders deadlock; both executors see its race."""
+    tally = Tally()
+    check(changed_program(32125), tally)
+    assert tally.failures == []
+    assert dict(tally.verdicts) == {"race, ends by luck": 1}
+
+
 def test_programs_follow_from_their_seed_alone():
     assert safe_program(3).text == safe_program(3).text
     assert changed_program(3).text == changed_program(3).text
