@@ -202,6 +202,35 @@ AGAIN:
   setp.lt.u32 %p2, %r9, 2;
   @%p2 bra AGAIN;
 """
+THROUGH_ANOTHER_LOAD = """
+  ld.global.b32 %r2, [%rd1];
+  mad.wide.u32 %rd3, %r2, 4, %rd1;
+  ld.global.b32 %r4, [%rd3+-4];
+  add.u32 %r3, %r4, 1;
+  @%p1 st.global.b32 [%rd1], %r3;
+"""
+THROUGH_ANOTHER_LOAD_TO_ANOTHER = """
+  ld.global.b32 %r2, [%rd1];
+  mad.wide.u32 %rd3, %r2, 4, %rd1;
+  ld.global.b32 %r4, [%rd3+16];
+  setp.eq.u32 %p3, %r1, 33;
+  @%p3 st.global.b32 [%rd2], %r4;
+  @%p1 st.global.b32 [%rd1], 1;
+"""
+# what the first round loads is the address of the second; the round after the write reads elsewhere
+FROM_ITS_OWN_ADDRESS = """
+  @%p1 st.global.u64 [%rd1+8], %rd2;
+  bar.sync 0;
+  add.s64 %rd4, %rd1, 8;
+AGAIN:
+  ld.global.u64 %rd4, [%rd4];
+  add.u32 %r9, %r9, 1;
+  setp.lt.u32 %p2, %r9, 2;
+  @%p2 bra AGAIN;
+  setp.eq.u32 %p3, %r1, 33;
+  @%p3 st.global.u64 [%rd2+16], %rd4;
+  @%p1 st.global.u64 [%rd1+8], 5;
+"""
 
 
 def kinds(body, sign=SIGNED, grid=1, block=64, schedule="canonical"):
@@ -225,6 +254,7 @@ def kinds(body, sign=SIGNED, grid=1, block=64, schedule="canonical"):
         GUARDS_FOR_ONE,
         DECIDES_WHAT_IS_STORED,
         JOINED_IN_A_RING,
+        THROUGH_ANOTHER_LOAD,
     ],
 )
 def test_what_a_thread_loads_and_drops_is_no_race_in_a_compilers_code(body):
@@ -252,6 +282,8 @@ def test_blocks_that_update_one_place_race(body):
         GIVEN_TO_ANOTHER_LANE,
         STORED_BEHIND_A_BARRIER,
         FROM_THE_ROUND_BEFORE,
+        THROUGH_ANOTHER_LOAD_TO_ANOTHER,
+        FROM_ITS_OWN_ADDRESS,
     ],
 )
 def test_what_reaches_a_store_or_decides_something_is_a_race(body):

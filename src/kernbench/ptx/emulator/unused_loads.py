@@ -3,9 +3,9 @@
 Triton loads a scalar in every thread of a block and stores it under a predicate that holds in one; elements that
 several threads hold are loaded by all of them and stored by their owner. What the others load reaches nothing, so
 whoever writes there meanwhile does no harm. Such a load is entered as a read when a store that it leads to runs, and by
-the lanes that store. One that decides whether a store runs is entered by the lanes that might store, whatever they
-loaded. What decides more than stores (a loop, what other lanes get), or is stored after something that orders memory,
-is entered where it stands, as every load of other code is.
+the lanes that store; it may lead there through the address of another load. One that decides whether a store runs is
+entered by the lanes that might store, whatever they loaded. What decides more than stores (a loop, what other lanes
+get), or is stored after something that orders memory, is entered where it stands, as every load of other code is.
 """
 
 from collections.abc import Callable
@@ -120,10 +120,13 @@ class _Uses:
         """Whether the rule holds behind an instruction."""
         meaning, written = d.resolved.meaning, bits(d.writes)
         if d is self.load:
-            # what an earlier round loaded must be gone by then
-            return not state.held & ~(written if d.instruction.guard is None else 0)
+            # what an earlier round loaded must be gone by then, and must not lead to what this one loads
+            kept = state.held & ~(written if d.instruction.guard is None else 0)
+            return not kept and not bits(d.reads) & state.held
         if bits(d.reads) & state.held:
-            if meaning not in COMPUTES and not self._decides(d, block, state):
+            # what is loaded from an address that it decides comes from it as what is computed does
+            follows = meaning in COMPUTES or (meaning == "ld" and d.order == WEAK)
+            if not follows and not self._decides(d, block, state):
                 return False
             state.held |= written
         elif d.instruction.guard is None:
