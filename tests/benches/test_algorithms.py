@@ -11,6 +11,7 @@ from kernbench.benches._key_store import joined
 from kernbench.benches._routes import BOTH, KEY, VALUE, along_chain, along_line, round_cycle, round_ring
 from kernbench.benches._shards import contiguous, zigzag, zigzag_rows
 from kernbench.common.errors import KernbenchError
+from kernbench.triton_emu.folding import Fold
 
 BENCH = find("milestone_gqa_llama70b")
 PREFILL = [name for name, a in ALGORITHMS.items() if a.splits_q]
@@ -75,6 +76,40 @@ def test_at_the_real_head_size(algorithm):
 def test_where_keys_do_not_fit_the_scratch_memory(algorithm, context):
     small = {"machine.pe.scratch": "256 KiB", "n_ranks": 8, "h_q": 4, "h_kv": 2, "d_head": 64}
     good(run(algorithm, context=context, **small))
+
+
+# eight heads whose query tiles do not fit the scratch memory together
+MANY_SETS = {
+    "machine.pe.scratch": "80 KiB", "n_ranks": 4, "h_q": 8, "h_kv": 8, "d_head": 64,
+    "context": 256, "tokens": 64, "block_q": 4, "block_kv": 32,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", ["mesh_kv", "ring_kv", "stream_kv", "zigzag_kv"])
+def test_heads_that_are_a_loop_are_recorded_as_if_each_had_run(algorithm, monkeypatch):
+    repeated = []
+    repeat = Fold.repeat
+    monkeypatch.setattr(Fold, "repeat", lambda self, now, times: (repeated.append(times), repeat(self, now, times)))
+    settings = {**MANY_SETS, "algorithm": algorithm}
+
+    def rows(few):
+        monkeypatch.setattr("kernbench.triton_emu.loops.FEWEST_LONG", few)
+        recording = run_bench(BENCH, "single_user_prefill", settings, shapes_only=True).recording
+        return [(stream.rows.columns(), stream.views.columns()) for stream in recording.streams]
+
+    monkeypatch.setattr("kernbench.triton_emu.loops.FEWEST", 100)
+    monkeypatch.setattr("kernbench.triton_emu.loops.LONG_BODY", 100)
+    every = rows(100)
+    assert not repeated
+    folded = rows(5)
+    assert repeated
+    for some, all_of_them in zip(folded, every, strict=True):
+        assert all(np.array_equal(one, other) for one, other in zip(some, all_of_them, strict=True))
+
+
+@pytest.mark.parametrize("algorithm", ["mesh_kv", "stream_kv"])
+def test_heads_that_are_a_loop_are_right(algorithm):
+    good(run(algorithm, **MANY_SETS))
 
 
 @pytest.mark.parametrize("algorithm", ["stream_kv", "zigzag_kv", "tiled_kv", "team_kv"])

@@ -248,6 +248,27 @@ def hides(x, y, n, *, tl):
         tl.store(y, a)
 
 
+def heads(x, y, n, *, tl):
+    for head in tl.range(n):
+        o = tl.zeros((16, 16))
+        for block in range(20):
+            k = tl.load(x + head * BYTES + block * 64, shape=(16, 16))
+            o = tl.dot(k, k, acc=o, out=o)
+        tl.store(y + head * BYTES, o)
+
+
+def test_a_few_long_iterations_fold(monkeypatch, folds):
+    """Of eight heads that are long enough three run: two that are compared, and the last."""
+    monkeypatch.setattr("kernbench.triton_emu.loops.FEWEST", 16)
+    same(heads, 8)
+    assert folds == []
+    monkeypatch.setattr("kernbench.triton_emu.loops.LONG_BODY", 40)
+    same(heads, 8)
+    assert folds == [5, 5]
+    same(heads, 4)
+    assert folds == [5, 5]
+
+
 def test_a_body_with_hidden_state_is_run_again_in_full(folds):
     before = sys.getswitchinterval()
     try:

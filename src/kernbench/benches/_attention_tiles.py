@@ -4,6 +4,7 @@ Q and O tiles are [users, S_q, h_q * d_head] on a rank, K and V [users, S_kv, h_
 of one group of query heads (those sharing a KV head) for some tokens: [group * tokens, d_head], heads outermost.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -182,6 +183,22 @@ def _cuts(segment: Segment, most: int) -> list[Segment]:
     size = -(-segment.rows // -(-segment.rows // most))
     starts = range(0, segment.rows, size)
     return [Segment(segment.first + i, segment.position + i, min(size, segment.rows - i)) for i in starts]
+
+
+def by_head(tiles: Sequence[Queries]) -> list[tuple[int, list[int]]]:
+    """(head, numbers of its tiles); the one head of all tiles may be the index of a loop, which is not looked at."""
+    first = tiles[0].head if tiles else 0
+    if all(tile.head is first for tile in tiles):
+        return [(first, list(range(len(tiles))))] if tiles else []
+    heads = sorted({tile.head for tile in tiles})
+    return [(head, [i for i, tile in enumerate(tiles) if tile.head == head]) for head in heads]
+
+
+def sets_of_head(sets: list[list[Queries]], heads: int) -> tuple[list[list[Queries]], bool]:
+    """The sets of the first head, and whether those of all `heads` heads are the same but for the head."""
+    of_head = [some for some in sets if not any(tile.head for tile in some)]
+    alike = len(sets) == heads * len(of_head) and all(some and some[0].head == some[-1].head for some in sets)
+    return of_head, alike
 
 
 def make_tiling(

@@ -114,6 +114,12 @@ class KeyStore:
         """Where K and V of a head lie from `position` on."""
         raise NotImplementedError
 
+    @property
+    def row_bytes(self) -> tuple[int, int]:
+        """From a row of K to the next, and from a row of V."""
+        k, v = (self._width * ITEMSIZE[t] for t in self._types)
+        return k, v
+
     def _join(self, pieces: list[TensorHandle]) -> TensorHandle:
         whole = pieces[0]
         for piece in pieces[1:]:
@@ -172,12 +178,13 @@ class HbmKeys(KeyStore):
         return k, v
 
     def addresses(self, head: int, position: int) -> tuple[int, int]:
-        """In the landing."""
+        """In the landing; `head` may be the index of a loop."""
         return self._address(0, position, head), self._address(1, position, head)
 
     def _address(self, which: int, position: int, head: int = 0) -> int:
         elements = position * self._width + head * self._tiling.d_head
-        return int(self._landing[which] + elements * ITEMSIZE[self._types[which]])
+        address: int = self._landing[which] + elements * ITEMSIZE[self._types[which]]
+        return address
 
     def _keep(self, run: Run, pair: Pair) -> None:
         for which, handle in enumerate(pair):

@@ -8,7 +8,7 @@ landed.
 
 from typing import Any
 
-from kernbench.benches._attention_tiles import Keys, Queries, Tiling
+from kernbench.benches._attention_tiles import Keys, Queries, Tiling, by_head, sets_of_head
 from kernbench.benches._online_softmax import State, finish, fold, start
 from kernbench.benches._routes import Hop
 from kernbench.benches._waves import Pair, PairShapes, exchange
@@ -32,7 +32,6 @@ class ChunkStore:
         self._types = (tl.element_type(k_ptr), tl.element_type(v_ptr))
         self._blocks: dict[int, list[Keys]] = {}
         self._shapes: dict[tuple[int, int], PairShapes] = {}
-        self._by_head: dict[int, dict[int, list[tuple[int, Keys]]]] = {}
 
     def blocks(self, owner: int) -> list[Keys]:
         """The blocks of a rank's chunk."""
@@ -41,12 +40,14 @@ class ChunkStore:
         return self._blocks[owner]
 
     def of_head(self, owner: int, head: int) -> list[tuple[int, Keys]]:
-        """(number, block) of the blocks of one head."""
-        if owner not in self._by_head:
-            heads = self._by_head[owner] = {}
-            for number, block in enumerate(self.blocks(owner)):
-                heads.setdefault(block.head, []).append((number, block))
-        return self._by_head[owner].get(head, [])
+        """(number, block) of the blocks of one head, which may be the index of a loop: heads are cut alike."""
+        blocks = self.blocks(owner)
+        count = len(blocks) // self._tiling.h_kv
+        return [(head * count + i, block._replace(head=head)) for i, block in enumerate(blocks[:count])]
+
+    def read(self, owner: int, number: int, block: Keys) -> Pair:
+        """A block to fold, known by its number and by what it is."""
+        return self.get(owner, number)
 
     def count(self, owner: int) -> int:
         """How many blocks a rank's chunk has."""
@@ -114,13 +115,22 @@ class HbmChunks(ChunkStore):
         """Where K and V of a block land, and their shape."""
         found = self._places.get((owner, number))
         if found is None:
-            tiling, block = self._tiling, self.blocks(owner)[number]
-            row = (owner * tiling.h_kv + block.head) * tiling.S_kv_per_rank + block.first
-            k, v = (
-                base + row * tiling.d_head * ITEMSIZE[t] for base, t in zip(self._landing, self._types, strict=True)
-            )
-            found = self._places[owner, number] = (k, v, tiling.key_shape(block))
+            found = self._places[owner, number] = self._place_of(owner, self.blocks(owner)[number])
         return found
+
+    def _place_of(self, owner: int, block: Keys) -> tuple[int, int, tuple[int, int]]:
+        tiling = self._tiling
+        row = (owner * tiling.h_kv + block.head) * tiling.S_kv_per_rank + block.first
+        k, v = (base + row * tiling.d_head * ITEMSIZE[t] for base, t in zip(self._landing, self._types, strict=True))
+        return k, v, tiling.key_shape(block)
+
+    def read(self, owner: int, number: int, block: Keys) -> Pair:
+        """By what it is: its head may be the index of a loop."""
+        if owner == self._tiling.rank:
+            k, v = (self._tiling.load_keys(self._tl, p, self._user, block) for p in self._pointers)
+            return k, v
+        k_place, v_place, shape = self._place_of(owner, block)
+        return self._tl.load(k_place, shape=shape), self._tl.load(v_place, shape=shape)
 
     def get(self, owner: int, number: int) -> Pair:
         """Load it from the tensor, or from where it landed."""
@@ -143,21 +153,18 @@ class QuerySet:
         self._tl = tl
         self._tiling = tiling
         self._tiles = tiles
-        self._of_head: dict[int, list[int]] = {}
-        for number, tile in enumerate(tiles):
-            self._of_head.setdefault(tile.head, []).append(number)
         self._queries: list[TensorHandle] = [tiling.load_queries(tl, q_ptr, t) for t in tiles]
         self._states: list[State] = [start(tl, tiling.group * t.tokens, tiling.d_head) for t in tiles]
 
     def fold_chunk(self, chunks: ChunkStore, owner: int) -> None:
         """Fold `owner`'s chunk into every tile that sees some of it."""
         tiling = self._tiling
-        for head, tiles in self._of_head.items():
+        for head, tiles in by_head(self._tiles):
             for number, block in chunks.of_head(owner, head):
                 seen = [i for i in tiles if not tiling.hides_all(self._tiles[i], block.position)]
                 if not seen:
                     continue
-                k, v = chunks.get(owner, number)
+                k, v = chunks.read(owner, number, block)
                 for i in seen:
                     mask = tiling.mask(self._tl, self._tiles[i], (block.position, block.rows))
                     self._states[i] = fold(self._tl, self._states[i], self._queries[i], k, v, tiling.scale, mask)
@@ -195,7 +202,7 @@ def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Ho
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
     store, query_sets = plan(tl, tiling, user)
     chunks = store(tl, tiling, user, k_ptr, v_ptr)
-    queries = QuerySet(tl, tiling, q_ptr, query_sets[0])
+    queries = QuerySet(tl, tiling, q_ptr, list(query_sets[0]))
     queries.fold_chunk(chunks, tiling.rank)
     met = [tiling.rank]
     for hop in hops:
@@ -205,8 +212,23 @@ def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Ho
             queries.fold_chunk(chunks, owner)
         met += arrived
     queries.store(o_ptr)
-    for tiles in query_sets[1:]:
-        queries = QuerySet(tl, tiling, q_ptr, tiles)
+    _fold_sets(tl, tiling, pointers, chunks, met, query_sets)
+
+
+def _fold_sets(
+    tl: Any, tiling: Tiling, pointers: Pointers, chunks: ChunkStore, met: list[int], sets: list[list[Queries]]
+) -> None:
+    """All sets but the first, over the chunks that were met; heads that differ in addresses only are a loop."""
+
+    def fold_set(tiles: list[Queries]) -> None:
+        queries = QuerySet(tl, tiling, pointers[0], tiles)
         for owner in met:
             queries.fold_chunk(chunks, owner)
-        queries.store(o_ptr)
+        queries.store(pointers[3])
+
+    of_head, alike = sets_of_head(sets, tiling.h_kv)
+    for tiles in sets[1 : len(of_head) if alike else None]:
+        fold_set(list(tiles))
+    for head in tl.range(1, tiling.h_kv if alike else 1):
+        for tiles in of_head:
+            fold_set([tile._replace(head=head) for tile in tiles])

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from kernbench.benches._attention_tiles import Queries, Tiling, message_bytes
+from kernbench.benches._attention_tiles import Queries, Tiling, by_head, message_bytes, sets_of_head
 from kernbench.benches._key_store import HbmKeys, KeyStore, Run, ScratchKeys, joined
 from kernbench.benches._online_softmax import State, absorb, finish, start
 from kernbench.benches._routes import KEY, VALUE, Hop
@@ -42,12 +42,12 @@ class QuerySet:
         """Fold these keys into every tile that sees some of them; scores are made one block ahead."""
         blocks = _blocks(tuple(runs), self._tiling.block_kv)
         ahead: Ahead | None = None
-        for head in sorted({tile.head for tile in self._tiles}):
-            tiles = [i for i, tile in enumerate(self._tiles) if tile.head == head]
+        for head, tiles in by_head(self._tiles):
             even = self._even(keys, tiles, blocks)
             if even:
-                rows = sum(n for _, n in blocks[0])
-                ahead = self._fold_even(keys.addresses(head, blocks[0][0][0]), rows, even, tiles, ahead)
+                position, rows = joined(blocks[0])[0]
+                places = zip(keys.addresses(head, position), keys.row_bytes, strict=True)
+                ahead = self._fold_even([(first, rows * size) for first, size in places], rows, even, tiles, ahead)
             for block in blocks[even:]:
                 seen = [i for i in tiles if not self._tiling.hides_all(self._tiles[i], block[0][0])]
                 if seen:
@@ -78,17 +78,14 @@ class QuerySet:
         return len(blocks) if keys.is_contiguous else 0
 
     def _fold_even(
-        self,
-        addresses: tuple[int, int],
-        rows: int,
-        count: int,
-        tiles: Sequence[int],
-        ahead: Ahead | None,
+        self, places: list[tuple[int, int]], rows: int, count: int, tiles: Sequence[int], ahead: Ahead | None
     ) -> Ahead | None:
-        """Fold `count` blocks of `rows` keys that lie one after the other, with no mask: the long loop of a prefill."""
+        """Fold `count` blocks of `rows` keys, with no mask: the long loop of a prefill. `places` are the address of the
+        first K and the bytes from one to the next, and the same for V. The loop sees no more than it needs, because
+        what it sees is compared.
+        """
         tl, d_head, width = self._tl, self._tiling.d_head, self._tiling.h_kv * self._tiling.d_head
-        k_step, v_step = (rows * width * ITEMSIZE[tl.element_type(address)] for address in addresses)
-        k_first, v_first = addresses
+        (k_first, k_step), (v_first, v_step) = places
         for j in tl.range(count):
             k = tl.load(k_first + j * k_step, shape=(rows, d_head), strides=(width, 1))
             v = tl.load(v_first + j * v_step, shape=(rows, d_head), strides=(width, 1))
@@ -151,10 +148,25 @@ def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Ho
     others = gather(tl, keys, hops)
     first.fold(keys, others)
     first.store(o_ptr)
-    for some in sets[1:]:
-        queries = _load_set(tl, tiling, q_ptr, some)
-        queries.fold(keys, own + others)
-        queries.store(o_ptr)
+    _fold_sets(tl, tiling, pointers, keys, own + others, sets)
+
+
+def _fold_sets(
+    tl: Any, tiling: Tiling, pointers: Pointers, keys: KeyStore, runs: list[Run], sets: list[list[Queries]]
+) -> None:
+    """All sets but the first. Heads differ in addresses only: where none shares a set, they are a loop."""
+
+    def fold(some: Sequence[Queries]) -> None:
+        queries = _load_set(tl, tiling, pointers[0], some)
+        queries.fold(keys, runs)
+        queries.store(pointers[3])
+
+    of_head, alike = sets_of_head(sets, tiling.h_kv)
+    for some in sets[1 : len(of_head) if alike else None]:
+        fold(some)
+    for head in tl.range(1, tiling.h_kv if alike else 1):
+        for some in of_head:
+            fold([tile._replace(head=head) for tile in some])
 
 
 def _ride(tl: Any, keys: KeyStore, queries: QuerySet, tiling: Tiling, hops: list[Hop], o_ptr: int) -> None:

@@ -30,8 +30,9 @@ __kernbench_internal__ = True
 MOST_BOUNDARIES = 6
 # boundaries after which a loop of this many iterations does not wait for shelves to fill
 SETTLED, LONG = 4, 32
-# iterations below which comparing costs more than running
+# iterations below which comparing costs more than running; fewer are enough where the first took that many commands
 FEWEST = 16
+FEWEST_LONG, LONG_BODY = 5, 1000
 # what a port may be asked without anything being done
 _HARMLESS = frozenset(("unwatched", "element_type", "tensor_name", "is_late", "carries_data", "over_budget"))
 _GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
@@ -121,11 +122,14 @@ class Loop:
         self._indices = indices
         self._next = 0
         self._watched: Watched | None = Watched()
+        self._is_watching = len(indices) >= FEWEST
+        self._row = context.steps
         self._effects = 0
         self._boundaries = 0
         self._before: Boundary | None = None
         self._fold: Fold | None = None
-        context.watch.open(self._watched)
+        if self._is_watching:
+            context.watch.open(self._watched)
 
     def __iter__(self) -> "Loop":
         return self
@@ -135,13 +139,15 @@ class Loop:
 
     def _leave(self) -> None:
         if self._watched is not None:
-            self._context.watch.close(self._watched)
+            if self._is_watching:
+                self._context.watch.close(self._watched)
+            self._watched.is_open = False
             self._watched = self._before = None
 
     def __next__(self) -> Any:
         if self._fold is not None:
             self._check_last()
-        elif self._watched is not None:
+        elif self._watched is not None and (self._is_watching or self._begin()):
             self._look(sys._getframe(1))
         if self._next >= len(self._indices):
             self._leave()
@@ -150,6 +156,19 @@ class Loop:
         self._next += 1
         watched = self._watched
         return index if watched is None or self._fold is not None else Affine(index, ((watched, self._indices.step),))
+
+    def _begin(self) -> bool:
+        """Of a loop of few iterations, after the first: watch it if that was long and did not look at its index."""
+        assert self._watched is not None
+        if self._next == 0:
+            return False
+        if self._watched.was_seen or self._context.steps - self._row < LONG_BODY:
+            self._leave()
+            return False
+        self._context.watch.open(self._watched)
+        self._is_watching = True
+        self._boundaries, self._effects = 1, self._context._port.effects
+        return True
 
     def _look(self, frame: FrameType) -> None:
         """At a boundary: fold if the last iteration was like the one to come, stop watching if that will not be."""
@@ -206,7 +225,7 @@ def loop(context: Any, indices: range, frame: FrameType) -> Any:
     """What `tl.range` gives to the line of `frame` that calls it: a watched loop where that is a plain `for` statement
     with some iterations, in a context that folds; else a range.
     """
-    worthwhile = context.folds and len(indices) >= FEWEST
+    worthwhile = context.folds and len(indices) >= min(FEWEST, FEWEST_LONG)
     return Loop(context, indices) if worthwhile and _is_for(frame.f_code, frame.f_lasti) else indices
 
 
