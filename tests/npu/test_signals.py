@@ -373,3 +373,29 @@ def test_tasks_that_wait_for_each_other_need_a_dependence():
     run = launch(orchestrate, X, X)
     assert kinds(run) == ["deadlock"]
     assert "waits for task 1 (first), and nothing makes that begin" in run.findings[0].message
+
+
+def told(core, gate, op):
+    core.tnotify(gate[0], 1, op)
+
+
+def ones(core, out):
+    tile = core.alloc("UB", (1, 16))
+    core.texpands(tile, 1.0)
+    flag(core, "V", "MTE3")
+    core.tstore(out, tile)
+
+
+@pytest.mark.parametrize("op", ["set", "add"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_predicate_that_looks_at_a_signal_needs_a_dependence(op, schedule, ordered):
+    def orchestrate(rt, out):
+        gate = rt.tensor((4,), "i32", "gate", initial_value=0)
+        teller = rt.submit(aiv0=told, args=[npu.OUT(gate), op])
+        deps = [teller] if ordered else []
+        rt.submit(aiv0=ones, args=[npu.INOUT(out)], predicate=npu.PREDICATE(gate[0]), deps=deps)
+
+    run = launch(orchestrate, np.zeros((1, 16), np.float32), schedule=schedule)
+    assert kinds(run) == ([] if ordered else ["missing-dependence"])
+    assert all("the predicate of task" in finding.message for finding in run.findings)

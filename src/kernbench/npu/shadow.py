@@ -51,6 +51,8 @@ class Shadow:
         self.cached: list[Line] = []
         # elements that predicates looked at, and for which tasks
         self._asked: dict[int, list[Task]] = {}
+        # elements that were notified, and by which tasks
+        self._notified: dict[int, dict[int, Task]] = {}
 
     def read(self, tensor: Tensor, runs: Runs, block: Block, site: int) -> None:
         """`block` reads these elements."""
@@ -139,7 +141,16 @@ class Shadow:
                     self._tell_orchestrator(task, "reads", where, task.where)
             elif mark != NOBODY and not task.after(self.context.task_of(abs(mark) - 1).number):
                 self._tell_asked(task, self.context.task_of(abs(mark) - 1))
+        for writer in self._notified.get(element.offset, {}).values():
+            if writer is not task and not task.after(writer.number):
+                self._tell_asked(task, writer)
         self._asked.setdefault(element.offset, []).append(task)
+
+    def notify(self, signal: Tensor, block: Block) -> None:
+        """A block sets a signal, or adds to it: waits are held against that elsewhere, predicates here."""
+        if self._asked:
+            self._check_asked(signal, ELEMENT, block)
+        self._notified.setdefault(signal.offset, {})[block.task.number] = block.task
 
     def _check_asked(self, tensor: Tensor, runs: Runs, block: Block) -> None:
         """A block writes: what predicates looked at must have been looked at before, or not be among it."""

@@ -195,6 +195,7 @@ class Signalling(Scaled):
         site, (element,) = self.sites.here(), elements_of(signal)
         array: Any = signal.buffer.array
         before = int(array[signal.offset])
+        signal.buffer.shadow.notify(signal, self.block)
         signals = self.context.signals
         signals.initial.setdefault(element, before)
         array[signal.offset] = value if op == SETS else _wrapped(before + value)
