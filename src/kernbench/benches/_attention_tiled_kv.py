@@ -124,6 +124,7 @@ class SharedQueries:
         own = q_ptr + user * tiling.query_rows() * self._width * ITEMSIZE[self._dtype]
         others = [owner for owner in line if owner != tiling.rank and tiling.query_rows(owner)]
         self._base = {owner: self._landing(owner) for owner in others} | {tiling.rank: own}
+        self._cut: dict[int, list[Run]] = {}
 
     def _landing(self, owner: int) -> int:
         shape = (self._tiling.query_rows(owner), self._width)
@@ -131,9 +132,11 @@ class SharedQueries:
 
     def _messages(self, owner: int) -> list[Run]:
         """(first row, rows) of each message."""
-        most = max(1, message_bytes(self._tl) // (self._width * ITEMSIZE[self._dtype]))
-        rows = self._tiling.query_rows(owner)
-        return [(first, min(most, rows - first)) for first in range(0, rows, most)]
+        if owner not in self._cut:
+            most = max(1, message_bytes(self._tl) // (self._width * ITEMSIZE[self._dtype]))
+            rows = self._tiling.query_rows(owner)
+            self._cut[owner] = [(first, min(most, rows - first)) for first in range(0, rows, most)]
+        return self._cut[owner]
 
     def _address(self, owner: int, row: int, element: int = 0) -> int:
         return self._base[owner] + (row * self._width + element) * ITEMSIZE[self._dtype]

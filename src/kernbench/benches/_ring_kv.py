@@ -78,6 +78,10 @@ class ChunkStore:
     def keep(self, owners: set[int]) -> None:
         """Only these chunks will still be folded or passed on."""
 
+    def close(self) -> None:
+        """Nothing travels any more: what was worked out for messages goes, so that loops have less to compare."""
+        self._shapes.clear()
+
 
 class ScratchChunks(ChunkStore):
     """Chunks stay in scratch until they are dropped."""
@@ -138,6 +142,11 @@ class HbmChunks(ChunkStore):
             return self.own(number)
         k, v, shape = self._place(owner, number)
         return self._tl.load(k, shape=shape), self._tl.load(v, shape=shape)
+
+    def close(self) -> None:
+        """The places of messages as well."""
+        super().close()
+        self._places.clear()
 
     def put(self, owner: int, number: int, pair: Pair) -> None:
         """Store it."""
@@ -212,6 +221,7 @@ def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Ho
             queries.fold_chunk(chunks, owner)
         met += arrived
     queries.store(o_ptr)
+    chunks.close()
     _fold_sets(tl, tiling, pointers, chunks, met, query_sets)
 
 

@@ -45,7 +45,7 @@ class QuerySet:
         for head, tiles in by_head(self._tiles):
             even = self._even(keys, tiles, blocks)
             if even:
-                position, rows = joined(blocks[0])[0]
+                position, rows = _whole(blocks[0])[0]
                 places = zip(keys.addresses(head, position), keys.row_bytes, strict=True)
                 ahead = self._fold_even([(first, rows * size) for first, size in places], rows, even, tiles, ahead)
             for block in blocks[even:]:
@@ -68,12 +68,12 @@ class QuerySet:
 
     def _even(self, keys: KeyStore, tiles: Sequence[int], blocks: Sequence[tuple[Run, ...]]) -> int:
         """How many blocks, from the first on, lie in memory one after the other, equally long, and hide nothing."""
-        first = joined(blocks[0])[0] if blocks else (0, 0)
+        first = _whole(blocks[0])[0] if blocks else (0, 0)
         seen = min((self._tiles[i].position for i in tiles), default=0) if self._tiling.causal else None
         for count, block in enumerate(blocks if keys.is_contiguous else ()):
             position = first[0] + count * first[1]
             hides = seen is not None and position + first[1] - 1 > seen
-            if hides or joined(block) != [(position, first[1])]:
+            if hides or _whole(block) != [(position, first[1])]:
                 return count
         return len(blocks) if keys.is_contiguous else 0
 
@@ -112,6 +112,12 @@ class QuerySet:
 def _load_set(tl: Any, tiling: Tiling, q_ptr: int, tiles: Sequence[Queries]) -> QuerySet:
     """A set of this rank's own tiles."""
     return QuerySet(tl, tiling, tiles, [tiling.load_queries(tl, q_ptr, tile) for tile in tiles])
+
+
+@lru_cache(maxsize=4096)
+def _whole(block: tuple[Run, ...]) -> list[Run]:
+    """`joined`, asked again for every tile."""
+    return joined(block)
 
 
 @lru_cache(maxsize=16)
