@@ -73,7 +73,7 @@ class QuerySet:
         for count, block in enumerate(blocks if keys.is_contiguous else ()):
             position = first[0] + count * first[1]
             hides = seen is not None and position + first[1] - 1 > seen
-            if hides or _whole(block) != [(position, first[1])]:
+            if hides or _whole(block) != ((position, first[1]),):
                 return count
         return len(blocks) if keys.is_contiguous else 0
 
@@ -115,13 +115,13 @@ def _load_set(tl: Any, tiling: Tiling, q_ptr: int, tiles: Sequence[Queries]) -> 
 
 
 @lru_cache(maxsize=4096)
-def _whole(block: tuple[Run, ...]) -> list[Run]:
+def _whole(block: tuple[Run, ...]) -> tuple[Run, ...]:
     """`joined`, asked again for every tile."""
-    return joined(block)
+    return tuple(joined(block))
 
 
 @lru_cache(maxsize=16)
-def _blocks(runs: tuple[Run, ...], most: int) -> list[tuple[Run, ...]]:
+def _blocks(runs: tuple[Run, ...], most: int) -> tuple[tuple[Run, ...], ...]:
     """The runs in order of position, in blocks of at most `most` keys; a longer run is cut."""
     blocks: list[tuple[Run, ...]] = []
     block: list[Run] = []
@@ -134,7 +134,7 @@ def _blocks(runs: tuple[Run, ...], most: int) -> list[tuple[Run, ...]]:
             taken = min(rows, room)
             block.append((position, taken))
             position, rows, room = position + taken, rows - taken, room - taken
-    return [*blocks, tuple(block)] if block else blocks
+    return (*blocks, tuple(block)) if block else tuple(blocks)
 
 
 def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Hop]) -> None:

@@ -7,45 +7,37 @@ commands later. If they are, the iteration that follows is like the one between 
 cannot be looked into (an iterator, an object of a C type), nothing is known, and `UnknownStateError` says so.
 """
 
-import re
-import sys
+import gc
 from collections import deque
-from enum import Enum
-from functools import cache, partial
-from types import (
-    BuiltinFunctionType,
-    CodeType,
-    FrameType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    MethodType,
-    ModuleType,
-    WrapperDescriptorType,
-)
+from functools import cache, lru_cache, partial
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from kernbench.common.pe_commands import NO_BLOCK, TensorHandle
 from kernbench.triton_emu.affine import Affine
+from kernbench.triton_emu.reached_code import (
+    BY_C,
+    PLAIN,
+    UNCHANGING,
+    Root,
+    TooMuchError,
+    functions_of,
+    is_library,
+    is_value,
+    lives_with_its_module,
+    own_names,
+    reached_from,
+)
 
 __kernbench_internal__ = True
 
 MOST_MARKS = 20_000
 MOST_ELEMENTS = 4096
-_PLAIN = (int, float, complex, bool, str, bytes, type(None), range, type(Ellipsis), type(NotImplemented))
-# what classes of C types are made of
-_BY_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
-# what Python adds to classes: slots and attributes of its own, caches of abstract classes
-_OF_CLASSES = (GetSetDescriptorType, MemberDescriptorType, *_BY_C)
-_UNUSED = ("__", "_abc_impl")
-# compared by identity; the last is what functions of NumPy are
-_NAMES = (type, ModuleType, Enum, re.Pattern, np.dtype, np.ufunc, type(np.sum))
-# their functions and classes keep nothing: where they do (random), it is in an object of a C type
-_LIBRARIES = frozenset(sys.stdlib_module_names | {"numpy", "ml_dtypes", "kernbench"})
-_BENCHES = "kernbench.benches"
+# functions with a cache
+Cached = type(lru_cache(maxsize=1)(len))
 
 
 class UnknownStateError(Exception):
@@ -62,23 +54,31 @@ class State:
         self.indices: list[Affine] = []
         self._met: dict[int, int] = {}
         self._opaque = opaque
-        # modules, names that some code looks up, and which of those were looked for in which module
-        self._modules: list[ModuleType] = []
-        self._names: dict[str, None] = {}
-        self._asked: set[tuple[int, str]] = set()
+        self._roots: list[Root] = [(frame.f_code, frame.f_globals)]
         known = frame.f_locals
         variables = dict(known)
         if type(known) is dict:
             # up to Python 3.12 the frame would keep this copy, and handles in it alive
             known.clear()
         self._pairs(variables.items())
-        self._globals(frame.f_code, frame.f_globals)
-        while self._attributes_of_modules():
-            pass
+        self._code()
+
+    def _code(self) -> None:
+        """What the code that was met can name; that may lead to more code."""
+        seen = 0
+        while seen != len(self._roots):
+            seen = len(self._roots)
+            try:
+                reached = reached_from(self._roots)
+            except TooMuchError:
+                raise UnknownStateError("too much to look at") from None
+            self.marks.append(reached)
+            for value in reached.changing():
+                self._walk(value)
 
     def _walk(self, value: Any) -> None:
         kind = type(value)
-        if kind in _PLAIN:
+        if kind in PLAIN:
             self.marks += (kind, value)
             return
         known = len(self._met)
@@ -92,38 +92,32 @@ class State:
             self._handle(value)
         elif kind is Affine:
             self.indices.append(value)
-        elif not isinstance(value, (*_NAMES, self._opaque)):
-            self._inside(kind, value)
-        else:
+        elif isinstance(value, type):
+            self._class(value)
+        elif isinstance(value, (*UNCHANGING, self._opaque)):
             self.marks.append(value)
-            if isinstance(value, type):
-                self._class(value)
-            elif isinstance(value, ModuleType):
-                self._modules.append(value)
+        elif isinstance(value, ModuleType):
+            self._root(value)
+        else:
+            self._inside(kind, value)
+
+    def _root(self, value: Any) -> None:
+        """Code that lives with its module, which need not be looked into here."""
+        self.marks.append(value)
+        self._roots.append(value)
 
     def _class(self, value: type) -> None:
         """What a class keeps for all its objects, and what its methods can reach."""
-        if _is_library(value.__module__):
-            return
-        for name, held in list(vars(value).items()):
-            if isinstance(held, property):
-                self._several((held.fget, held.fset))
-            elif isinstance(held, (staticmethod, classmethod)):
-                self._walk(held.__func__)
-            elif isinstance(held, FunctionType) or not (isinstance(held, _OF_CLASSES) or name.startswith(_UNUSED)):
+        if is_library(value.__module__):
+            self.marks.append(value)
+        elif lives_with_its_module(value):
+            self._root(value)
+        else:
+            self.marks.append(value)
+            for name in own_names(value):
                 self.marks.append(name)
-                self._walk(held)
-
-    def _attributes_of_modules(self) -> bool:
-        """Take down what code can name of the modules it can reach; whether there was something new."""
-        before = len(self._asked)
-        for module in list(self._modules):
-            for name in [name for name in self._names if (id(module), name) not in self._asked]:
-                self._asked.add((id(module), name))
-                if name in vars(module):
-                    self.marks.append(name)
-                    self._walk(vars(module)[name])
-        return len(self._asked) != before
+                self._walk(vars(value)[name])
+            self._several(value.__bases__)
 
     def _handle(self, value: TensorHandle) -> None:
         if value.type < 0 or (value.block is not NO_BLOCK and value.block.live_in is None):
@@ -147,8 +141,13 @@ class State:
             self._several((value.__self__, value.__func__))
         elif isinstance(value, partial):
             self._several((value.func, value.args, value.keywords))
+        elif isinstance(value, Cached):
+            self._cache(value)
         elif isinstance(value, (np.ndarray, np.generic)):
             self._array(value)
+            return
+        elif (functions := functions_of(value)) is not None:
+            self._several(functions)
             return
         elif not _is_python(kind):
             raise UnknownStateError(f"an object of type {kind.__name__}")
@@ -158,12 +157,10 @@ class State:
         attributes = getattr(value, "__dict__", None)
         if attributes:
             self._pairs(list(attributes.items()))
-        for base in kind.__mro__:
-            self._walk(base)
-            slots = base.__dict__.get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                    self._walk(getattr(value, name))
+        self._walk(kind)
+        for name in _slots(kind):
+            if hasattr(value, name):
+                self._walk(getattr(value, name))
 
     def _several(self, values: Any) -> None:
         self.marks.append(len(values))
@@ -177,7 +174,7 @@ class State:
             self._walk(value)
 
     def _set(self, values: Any) -> None:
-        if any(type(value) not in _PLAIN for value in values):
+        if any(type(value) not in PLAIN for value in values):
             raise UnknownStateError("a set of more than plain values")
         self.marks.append(frozenset(values))
 
@@ -188,8 +185,9 @@ class State:
 
     def _function(self, function: FunctionType) -> None:
         self.marks.append(function)
-        if _is_library(function.__module__):
+        if is_library(function.__module__):
             return
+        self._roots.append((function.__code__, function.__globals__))
         for cell in function.__closure__ or ():
             try:
                 held = cell.cell_contents
@@ -198,40 +196,39 @@ class State:
             self._walk(held)
         self._several(function.__defaults__ or ())
         self._pairs((function.__kwdefaults__ or {}).items())
-        self._globals(function.__code__, function.__globals__)
 
-    def _globals(self, code: CodeType, known: dict[str, Any]) -> None:
-        names = _names_in(code)
-        self._names.update(dict.fromkeys(names))
-        for name in names:
-            if name in known:
-                self.marks.append(name)
-                self._walk(known[name])
+    def _cache(self, function: Any) -> None:
+        """A function with `lru_cache`: the results it keeps hide nothing as long as nobody can change them."""
+        self._walk(function.__wrapped__)
+        info = function.cache_info()
+        self.marks += (info.currsize, info.maxsize)
+        if _VALUES_ONLY.get(function) != info.misses:
+            for held in gc.get_referents(function):
+                # keys and results stand side by side, or in a dictionary if the cache has no limit
+                unlimited = info.maxsize is None and type(held) is dict and held is not function.__dict__
+                kept = held.values() if unlimited else () if type(held) in _OF_CACHES else (held,)
+                if not all(map(is_value, kept)):
+                    raise UnknownStateError("a cache of objects that can change")
+            _VALUES_ONLY[function] = info.misses
 
 
-@cache
-def _is_library(module: str | None) -> bool:
-    """Whether a module belongs to Python itself, to NumPy, or to kernbench but for its benches."""
-    if module is None or module.startswith(_BENCHES):
-        return False
-    return module.partition(".")[0] in _LIBRARIES
+# cached functions, and up to how many misses all they keep was found to be plain values
+_VALUES_ONLY: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+# what the cache itself consists of
+_OF_CACHES = (FunctionType, type, dict, object)
 
 
 @cache
 def _is_python(kind: type) -> bool:
     """Whether a class and all it comes from are written in Python, so that their objects hide nothing."""
     return all(
-        base is object or not any(isinstance(held, _BY_C) for held in vars(base).values()) for base in kind.__mro__
+        base is object or not any(isinstance(held, BY_C) for held in vars(base).values()) for base in kind.__mro__
     )
 
 
-_NAMED: dict[CodeType, tuple[str, ...]] = {}
-
-
-def _names_in(code: CodeType) -> tuple[str, ...]:
-    """Names that a piece of code, and what is defined in it, looks up outside."""
-    found = _NAMED.get(code)
-    if found is None:
-        inner = [name for part in code.co_consts if isinstance(part, CodeType) for name in _names_in(part)]
-        found = _NAMED[code] = tuple(dict.fromkeys((*code.co_names, *inner)))
-    return found
+@cache
+def _slots(kind: type) -> list[str]:
+    """Names of attributes that objects of a class have beside their dictionary."""
+    found = [vars(base).get("__slots__", ()) for base in kind.__mro__]
+    names = [name for slots in found for name in ((slots,) if isinstance(slots, str) else slots)]
+    return [name for name in names if name not in ("__dict__", "__weakref__")]
