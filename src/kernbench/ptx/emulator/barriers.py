@@ -19,12 +19,13 @@ from kernbench.ptx.emulator.program import Site
 
 @dataclass(eq=False)
 class Arrival:
-    """Lanes that wait: where they go on, and where a reduction's result goes."""
+    """Lanes that wait: where they go on, and where the result of a reduction (`operation`) goes."""
 
     fragment: Fragment
     following: int
     site: Site
     target: int | None = None
+    operation: str = ""
 
 
 @dataclass(eq=False)
@@ -38,7 +39,6 @@ class Barrier:
     # warps of each CTA that wait
     present: Array
     votes: Array
-    operation: str = ""
     waiting: list[Arrival] = field(default_factory=list)
 
 
@@ -79,6 +79,8 @@ class Barriers:
         whole = lanes.count == batch.alive_count and not barrier.lanes.any() and predicate is None
         nobody_ended = batch.alive_count == batch.launch.threads * batch.ctas
         if whole and waits and (count is None or (count == batch.warps_per_cta * WARP and nobody_ended)):
+            if self._checks is not None:
+                self._checks.comes_whole(number, lanes, site)
             batch.barrier_clocks()
             if not nobody_ended and batch.checks is not None:
                 batch.checks.endings.gone_round(fragment, site)
@@ -86,13 +88,14 @@ class Barriers:
         ctas = lanes.present()[0] % batch.ctas
         if self._checks is not None:
             self._checks.same_count(barrier, ctas, count, site)
-        self._enter(barrier, lanes, predicate, operation, waits)
+            self._checks.same_operation(barrier, ctas, operation, site)
+        self._enter(barrier, lanes, predicate, waits)
         if self._checks is not None:
-            self._checks.arrives(number, lanes, waits, count is not None, site)
+            self._checks.arrives(number, lanes, waits, site)
         if count is not None:
             barrier.expected[np.unique(ctas)] = count
         if waits:
-            barrier.waiting.append(Arrival(fragment, following, site, target))
+            barrier.waiting.append(Arrival(fragment, following, site, target, operation))
         self._complete(barrier)
         if waits:
             return None
@@ -130,7 +133,7 @@ class Barriers:
         units: Array = np.where(complete, WARP - alive.sum(axis=1) + counts, counts)
         return units
 
-    def _enter(self, barrier: Barrier, lanes: Lanes, predicate: Array | None, operation: str, waits: bool) -> None:
+    def _enter(self, barrier: Barrier, lanes: Lanes, predicate: Array | None, waits: bool) -> None:
         warps, active = lanes.present()
         ctas = warps % self._batch.ctas
         np.add.at(barrier.lanes, ctas, active.sum(axis=1))
@@ -138,7 +141,6 @@ class Barriers:
         if waits:
             barrier.present[ctas, warps // self._batch.ctas] = True
         if predicate is not None:
-            barrier.operation = operation
             votes = (predicate & lanes.active()).reshape(-1, WARP).sum(axis=1)
             np.add.at(barrier.votes, lanes.warp_numbers() % self._batch.ctas, votes)
 
@@ -178,13 +180,13 @@ class Barriers:
         ctas = fragment.window.warps % self._batch.ctas
         going, staying = self._scheduler.split(fragment, np.repeat(done[ctas], WARP))
         if staying is not None:
-            barrier.waiting.append(Arrival(staying, arrival.following, arrival.site, arrival.target))
+            barrier.waiting.append(Arrival(staying, arrival.following, arrival.site, arrival.target, arrival.operation))
         if going is None:
             return
         if arrival.target is not None:
             votes = barrier.votes[going.window.warps % self._batch.ctas]
             members = barrier.lanes[going.window.warps % self._batch.ctas]
-            result = _RESULTS[barrier.operation](votes, members)
+            result = _RESULTS[arrival.operation](votes, members)
             dtype = going.window.blank(arrival.target).dtype
             going.window.put(arrival.target, np.repeat(result, WARP).astype(dtype), going.lanes.mask)
         self._scheduler.push(going.at(arrival.following))

@@ -1,9 +1,10 @@
 """Barriers of blocks: who has come, who waits, and what those who wait learn.
 
 One without a count is for all living threads of the block; one with a count for that many, a warp whose living lanes
-have all come counting as 32. Who only arrives tells what it knows and learns nothing. A thread that comes to a barrier
-with a count must know that the last round there is over, or it may be counted in that round: it waited there, or
-somebody who did has told it since. So must one that has come to the same round before.
+have all come counting as 32. Who only arrives tells what it knows and learns nothing. A thread that comes to a barrier,
+with a count or without, must know that the last round there is over, or it may be counted in that round: it waited
+there, somebody who did has told it since, or it knows of every arrival that made up the round. So must one that has
+come to the same round before. All who come to one round give the same count and the same operation.
 """
 
 from collections import Counter
@@ -29,10 +30,15 @@ class Arrival:
     holds: bool
     target: str | None
 
+    def known_to(self, thread: "Thread") -> bool:
+        """Whether a thread comes after this arrival; barriers mark warps, so one's own warp's are known."""
+        same = (thread.cta, thread.warp) == (self.thread.cta, self.thread.warp)
+        return same or thread.knowledge.clocks[self.thread.number] >= self.clock
+
 
 @dataclass(eq=False)
 class Round:
-    """One round of a barrier of a block."""
+    """One round of a barrier of a block; `operation` is that of a reduction, "" for sync and arrive."""
 
     count: int | None = None
     operation: str = ""
@@ -58,8 +64,8 @@ class CtaBarriers:
     def __init__(self, machine: "Machine"):
         self._machine = machine
         self._rounds: dict[tuple[int, int], Round] = {}
-        # for each barrier the threads that waited in its last round, and their clocks when it ended
-        self._last: dict[tuple[int, int], dict[int, int]] = {}
+        # the last round of each barrier that is over, with the threads that waited in it and their clocks at its end
+        self._last: dict[tuple[int, int], tuple[Round, dict[int, int]]] = {}
 
     def arrive(
         self,
@@ -77,10 +83,11 @@ class CtaBarriers:
         everybody = -(-self._machine.block // WARP) * WARP
         if here.arrivals and (here.count or everybody) != (count or everybody):
             self._machine.misuse.append(f"barrier {number}: different counts in one round")
-        here.count, here.operation = count, operation or here.operation
-        if count is not None:
-            self._in_turn(key, threads)
-            self._once(here, threads)
+        if here.arrivals and here.operation != operation:
+            self._machine.misuse.append(f"barrier {number}: different operations in one round")
+        here.count, here.operation = here.count if count is None else count, operation
+        self._in_turn(key, threads)
+        self._once(here, threads)
         for thread, vote in zip(threads, votes, strict=True):
             here.arrivals.append(Arrival(thread, thread.knowledge, thread.clock, waits, vote, target))
             thread.clock += 1
@@ -90,12 +97,15 @@ class CtaBarriers:
 
     def _in_turn(self, key: tuple[int, int], threads: "list[Thread]") -> None:
         """The threads know that the last round is over; what one lane of a warp knows, another does not."""
-        last = self._last.get(key)
-        if not last:
+        if key not in self._last:
             return
-        strangers = [thread.knowledge.clocks for thread in threads if thread.number not in last]
-        if any(not any(known[who] >= clock for who, clock in last.items()) for known in strangers):
-            self._machine.shadow.races.append((0, 0, "barrier", key[1]))
+        last, waited = self._last[key]
+        for thread in threads:
+            known = thread.knowledge.clocks
+            told = thread.number in waited or any(known[who] >= clock for who, clock in waited.items())
+            if not told and not all(one.known_to(thread) for one in last.arrivals):
+                self._machine.shadow.races.append((0, 0, "barrier", key[1]))
+                return
 
     def _once(self, here: Round, threads: "list[Thread]") -> None:
         """The threads have not come to this round already: then nothing said that it was over."""
@@ -132,5 +142,5 @@ class CtaBarriers:
             one.thread.waits = False
             if one.target is not None:
                 one.thread.registers[one.target] = results[here.operation]
-        self._last[key] = {one.thread.number: one.thread.clock for one in waiting}
+        self._last[key] = here, {one.thread.number: one.thread.clock for one in waiting}
         self._machine.events += 1

@@ -2,7 +2,9 @@
 
 Hardware counts threads, whoever they are. A warp that comes while an earlier round of the same barrier may still be
 open can be counted in that round instead: it must know that the round is over, because it waited there itself or
-because somebody who did has told it since. One that comes to the same round twice knows nothing of the kind.
+because somebody who did has told it since; of a round of arrivals alone, it must know of each of them. That holds for a
+barrier without a number, too, which counts the whole block. One that comes to the same round twice knows nothing of
+the kind.
 """
 
 from typing import Any
@@ -26,23 +28,38 @@ class NamedBarriers:
         self._told: dict[int, dict[int, Knowledge]] = {}
         # for each warp that waited in the last round its clock at the end of it, -1 for the others: [CTAs, warps]
         self._last: dict[int, Array] = {}
+        # the same of those who only arrived in the last round, where nobody waited, and in the one that is open
+        self._last_arrivals: dict[int, Array] = {}
+        self._arrivals: dict[int, Array] = {}
+        # the operations of reductions that are open, "" for sync and arrive: [CTAs]
+        self._operations: dict[int, list[str]] = {}
         # lanes of each warp that have come to the round that is open, as bits: [CTAs, warps]
         self._come: dict[int, Array] = {}
 
-    def arrives(self, number: int, lanes: Lanes, waits: bool, counted: bool, site: Site) -> None:
+    def comes_whole(self, number: int, lanes: Lanes, site: Site) -> None:
+        """All living lanes of the batch come to a barrier at once, to which nobody else has come."""
+        if number in self._last:
+            warps, _ = lanes.present()
+            self._in_turn(number, warps % self._batch.ctas, warps // self._batch.ctas, site)
+            # whoever comes next has waited in this round
+            del self._last[number]
+            self._last_arrivals.pop(number, None)
+
+    def arrives(self, number: int, lanes: Lanes, waits: bool, site: Site) -> None:
         """Lanes come to a barrier, and go on at once unless they wait."""
         warps, active = lanes.present()
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
-        if counted:
-            self._in_turn(number, ctas, inside, site)
-            self._once(number, ctas, inside, active, site)
+        self._in_turn(number, ctas, inside, site)
+        self._once(number, ctas, inside, active, site)
         if waits:
             return
         clocks = self._batch.checks.clocks
         given = self._given.get(number)
         if given is None:
             given = self._given[number] = np.zeros((self._batch.ctas, clocks.columns), np.int32)
+            self._arrivals[number] = np.full((self._batch.ctas, self._batch.warps_per_cta), -1, np.int64)
         np.maximum.at(given, ctas, clocks.clocks[ctas, inside])
+        self._arrivals[number][ctas, inside] = clocks.clocks[ctas, inside, inside] - 1
         self._batch.checks.arrived(warps, self._told.setdefault(number, {}))
         clocks.advance(warps)
 
@@ -62,6 +79,21 @@ class NamedBarriers:
         hint = "give every bar.sync, bar.arrive and bar.red of one barrier the same number of threads"
         self._batch.launch.checks.reporter.add("misuse", site, message, hint, about="count")
 
+    def same_operation(self, barrier: Any, ctas: Array, operation: str, site: Site) -> None:
+        """Lanes of CTAs are about to come: those who came to this round before them reduce by the same operation."""
+        held = self._operations.setdefault(barrier.number, [""] * self._batch.ctas)
+        for cta in set(ctas.tolist()):
+            if barrier.lanes[cta] > 0 and held[cta] != operation:
+                names = [f"bar.red.{name}" if name else "bar.sync or bar.arrive" for name in (operation, held[cta])]
+                message = (
+                    f"barrier {barrier.number} is come to by {names[0]} here, and others of block "
+                    f"{by_axis(int(self._batch.numbers[cta]), self._batch.launch.grid)} came to the same round by "
+                    f"{names[1]}: PTX leaves open what happens then"
+                )
+                hint = "let all who come to one round of a barrier run the same bar.red, or none of them"
+                self._batch.launch.checks.reporter.add("misuse", site, message, hint, about="operation")
+            held[cta] = operation
+
     def completes(self, number: int, done: Array, waiting: Array) -> None:
         """A round is over in the CTAs of `done`: the warps that waited go on."""
         clocks = self._batch.checks.clocks
@@ -79,6 +111,11 @@ class NamedBarriers:
             last = self._last[number] = np.full(waiting.shape, -1, np.int64)
         own = np.arange(waiting.shape[1])
         last[done] = np.where(waiting, clocks.clocks[:, own, own] - 1, -1)[done]
+        if number in self._arrivals:
+            before = self._last_arrivals.setdefault(number, np.full(waiting.shape, -1, np.int64))
+            nobody = ~waiting[done].any(axis=1, keepdims=True)
+            before[done] = np.where(nobody, self._arrivals[number][done], -1)
+            self._arrivals[number][done] = -1
 
     def _in_turn(self, number: int, ctas: Array, inside: Array, site: Site) -> None:
         """Warps know that the last round is over."""
@@ -93,9 +130,19 @@ class NamedBarriers:
         if batch.launch.actors.asynchronous:
             first = batch.launch.actors.lane(0)
             told |= rows[:, first : first + ends.shape[1]] >> 5 > ends
-        sure = waited[np.arange(len(ctas)), inside] | (waited & told).any(axis=1) | ~waited.any(axis=1)
+        sure = waited[np.arange(len(ctas)), inside] | (waited & told).any(axis=1)
+        sure |= ~waited.any(axis=1) & self._knows_arrivals(number, ctas, inside, rows)
         if not sure.all():
             self._mixed(number, int(np.argmin(sure)), ctas, inside, ends, site)
+
+    def _knows_arrivals(self, number: int, ctas: Array, inside: Array, rows: Array) -> Array:
+        """For warps, with what they know: whether each arrival of the last round, in which nobody waited, is known."""
+        last = self._last_arrivals.get(number)
+        if last is None:
+            return np.ones(len(ctas), bool)
+        known = rows[:, : last.shape[1]] > last[ctas]
+        known[np.arange(len(ctas)), inside] = True
+        return np.asarray(known.all(axis=1))
 
     def _once(self, number: int, ctas: Array, inside: Array, active: Mask, site: Site) -> None:
         """Lanes have not come to this round already."""
@@ -117,7 +164,8 @@ class NamedBarriers:
     def _mixed(self, number: int, which: int, ctas: Array, inside: Array, ends: Array, site: Site) -> None:
         batch = self._batch
         who = thread_name(batch, int(inside[which] * batch.ctas + ctas[which]) * WARP)
-        before = ", ".join(map(str, np.flatnonzero(ends[which] >= 0).tolist()))
+        arrived = self._last_arrivals.get(number, self._last[number])[ctas[which]]
+        before = ", ".join(map(str, np.flatnonzero((ends[which] >= 0) | (arrived >= 0)).tolist()))
         message = (
             f"the warp of {who} comes to barrier {number}, and nothing says that the last round there, of warps "
             f"{before}, is over: it may be counted in that round"
