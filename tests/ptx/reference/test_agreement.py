@@ -13,6 +13,7 @@ HEAD = """.version 8.6
 {
   .reg .pred %p<8>; .reg .b32 %r<16>; .reg .b64 %rd<8>;
   .shared .align 16 .b32 s[64];
+  .shared .align 8 .b64 m;
   ld.param.u64 %rd0, [array];
   mov.u32 %r0, %tid.x;
   and.b32 %r1, %r0, 31;
@@ -63,6 +64,67 @@ def test_a_warp_that_met_the_others_before_it_left_has_told_them():
     body = LEFT.replace("  st.shared.u32 [s], %r0;", "  setp.eq.u32 %p4, %r1, 0;\n  @%p4 st.shared.u32 [s], %r0;")
     assert not verdicts(body.format(before="bar.sync 1, 96;", stay="bar.sync 1, 96;"))
     assert verdicts(body.format(before="", stay=""))
+
+
+# a lane of the first warp accesses a word and leaves; the others meet, and then one thread uses the word
+LANES_LEFT = """
+  setp.ne.u32 %p3, %r0, {who};
+  {first}
+  @%p3 bra STAY;
+  {access}
+  {before}
+  exit;
+STAY:
+  {meet}
+  setp.ne.u32 %p4, %r0, {user};
+  @%p4 bra END;
+  {use}
+END:
+"""
+WRITE, READ = "st.shared.u32 [s], %r0;", "ld.shared.u32 %r3, [s];"
+SET = "@%p2 st.shared.u32 [s], %r0;\n  bar.sync 0;"
+MEETINGS = {
+    "bar.sync 0;": (5, 0, 40),
+    "barrier.sync 0;": (5, 40),
+    "bar.sync 1, 96;": (5, 40),
+    "bar.red.popc.u32 %r5, 0, %p3;": (40,),
+    "bar.warp.sync -1;": (5,),
+    "@%p1 bar.sync 1, 64;\n  setp.eq.u32 %p5, %r2, 0;\n  @%p5 bar.arrive 1, 64;": (40,),
+    "bar.sync 0;\n  bar.sync 0;": (70,),
+}
+
+
+@pytest.mark.parametrize(("meet", "user"), [(meet, user) for meet, users in MEETINGS.items() for user in users])
+def test_a_lane_that_left_has_told_nobody_what_it_did_last(meet, user):
+    """It never comes to the barrier, and a barrier orders what those threads did that come to it."""
+    given = {"who": 4, "user": user, "meet": meet, "before": "", "first": ""}
+    assert verdicts(LANES_LEFT.format(access=WRITE, use=READ, **given))
+    given["first"] = SET
+    assert verdicts(LANES_LEFT.format(access=READ, use="st.shared.u32 [s], 7;", **given))
+    assert not verdicts(LANES_LEFT.format(access=READ, use=READ, **given))
+
+
+def test_a_lane_that_told_what_it_did_before_it_left():
+    """At a barrier, or as one of the lanes that arrive on an mbarrier; not what it did after that."""
+    given = {"who": 4, "user": 70, "use": READ, "first": "", "access": WRITE}
+    meet = "barrier.sync 0;\n  barrier.sync 0;"
+    assert not verdicts(LANES_LEFT.format(before="barrier.sync 0;", meet=meet, **given))
+    assert verdicts(LANES_LEFT.format(before=f"barrier.sync 0;\n  {WRITE.replace('%r0', '77')}", meet=meet, **given))
+    given["first"] = "@%p2 mbarrier.init.shared.b64 [m], 1;\n  bar.sync 0;"
+    arrive = "mbarrier.arrive.shared.b64 %rd2, [m];"
+    meet = "bar.sync 0;\nWAIT:\n  mbarrier.test_wait.parity.shared.b64 %p5, [m], 0;\n  @!%p5 bra WAIT;"
+    assert not verdicts(LANES_LEFT.format(before=arrive, meet=meet, **given))
+    later = f"{arrive}\n  {WRITE.replace('%r0', '77')}"
+    assert verdicts(LANES_LEFT.format(before=later, meet=meet, **given))
+
+
+def test_lanes_that_left_say_so():
+    body = HEAD + LANES_LEFT.format(who=4, user=40, use=READ, first="", access=WRITE, before="", meet="bar.sync 0;")
+    device = ptx.EmulatedDevice("sm_90a")
+    array = device.array(np.zeros(96, np.uint32))
+    run = device.launch(ptx.parse(body + "  ret;\n}\n").kernels["kernel"], 1, 96, [array])
+    (finding,) = run.findings
+    assert "thread (4, 0, 0) of block (0, 0, 0) has ended since, and a barrier orders only what" in finding.message
 
 
 @pytest.mark.parametrize("barrier", ["barrier.sync", "bar.sync"])

@@ -11,6 +11,7 @@ from kernbench.ptx.emulator.asynchronous.clusters import cluster_members
 from kernbench.ptx.emulator.checks.asynchronous import AsynchronousChecks
 from kernbench.ptx.emulator.checks.clocks import Clocks, masks_of
 from kernbench.ptx.emulator.checks.definedness import COMPUTED, Definedness
+from kernbench.ptx.emulator.checks.ended_lanes import part_from_lanes
 from kernbench.ptx.emulator.checks.endings import Endings
 from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge, Publications, bits
 from kernbench.ptx.emulator.checks.memory import COPIES, MemoryReporter
@@ -288,6 +289,12 @@ class BatchChecks:
         clusters = self._checks.clusters
         scope = UNSEEN if site.number in self._checks.program.deferred else scope
         return (*cells, clocks.table(), clocks.clocks, clocks.peers, clocks.known, clusters), number, scope
+
+    def part_from(self, warps: Array, clocks: Array) -> None:
+        """What lanes of warps that have ended did at their last clocks, by warp and lane, nobody will know."""
+        if not self.clocks.exhausted:
+            for cells, lanes in (self._shared_cells, self._checks.cells):
+                part_from_lanes(cells, lanes, self.clocks.numbers[warps], clocks[warps])
 
     def reached(self, ctas: Array, lanes: Array, active: Mask | None, site: Site) -> None:
         """Lanes are about to access shared memory of CTAs of their cluster."""

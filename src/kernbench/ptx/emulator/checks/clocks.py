@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.ended_lanes import EndedLanes
 from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge, Publications, bits
 from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.cells import (
@@ -100,10 +101,8 @@ class Clocks:
         self.special: Array = np.zeros(batch.lanes, bool)
         # warps of which some lanes have met since all of them did
         self._partly_met: Array = np.zeros(batch.warps, bool)
-        # lanes that have accessed memory, and those that ended then and whom nobody has met, as a mask of each warp
-        self._touched: Array = np.zeros(batch.lanes, bool)
-        self._all_touched = False
-        self._ended: Array = np.zeros(batch.warps, np.uint32)
+        self._left = EndedLanes(batch)
+        self.touched = self._left.touched
         # more releases than cells can count: from then on no race is looked for
         self.exhausted = False
         self._changes, self._look_again = 0, CLOCK_LIMIT // 2
@@ -137,20 +136,18 @@ class Clocks:
         return int(self._batch.alive_bits[warp])
 
     def apart(self) -> Array:
-        """For each warp its lanes that those who meet must name, or not know of: the living, and the ended unmet."""
-        found: Array = self._batch.alive_bits | self._ended
+        """For each warp the lanes whose clock it is: the living, and the ended that are not parted with yet."""
+        found: Array = self._batch.alive_bits | self._left.masks
         return found
 
-    def touched(self, lanes: Array, active: Mask | None) -> None:
-        """Lanes access memory."""
-        if not self._all_touched:
-            self._touched[lanes if active is None else lanes[active]] = True
-            self._all_touched = bool(self._touched.all())
+    def ended(self, warps: Array, active: Mask) -> None:
+        """Lanes of warps end: what they did last nobody will know."""
+        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
+        self._left.ended(warps, active, self.clocks[ctas, inside, inside])
 
-    def ended(self, warps: Array, active: Array) -> None:
-        """Lanes of warps end: what they did last is known to nobody yet."""
-        left = active & self._touched.reshape(-1, WARP)[warps]
-        self._ended[warps] |= np.ascontiguousarray(np.packbits(left, axis=1, bitorder="little")).view(np.uint32)[:, 0]
+    def part(self, warps: Array) -> None:
+        """Warps are about to tell what all their lanes did; those that have ended do not count among these."""
+        self._left.part(warps)
 
     def own(self, warp: int) -> int:
         """A warp's own clock."""
@@ -360,6 +357,7 @@ class Clocks:
 
     def show_proxy(self, warps: Array, columns: list[int]) -> None:
         """A proxy fence: what warps know of others' ordinary accesses, the async proxy may see, from `columns` on."""
+        self._left.part(warps)
         ctas, inside, count = warps % self._batch.ctas, warps // self._batch.ctas, self._batch.warps_per_cta
         rows = self.clocks[ctas, inside]
         for first in columns:
@@ -376,6 +374,7 @@ class Clocks:
 
     def meet(self, warps: Array, masks: Array) -> None:
         """Lanes of warps meet: each knows what the others of its mask did before."""
+        self._left.part(warps)
         named = masks.astype(np.uint32)
         whole = (self.apart()[warps] & ~named) == 0
         together = warps[whole]
@@ -385,7 +384,6 @@ class Clocks:
         self._collapse(together)
         for warp, mask in zip(warps[~whole].tolist(), masks[~whole].tolist(), strict=True):
             self._meet_some(warp, mask & int(self.apart()[warp]))
-        np.bitwise_and.at(self._ended, warps, ~named)
         self.advance(np.unique(warps))
 
     def _meet_some(self, warp: int, mask: int) -> None:
@@ -425,7 +423,7 @@ class Clocks:
         clocks, own = self.clocks, self._own
         if done is None or present is None:
             self._collapse(np.arange(self._batch.warps))
-            self._ended[...] = 0
+            self._left.part(np.arange(self._batch.warps))
             self._partly_met[...] = False
             joined = clocks.max(axis=1)
             clocks[...] = joined[:, None, :]
@@ -453,7 +451,7 @@ class Clocks:
         clocks, rows = self.clocks, ctas[:, None]
         warps = members[None, :] * self._batch.ctas + rows
         self._collapse(warps.reshape(-1))
-        self._ended[warps] = 0
+        self._left.part(warps.reshape(-1))
         self._partly_met[warps] = False
         joined = clocks[rows, members].max(axis=1)
         if given is not None:

@@ -8,7 +8,7 @@ from kernbench.ptx.emulator.checks.definedness import Origin
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Allocation, Arena
-from kernbench.ptx.emulator.memory.cells import SITE_SHIFT, decode, scope_of
+from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, SITE_SHIFT, decode, scope_of
 from kernbench.ptx.emulator.memory.heap import is_freed
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
 from kernbench.ptx.emulator.program import Program, Site
@@ -228,6 +228,8 @@ class MemoryReporter:
             lacks = batch.checks.patterns.missing(by, warp, clock, race[2])
             more, hint = (text.format(them=them, who=who) for text in _HALVES[lacks])
             message += more
+        if clock == CLOCK_LIMIT:
+            message += f": {them} has ended since, and a barrier orders only what those threads did that come to it"
         if kind == "warp" and other.opcode == "st" and (other is site or race[2].bit_count() > 1):
             hint += _ELECT_HINT
         place = self._reporter.place(other)

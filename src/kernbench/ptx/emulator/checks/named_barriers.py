@@ -54,6 +54,7 @@ class NamedBarriers:
         if waits:
             return
         clocks = self._batch.checks.clocks
+        clocks.part(warps)
         given = self._given.get(number)
         if given is None:
             given = self._given[number] = np.zeros((self._batch.ctas, clocks.columns), np.int32)

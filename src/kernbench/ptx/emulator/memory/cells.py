@@ -76,6 +76,36 @@ def stamp(clock: Any, number: Any) -> Any:
     return (clock.astype(np.int64) << CLOCK_SHIFT) | ((number.astype(np.int64) + 1) << NUMBER_SHIFT)
 
 
+@kernel
+def part_from(cells: Any, lanes: Any, rows: Any, clocks: Any) -> None:
+    """Lanes have ended: give what they did at their last clocks a clock that nobody ever knows.
+
+    `rows` has for the number of a warp its row in `clocks`, or -1; that has for each lane its last clock, or 0. What
+    other lanes did at that clock in the same cell is dropped: whatever races with it races with an ended lane, too.
+    """
+    for word in range(cells.shape[0] - 1):
+        for column in range(EARLIER_READ + 1):
+            cell = np.int64(cells[word, column])
+            number = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
+            if number < 0 or number >= rows.size or rows[number] < 0:
+                continue
+            ends, clock = clocks[rows[number]], (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
+            held, left = np.int64(lanes[word, LANES + column]), np.int64(0)
+            if cell & _MIXED:
+                for byte in range(4):
+                    if cell & (1 << byte) and ends[(held >> (8 * byte)) & 31] == clock:
+                        left |= 1 << byte
+                cell = cell & ~np.int64(15) | left
+            else:
+                for lane in range(WARP):
+                    if (held >> lane) & 1 and ends[lane] == clock:
+                        left |= np.int64(1) << lane
+                held = left
+            if left:
+                cells[word, column] = np.uint64(cell | (np.int64(CLOCK_LIMIT) << CLOCK_SHIFT))
+                lanes[word, LANES + column] = np.uint32(held)
+
+
 def new_cells(words: int, first_byte: int = 0) -> tuple[Any, Any]:
     """The cells of memory from a byte on, each word on a line of its own, and the lanes beside them, in the same place.
 

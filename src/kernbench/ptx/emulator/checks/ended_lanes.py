@@ -1,0 +1,68 @@
+"""Lanes that end before the rest of their warp: what they did since their warp last released is known to nobody.
+
+A barrier orders what those threads did that come to it. A lane that has ended is not waited for and never comes, so
+nothing promises that others see what it did. A clock counts for a whole warp, though, and whoever learns of the warp's
+clock later would learn of that lane, too. So before a warp tells of itself as a whole, the shadow cells of what its
+ended lanes did at their last clock get a clock that nobody ever knows.
+
+That is exact: every release advances the clock of its warp. What is known of the clock before a lane's last came from
+a release while the lane lived, which took it along or told of other lanes by name. The last clock is first told
+when the lane has ended.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes import WARP, Mask
+from kernbench.ptx.emulator.memory.cells import part_from
+
+
+class EndedLanes:
+    """The lanes of one batch that have ended while others of their warps may live."""
+
+    def __init__(self, batch: Any):
+        self._batch = batch
+        # lanes that have accessed memory
+        self._touched: Array = np.zeros(batch.lanes, bool)
+        self._all_touched = False
+        # those that ended then and whose warp has told nobody of itself since, as a mask of each warp
+        self.masks: Array = np.zeros(batch.warps, np.uint32)
+        self._any = False
+        # the clock of its warp when each lane ended, 0 while it lives or is parted with already
+        self._clocks: Array = np.zeros((batch.warps, WARP), np.int64)
+
+    def touched(self, lanes: Array, active: Mask | None) -> None:
+        """Lanes access memory."""
+        if not self._all_touched:
+            self._touched[lanes if active is None else lanes[active]] = True
+            self._all_touched = bool(self._touched.all())
+
+    def ended(self, warps: Array, active: Mask, clocks: Array) -> None:
+        """Lanes of warps end, at these clocks of theirs."""
+        left = active & self._touched.reshape(-1, WARP)[warps]
+        if left.any():
+            self._any = True
+            self.masks[warps] |= np.ascontiguousarray(np.packbits(left, axis=1, bitorder="little")).view(np.uint32)[
+                :, 0
+            ]
+            self._clocks[warps] = np.where(left, clocks[:, None], self._clocks[warps])
+
+    def part(self, warps: Array) -> None:
+        """Warps are about to tell what all their living lanes did: that does not hold for those that have ended."""
+        if not self._any:
+            return
+        gone = warps[self.masks[warps] != 0]
+        if len(gone):
+            self._batch.checks.part_from(gone, self._clocks)
+            self.masks[gone] = 0
+            self._clocks[gone] = 0
+            self._any = bool(self.masks.any())
+
+
+def part_from_lanes(cells: Array, lanes: Array, numbers: Array, clocks: Array) -> None:
+    """Make what ended lanes of warps, by their numbers in the grid, did at their last clocks known to nobody."""
+    rows: Array = np.full(int(numbers.max()) + 1, -1, np.int64)
+    rows[numbers] = np.arange(len(numbers))
+    part_from(cells, lanes, rows, clocks)
