@@ -199,6 +199,19 @@ def knows_far_lane(clock: Any, mask: Any, known: Any, place: Any, lanes: Any) ->
     return clock <= known[place] >> 5 and mask == np.int64(1) << (known[place] & 31)
 
 
+@part
+def _plainly_unordered(cell: Any, warp: Any, shadow: Any) -> Any:
+    """Whether a warp plainly knows nothing of another one's access: most often that saves the call of `_ordered`."""
+    table, clocks = shadow[2], shadow[3]
+    number = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
+    inside, last = table[warp, INSIDE], table.shape[0] - 1
+    column = number - table[warp, NUMBER] + inside
+    if column < 0 or column >= table[last, 1]:
+        return table[warp, KNOWN] < 0
+    clock = (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
+    return column != inside and table[last, 2] < 0 and clock > clocks[table[warp, CTA], inside, column]
+
+
 @inlined
 def _settled(cell: Any, lanes: Any, number: Any, bit: Any, floor: Any, first: Any, warps: Any) -> Any:
     """Whether an access is plainly ordered before one of a lane: long ago in the same CTA, or by the lane itself."""
@@ -329,7 +342,7 @@ def _room(word: Any, column: Any, mine: Any, touched: Any, lane: Any, warp: Any,
                 cells[word, column], lanes[word, LANES + column] = held, beside
             return
     cell = np.int64(cells[word, column])
-    if _covers(cell, mine, touched):
+    if _covers(cell, mine, touched) and not _plainly_unordered(cell, warp, shadow):
         mask = who(cell, np.int64(lanes[word, LANES + column]), 15)
         if _ordered(cell, mask, lane, warp, shadow):
             return
