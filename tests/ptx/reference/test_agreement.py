@@ -179,3 +179,31 @@ def test_updates_of_other_types_follow_the_same_rule(reader):
         array = device.array(np.zeros(64, np.uint32))
         run = device.launch(ptx.parse(body).kernels["kernel"], 1, 64, [array])
         assert {finding.kind for finding in run.findings} == ({"race"} if racing else set())
+
+
+# warp 1 copies, an mbarrier tells warp 0 when that is done; warp 1 waits for its copies as well, perhaps before
+TOLD = """
+  @%p2 mbarrier.init.shared.b64 [m], 32;
+  bar.sync 0;
+  @!%p1 bra READ;
+  mov.u32 %r3, s;
+  mad.lo.u32 %r3, %r1, 4, %r3;
+  cp.async.ca.shared.global [%r3], [%rd1], 4;
+  {arrive}
+  cp.async.wait_all;
+  bra END;
+READ:
+  setp.ne.u32 %p3, %r2, 0;
+  @%p3 bra END;
+WAIT:
+  mbarrier.try_wait.parity.shared.b64 %p4, [m], 0;
+  @!%p4 bra WAIT;
+  ld.shared.u32 %r4, [s];
+END:
+"""
+
+
+def test_an_mbarrier_tells_of_copies_that_their_thread_has_waited_for_too():
+    assert not verdicts(TOLD.format(arrive="cp.async.mbarrier.arrive.noinc.shared.b64 [m];"))
+    both = "cp.async.mbarrier.arrive.shared.b64 [m];\n  mbarrier.arrive.shared.b64 %rd2, [m];"
+    assert not verdicts(TOLD.format(arrive=both))

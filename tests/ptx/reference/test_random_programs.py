@@ -5,7 +5,7 @@ from benchmarks.ptx_random import Tally, check, programs
 
 from kernbench import ptx
 from kernbench.ptx.emulator.lanes import WARP, Lanes
-from kernbench.ptx.reference.programs import SEGMENTS, changed_program, safe_program
+from kernbench.ptx.reference.programs import MORE, SEGMENTS, changed_program, safe_program
 
 
 @pytest.mark.parametrize("part", range(2))
@@ -21,9 +21,9 @@ def test_warps_that_are_not_there_would_be_noticed(monkeypatch):
     """Barriers that take every warp of a run for present."""
     monkeypatch.setattr(Lanes, "present", lambda lanes: (lanes.warp_numbers(), lanes.active().reshape(-1, WARP)))
     tally = Tally()
-    for seed in (24, 82):
+    for seed in (24, 27):
         check(safe_program(seed), tally)
-    assert [seed for seed, _, _ in tally.failures] == [24, 82]
+    assert [seed for seed, _, _ in tally.failures] == [24, 27]
 
 
 def test_a_race_may_decide_whether_a_program_ends():
@@ -48,4 +48,4 @@ def test_programs_are_ptx_and_use_every_segment():
         seen.update(program.kinds)
         if seed < 30:
             assert ptx.parse(program.text).kernels["kernel"].params
-    assert seen == set(SEGMENTS)
+    assert seen == {*SEGMENTS, *MORE, "lanes_leave"}

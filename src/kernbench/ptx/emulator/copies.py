@@ -55,6 +55,8 @@ class Copies:
         # groups each lane has committed
         self._committed: Array = np.zeros(batch.lanes, np.int64)
         self._begun = 0
+        # the last copy of each lane whose end an mbarrier tells
+        self._told_by_mbarrier: Array = np.zeros(batch.lanes, np.int64)
 
     def begin(
         self, lanes: Array, addresses: Array, rows: Array, site: Site, undefined: tuple[Array, Any] | None = None
@@ -78,7 +80,15 @@ class Copies:
         """Complete all groups of lanes but the last `keep`; everything, committed or not, for None."""
         limit = np.full(self._batch.lanes, -1, np.int64)
         limit[lanes] = np.iinfo(np.int64).max if keep is None else self._committed[lanes] - keep
-        self._finish(lambda copy: copy.groups < limit[copy.lanes], self._complete)
+        self._finish(lambda copy: copy.groups < limit[copy.lanes], self._waited_for)
+
+    def _waited_for(self, copy: Copy) -> None:
+        """Copies that their threads have waited for, which write now; of others an mbarrier tells since they began."""
+        told = copy.number <= self._told_by_mbarrier[copy.lanes]
+        if told.any():
+            self._land(copy.part(told))
+        if not told.all():
+            self._complete(copy.part(~told) if told.any() else copy)
 
     def _finish(self, chosen: Callable[[Copy], Array], complete: Callable[[Copy], None]) -> None:
         staying = []
@@ -99,6 +109,7 @@ class Copies:
         slots = barriers.known(addresses, lanes, site)
         which = np.flatnonzero(slots >= 0)
         slots, lanes = slots[which], lanes[which]
+        self._told_by_mbarrier[lanes] = last
         if counted:
             barriers.raise_pending(slots)
         barriers.publish(slots, lanes)

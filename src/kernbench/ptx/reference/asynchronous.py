@@ -57,19 +57,25 @@ def arrive(machine: Machine, thread: Thread, address: int, count: int, expected:
     """An arrival, after what it expects; the state before it."""
     barrier = _at(machine, thread, address)
     state = barrier.phase << _PHASE | barrier.pending
+    barrier.bytes += expected
+    if _counted(machine, barrier, count):
+        if releases:
+            barrier.arrivals.append((thread.knowledge, thread.number, thread.clock))
+            thread.clock += 1
+        barrier.look(machine)
+    return state
+
+
+def _counted(machine: Machine, barrier: Mbarrier, count: int) -> bool:
+    """Count arrivals in the phase of an mbarrier, if they belong there."""
     if barrier.phase > barrier.waited:
         machine.misuse.append("an arrival in a phase before anyone waited for the one before")
         barrier.waited = barrier.phase
-    barrier.bytes += expected
     if count > barrier.pending:
         machine.misuse.append("more arrivals than a phase expects")
-        return state
+        return False
     barrier.pending -= count
-    if releases:
-        barrier.arrivals.append((thread.knowledge, thread.number, thread.clock))
-        thread.clock += 1
-    barrier.look(machine)
-    return state
+    return True
 
 
 def transact(machine: Machine, thread: Thread, address: int, amount: int) -> None:
@@ -134,6 +140,35 @@ def copy(
     thread.clock += 1
     if mbarrier is None:
         (thread.bulk if bulk else thread.groups)[-1].append(operation)
+
+
+@dataclass(eq=False)
+class LaterArrival:
+    """An arrival of a thread that is made when copies are done: who waits for it learns of these, too."""
+
+    machine: Machine
+    barrier: Mbarrier
+    copies: list[Operation]
+    released: tuple[Knowledge, int, int]
+
+    def complete(self) -> None:
+        """The copies are done: arrive."""
+        for operation in self.copies:
+            operation.complete()
+        if _counted(self.machine, self.barrier, 1):
+            self.barrier.arrivals.append(self.released)
+            self.barrier.held += [one.party.told().join(one.reader.told()) for one in self.copies]
+            self.barrier.look(self.machine)
+
+
+def arrive_later(machine: Machine, thread: Thread, address: int, added: bool) -> None:
+    """cp.async.mbarrier.arrive: when the thread's copies so far are done; `added`: one more than the phase expects."""
+    barrier = _at(machine, thread, address)
+    barrier.pending += added
+    copies = [operation for group in thread.groups for operation in group]
+    released = thread.knowledge, thread.number, thread.clock
+    machine.in_flight.append(LaterArrival(machine, barrier, copies, released))
+    thread.clock += 1
 
 
 def commit(thread: Thread, bulk: bool) -> None:

@@ -273,8 +273,11 @@ def _mbarrier(read: Reader) -> Step:
 
 
 def _copy(read: Reader) -> Step:
-    """cp.async with its groups, and bulk copies."""
+    """cp.async with its groups and arrivals, and bulk copies."""
     machine, bulk = read.machine, "bulk" in read.modifiers
+    if "mbarrier" in read.modifiers:
+        barrier_address, added = read.address(0), "noinc" not in read.modifiers
+        return lambda thread: asynchronous.arrive_later(machine, thread, barrier_address(thread), added)
     if read.has("commit_group"):
         return lambda thread: asynchronous.commit(thread, bulk)
     if read.has("wait_group", "wait_all"):

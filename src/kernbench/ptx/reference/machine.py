@@ -18,7 +18,7 @@ from kernbench.ptx.reference.order import Access, Knowledge, Party, Patterns, Sh
 from kernbench.ptx.reference.program import Program, program_of
 
 if TYPE_CHECKING:
-    from kernbench.ptx.reference.asynchronous import Mbarrier, Operation
+    from kernbench.ptx.reference.asynchronous import LaterArrival, Mbarrier, Operation
 
 WARP = 32
 FIRST_ADDRESS = 1 << 20
@@ -91,7 +91,7 @@ class Machine:
         self.living = [block] * grid
         self.barriers = CtaBarriers(self)
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
-        self.in_flight: list[Operation] = []
+        self.in_flight: list[Operation | LaterArrival] = []
         self._parties = grid * block
         self.steps: list[Step] = []
         # bytes that are looked at as one

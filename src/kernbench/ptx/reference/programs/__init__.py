@@ -2,8 +2,8 @@
 
 A program is a row of segments, each of which hands values between threads in one way: over barriers with and without
 counts, over mbarriers, by copies, atomics, flags, or between the lanes of a warp. A warp's *role* is its number turned
-by the block's, so that warps of different blocks take different ways to the same barriers. At its end every thread
-stores what it has gathered.
+by the block's, so that warps of different blocks take different ways to the same barriers; where the last warp of a
+block lacks threads, it is the number of the warp. At its end every thread stores what it has gathered.
 """
 
 import random
@@ -14,7 +14,7 @@ from kernbench.ptx.reference.programs import asynchronous, segments
 from kernbench.ptx.reference.programs.changes import CHANGES
 from kernbench.ptx.reference.programs.writer import BULK, COUNTERS, HEAD, ROOMS, TABLE, WARP, Program, Writer
 
-__all__ = ["BULK", "COUNTERS", "ROOMS", "SEGMENTS", "TABLE", "Program", "changed_program", "safe_program"]
+__all__ = ["BULK", "COUNTERS", "MORE", "ROOMS", "SEGMENTS", "TABLE", "Program", "changed_program", "safe_program"]
 
 SEGMENTS: dict[str, tuple[Callable[[Writer], None], int]] = {
     "exchange": (segments.exchange, 3),
@@ -35,29 +35,37 @@ SEGMENTS: dict[str, tuple[Callable[[Writer], None], int]] = {
     "leave": (segments.leave, 2),
 }
 
+# those that were added later: drawn apart, so that other programs stay what they were for their seeds
+MORE: dict[str, tuple[Callable[[Writer], None], int]] = {
+    "local_memory": (segments.local_memory, 2),
+    "arriving_copies": (asynchronous.arriving_copies, 4),
+}
+
 
 def safe_program(seed: int) -> Program:
     """A program without a race, which ends: segments of all blocks, then others that only some blocks run."""
     rng = random.Random(seed)
     warps, grid = rng.choice((1, 2, 2, 3, 3, 4)), rng.choice((1, 2, 3, 3, 4, 5))
-    writer = Writer(rng, grid, warps, rng.randrange(warps), list(range(warps)))
-    kinds = _row(writer, rng.choice((0, 0, 1, 1, 2)))
+    stride, more = rng.randrange(warps), random.Random(seed ^ 0xE929)
+    missing = more.choice((0, 0, 0, 1, 12, 20, 27, 31))
+    writer = Writer(rng, grid, warps, 0 if missing else stride, list(range(warps)), missing)
+    kinds = _row(writer, rng.choice((0, 0, 1, 1, 2)), more)
     if kinds and rng.random() < 0.5:
         # barriers may be used again by others
         writer.add("barrier.sync 0;")
         writer.barrier = 0
     ways = rng.choice((1, 2, 2, 3))
     for way in range(ways):
-        kinds += _way(writer, way, ways)
+        kinds += _way(writer, way, ways, more)
     registers = writer.counts
     head = HEAD.format(
         predicates=registers["%p"] + 1, words=registers["%r"] + 1, wide=registers["%rd"] + 1,
-        variables="\n".join(writer.variables), threads=warps * WARP, stride=writer.stride, warps=warps,
+        variables="\n".join(writer.variables), threads=warps * WARP - missing, stride=writer.stride, warps=warps,
     )  # fmt: skip
-    return Program(seed, grid, warps, writer.lines, head, kinds=tuple(kinds))
+    return Program(seed, grid, warps, writer.lines, head, kinds=tuple(kinds), missing=missing)
 
 
-def _row(w: Writer, count: int, everywhere: bool = True) -> list[str]:
+def _row(w: Writer, count: int, more: random.Random, everywhere: bool = True) -> list[str]:
     """Segments one after the other; flags, which blocks hand on to each other, once, and where all blocks run them."""
     kinds: list[str] = []
     if count and len(w.living) > 2 and w.rng.random() < 0.25:
@@ -67,20 +75,31 @@ def _row(w: Writer, count: int, everywhere: bool = True) -> list[str]:
         if name != "flags" or (everywhere and name not in kinds):
             kinds.append(name)
             SEGMENTS[name][0](w)
+    for name in more.choices(list(MORE), [weight for _, weight in MORE.values()], k=more.random() < 0.2):
+        kinds.append(name)
+        MORE[name][0](w)
     return kinds
 
 
-def _way(w: Writer, way: int, ways: int) -> list[str]:
+def _way(w: Writer, way: int, ways: int, more: random.Random) -> list[str]:
     """Segments of those blocks whose number modulo `ways` is `way`; all ways begin with the same barriers and warps."""
     if ways == 1:
-        return _row(w, w.rng.choice((1, 1, 2)), False)
+        return _row(w, w.rng.choice((1, 1, 2)), more, False) + _last(w, more)
     barrier, living, room = w.barrier, w.living, w.room
     rest, elsewhere, after = w.new("%r"), w.new("%p"), w.new("L")
     w.add(f"rem.u32 {rest}, %r1, {ways};", f"setp.ne.u32 {elsewhere}, {rest}, {way};", f"@{elsewhere} bra {after};")
-    kinds = _row(w, w.rng.choice((0, 1, 1, 2)), False)
+    kinds = _row(w, w.rng.choice((0, 1, 1, 2)), more, False) + _last(w, more)
     w.add(f"{after}:")
     w.barrier, w.living, w.room = barrier, living, room
     return kinds
+
+
+def _last(w: Writer, more: random.Random) -> list[str]:
+    """What can only come last on its way: lanes leave."""
+    if more.random() > 0.15:
+        return []
+    segments.lanes_leave(w)
+    return ["lanes_leave"]
 
 
 def changed_program(seed: int) -> Program | None:

@@ -1,8 +1,6 @@
 """Segments of random programs: how values go between threads over barriers, warps, atomics and flags."""
 
-from collections.abc import Callable
-
-from kernbench.ptx.reference.programs.writer import COUNTERS, WARP, Writer, put, take, two_groups
+from kernbench.ptx.reference.programs.writer import COUNTERS, WARP, Writer, put, some_lanes_of, take, two_groups
 
 
 def exchange(w: Writer) -> None:
@@ -122,7 +120,7 @@ def arithmetic(w: Writer) -> None:
 def warp_memory(w: Writer) -> None:
     """Lanes of a warp hand values over in shared memory, all of them or those of a mask."""
     base, turn = w.shared(w.warps * WARP * 4), w.rng.randrange(1, WARP)
-    some = w.rng.choice((32, 32, 8, 16, 5))
+    some = min(w.rng.choice((32, 32, 8, 16, 5)), w.least)
     mask = (1 << some) - 1
 
     def body() -> None:
@@ -138,24 +136,13 @@ def warp_memory(w: Writer) -> None:
             w.sync(f"bar.warp.sync {mask};", "warp")
             take(w, address)
 
-    _some_lanes(w, some, body)
-
-
-def _some_lanes(w: Writer, some: int, body: Callable[[], None]) -> None:
-    """A body for the first lanes of each warp."""
-    if some == WARP:
-        body()
-        return
-    outside, after = w.new("%p"), w.new("L")
-    w.add(f"setp.ge.u32 {outside}, %r2, {some};", f"@{outside} bra {after};")
-    body()
-    w.add(f"{after}:")
+    some_lanes_of(w, some, body)
 
 
 def warp_values(w: Writer) -> None:
     """Shuffles, votes, matches, reductions and elections, of whole warps or of the lanes of a mask."""
-    some = w.rng.choice((32, 32, 8, 12, 31))
-    _some_lanes(w, some, lambda: _warp_value(w, some))
+    some = min(w.rng.choice((32, 32, 8, 12, 31)), w.least)
+    some_lanes_of(w, some, lambda: _warp_value(w, some))
 
 
 def _warp_value(w: Writer, some: int) -> None:
@@ -188,7 +175,7 @@ def atomics(w: Writer) -> None:
     """A cell that one thread sets, all add to, and all read; sums in global memory that nobody reads."""
     base, operation = w.shared(16), w.rng.choice(("add.u32", "max.s32", "xor.b32", "and.b32", "min.u32"))
     setter = w.rng.choice(w.living)
-    w.only([setter], lambda: w.one_lane(w.rng.randrange(WARP), lambda: w.add(f"st.shared.u32 [{base}], %r1;")))
+    w.only([setter], lambda: w.one_lane(w.rng.randrange(w.least), lambda: w.add(f"st.shared.u32 [{base}], %r1;")))
     w.everybody()
     old, scope = w.new("%r"), w.rng.choice(("", "", "relaxed.cta.", "relaxed.gpu."))
     text = f"red.{scope}shared.{operation} [{base}], %r5;"
@@ -241,4 +228,47 @@ def leave(w: Writer) -> None:
     w.add(f"@{here} mad.wide.u32 {address}, %r4, 4, %rd0;", f"@{here} st.global.u32 [{address}], %r5;")
     w.add(f"@{here} exit;")
     w.living = [role for role in w.living if role not in going]
+    return None
+
+
+def local_memory(w: Writer) -> None:
+    """Every thread fills an array of its own, at places that differ between lanes, and reads some of it."""
+    words, base = w.rng.choice((4, 8, 16)), w.local(64)
+    address, place, value = w.new("%r"), w.new("%r"), w.new("%r")
+    trips = w.new("%r")
+    w.add(f"mov.u32 {trips}, {words};")
+
+    def fill(count: str) -> None:
+        w.add(f"add.u32 {place}, {count}, %r2;", f"rem.u32 {place}, {place}, {words};", f"mov.u32 {address}, {base};")
+        w.add(f"mad.lo.u32 {address}, {place}, 4, {address};", f"xor.b32 {value}, %r5, {count};")
+        w.add(f"st.local.u32 [{address}], {value};")
+
+    def read() -> None:
+        w.add(f"rem.u32 {place}, %r5, {words};", f"mov.u32 {address}, {base};")
+        w.add(f"mad.lo.u32 {address}, {place}, 4, {address};", f"ld.local.u32 {value}, [{address}];")
+        w.mix(value)
+
+    w.loop(trips, fill)
+    some_lanes_of(w, w.rng.choice((32, 20, 3)), read)
+    w.add(f"ld.local.u32 {value}, [{base}+{4 * w.rng.randrange(words)}];")
+    w.mix(value)
+
+
+def lanes_leave(w: Writer) -> None:
+    """Some lanes of some warps leave after all have met; the others meet again, and read what was written before.
+
+    Nothing may follow that counts on all lanes of a warp.
+    """
+    if w.least < 2:
+        return local_memory(w)
+    base, gone = w.shared(w.warps * WARP * 4), w.new("%p")
+    mine, theirs = w.slot(base), w.slot(base, w.rng.choice(w.living), w.rng.randrange(WARP))
+    put(w, mine)
+    w.everybody()
+    here, address = w.holds(w.pick()), w.new("%rd")
+    w.add(f"setp.lt.u32 {gone}, %r2, {w.rng.randrange(1, w.least)};", f"and.pred {gone}, {gone}, {here};")
+    w.add(f"@{gone} mad.wide.u32 {address}, %r4, 4, %rd0;", f"@{gone} st.global.u32 [{address}], %r5;")
+    w.add(f"@{gone} exit;")
+    w.everybody()
+    take(w, theirs)
     return None

@@ -63,11 +63,13 @@ class Program:
     kinds: tuple[str, ...] = ()
     # what was changed, "" for a program that is safe
     change: str = ""
+    # threads that the last warp of a block lacks
+    missing: int = 0
 
     @property
     def block(self) -> int:
         """Threads of a block."""
-        return self.warps * WARP
+        return self.warps * WARP - self.missing
 
     @property
     def text(self) -> str:
@@ -77,13 +79,17 @@ class Program:
 
 @dataclass
 class Writer:
-    """Writes segments, and knows which roles still run and which registers and barriers are taken."""
+    """Writes segments, and knows which roles still run and which registers and barriers are taken.
+
+    Where the last warp lacks threads (`missing`), roles are numbers of warps: `stride` is 0.
+    """
 
     rng: random.Random
     grid: int
     warps: int
     stride: int
     living: list[int]
+    missing: int = 0
     lines: list[Line] = field(default_factory=list)
     variables: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: {"%r": 10, "%p": 0, "%rd": 8, "L": 0})
@@ -108,6 +114,21 @@ class Writer:
         """Shared memory of its own."""
         name = f"s{len(self.variables)}"
         self.variables.append(f"  .shared .align {align} .b8 {name}[{nbytes}];")
+        return name
+
+    @property
+    def least(self) -> int:
+        """Lanes that every warp has."""
+        return WARP - self.missing
+
+    def threads(self, *roles: int) -> int:
+        """How many threads the warps of some roles have."""
+        return WARP * len(roles) - (self.missing if self.warps - 1 in roles else 0)
+
+    def local(self, nbytes: int) -> str:
+        """Local memory of its own."""
+        name = f"s{len(self.variables)}"
+        self.variables.append(f"  .local .align 4 .b8 {name}[{nbytes}];")
         return name
 
     def pick(self, least: int = 1, among: list[int] | None = None) -> list[int]:
@@ -186,6 +207,8 @@ class Writer:
         address, lane, warp = self.new("%r"), self.new("%r"), self.new("%r")
         self.add(f"add.u32 {lane}, %r2, {turn};", f"and.b32 {lane}, {lane}, 31;", f"mov.u32 {warp}, %r3;")
         if role is not None:
+            if self.threads(role) < WARP:
+                self.add(f"rem.u32 {lane}, {lane}, {self.threads(role)};")
             # the warp w for which (block * stride + w) mod warps is the role
             shift = self.new("%r")
             self.add(f"mul.lo.u32 {shift}, %r1, {self.stride};", f"rem.u32 {shift}, {shift}, {self.warps};")
@@ -223,6 +246,17 @@ def take(w: Writer, address: str) -> None:
     value = w.new("%r")
     w.add(f"ld.shared.u32 {value}, [{address}];")
     w.mix(value)
+
+
+def some_lanes_of(w: Writer, some: int, body: Callable[[], None]) -> None:
+    """A body for the first lanes of each warp."""
+    if some == WARP:
+        body()
+        return
+    outside, after = w.new("%p"), w.new("L")
+    w.add(f"setp.ge.u32 {outside}, %r2, {some};", f"@{outside} bra {after};")
+    body()
+    w.add(f"{after}:")
 
 
 def two_groups(w: Writer) -> tuple[list[int], list[int]]:
