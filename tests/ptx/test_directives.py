@@ -83,7 +83,8 @@ REFUSED_BODIES = {
     "cp.async.ca.shared.global [%r1], [%rd1], 5;": "cp.async.ca.shared.global takes 4 or 8 or 16 as size, not 5",
     "cp.async.cg.shared.global [%r1], [%rd1], 8;": "cp.async.cg.shared.global takes 16 as size, not 8",
     "bfe.u32 %r1, %r2, 256, 1;": "bfe.u32 takes 0 to 255 as b, not 256",
-    "mbarrier.init.shared.b64 [%r1], 0;": "mbarrier.init.shared.b64 takes 1 to 4294967295 as count, not 0",
+    "mbarrier.init.shared.b64 [%r1], 0;": "mbarrier.init.shared.b64 takes 1 to 1048575 as count, not 0",
+    "mbarrier.init.shared.b64 [%r1], 1048576;": "mbarrier.init.shared.b64 takes 1 to 1048575 as count, not 1048576",
     "setmaxnreg.inc.sync.aligned.u32 100;": "setmaxnreg.inc.sync.aligned.u32 takes a multiple of 8 from 24 to 256",
     "ld.shared.u32 %r1, [64];": "[64]: only .local addresses may be plain numbers",
     "ldmatrix.sync.aligned.m8n8.x1.b16 {%r1}, [%h1];": "'%h1' has 16 bits, and an address has at least 32",
@@ -109,6 +110,7 @@ REFUSED_BODIES = {
 GOOD_BODIES = (
     "bar.sync 15, 64; bar.arrive 1, 32; barrier.sync 0;",
     "cp.async.ca.shared.global [%r1], [%rd1], 4;",
+    "mbarrier.init.shared.b64 [%r1], 1048575;",
     "mbarrier.init.shared.b64 [%r1], 1; ld.local.u32 %r1, [64]; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];",
     ".shared .b64 s; mbarrier.init.b64 [s], 1; cvta.shared.u64 %rd1, s; .const .b64 c; ld.const.u64 %rd1, [c];",
     "mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 1;",
@@ -129,8 +131,9 @@ ALL_REFUSED = [
     *((with_head(head), message, 5) for head, message in REFUSED_HEADS.items()),
     *((kernel_text(body), message, 7) for body, message in REFUSED_BODIES.items()),
 ]
-# what the PTX manual forbids and some builds of ptxas take: 13.0.88 for x86-64 does, the same version for ARM does not
-DISPUTED = {kernel_text("mbarrier.init.shared.b64 [%r1], 0;")}
+# what the PTX manual forbids and some builds of ptxas take: 13.0.88 for x86-64 takes 0, the same version for ARM does
+# not; the largest count is enforced from 13.1 on
+DISPUTED = {kernel_text(f"mbarrier.init.shared.b64 [%r1], {count};") for count in (0, 1048576)}
 ALL_GOOD = [
     *(kernel_text("", before=item) for item in GOOD_ITEMS),
     *(with_head(head) for head in GOOD_HEADS),

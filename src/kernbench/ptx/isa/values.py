@@ -62,7 +62,7 @@ _TAKEN: dict[tuple[str, str], Values] = {
     ("discard", "size"): _one_of(128),
     ("fence.proxy", "size"): _one_of(128),
     ("mbarrier.arrive", "count"): _whole(1, "a number of arrivals"),
-    ("mbarrier.init", "count"): _between(1, (1 << 32) - 1),
+    ("mbarrier.init", "count"): _between(1, (1 << 20) - 1),
     ("setmaxnreg", "count"): _multiple(8, 24, 256),
     ("st.bulk", "size"): _multiple(8, 0, 1 << 24),
     ("st.bulk", "value"): _one_of(0),
