@@ -414,17 +414,22 @@ class AsynchronousChecks:
             self._reporter.add("transaction-bytes", site, message, _ALL_BYTES, about="stuck")
 
     def ended(self) -> None:
-        """All threads have ended: no barrier may be left with bytes outstanding."""
+        """All threads have ended: no barrier may be left with bytes outstanding.
+
+        Bytes that are expected and do not come are formal, as somebody who waits for them would not have ended.
+        """
         barriers = self._batch.mbarriers
         state = barriers.state[: barriers.count]
-        for slot in np.flatnonzero((state[:, LIVE] == ALIVE) & (state[:, TX] != 0))[:1]:
+        left = np.flatnonzero((state[:, LIVE] == ALIVE) & (state[:, TX] != 0))
+        for slot in (*left[state[left, TX] < 0][:1], *left[state[left, TX] > 0][:1]):
+            formal = _ARMED_FORMAL if state[slot, TX] > 0 else ""
             expected, delivered, _ = barriers.bytes_of(int(slot))
             phase = int(state[slot, PHASE] - state[slot, START])
             message = (
                 f"phase {phase} of {self.name(int(slot))} of {self._block(int(slot))} is left incomplete: it expects "
                 f"{expected} bytes and {delivered} are delivered"
             )
-            self._reporter.general("transaction-bytes", message, _ALL_BYTES)
+            self._reporter.general("transaction-bytes", message, _ALL_BYTES, formal=formal)
 
     def trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
         """An asynchronous access is not ordered after another one, or the proxy fence between them is missing."""
@@ -461,6 +466,7 @@ class AsynchronousChecks:
 _INIT_FORMAL = (
     "every GPU so far orders the initialisation before a copy of the same block that begins behind the block's barrier"
 )
+_ARMED_FORMAL = "nobody waits for the phase, and a barrier ends with its block"
 _END_FORMAL = "every GPU so far keeps the block's shared memory until its bulk stores have read it"
 _RACE_HINT = (
     "begin it only after a wait on the mbarrier (or bar.sync) at which every earlier user of these bytes has arrived; "

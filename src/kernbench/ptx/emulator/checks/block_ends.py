@@ -31,6 +31,9 @@ _CLUSTER_HINT = (
     "keep every block of the cluster alive until its peers are done with its shared memory: end with "
     "barrier.cluster.arrive.release and barrier.cluster.wait.acquire"
 )
+_COPY_FORMAL = (
+    "nobody reads what it brings, and every GPU so far keeps a block's shared memory until its own bulk copies are done"
+)
 _OWN_HINT = "wait for every copy that was begun (its mbarrier, its bulk group) before the block ends"
 
 
@@ -107,7 +110,13 @@ class BlockEnds:
         message = f"{block} ends, and nothing says that {who} is done with its shared memory {where}"
         others = (Other(f"the access, by {who}", self._reporter.place(site)),)
         kind, hint = ("in-flight", _OWN_HINT) if own else ("use-after-free", _CLUSTER_HINT)
-        self._reporter.add(kind, site, message, hint, 1, others, about="end")
+        formal = _COPY_FORMAL if own and self._alone(number) else ""
+        self._reporter.add(kind, site, message, hint, 1, others, about="end", formal=formal)
+
+    def _alone(self, number: int) -> bool:
+        """Whether an actor's work is that of a bulk copy that a block without a cluster began for itself."""
+        actors = self._batch.launch.actors
+        return bool(self._batch.places.size == 1 and actors.kind(number % actors.count) == "barrier")
 
     def accessed(self, ctas: Array, lanes: Array, site: Site) -> None:
         """Lanes access the shared memory of blocks of their cluster: these must not have ended."""

@@ -185,11 +185,19 @@ class Reporter:
         return Finding(told.kind, message, told.place, others, told.hint, count, severity=told.severity)
 
     def general(
-        self, kind: str, message: str, hint: str, others: tuple[Other, ...] = (), site: Site | None = None
+        self,
+        kind: str,
+        message: str,
+        hint: str,
+        others: tuple[Other, ...] = (),
+        site: Site | None = None,
+        formal: str = "",
     ) -> None:
-        """One finding of the whole launch."""
+        """One finding of the whole launch; what is `formal` says why it changes no result."""
         where = None if site is None else self.place(site)
-        self.log.add(Finding(kind, message, where, others, hint))
+        message += f"; {formal}" if formal else ""
+        severity = FORMAL if formal else FAULT
+        self.log.add(Finding(kind, message, where, others, hint, severity=severity), formal or None)
 
 
 def by_axis(number: int, extent: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -43,8 +43,12 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An access that nothing orders: how often, whose operation first, at which column, and the other's cell."""
+    """An access that nothing orders: how often, whose operation first, at which column, and the other's cell.
 
+    It is `late` where only the wait for a store lacks before columns are freed that nobody reads any more.
+    """
+
+    late: bool
     count: int
     operation: int
     column: int
@@ -58,7 +62,8 @@ class Cells:
 
     def __init__(self, ctas: int):
         self._cells: Array = np.zeros((ctas, _GROUPS, _COLUMNS, 3), np.uint64)
-        self._report: Array = np.zeros(4, np.int64)
+        # of accesses that nothing orders, and of those that are late: count, operation, column, the other's cell
+        self._report: Array = np.zeros((2, 4), np.int64)
 
     def groups(self, region: Region) -> Array:
         """The groups of sixteen lanes of a region."""
@@ -69,8 +74,8 @@ class Cells:
         inside = range(part.lanes[0] // 16, -(-part.lanes[1] // 16))
         return np.array([2 * quarter + half for quarter in range(*part.quarters) for half in inside])
 
-    def enter(self, region: Region, writes: bool, what: int, site: int, who: Who) -> Found | None:
-        """Enter accesses to a region, and tell what is not ordered before them."""
+    def enter(self, region: Region, writes: bool, what: int, site: int, who: Who) -> list[Found]:
+        """Enter accesses to a region; gives what is not ordered before them."""
         mine = (
             np.int64(what)
             | who.warps << _WARP
@@ -83,11 +88,11 @@ class Cells:
             self._cells, who.ctas, self._lanes(region.part), region.first, min(region.last, _COLUMNS), writes, what,
             mine, who.warps, who.known, who.known_clocks, self._report,
         )  # fmt: skip
-        count, operation, column, cell = self._report.tolist()
-        if not count:
-            return None
-        cell &= (1 << 64) - 1
-        return Found(count, operation, column, cell & 7, cell >> _WARP & 31, cell >> _SITE)
+        found = []
+        for late, (count, operation, column, cell) in enumerate(self._report.tolist()):
+            cell &= (1 << 64) - 1
+            found.append(Found(bool(late), count, operation, column, cell & 7, cell >> _WARP & 31, cell >> _SITE))
+        return [one for one in found if one.count]
 
     def never_written(self, ctas: Array, region: Region) -> int:
         """The first of `ctas` with a place of the region that nothing has begun to write, -1 if there is none."""
@@ -106,12 +111,19 @@ def empty(cells: Any, ctas: Any, groups: Any, first: Any, last: Any) -> Any:
 
 
 @part
+def _begun_before(cell: Any, warp: Any, clocks: Any) -> Any:
+    """Whether a warp knows that the access of a cell has begun."""
+    their = (cell >> _WARP) & 31
+    return their == warp or ((cell >> _CLOCK) & _CLOCKS) <= clocks[their]
+
+
+@part
 def _ordered(cell: Any, what: Any, reads: Any, warp: Any, known: Any, clocks: Any) -> Any:
     """Whether the access of a cell is done before, or in the order of the tensor core."""
     other = cell & 7
     their = (cell >> _WARP) & 31
     number = (cell >> _NUMBER) & _NUMBERS
-    before = their == warp or ((cell >> _CLOCK) & _CLOCKS) <= clocks[their]
+    before = _begun_before(cell, warp, clocks)
     if other in (LOAD, STORE):
         return number <= known[1 if other == LOAD else 2, their] and (what != FREE or before)
     if number <= known[0, their]:
@@ -148,11 +160,13 @@ def note(
                     cell = np.int64(here[which])
                     if cell == 0 or _ordered(cell, what, not writes, warps[i], known[i], known_clocks[i]):
                         continue
-                    if report[0] == 0:
-                        report[1] = i
-                        report[2] = column
-                        report[3] = cell
-                    report[0] += 1
+                    late = what == FREE and cell & 7 == STORE and _begun_before(cell, warps[i], known_clocks[i])
+                    row = report[1 if late else 0]
+                    if row[0] == 0:
+                        row[1] = i
+                        row[2] = column
+                        row[3] = cell
+                    row[0] += 1
                 if writes:
                     here[0] = np.uint64(0 if what == FREE else mine[i])
                     here[1] = np.uint64(0)

@@ -219,9 +219,9 @@ class TensorOrder:
         if self._log is not None:
             family, groups = {LOAD: LOADED, STORE: STORED}.get(what, TENSOR), self._cells.groups(region)
             self._log.tensor(writes, site, who, family, groups, (region.first, region.last))
-        found = self._cells.enter(region, writes, what, self._number(site), who)
-        if found is not None and not self._clocks.exhausted:
-            self._race(found, warps, writes, what, site)
+        for found in self._cells.enter(region, writes, what, self._number(site), who):
+            if not self._clocks.exhausted:
+                self._race(found, warps, writes, what, site)
 
     def _number(self, site: Site) -> int:
         return int(self._batch.checks.sites.number(site))
@@ -237,7 +237,10 @@ class TensorOrder:
         )
         others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
         hint, about = _HINTS[found.what], self._reporter.place(other)
-        self._reporter.add("race", site, message, hint, found.count, others, about=about, array="tensor", cause=other)
+        formal = _LATE_FORMAL if found.late else ""
+        self._reporter.add(
+            "race", site, message, hint, found.count, others, about=about, array="tensor", cause=other, formal=formal
+        )
 
     def uncommitted(self) -> list[tuple[int, Site]]:
         """Lanes whose last operations no commit follows, and those operations."""
@@ -245,6 +248,9 @@ class TensorOrder:
         return [(int(self._lanes[warp]), self._sites[warp]) for warp in late.tolist()]
 
 
+_LATE_FORMAL = (
+    "nobody reads these columns any more, and every GPU so far lands a store long before another block is given them"
+)
 _HINTS = {
     LOAD: "run tcgen05.wait::ld after the load, before the barrier that lets others write there",
     STORE: "run tcgen05.wait::st after the store, then synchronise (fence::before_thread_sync, barrier, "
