@@ -18,6 +18,7 @@ Control = Callable[[Any, Any], Any]
 # registers of a list that are shown, and how long a line is at least before its lists are looked at
 _SHOWN = 6
 _LONG = 120
+_VOLATILE = re.compile(r"(?:@\S+\s+)?(?:ld|st)\.volatile\b")
 _LIST = re.compile(r"\{([^{}]*)\}")
 
 
@@ -223,6 +224,11 @@ class Program:
     def text(self) -> str:
         """All its instructions, to look for a word in them."""
         return "\n".join(site.text for site in self.sites)
+
+    @cached_property
+    def volatile_sites(self) -> frozenset[int]:
+        """Its volatile loads and stores."""
+        return frozenset(site.number for site in self.sites if _VOLATILE.match(site.text))
 
     @property
     def entry(self) -> Code:

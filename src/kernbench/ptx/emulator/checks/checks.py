@@ -22,6 +22,7 @@ from kernbench.ptx.emulator.checks.reporter import Reporter, by_axis, some_threa
 from kernbench.ptx.emulator.checks.rounding import differ_by_rounding
 from kernbench.ptx.emulator.checks.undefined import DIVISION_HINT, UndefinedValues
 from kernbench.ptx.emulator.checks.waits import deadlock_message
+from kernbench.ptx.emulator.checks.warp_synchronous import WarpSynchronous
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
@@ -260,6 +261,8 @@ class BatchChecks:
         self.log = None if checks.order is None else checks.order.batch(batch, self.clocks)
         self.asynchronous = AsynchronousChecks(batch, self, checks.reporter)
         self.endings = Endings(batch, checks.reporter)
+        self.warp_synchronous = WarpSynchronous(batch, self.clocks, checks.reporter, checks.memory.shared_name)
+        self._volatile = checks.program.volatile_sites
         self.copies = PendingCopies(batch, checks.reporter, checks.memory.shared_name)
         self.definedness = Definedness(batch.lanes)
         self.undefined = UndefinedValues(batch, self.definedness, checks.reporter, checks.memory)
@@ -273,6 +276,8 @@ class BatchChecks:
         if space.name != "local":
             self.clocks.touched(lanes, active)
         self.copies.touched(space, writes, site, lanes, active, place, nbytes)
+        if site.number in self._volatile:
+            self.warp_synchronous.access(space, place, lanes, active, nbytes, writes, site)
         if self.log is not None:
             starts = offsets_of(place)
             if space.origins.size:
@@ -439,7 +444,10 @@ class BatchChecks:
 
     def fence(self, window: Any, mask: Mask | None, order: Order) -> None:
         """Lanes pass a fence."""
-        self.patterns.fence(*masks_of(window, mask), order)
+        warps, masks = masks_of(window, mask)
+        if order.releases:
+            self.warp_synchronous.fenced(warps, masks)
+        self.patterns.fence(warps, masks, order)
 
     def barrier(
         self,

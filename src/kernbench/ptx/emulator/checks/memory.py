@@ -6,6 +6,7 @@ import numpy as np
 
 from kernbench.ptx.emulator.checks.definedness import Origin
 from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
+from kernbench.ptx.emulator.checks.warp_synchronous import FENCED, SYNCWARP
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, SITE_SHIFT, decode, scope_of
@@ -53,13 +54,16 @@ class MemoryReporter:
                 self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count, missing)
 
     def _races(self, batch: Any, space: Space, site: Site, what: str, spot: Spot, races: Any) -> None:
-        """Each instruction that raced with this one, by the first race with it."""
-        _, first, counts = np.unique(races[:, 1].astype(np.uint64) >> SITE_SHIFT, return_index=True, return_counts=True)
-        for row, count in sorted(zip(first.tolist(), counts.tolist(), strict=True)):
+        """Each instruction that raced with this one, by the first race with it; those that are formal apart."""
+        sites = races[:, 1].astype(np.uint64) >> SITE_SHIFT
+        fenced = batch.checks.warp_synchronous.fences_between(spot.lanes, races)
+        keys, first, counts = np.unique(sites * 2 + fenced, return_index=True, return_counts=True)
+        for row, count, key in sorted(zip(first.tolist(), counts.tolist(), keys.tolist(), strict=True)):
             position = int(races[row, 0])
             address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
             lane = int(spot.lanes[position])
-            self._race(batch, space, site, what, address, lane, count, spot.scope, races[row].tolist())
+            formal = FENCED if key % 2 else ""
+            self._race(batch, space, site, what, address, lane, count, spot.scope, races[row].tolist(), formal)
 
     def carried(self, address: int, origin: Origin, site: Site) -> None:
         """Undefined bytes were copied to global memory."""
@@ -199,6 +203,7 @@ class MemoryReporter:
         count: int,
         scope: int,
         race: list[int],
+        formal: str,
     ) -> None:
         who = thread_name(batch, by)
         cell = race[1] & ((1 << 64) - 1)
@@ -232,8 +237,11 @@ class MemoryReporter:
             message += f": {them} has ended since, and a barrier orders only what those threads did that come to it"
         if kind == "warp" and other.opcode == "st" and (other is site or race[2].bit_count() > 1):
             hint += _ELECT_HINT
-        place = self._reporter.place(other)
-        self._reporter.add("race", site, message, hint, count, others, about=place, array=where, cause=other)
+        place, hint = self._reporter.place(other), SYNCWARP if formal else hint
+        self._reporter.add(
+            "race", site, message, hint, count, others, about=place, array=where, cause=other, formal=formal,
+            habit="warp-synchronous" if formal else "",
+        )  # fmt: skip
 
     def _memory_name(self, space: Space, address: int) -> str:
         if space.name == "local":

@@ -133,12 +133,14 @@ class Reporter:
         array: str = "",
         cause: Site | None = None,
         formal: str = "",
+        habit: str = "",
     ) -> None:
         """One finding at a site; `about` keeps two apart that share a line.
 
         Where two accesses do not go together, `cause` is the earlier one: pairs that share one of their lines, in the
         same `array` and the same part, are one finding, as one missing barrier or one store too many makes many.
-        What is `formal` says why it changes no result.
+        Pairs of one `habit` are one finding in each array, whatever their lines. What is `formal` says why it changes
+        no result.
 
         Instructions of one source line, as of an unrolled loop, fold where they are alike and meant for one `array`.
         Where the source is not known each PTX line has findings of its own, by `register`.
@@ -152,7 +154,7 @@ class Reporter:
         key = (kind, place, subject)
         array += " formally" if formal else ""
         if cause is not None:
-            key = self._group(key, self.place(cause), array)
+            key = self._group(key, self.place(cause), array, habit)
         told = self._told.setdefault(
             key, _Told(kind, site, message, hint, others, frames, place, subject, FORMAL if formal else FAULT)
         )
@@ -162,10 +164,11 @@ class Reporter:
             told.pairs.setdefault((place, self.place(cause)))
         self.log.add(self._finding(told, count), told.subject, restated=True)
 
-    def _group(self, key: tuple[Any, ...], cause: Place, array: str) -> tuple[Any, ...]:
-        """The key of the first finding of those that share the later or the earlier access with this one."""
+    def _group(self, key: tuple[Any, ...], cause: Place, array: str, habit: str) -> tuple[Any, ...]:
+        """The key of the first finding of those that share the later or the earlier access, or a habit, with this."""
         kind, place, _ = key
-        accesses = (kind, "earlier", cause, array), (kind, "later", place, array)
+        accesses = [(kind, "earlier", cause, array), (kind, "later", place, array)]
+        accesses += [(kind, "habit", habit, array)] if habit else []
         known = next((self._causes[access] for access in accesses if access in self._causes), key)
         for access in accesses:
             self._causes.setdefault(access, known)

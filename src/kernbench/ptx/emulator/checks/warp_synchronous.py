@@ -1,0 +1,180 @@
+"""Warp-synchronous code: lanes of one warp that hand each other data through shared memory without bar.warp.sync.
+
+Code from before Volta relies on the lanes of a warp running in step: `volatile float *s; s[t] += s[t + 16]; ...`. PTX
+orders nothing there. Volatile accesses are strong, so they do not race; yet which value is read depends on when. What
+such code can still count on is that one instruction is executed for several lanes at once, and that assemblers keep
+volatile accesses, and what lies around a fence, in their order. So a pair of accesses is formal where the earlier one
+was executed together with the lane of the later one, or both lanes passed a fence together in between. Other pairs are
+faults: of volatile accesses of lanes that had parted, and of ordinary accesses, which compilers move and leave out.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.reporter import Reporter, thread_name
+from kernbench.ptx.emulator.lanes import WARP, Mask
+from kernbench.ptx.emulator.memory.cells import decode
+from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of
+from kernbench.ptx.emulator.program import Program, Site
+from kernbench.result.finding import Other
+
+WORD = 4
+TOGETHER = (
+    "the lanes ran the earlier access together, so that every GPU so far has done it for all of them before the later "
+    "one begins"
+)
+FENCED = "the lanes passed a fence together between the two, which every GPU so far does for all of them at once"
+SYNCWARP = "put __syncwarp() (bar.warp.sync) between the two, for all lanes that take part"
+
+
+def polled_sites(program: Program) -> frozenset[int]:
+    """Reads of loops that do nothing but wait: they may see a value early or late."""
+    found = set()
+    for block in program.blocks:
+        loop = block.wait_loop
+        if loop is None or not loop.waits:
+            continue
+        inside = [site for number in loop.blocks for site in program.blocks[number].sites]
+        if not any(site.opcode in ("st", "red", "bar", "barrier") for site in inside):
+            found |= {read.site.number for read in loop.reads}
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Last:
+    """The last volatile access of each word: the warp plus one, its clock, who, who ran it along, and the site."""
+
+    warps: Array
+    clocks: Array
+    who: Array
+    along: Array
+    sites: Array
+
+    @classmethod
+    def of(cls, words: int) -> "_Last":
+        """Nobody's."""
+        return cls(*(np.zeros(words, kind) for kind in (np.int32, np.int32, np.uint32, np.uint32, np.int32)))
+
+    def enter(self, words: Array, lanes: Array, clocks: Array, along: Array, site: Site) -> None:
+        """Lanes access words; those of one warp at one word count together."""
+        self.who[words] = 0
+        np.bitwise_or.at(self.who, words, np.uint32(1) << (lanes % WARP).astype(np.uint32))
+        self.warps[words], self.clocks[words] = lanes // WARP + 1, clocks
+        self.along[words], self.sites[words] = along, site.number
+
+
+class WarpSynchronous:
+    """The volatile accesses to shared memory of one batch, and the fences that its warps passed."""
+
+    def __init__(self, batch: Any, clocks: Any, reporter: Reporter, shared_name: Any):
+        self._batch, self._clocks, self._reporter, self._shared_name = batch, clocks, reporter, shared_name
+        # made by the first volatile access
+        self._reads: _Last | None = None
+        self._writes: _Last | None = None
+        self._polled: frozenset[int] = frozenset()
+        # the clock and the lanes of each warp's last fence
+        self._fence_clocks: Array = np.full(batch.warps, -1, np.int64)
+        self._fence_lanes: Array = np.zeros(batch.warps, np.int64)
+
+    def fenced(self, warps: Array, masks: Array) -> None:
+        """Lanes of warps are about to pass a fence that releases."""
+        inside = warps // self._batch.ctas
+        self._fence_clocks[warps] = self._clocks.clocks[warps % self._batch.ctas, inside, inside]
+        self._fence_lanes[warps] = masks
+
+    def fences_between(self, lanes: Array, races: Array) -> Array:
+        """For each race of lanes (see `cells`) whether both sides, of one warp, passed a fence together in between."""
+        found = np.zeros(len(races), np.uint64)
+        if self._fence_clocks.max(initial=-1) < 0:
+            return found
+        for i, (position, cell, mask, *_) in enumerate(races.tolist()):
+            _, number, clock = decode(cell & (1 << 64) - 1)
+            warp = int(lanes[position]) // WARP
+            apart = (mask | 1 << int(lanes[position]) % WARP) & ~int(self._fence_lanes[warp])
+            found[i] = number == self._clocks.numbers[warp] and clock <= self._fence_clocks[warp] and not apart
+        return found
+
+    def access(
+        self, space: Space, place: Place, lanes: Array, active: Mask | None, nbytes: int, writes: bool, site: Site
+    ) -> None:
+        """Lanes, those of whole warps of which some are active, make a volatile access."""
+        if space.name != "shared" or nbytes < WORD:
+            return
+        starts, along = offsets_of(place), _along(lanes, active)
+        # what lies outside is reported elsewhere
+        good = (starts >= 0) & (starts + nbytes <= self._batch.shared_stride) & (starts % WORD == 0)
+        good = good if active is None else good & active
+        starts, lanes, along = starts[good], lanes[good], along[good]
+        count = nbytes // WORD
+        first = (space.origins[lanes].astype(np.int64) + starts) // WORD
+        words = (first[:, None] + np.arange(count)).reshape(-1)
+        self._enter(words, np.repeat(lanes, count), np.repeat(along, count), writes, site)
+
+    def _enter(self, words: Array, lanes: Array, along: Array, writes: bool, site: Site) -> None:
+        if self._reads is None or self._writes is None:
+            size = self._batch.ctas * self._batch.shared_stride // WORD + 1
+            self._reads, self._writes = _Last.of(size), _Last.of(size)
+            self._polled = polled_sites(self._reporter.program)
+        if not self._clocks.exhausted:
+            self._look(self._writes, words, lanes, site, "writes" if writes else "reads")
+            if writes:
+                self._look(self._reads, words, lanes, site, "writes")
+        ctas, inside = lanes // WARP % self._batch.ctas, lanes // WARP // self._batch.ctas
+        target = self._writes if writes else self._reads
+        target.enter(words, lanes, self._clocks.clocks[ctas, inside, inside], along, site)
+
+    def _look(self, last: _Last, words: Array, lanes: Array, site: Site, verb: str) -> None:
+        """Which of the last accesses of words, by others of the same warp, a lane knows nothing of."""
+        bit = np.uint32(1) << (lanes % WARP).astype(np.uint32)
+        others = last.who[words] & ~bit
+        warps = lanes // WARP
+        near = np.flatnonzero((last.warps[words] == warps + 1) & (others != 0))
+        near = near[last.clocks[words[near]] > self._clocks.met[warps[near]]]
+        asks = self._clocks.helps(lanes[near]) | (len(self._clocks.peers) > 1)
+        for i in np.flatnonzero(asks).tolist():
+            word, lane = words[near[i]], int(lanes[near[i]])
+            number = int(self._clocks.numbers[lane // WARP])
+            others[near[i]] = self._clocks.unknown(lane, number, int(last.clocks[word]), int(others[near[i]]))
+        near = near[others[near] != 0]
+        together = (last.along[words[near]] & bit[near]) != 0
+        for kind in (True, False):
+            chosen = near[together == kind]
+            for number in np.unique(last.sites[words[chosen]]).tolist():
+                here = chosen[last.sites[words[chosen]] == number]
+                self._tell(site, number, verb, words[here], lanes[here], others[here], kind)
+
+    def _tell(
+        self, site: Site, other: int, verb: str, words: Array, lanes: Array, others: Array, together: bool
+    ) -> None:
+        """Pairs of accesses at two sites that nothing orders."""
+        if not together and {site.number, other} & self._polled:
+            return
+        earlier, lane = self._reporter.program.sites[other], int(lanes[0])
+        mask = int(others[0])
+        them = thread_name(self._batch, lane // WARP * WARP + (mask & -mask).bit_length() - 1)
+        where = f"shared memory {self._shared_name(int(words[0]) * WORD % self._batch.shared_stride)}"
+        message = (
+            f"{thread_name(self._batch, lane)} {verb} {where}; {them}, of the same warp, accesses it in line "
+            f"{earlier.line} (`{earlier.text}`), both volatile, and nothing orders the two"
+        )
+        if not together:
+            message += ": the lanes had parted, and a GPU may run either first"
+        seen = (Other(f"the other access, by {them}", self._reporter.place(earlier)),)
+        about, array = "volatile", where.partition("+")[0]
+        formal = TOGETHER if together else ""
+        self._reporter.add(
+            "race", site, message, SYNCWARP, len(words), seen, about=about, array=array, cause=earlier, formal=formal,
+            habit="warp-synchronous",
+        )  # fmt: skip
+
+
+def _along(lanes: Array, active: Mask | None) -> Array:
+    """For each of the lanes of whole warps those of its warp that are active, as a mask."""
+    if active is None:
+        return np.full(len(lanes), 0xFFFFFFFF, np.uint32)
+    packed = np.packbits(active.reshape(-1, WARP), axis=1, bitorder="little")
+    masks: Array = np.repeat(np.ascontiguousarray(packed).view(np.uint32)[:, 0], WARP)
+    return masks
