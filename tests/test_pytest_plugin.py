@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numba
 import pytest
+from tests.cli.test_formal import BENCH
 
 from kernbench.bench.new import write_new
 
@@ -116,3 +117,23 @@ def test_the_guide(project):
     project.makepyfile(test_ring=code)
     write_new("mesh", "my_ring", project.path)
     run(project).assert_outcomes(passed=7)
+
+
+FORMAL = """
+from kernbench.testing import assert_safe
+
+
+def test_round(kernbench_run):
+    assert_safe(kernbench_run("round.py"))
+"""
+
+
+def test_formal_findings_are_notes_in_the_summary(pytester):
+    pytester.makepyfile(test_round=FORMAL)
+    Path("round.py").write_text(BENCH)
+    calm = pytester.runpytest("-p", "no:cacheprovider")
+    calm.assert_outcomes(passed=1)
+    assert str(calm.stdout).count("formal: breaks the rules of the ISA") == 1
+    strict = pytester.runpytest("-p", "no:cacheprovider", "--kernbench-strict")
+    strict.assert_outcomes(failed=1)
+    assert "not safe: divergent-barrier" in str(strict.stdout)

@@ -10,15 +10,18 @@ from typing import Any
 
 import pytest
 
+# the property of a test that holds a note
+_FORMAL = "kernbench_formal"
 _MARK = 'kernbench(bench, panel=None, settings=None, **options): the bench that "kernbench_run" runs, and how'
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """--update-ptx, --kernbench-seed and --kernbench-schedule."""
+    """--update-ptx, --kernbench-seed, --kernbench-schedule and --kernbench-strict."""
     group = parser.getgroup("kernbench", "attention kernels")
     group.addoption("--update-ptx", action="store_true", help="write golden PTX files instead of comparing with them")
     group.addoption("--kernbench-seed", type=int, default=None, help="seed of the inputs of benches")
     group.addoption("--kernbench-schedule", default=None, help="canonical, reversed or a seed: order of programs")
+    group.addoption("--kernbench-strict", action="store_true", help="formal findings of benches count as faults")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,9 +47,31 @@ def kernbench_run(request: pytest.FixtureRequest) -> Callable[..., Any]:
         merged = {**given, **{name: value for name, value in called.items() if value is not None}, **options, **said}
         merged["settings"] = {**given.get("settings", {}), **(settings or {})}
         _check_options(merged, set(inspect.signature(run_bench).parameters))
-        return run_bench(_found(merged.pop("bench", None), folder), **merged)
+        result = run_bench(_found(merged.pop("bench", None), folder), **merged)
+        if result.formal:
+            request.node.user_properties.append((_FORMAL, _formal_note(result)))
+        return result
 
     return run
+
+
+def _formal_note(result: Any) -> str:
+    # the report draws tables: imported only where there is something to show
+    from kernbench.report import formal_text
+    from kernbench.report.plain import plain_text
+
+    return plain_text(formal_text(result)).rstrip()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What is formal in the benches of the tests: a note for each, as it makes no test fail."""
+    reports = [one for kind in ("passed", "failed") for one in terminalreporter.stats.get(kind, ())]
+    # each phase of a test reports what the phases before it noted
+    notes = {(one.nodeid, value) for one in reports for name, value in one.user_properties if name == _FORMAL}
+    if notes:
+        terminalreporter.section("kernbench: formal findings (--kernbench-strict makes them count)")
+    for test, note in sorted(notes):
+        terminalreporter.write_line(f"{test}\n{note}")
 
 
 def _marked(mark: pytest.Mark | None) -> dict[str, Any]:
@@ -57,9 +82,11 @@ def _marked(mark: pytest.Mark | None) -> dict[str, Any]:
 def _said(config: pytest.Config) -> dict[str, Any]:
     """What pytest's command line says."""
     options = {name: config.getoption(f"--kernbench-{name}") for name in ("seed", "schedule")}
-    return {
+    strict = {"strict": True} if config.getoption("--kernbench-strict") else {}
+    given = {
         name: int(value) if str(value).isdecimal() else value for name, value in options.items() if value is not None
     }
+    return given | strict
 
 
 def _check_options(given: dict[str, Any], known: set[str]) -> None:

@@ -16,12 +16,13 @@ def assert_right(run: Run) -> None:
         raise AssertionError("the result is wrong" + _told(run))
 
 
-def assert_safe(run: Run, *, allow: tuple[str, ...] = ()) -> None:
-    """The run was checked and has no finding, but for kinds in `allow`."""
+def assert_safe(run: Run, *, allow: tuple[str, ...] = (), strict: bool = False) -> None:
+    """The run was checked and has no finding, but for kinds in `allow`; where `strict`, no formal one either."""
     __tracebackhide__ = True
     if run.safe is None:
         raise AssertionError("the run was not checked: run it with checks" + _told(run))
-    kinds = [finding.kind for finding in run.findings if finding.kind not in allow]
+    found = [*run.findings, *(run.formal if strict else ())]
+    kinds = [finding.kind for finding in found if finding.kind not in allow]
     if kinds or (not run.safe and not run.findings):
         raise AssertionError(f"not safe: {', '.join(dict.fromkeys(kinds)) or run.status}" + _told(run))
 

@@ -219,6 +219,16 @@ def test_many_findings_are_told_by_kind(quiet, tmp_path):
     assert quiet.ask("document.activeElement.textContent") == "descriptor: 1 finding"
 
 
+def test_formal_findings_are_shown_apart_and_do_not_count(quiet, tmp_path):
+    formal = replace(unsafe().findings[0], message="a copy is under way; it is kept", severity="formal")
+    quiet.show(written(tmp_path, page_html("t", [("r", replace(sample(), formal=[formal]))])))
+    assert sections(quiet)[:2] == ["Verdict", "Formal findings"]
+    shown = quiet.ask("document.querySelector('#panel-0').innerText")
+    assert "a copy is under way; it is kept" in shown
+    assert "1 formal finding not counted" in shown
+    assert quiet.ask("document.querySelectorAll('.verdict .answer')[1].textContent") == "yes"
+
+
 def test_acknowledged_findings_are_shown_and_do_not_count(quiet, tmp_path):
     row = {"by": "source", "reason": "the flag is checked again", "fingerprint": "1f0c22d4"}
     row["finding"] = unsafe().findings[0].to_dict()

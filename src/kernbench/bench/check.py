@@ -37,7 +37,7 @@ class Conditions:
     """How files are checked: options of `run_bench`, how many at once, and the limits of each.
 
     `seconds` is what one panel may take (an import: at most `IMPORT_SECONDS` of it), `memory` the bytes a process may
-    have; None: a share of what the machine has. With `timelines` the runs keep theirs.
+    have; None: a share of what the machine has. With `timelines` the runs keep theirs. `strict`: what is formal counts.
     """
 
     seed: int = 0
@@ -47,6 +47,7 @@ class Conditions:
     seconds: float = PANEL_SECONDS
     memory: int | None = None
     timelines: bool = False
+    strict: bool = False
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -148,7 +149,7 @@ class _Check:
 
     def _given(self, work: _Work) -> dict[str, Any]:
         how = self._how
-        options = {"seed": how.seed, "schedule": how.schedule, "timeline": how.timelines}
+        options = {"seed": how.seed, "schedule": how.schedule, "timeline": how.timelines, "strict": how.strict}
         known = [asdict(entry) for entry in how.baseline]
         given = {"file": str(work.file), "claimed": work.claimed or work.panels is not None, "panels": work.panels}
         return {**options, **given, "baseline": known}

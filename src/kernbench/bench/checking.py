@@ -26,7 +26,7 @@ def check_file(given: Mapping[str, Any], send: Send) -> None:
     """Run the panels of a file, or those that `given` names; messages as above.
 
     `given`: `file`, `claimed` (whether the file is known to make a bench), `seed`, `schedule`, `baseline` (rows),
-    `panels` (None for all) and `timeline` (whether the runs keep theirs).
+    `panels` (None for all), `timeline` (whether the runs keep theirs) and `strict` (whether what is formal counts).
     """
     file = Path(given["file"])
     try:
@@ -47,7 +47,7 @@ def _case(file: Path, bench: Bench, panel: str | None, given: Mapping[str, Any])
     error = ""
     try:
         known = [Entry(**row) for row in given["baseline"]]
-        options = {"seed": given["seed"], "schedule": given["schedule"], "baseline": known}
+        options = {"seed": given["seed"], "schedule": given["schedule"], "baseline": known, "strict": given["strict"]}
         run = run_bench(bench, panel, timed=True, second_order=ALWAYS, **options)
     except BaseException as raised:
         error = _text(file, raised)

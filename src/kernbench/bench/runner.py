@@ -54,6 +54,7 @@ def run_bench(
     first_wrong: bool = False,
     second_order: str = NEVER,
     drawn: bool = True,
+    strict: bool = False,
 ) -> Run:
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine,
     `chip.KEY` settings the chip.
@@ -61,7 +62,8 @@ def run_bench(
     `schedule` and `budget` replace those of the bench's host; a budget that is a mapping changes what it names. With
     `timed`, a run that is right and safe gets its time on the machine, and unless `drawn` is False all that is drawn of
     it. With `shapes_only` nothing is computed and no golden asked; inputs are drawn from `ShapesOnly`. `size` names one
-    of the bench's sizes, over the panel's values. Findings that the source or `baseline` acknowledges do not count.
+    of the bench's sizes, over the panel's values. Findings that the source or `baseline` acknowledges do not count, nor
+    those that are formal, unless `strict`.
     `stop` ends the run inside a kernel. With `first_wrong` each value that the kernel names is compared with the
     bench's intermediates, and `views["first_wrong"]` tells which was the first to leave them. With `second_order`
     ("always", or "cheap": where its counted work is small) a run that is safe and not wrong is repeated in another
@@ -85,7 +87,7 @@ def run_bench(
     run = _launched(bench, p, inputs, host, stop)
     if not isinstance(run, Run):
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
-    run = _acknowledged(run, list(host.launches), baseline)
+    run = _acknowledged(run, list(host.launches), baseline, strict)
     if watch.outside > host.budget.seconds:
         run.views["outside_seconds"] = round(watch.outside, 3)
     if comparing is not None:
@@ -101,7 +103,7 @@ def run_bench(
         run.status, run.views["stopped"] = Status.STOPPED, stop.met.view()
         return run
     if kept is not None and may_repeat(first := Launched(run, host, watch.kernels), second_order):
-        repeat = _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline)
+        repeat = _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline, strict)
         compare_orders(first, repeat.launched, repeat.accepted)
         acknowledge(run, baseline)
     return _timed(bench, p, run, host, drawn) if timed else run
@@ -118,6 +120,7 @@ class _Repeat:
     inputs: Mapping[str, Any]
     budget: Budget
     baseline: list[Entry] | None
+    strict: bool
 
     def launched(self, schedule: str | int) -> Launched:
         """The launch in the order of a schedule, with the inputs as they were."""
@@ -128,7 +131,7 @@ class _Repeat:
         run = _launched(bench, p, deepcopy(self.inputs), host, None)
         if not isinstance(run, Run):
             raise BenchError(f"bench {bench.name}: launch gave no Run the second time")
-        return Launched(_acknowledged(run, list(host.launches), self.baseline), host, watch.kernels)
+        return Launched(_acknowledged(run, list(host.launches), self.baseline, self.strict), host, watch.kernels)
 
     def _loaded(self) -> Bench:
         try:
@@ -252,8 +255,10 @@ def _intermediates(bench: Bench, host: Any, p: Any, inputs: Any) -> Intermediate
     return comparing
 
 
-def _acknowledged(run: Run, launches: list[Run], baseline: list[Entry] | None) -> Run:
+def _acknowledged(run: Run, launches: list[Run], baseline: list[Entry] | None, strict: bool) -> Run:
     """The run of all launches that a bench made, without the findings that somebody acknowledges."""
+    for one in (run, *launches) if strict else ():
+        one.strict()
     acknowledge(run, baseline)
     if len(launches) < 2:
         return run

@@ -8,13 +8,15 @@ from kernbench.result.run import Run
 from kernbench.safety.stopping import StopAt, Stopper, stop_at
 
 
-def run_until(text: str, launched: Callable[[Stopper], Run]) -> Run:
+def run_until(text: str, launched: Callable[[Stopper], Run], strict: bool = False) -> Run:
     """What `launched` gives with a stopper for `text`; an error that says what was near if it was never reached.
+
+    A finding that is formal is one to stop at only where `strict`.
 
     Some checks look at a whole run when it is over. A finding of theirs has no moment at which to stop, so the run is
     made again, and stops at the line the finding names, the first time a program reaches it.
     """
-    stopper = Stopper(stop_at(text))
+    stopper = Stopper(stop_at(text), strict)
     run = launched(stopper)
     if stopper.met is None and stopper.at_finding and run.findings:
         finding = run.findings[0]

@@ -11,7 +11,7 @@ from kernbench.cli.processes import run_all
 from kernbench.cli.report import write_page
 from kernbench.cli.request import Request
 from kernbench.common.errors import BenchError, KernbenchError
-from kernbench.report import Contender, ranking_table, ranking_text, run_text
+from kernbench.report import Contender, formal_text, ranking_table, ranking_text, run_text
 from kernbench.report.ranking import ranked as in_order
 from kernbench.result.run import Run
 
@@ -33,6 +33,9 @@ def rank(request: Request, json: Path | None, html: Path | None = None) -> int:
         bad = [(name, run) for name, run in ran if not run.ok]
         for name, run in bad:
             console.print(run_text(name, run), highlight=False, soft_wrap=True)
+        for name, run in ran:
+            if run.ok and run.formal:
+                console.print(f"{name}:", formal_text(run), highlight=False, soft_wrap=True)
         failed = failed or bool(bad) or not ran or any(c.refusal == _DIED for c in contenders)
         runs += [(f"{request.title(panel)} {name}", run) for name, run in ran]
     if html is not None and runs:

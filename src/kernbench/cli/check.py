@@ -14,10 +14,10 @@ from kernbench.bench.check import PANEL_SECONDS, Conditions, check_files
 from kernbench.bench.collection import Case, python_files
 from kernbench.cli.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, tell_acknowledged
 from kernbench.cli.document import JSON, STDOUT, write_document
-from kernbench.cli.options import SCHEDULE, SEED, schedule_of
+from kernbench.cli.options import SCHEDULE, SEED, STRICT, schedule_of
 from kernbench.cli.output import FOUND, INTERRUPTED, RIGHT_AND_SAFE, check_targets, errors, results
 from kernbench.common.errors import BenchError
-from kernbench.report import run_text
+from kernbench.report import formal_text, run_text
 from kernbench.report.junit import junit_xml
 from kernbench.result.run import write_bytes
 
@@ -51,6 +51,7 @@ def check(
     jobs: JOBS = 0,
     limit: LIMIT = PANEL_SECONDS,
     memory: MEMORY = None,
+    strict: STRICT = False,
 ) -> None:
     """Run every panel of every bench in a folder: a line for each, and what is wrong with those that fail.
 
@@ -64,7 +65,8 @@ def check(
     known = known_findings(baseline, write_baseline, reason)
     looked = python_files(folder)
     bytes_each = None if memory is None else int(memory * (1 << 30))
-    how = Conditions(seed, schedule_of(schedule), known, jobs, limit, bytes_each, timelines=json is not None)
+    drawn = json is not None
+    how = Conditions(seed, schedule_of(schedule), known, jobs, limit, bytes_each, timelines=drawn, strict=strict)
     cases, whole = _checked(looked, how)
     if whole and not cases:
         raise BenchError(
@@ -142,6 +144,8 @@ def _tell(case: Case) -> None:
     verdict = "ok" if case.passed else "FAILED"
     console.print(f"{verdict:6} {case.file}::{case.panel}  {case.seconds:.2f} s", soft_wrap=True)
     if case.passed:
+        if case.run is not None and case.run.formal:
+            console.print(formal_text(case.run), highlight=False, soft_wrap=True)
         return
     if case.run is None:
         console.print(case.error, soft_wrap=True)

@@ -76,9 +76,10 @@ def stop_and_tell(
     command: str,
     title: str,
     launched: Callable[[Stopper], Run],
+    strict: bool = False,
 ) -> None:
     """Run until there, print what it had, and end the command."""
-    result = run_until(stop_at, launched)
+    result = run_until(stop_at, launched, strict)
     console = results()
     if result.findings:
         console.print(run_text(title, result), highlight=False, soft_wrap=True)

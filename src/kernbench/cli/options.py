@@ -42,6 +42,10 @@ MACHINE = Annotated[
 SHAPES = Annotated[
     bool, typer.Option("--shapes-only", help="Carry no data: real sizes, safe and timed, but not judged by the golden.")
 ]
+STRICT = Annotated[
+    bool,
+    typer.Option("--strict", help="Formal findings, which change no result on hardware that exists, count as faults."),
+]
 SCHEDULE = Annotated[
     str,
     typer.Option(

@@ -9,7 +9,7 @@ import typer
 from kernbench.cli.document import JSON, write_document
 from kernbench.cli.output import check_targets, errors, results
 from kernbench.common.errors import MisuseError
-from kernbench.report import page_html, runs_table, titles
+from kernbench.report import formal_text, page_html, runs_table, titles
 from kernbench.result.load import Loaded, load_runs
 from kernbench.result.run import Run, write_bytes
 
@@ -36,8 +36,12 @@ def report(files: FILES, html: HTML = None, json: JSON = None) -> None:
     write_page(target, title, runs)
     console = results()
     console.print(runs_table(title, runs, console.width))
+    for name, run in runs:
+        if run.formal:
+            console.print(f"{name}:", formal_text(run), highlight=False, soft_wrap=True)
     rows = [
         {"name": name, "right": run.right, "safe": run.safe, "time_ps": run.metrics.get("time_ps")}
+        | {"formal": [finding.to_dict() for finding in run.formal]}
         for name, run in runs
     ]
     write_document(json, "report", {"title": title, "page": str(target), "shown": rows})

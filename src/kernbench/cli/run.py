@@ -12,12 +12,13 @@ from kernbench.cli.algorithms import rank
 from kernbench.cli.completion import benches, panels
 from kernbench.cli.document import JSON, write_document
 from kernbench.cli.inside import DUMP, FIRST_WRONG, STOP_AT, check_first_wrong, check_options, stop_and_tell
-from kernbench.cli.options import DTYPE, HTML, MACHINE, SCHEDULE, SEED, SETTINGS, SHAPES, schedule_of
+from kernbench.cli.options import DTYPE, HTML, MACHINE, SCHEDULE, SEED, SETTINGS, SHAPES, STRICT, schedule_of
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
 from kernbench.cli.report import write_page
 from kernbench.cli.request import Request, chosen, parse_settings
 from kernbench.common.errors import BenchError, OtherHardwareError
 from kernbench.report import (
+    formal_text,
     launches_table,
     no_time_text,
     printed_text,
@@ -132,6 +133,7 @@ def run(
     stop_at: STOP_AT = None,
     dump: DUMP = None,
     first_wrong: FIRST_WRONG = False,
+    strict: STRICT = False,
 ) -> None:
     """Run a bench: is it right, is it safe, how fast is it and why.
 
@@ -144,6 +146,7 @@ def run(
     check_options(stop_at, dump)
     known = known_findings(baseline, write_baseline, reason)
     options = {"seed": seed, "shapes_only": shapes_only, "size": size, "baseline": known, "first_wrong": first_wrong}
+    options |= {"strict": strict}
     given = {"steps": max_steps, "seconds": max_seconds, "total_seconds": max_total_seconds}
     limits = {name: limit for name, limit in given.items() if limit is not None}
     request = Request(bench, panels, values, {**options, "schedule": schedule_of(schedule), "budget": limits})
@@ -172,7 +175,8 @@ def _stop(request: Request, stop_at: str, dump: Path | None, json: Path | None) 
         names = ", ".join(map(str, request.panels))
         raise BenchError(f"--stop-at looks inside one run: choose a panel (or --case) of {request.bench.name}: {names}")
     panel = request.panels[0]
-    stop_and_tell(stop_at, dump, json, "run", request.title(panel), lambda stopper: request.run(panel, stop=stopper))
+    title, strict = request.title(panel), request.options["strict"]
+    stop_and_tell(stop_at, dump, json, "run", title, lambda stopper: request.run(panel, stop=stopper), strict)
 
 
 def _run_all(request: Request) -> list[tuple[str, Run]]:
@@ -227,6 +231,8 @@ def _tell_one(console: Console, title: str, result: Run) -> None:
         console.print(printed_text(title, result), soft_wrap=True)
     if not result.ok:
         console.print(run_text(title, result), highlight=False, soft_wrap=True)
+    elif result.formal:
+        console.print(f"{title}:", formal_text(result), highlight=False, soft_wrap=True)
     if "first_wrong" in result.views:
         console.print(first_wrong_text(title, result), highlight=False, soft_wrap=True)
     if "order_note" in result.views:

@@ -1,7 +1,7 @@
 """Run in, text out: tables and explanations as rich renderables. Nothing here prints."""
 
 from kernbench.report.compare import Difference, difference, difference_text
-from kernbench.report.findings import finding_text, findings_text
+from kernbench.report.findings import finding_text, findings_text, formal_text
 from kernbench.report.page import page_html
 from kernbench.report.pipeline import pipeline_text
 from kernbench.report.printed import printed_text
@@ -22,6 +22,7 @@ __all__ = [
     "difference_text",
     "finding_text",
     "findings_text",
+    "formal_text",
     "launches_table",
     "no_time_text",
     "page_html",

@@ -13,6 +13,7 @@ from kernbench.report.ranking import time_by_cause
 from kernbench.report.time import duration, scaled
 from kernbench.report.titles import apart
 from kernbench.report.verdict import NO, NOT_ASKED, YES
+from kernbench.result.finding import Finding
 from kernbench.result.launches import launch_names
 from kernbench.result.run import Run
 
@@ -128,27 +129,29 @@ def _warnings(a: Run, b: Run, names: tuple[str, str]) -> Iterator[str]:
     measured = ["gpu_time_ns" in run.metrics for run in (a, b)]
     if measured[0] != measured[1] and all(_time(run) for run in (a, b)):
         yield f"the time of {names[measured[1]]} was measured on a GPU, that of {names[measured[0]]} is a model's"
-    new = {f.kind for f in b.findings} - {f.kind for f in a.findings}
-    gone = {f.kind for f in a.findings} - {f.kind for f in b.findings}
-    if new:
-        yield f"only {names[1]} has findings of kind {', '.join(sorted(new))}"
-    if gone:
-        yield f"only {names[0]} has findings of kind {', '.join(sorted(gone))}"
+    found = [{f.kind for f in run.findings} for run in (a, b)], [{f.kind for f in run.formal} for run in (a, b)]
+    for what, (before, after) in zip(("findings", "formal findings"), found, strict=True):
+        if after - before:
+            yield f"only {names[1]} has {what} of kind {', '.join(sorted(after - before))}"
+        if before - after:
+            yield f"only {names[0]} has {what} of kind {', '.join(sorted(before - after))}"
 
 
 def _answers(a: Run, b: Run) -> Iterator[tuple[str, str, str]]:
     for name, x, y in (("right", a.right, b.right), ("safe", a.safe, b.safe)):
         yield name, _word(x), _word(y)
     yield "ended", str(a.status), str(b.status)
-    yield "findings", _kinds(a), _kinds(b)
+    yield "findings", _kinds(a.findings), _kinds(b.findings)
+    if a.formal or b.formal:
+        yield "formal", _kinds(a.formal), _kinds(b.formal)
 
 
 def _word(value: bool | None) -> str:
     return (NOT_ASKED if value is None else (YES if value else NO))[0]
 
 
-def _kinds(run: Run) -> str:
-    return ", ".join(sorted({f.kind for f in run.findings})) or "none"
+def _kinds(findings: list[Finding]) -> str:
+    return ", ".join(sorted({f.kind for f in findings})) or "none"
 
 
 _COSTS = ("time", "x physical limit", "x floor of its work", "largest error")

@@ -6,6 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kernbench.result.finding import KINDS, Finding, Place, rank_ranges
+from kernbench.result.launches import formal_by_kernel
+from kernbench.result.run import Run
 
 
 def findings_text(findings: Iterable[Finding]) -> RenderableType:
@@ -36,9 +38,14 @@ def finding_text(finding: Finding) -> RenderableType:
     return text
 
 
-def formal_text(findings: Sequence[Finding]) -> RenderableType:
-    """What is formal, as one note: a line each, with what to do."""
-    text = Text("  formal: ", style="bold yellow")
+def formal_text(run: Run) -> RenderableType:
+    """What is formal in a run, as one note for each kernel: a line for each finding, with what to do."""
+    notes = formal_by_kernel(run)
+    return Group(*(_formal_note(kernel if len(notes) > 1 else "", found) for kernel, found in notes))
+
+
+def _formal_note(kernel: str, findings: Sequence[Finding]) -> Text:
+    text = Text(f"  formal{f', in {kernel}' if kernel else ''}: ", style="bold yellow")
     text.append(
         "breaks the rules of the ISA, and changes no result on hardware that exists (--strict makes it count)\n"
     )
@@ -47,7 +54,14 @@ def formal_text(findings: Sequence[Finding]) -> RenderableType:
         text.append(f"    {where}{finding.kind}: {finding.message}{_times(finding)}\n")
         if finding.hint:
             text.append(f"      next: {finding.hint}\n", style="dim")
+    text.rstrip()
     return text
+
+
+def kinds_text(run: Run) -> str:
+    """The kinds of a run's findings for a table, and how many are formal."""
+    formal = f" ({len(run.formal)} formal)" if run.formal else ""
+    return (", ".join(sorted({finding.kind for finding in run.findings})) or "none") + formal
 
 
 def _times(finding: Finding) -> str:

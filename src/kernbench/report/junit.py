@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
 
+from kernbench.report.findings import formal_text
 from kernbench.report.plain import plain_text
 from kernbench.report.verdict import run_text
 
@@ -12,7 +13,10 @@ _FORBIDDEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 65534, 65535), "ï
 
 
 def junit_xml(cases: Sequence[Any]) -> bytes:
-    """`cases` have file, panel, seconds, run, error, output and passed; each file is a suite."""
+    """`cases` have file, panel, seconds, run, error, output and passed; each file is a suite.
+
+    What is formal in a case that passed is its output.
+    """
     root = ElementTree.Element("testsuites")
     for file in dict.fromkeys(str(case.file) for case in cases):
         _suite(root, file, [case for case in cases if str(case.file) == file])
@@ -31,8 +35,11 @@ def _suite(root: ElementTree.Element, file: str, cases: list[Any]) -> None:
         element = ElementTree.SubElement(suite, "testcase", names)
         if not case.passed:
             _failure(element, case)
-        if not case.passed and case.output:
-            ElementTree.SubElement(element, "system-out").text = _clean(case.output)
+        output = case.output if not case.passed else ""
+        if case.passed and case.run is not None and case.run.formal:
+            output = plain_text(formal_text(case.run))
+        if output:
+            ElementTree.SubElement(element, "system-out").text = _clean(output)
 
 
 def _failure(element: ElementTree.Element, case: Any) -> None:

@@ -4,6 +4,7 @@ away the whole page. All but the page needs no script, and takes the notebook's 
 
 from html import escape
 
+from kernbench.report.findings import formal_text, kinds_text
 from kernbench.report.page import page_html
 from kernbench.report.picture import timeline_svg
 from kernbench.report.plain import plain_text
@@ -23,6 +24,8 @@ def notebook_html(run: Run) -> str:
     parts = [_table(title, run)]
     if not run.ok:
         parts.append(f"<pre>{escape(plain_text(run_text(title, run)))}</pre>")
+    elif run.formal:
+        parts.append(f"<pre>{escape(plain_text(formal_text(run)))}</pre>")
     if run.timeline is not None:
         parts.append(timeline_svg(run.timeline))
         parts.append(_frame(page_html(title, [(title, run)])))
@@ -34,7 +37,7 @@ def _table(title: str, run: Run) -> str:
     if "time_ps" in run.metrics:
         rows["time"] = duration(run.metrics["time_ps"])
         rows["bound"] = str(run.metrics.get("bound", ""))
-    rows["findings"] = ", ".join(dict.fromkeys(f.kind for f in run.findings)) or "none"
+    rows["findings"] = kinds_text(run)
     rows["outputs"] = ", ".join(_outputs(run)) or "none"
     head = "".join(f"<th {_CELL}>{escape(name)}</th>" for name in rows)
     body = "".join(f"<td {_CELL}>{escape(value)}</td>" for value in rows.values())

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernbench.common.pe_commands import PeCommand, TensorHandle
+from kernbench.report.findings import kinds_text
 from kernbench.report.time import distance, duration
 from kernbench.report.verdict import answer
 from kernbench.result.launches import launch_names
@@ -40,8 +41,7 @@ def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = _WIDTH)
         table.add_column(headings[name], justify="left" if name in ("right", "safe") else "right", no_wrap=True)
     table.add_column("findings", overflow="fold")
     for name, run, row in rows:
-        kinds = sorted({f.kind for f in run.findings})
-        last = Text(", ".join(kinds) or "none", style="red" if kinds else "dim")
+        last = Text(kinds_text(run), style="red" if run.findings else "dim")
         table.add_row(name, *(row[column] for column in shown), last)
     return table
 
@@ -52,8 +52,8 @@ def launches_table(title: str, run: Run) -> Table:
     for name in ("launch", "ended", "commands", "time", "bound", "outputs", "findings"):
         table.add_column(name, justify="right" if name in ("commands", "time") else "left", overflow="fold")
     for name, launch in launch_names(run)[:_LAUNCHES]:
-        cells, kinds = _cells(launch, "floor_ratio", "bound"), sorted({f.kind for f in launch.findings})
-        found = Text(", ".join(kinds) or "none", style="red" if kinds else "dim")
+        cells = _cells(launch, "floor_ratio", "bound")
+        found = Text(kinds_text(launch), style="red" if launch.findings else "dim")
         outputs = ", ".join(launch.outputs or launch.views.get("outputs", {}))
         table.add_row(
             Text(name), str(launch.status), cells["commands"], cells["time"], cells["bound"], Text(outputs), found

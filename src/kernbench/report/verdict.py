@@ -28,7 +28,7 @@ def run_text(title: str, run: Run) -> RenderableType:
     parts.extend(comparison_text(c) for c in run.comparison or [])
     parts.extend(finding_text(f) for f in run.findings)
     if run.formal:
-        parts.append(formal_text(run.formal))
+        parts.append(formal_text(run))
     if run.right is not True:
         parts.extend(Text(f"  note: {hint}", style="yellow") for hint in run.views.get("hints", []))
     return Group(*parts)

@@ -50,8 +50,17 @@ def acknowledge(run: Run, baseline: list[Entry] | None = None) -> None:
     One whose mark was for another cause stays, and says so. A run that did not finish stays unsafe whatever is allowed.
     """
     entries = {(entry.kind, entry.fingerprint): entry for entry in baseline or []}
-    left, taken = [], list(run.views.get("acknowledged", []))
-    for finding in run.findings:
+    taken = list(run.views.get("acknowledged", []))
+    run.findings = _left(run.findings, entries, taken)
+    run.formal = _left(run.formal, entries, taken)
+    if taken:
+        run.views["acknowledged"] = taken
+
+
+def _left(findings: list[Finding], entries: dict[tuple[str, str], Entry], taken: list[dict[str, Any]]) -> list[Finding]:
+    """The findings that nobody acknowledges; the others are added to those `taken`."""
+    left = []
+    for finding in findings:
         mine = fingerprint(finding)
         known = entries.get((finding.kind, mine))
         by, reason, note = ("baseline", known.reason, "") if known else _in_source(finding)
@@ -59,9 +68,7 @@ def acknowledge(run: Run, baseline: list[Entry] | None = None) -> None:
             taken.append({"by": by, "reason": reason, "fingerprint": mine, "finding": finding.to_dict()})
         else:
             left.append(replace(finding, message=f"{finding.message}\n{note}") if note else finding)
-    run.findings = left
-    if taken:
-        run.views["acknowledged"] = taken
+    return left
 
 
 def _in_source(finding: Finding) -> tuple[str, str, str]:

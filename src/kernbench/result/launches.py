@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.result.finding import Place
+from kernbench.result.finding import Finding, FindingLog, Place
 from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Ints, Lane, Timeline, Waits
 
@@ -63,6 +63,16 @@ def launch_names(run: Run) -> list[tuple[str, Run]]:
         seen[name] += 1
         found.append((f"{name} {seen[name]}" if names.count(name) > 1 else name, launch))
     return found
+
+
+def formal_by_kernel(run: Run) -> list[tuple[str, list[Finding]]]:
+    """What is formal in a run, for each of its kernels; what launches of one kernel share is there once."""
+    pairs = [(launch, finding) for launch in run.launches for finding in launch.formal]
+    pairs += [(run, finding) for finding in run.formal if not any(finding == known for _, known in pairs)]
+    logs: dict[str, FindingLog] = {}
+    for launch, finding in pairs:
+        logs.setdefault(kernel_of(launch), FindingLog()).add(finding, finding.hint)
+    return [(kernel, log.findings()) for kernel, log in logs.items()]
 
 
 # Metrics

@@ -85,10 +85,11 @@ class Stopped:
 
 
 class Stopper:
-    """Stops one run at `wanted`; `met` is what it had there, None until then."""
+    """Stops one run at `wanted`; `met` is what it had there, None until then. `strict`: also at formal findings."""
 
-    def __init__(self, wanted: StopAt):
+    def __init__(self, wanted: StopAt, strict: bool = False):
         self.wanted = wanted
+        self.strict = strict
         self.met: Stopped | None = None
         # lines of the wanted file that programs reached, and other files they were in
         self.reached: set[int] = set()

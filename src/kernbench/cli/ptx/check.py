@@ -5,6 +5,7 @@ from typing import Any
 from kernbench.bench import ptx_file
 from kernbench.cli.document import JSON
 from kernbench.cli.inside import DUMP, STOP_AT_PTX, check_options
+from kernbench.cli.options import STRICT
 from kernbench.cli.output import check_targets, results
 from kernbench.cli.ptx.launching import at_its_line, described_launch, finish, launch_kernel, maybe_stop, read_module
 from kernbench.cli.ptx.options import (
@@ -49,6 +50,7 @@ def check(
     html: HTML = None,
     stop_at: STOP_AT_PTX = None,
     dump: DUMP = None,
+    strict: STRICT = False,
 ) -> None:
     """Is it PTX, does the target have every instruction, and is a launch safe? Says yes, or every problem.
 
@@ -65,8 +67,8 @@ def check(
     results().print(f"{file}: good PTX for {module.arch}: {', '.join(module.kernels) or 'no kernels'}")
     described = described_launch(launch, kernel, grid, block, shared, seed, cluster)
     options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
-    maybe_stop(stop_at, dump, json, "ptx check", module, described, "emulator", arch, elements, options)
+    maybe_stop(stop_at, dump, json, "ptx check", module, described, "emulator", arch, elements, options, strict)
     result = launch_kernel(module, described, "emulator", arch, elements, options)
     if "pipeline" in result.views:
         results().print(pipeline_text(result.views["pipeline"]), highlight=False, soft_wrap=True)
-    finish("ptx check", file, result, None, json, trace, html)
+    finish("ptx check", file, result, None, json, trace, html, strict)

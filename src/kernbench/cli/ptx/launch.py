@@ -10,6 +10,7 @@ from kernbench.bench.artefact import read_artefact, skeleton
 from kernbench.bench.ptx_file import choose_kernel
 from kernbench.cli.document import JSON
 from kernbench.cli.inside import DUMP, FIRST_WRONG_PTX, STOP_AT_PTX, check_options
+from kernbench.cli.options import STRICT
 from kernbench.cli.output import check_targets, results
 from kernbench.cli.ptx.launching import (
     comparing_intermediates,
@@ -68,6 +69,7 @@ def launch_artefact(
     html: HTML = None,
     stop_at: STOP_AT_PTX = None,
     dump: DUMP = None,
+    strict: STRICT = False,
     first_wrong: FIRST_WRONG_PTX = False,
     shared: SHARED = None,
     write_launch: WRITE_LAUNCH = None,
@@ -89,8 +91,8 @@ def launch_artefact(
         results().print(f"wrote {write_launch}: fill it in, then --launch {write_launch}", soft_wrap=True)
         return
     options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
-    maybe_stop(stop_at, dump, json, "ptx launch", module, described, device, "", elements, options)
+    maybe_stop(stop_at, dump, json, "ptx launch", module, described, device, "", elements, options, strict)
     comparing = comparing_intermediates(first_wrong, stop_at, device, described, options)
     result = launch_kernel(module, described, device, "", elements, options)
     keep_first_wrong(result, comparing)
-    finish("ptx launch", found.ptx, result, out, json, trace, html)
+    finish("ptx launch", found.ptx, result, out, json, trace, html, strict)

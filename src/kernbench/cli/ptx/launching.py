@@ -23,6 +23,7 @@ from kernbench.report.first_wrong import first_wrong_text
 from kernbench.report.printed import printed_text
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.result.run import Run, write_bytes
+from kernbench.safety.stopping import Stopper
 
 _COMPILED = "that is machine code; compile the source with nvcc -ptx"
 # files that are taken for PTX, and what to do with them
@@ -142,20 +143,20 @@ def maybe_stop(
     arch: str,
     elements: int,
     options: dict[str, Any],
+    strict: bool,
 ) -> None:
     """Where a place to stop at is named: run until there, and do not return."""
     if stop_at is None:
         return
     if device != "emulator":
         raise BenchError("--stop-at: a launch on real hardware cannot be stopped inside; leave --device away")
-    stop_and_tell(
-        stop_at,
-        dump,
-        json,
-        command,
-        described.kernel or next(iter(module.kernels), ""),
-        lambda stopper: launch_kernel(module, described, device, arch, elements, {**options, "stop": stopper}),
-    )
+
+    def launched(stopper: Stopper) -> Run:
+        result = launch_kernel(module, described, device, arch, elements, {**options, "stop": stopper})
+        return result.strict() if strict else result
+
+    name = described.kernel or next(iter(module.kernels), "")
+    stop_and_tell(stop_at, dump, json, command, name, launched, strict)
 
 
 def comparing_intermediates(
@@ -181,9 +182,17 @@ def keep_first_wrong(result: Run, comparing: Intermediates | None) -> None:
 
 
 def finish(
-    command: str, file: Path, result: Run, out: Path | None, json: Path | None, trace: Path | None, html: Path | None
+    command: str,
+    file: Path,
+    result: Run,
+    out: Path | None,
+    json: Path | None,
+    trace: Path | None,
+    html: Path | None,
+    strict: bool,
 ) -> None:
     """Write what was asked for, tell what came of the launch, and end the command."""
+    result = result.strict() if strict else result
     result.findings = [_in_file(finding, file.resolve()) for finding in result.findings]
     result.formal = [_in_file(finding, file.resolve()) for finding in result.formal]
     write_document(json, command, result.to_dict())

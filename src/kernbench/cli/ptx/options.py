@@ -42,9 +42,6 @@ ARCH = Annotated[
     ),
 ]
 CHECKS = Annotated[bool, typer.Option("--checks/--no-checks", help="Races, bounds, uninitialised reads, barriers.")]
-STRICT = Annotated[
-    bool, typer.Option("--strict", help="Formal findings, which change no result on GPUs that exist, count as faults.")
-]
 SCHEDULE = Annotated[
     str, typer.Option("--schedule", metavar="ORDER", help="Order of the fragments: canonical, reversed or a seed.")
 ]

@@ -5,6 +5,7 @@ from typing import Any
 from kernbench.bench import ptx_file
 from kernbench.cli.document import JSON
 from kernbench.cli.inside import DUMP, FIRST_WRONG_PTX, STOP_AT_PTX, check_options
+from kernbench.cli.options import STRICT
 from kernbench.cli.output import check_targets
 from kernbench.cli.ptx.launching import (
     comparing_intermediates,
@@ -34,7 +35,6 @@ from kernbench.cli.ptx.options import (
     SEED,
     SHARED,
     STEPS,
-    STRICT,
     TRACE,
 )
 from kernbench.safety.budget import Budget
@@ -76,9 +76,8 @@ def run(
     options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
     if device == "emulator":
         options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
-    maybe_stop(stop_at, dump, json, "ptx run", module, described, device, arch, elements, options)
+    maybe_stop(stop_at, dump, json, "ptx run", module, described, device, arch, elements, options, strict)
     comparing = comparing_intermediates(first_wrong, stop_at, device, described, options)
     result = launch_kernel(module, described, device, arch, elements, options)
     keep_first_wrong(result, comparing)
-    result = result.strict() if strict else result
-    finish("ptx run", file, result, out, json, trace, html)
+    finish("ptx run", file, result, out, json, trace, html, strict)

@@ -19,7 +19,7 @@ from kernbench.ptx.emulator.scopes import Register
 from kernbench.ptx.emulator.steps import Step, action
 from kernbench.ptx.emulator.window import Window
 from kernbench.ptx.types import TYPES
-from kernbench.result.finding import Finding, Place
+from kernbench.result.finding import FORMAL, Finding, Place
 from kernbench.safety.stopping import Stopped, StoppedError, Stopper
 
 _SIGNS = {"s": "int", "f": "float"}
@@ -83,6 +83,8 @@ class Probe:
     def found(self, finding: Finding) -> None:
         """A finding was made: stop if it is about the instruction that runs now."""
         if not self._stopper.at_finding or self._stopper.met is not None or self._here is None:
+            return
+        if finding.severity == FORMAL and not self._stopper.strict:
             return
         window, mask, site = self._here
         places = [finding.where, *(other.where for other in finding.others)]

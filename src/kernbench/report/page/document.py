@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from kernbench.report.causes import explained
+from kernbench.report.findings import kinds_text
 from kernbench.report.page.folding import small_enough
 from kernbench.report.time import distance, duration, untimed
 from kernbench.result.finding import KINDS
+from kernbench.result.launches import formal_by_kernel
 from kernbench.result.run import Run
 
 MOST_MESSAGES = 200_000
@@ -122,7 +124,8 @@ def _digest(text: str) -> str:
 def _run_data(name: str, run: Run) -> dict[str, Any]:
     views = {key: view for key, view in run.views.items() if key != "messages" or _fits(view)}
     data = {**replace(run, views=views, timeline=None).to_dict(), "title": name}
-    data |= {"explained": explained(run.metrics), "untimed": untimed(run)}
+    notes = [{"kernel": kernel, "findings": [f.to_dict() for f in found]} for kernel, found in formal_by_kernel(run)]
+    data |= {"explained": explained(run.metrics), "untimed": untimed(run), "formal_notes": notes}
     if run.timeline is None:
         return data
     return {**data, "sources": run.sources(), "timeline": small_enough(run.timeline)}
@@ -176,7 +179,7 @@ def _index_row(number: int, name: str, run: Run, far: tuple[str, str, str]) -> s
         f'<td class="n">{"" if ps is None else _text(duration(ps))}</td>',
         f'<td class="n wide">{"" if ratio is None else f"{ratio:.2f}"}</td>',
         f'<td class="wide">{_text(metrics.get(far[2], ""))}</td>',
-        f"<td>{_text(', '.join(sorted({f.kind for f in run.findings})) or 'none')}</td>",
+        f"<td>{_text(kinds_text(run))}</td>",
     ]
     link = f'<a href="#panel-{number}">{_text(name)}</a>'
     return f'<tr data-run="{number}"><td>{link}</td>{answers}{"".join(cells)}</tr>'

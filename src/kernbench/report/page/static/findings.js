@@ -26,7 +26,7 @@ function placeBlock(run, role, place, around) {
 
 const shortPlace = (run, place) => `${(run.sources[place.file] || {}).name || place.file}:${place.line}`;
 
-function findingCard(run, one, note, grouped) {
+function findingCard(run, one, note, grouped, rank = "") {
   const who = [one.ranks.length ? rankRanges(one.ranks) : "", one.count > 1 ? `${whole(one.count)} times` : ""]
     .filter(Boolean)
     .join(", ");
@@ -36,7 +36,7 @@ function findingCard(run, one, note, grouped) {
   ];
   return el(
     "div",
-    { class: note ? "finding known" : "finding" },
+    { class: note || rank ? `finding ${rank || "known"}` : "finding" },
     el("div", null, el("span", { class: "kind" }, one.kind), who ? el("span", { class: "quiet" }, `  ${who}`) : null),
     grouped ? null : el("div", { class: "quiet" }, page.kinds[one.kind] || ""),
     note ? el("p", null, el("b", null, "acknowledged: "), note) : null,
@@ -95,6 +95,15 @@ function foldedFinding(run, one) {
     el("summary", null, `${place}${String(one.message).split("\n")[0]}`),
     findingCard(run, one, "", true),
   );
+}
+
+// What breaks the rules and changes no result: one note for each kernel, apart from the findings that count.
+function formalPart(run) {
+  return run.formal_notes.map(({ kernel, findings }) => [
+    run.formal_notes.length > 1 ? el("h3", null, kernel) : null,
+    el("p", { class: "note" }, "breaks the rules of the ISA, and changes no result on hardware that exists"),
+    findings.map((one) => findingCard(run, one, "", false, "formal")),
+  ]);
 }
 
 // Findings that somebody answers for, in the source or in a baseline file; they do not count.

@@ -24,6 +24,7 @@ async function showRun(run, panel) {
   if (Array.isArray(run.launches) && run.launches.length)
     panel.append(section("Launches", null, () => launchesPart(run)));
   if (run.findings.length) panel.append(section("Findings", null, () => findingsPart(run)));
+  if (run.formal_notes.length) panel.append(section("Formal findings", null, () => formalPart(run)));
   if (Array.isArray(run.views.acknowledged) && run.views.acknowledged.length)
     panel.append(section("Acknowledged findings", null, () => acknowledgedPart(run)));
   // what is wrong comes before all that explains it

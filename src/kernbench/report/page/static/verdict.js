@@ -41,6 +41,7 @@ function verdictPart(run) {
     answerCard("right?", run.right, [right, run.right === true ? null : hintsOf(run)]),
     answerCard("safe?", run.safe, [
       safe,
+      run.formal.length ? el("div", null, `${counted(run.formal.length, "formal finding", "formal findings")} not counted`) : null,
       known ? el("div", null, `${known} acknowledged ${known === 1 ? "finding" : "findings"} not counted`) : null,
       run.checked.length
         ? el(
@@ -115,7 +116,8 @@ function launchesPart(run) {
       isNumber(time) ? duration(from) : "",
       isNumber(time) ? duration(time) : "",
       Object.keys(launch.outputs).join(", "),
-      [...new Set(launch.findings.map((one) => one.kind))].join(", ") || "none",
+      ([...new Set(launch.findings.map((one) => one.kind))].join(", ") || "none") +
+        (launch.formal.length ? ` (${launch.formal.length} formal)` : ""),
     ];
   });
   const head = [

@@ -1,0 +1,59 @@
+"""What is formal is shown as one note for each kernel, apart from what counts."""
+
+import pytest
+
+from kernbench.report import difference, formal_text, run_text
+from kernbench.report.notebook import notebook_html
+from kernbench.report.plain import plain_text
+from kernbench.result import Finding, Place, Run, Status
+from kernbench.result.finding import FORMAL
+from kernbench.result.launches import formal_by_kernel, joined
+from kernbench.testing import assert_safe
+
+
+def note(line, count=1):
+    return Finding(
+        "in-flight", f"copy {line}; kept", Place("k.cu", line, "k"), hint="wait", count=count, severity=FORMAL
+    )
+
+
+def launch(kernel, *formal, findings=()):
+    return Run({}, list(findings), ("race",), Status.FINISHED, origin={"kernel": kernel}, formal=list(formal))
+
+
+def test_launches_of_one_kernel_share_a_note():
+    run = joined(launch("b"), [launch("a", note(1), note(2)), launch("a", note(1, 3)), launch("b", note(1))])
+    assert [(kernel, [found.count for found in notes]) for kernel, notes in formal_by_kernel(run)] == [
+        ("a", [4, 1]),
+        ("b", [1]),
+    ]
+    text = plain_text(formal_text(run))
+    assert text.count("breaks the rules of the ISA") == 2
+    assert "formal, in a:" in text
+    assert "k.cu:1: in-flight: copy 1; kept (4 times)" in text
+
+
+def test_it_stands_behind_what_counts():
+    text = plain_text(run_text("k", launch("k", note(2), findings=[Finding("race", "two", Place("k.cu", 9, "k"))])))
+    assert text.index("two") < text.index("formal: breaks")
+
+
+def test_a_notebook():
+    assert "copy 1; kept" in notebook_html(launch("k", note(1)))
+    assert "none (1 formal)" in notebook_html(launch("k", note(1)))
+    assert "formal" not in notebook_html(launch("k"))
+
+
+def test_a_comparison():
+    held = difference(launch("k", note(1)), launch("k"))
+    assert ("formal", "in-flight", "none") in held.answers
+    assert held.warnings == ["only A has formal findings of kind in-flight"]
+    assert "formal" not in [name for name, *_ in difference(launch("k"), launch("k")).answers]
+
+
+def test_assertions():
+    run = launch("k", note(1))
+    assert_safe(run)
+    assert_safe(run, strict=True, allow=("in-flight",))
+    with pytest.raises(AssertionError, match="not safe: in-flight"):
+        assert_safe(run, strict=True)
