@@ -56,6 +56,26 @@ def test_a_text_is_read_and_built_once_for_all_devices(built):
     assert built == ["k"]
 
 
+def test_a_later_launch_does_not_go_through_the_instructions_again():
+    """What it asks of a program's text as a whole is kept with the program."""
+    text = COUNTER.replace("seen", "seen_again").replace("sm_80", "sm_90a").replace("{", "{\n  .shared .b64 bar;", 1)
+    kernel = ptx.parse(text.replace("  ret;", "  mbarrier.init.shared.b64 [bar], 1;\n  ret;")).kernels["k"]
+    device = ptx.EmulatedDevice("sm_90a")
+    count(device, kernel)
+    program = building.program_of(kernel)
+    program.sites = Untouched(program.sites)
+    count(device, kernel)
+    with pytest.raises(AssertionError, match="gone through"):
+        list(program.sites)
+
+
+class Untouched(list):
+    """A list that nobody goes through."""
+
+    def __iter__(self):
+        raise AssertionError("all instructions are gone through")
+
+
 def test_modules_of_one_text_have_variables_of_their_own():
     first, second = ptx.parse(COUNTER), ptx.parse(COUNTER)
     device = ptx.EmulatedDevice("sm_80")

@@ -18,6 +18,8 @@ Control = Callable[[Any, Any], Any]
 # registers of a list that are shown, and how long a line is at least before its lists are looked at
 _SHOWN = 6
 _LONG = 120
+# of instructions by which threads release or acquire
+_HANDING_OVER = ("fence.acq_rel", "fence.sc", "fence.acquire", "fence.release", "membar", ".acquire", ".release")
 _VOLATILE = re.compile(r"(?:@\S+\s+)?(?:ld|st)\.volatile\b")
 _LIST = re.compile(r"\{([^{}]*)\}")
 
@@ -224,6 +226,11 @@ class Program:
     def text(self) -> str:
         """All its instructions, to look for a word in them."""
         return "\n".join(site.text for site in self.sites)
+
+    @cached_property
+    def hands_over(self) -> bool:
+        """Whether its threads hand over data by flags at all."""
+        return any(word in self.text for word in _HANDING_OVER)
 
     @cached_property
     def volatile_sites(self) -> frozenset[int]:

@@ -30,8 +30,6 @@ class MemoryReporter:
         self._program: Program = reporter.program
         # for arrays that undefined bytes were copied to, by address: where those come from, and the store
         self._carried: dict[int, tuple[Origin, Site]] = {}
-        # whether threads of the kernel hand over data by flags at all
-        self._hands_over = any(word in site.text for site in self._program.sites for word in _HANDING_OVER)
 
     def tell(self, batch: Any, space: Space, site: Site, what: str, spot: Spot, report: Any, races: Any) -> None:
         """Each kind of trouble of one access is one finding; `races` are rows as of `cells`' suspects."""
@@ -229,7 +227,7 @@ class MemoryReporter:
             self._reporter.unwaited |= {site.number, other.number}
         hint = _RACE_HINTS[space.name] if kind == "warp" else _AGENT_HINTS.get(kind, _AGENT_HINTS["barrier"])
         hint = _SCOPE_HINT if narrow else hint
-        if kind == "warp" and space.name == "global" and not narrow and self._hands_over:
+        if kind == "warp" and space.name == "global" and not narrow and self._program.hands_over:
             lacks = batch.checks.patterns.missing(by, warp, clock, race[2])
             more, hint = (text.format(them=them, who=who) for text in _HALVES[lacks])
             message += more
@@ -276,8 +274,6 @@ _AGENT_HINTS = {
 _AGENT_HINTS["copied"] = _AGENT_HINTS["bulk"]
 _SCOPE_HINT = "give both the .gpu scope; .cta reaches the threads of one block, .cluster those of one cluster"
 _ELECT_HINT = "; several threads run that store on one word: if one was meant, let it alone store (elect.sync)"
-# of instructions by which threads release or acquire
-_HANDING_OVER = ("fence.acq_rel", "fence.sc", "fence.acquire", "fence.release", "membar", ".acquire", ".release")
 # what lacks of a release and acquire: how the message ends, and what to do
 _HALVES = {
     "fence": (
