@@ -411,14 +411,25 @@ class BatchChecks:
         return races
 
     def _one_result(self, site: Site, spot: Spot, stored: Array, position: int, cell: int, mask: int) -> bool:
-        """Whether lanes of one warp store the same result in one instruction of a compiler, but for its rounding."""
+        """Whether lanes store the same result in one instruction of a compiler, but for its rounding."""
         lane = int(spot.lanes[position])
-        warp = lane // WARP
         number, other, _ = decode(cell & (1 << 64) - 1)
-        if other != self.clocks.numbers[warp] or self.sites.site(number) is not site:
+        warp = self._replica(lane // WARP, other)
+        if warp is None or self.sites.site(number) is not site:
             return False
         others = [warp * WARP + one for one in bits(mask)]
         return differ_by_rounding(stored[:, lane], stored[:, others])
+
+    def _replica(self, warp: int, number: int) -> int | None:
+        """The warp of a number if it may hold the same results as `warp`: that one itself, or of Triton's its block's.
+
+        Triton lets all warps of a block that hold the same elements store them to shared memory, with no predicate.
+        """
+        ctas, apart = self._batch.ctas, number - int(self.clocks.numbers[warp])
+        if apart and self._checks.program.kernel.module.compiler != "LLVM":
+            return None
+        inside = warp // ctas + apart
+        return warp + apart * ctas if 0 <= inside < self._batch.warps_per_cta else None
 
     def unknown(self, lane: int, cell: int, mask: int, seen: int = 0, seen_mask: int = 0) -> int:
         """The lanes of a cell's access that are not known to a lane; none if it knows of a read that saw it."""

@@ -1,8 +1,9 @@
-"""Values that differ by rounding only: what lanes of one warp may store to one place in one instruction.
+"""Values that differ by rounding only: what lanes may store to one place in one instruction.
 
 Compilers let every lane of a warp hold the result of a reduction and store it. With fused multiply-adds the lanes' sums
 were rounded differently, so the values may differ in their last bits. PTX leaves open which lane wins; any of them is
-the right result, and nobody who writes in a language above PTX could change it.
+the right result, and nobody who writes in a language above PTX could change it. Where a tile has fewer elements than a
+block has threads, Triton lets several warps hold and store the same result.
 """
 
 import numpy as np
