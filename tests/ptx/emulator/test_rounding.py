@@ -71,6 +71,31 @@ def test_so_are_blocks_that_store_nearly_the_same():
     assert "race" in [f.kind for f in run.findings]
 
 
+def cancelled(warps):
+    """Sums of each warp's lanes, one warp to a word: in the second warp large terms have cancelled."""
+    values = np.repeat(np.float32([3.0, 0.07183027])[np.arange(warps) % 2], 32)
+    values[1::2] = np.where(values[1::2] < 1, np.float32(0.07183123), values[1::2])
+    return values
+
+
+def test_what_is_left_of_a_sum_is_rounded_as_its_kin():
+    by_warp = KERNEL.replace("st.shared", "shr.u32 %r5, %r1, 5; mad.lo.u32 %r3, %r5, 4, %r3; st.shared", 1)
+    values = cancelled(2)
+    assert kinds(values, SIGNED + by_warp, 64) == []
+    # a tenth of a per cent of the others is no rounding
+    values[33::2] += np.float32(3e-3)
+    assert kinds(values, SIGNED + by_warp, 64) == ["race"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "near"),
+    [(3e-8, -6e-8, True), (0.0, 6e-8, True), (3e-4, 3.01e-4, True), (1e-12, 2e-12, False), (0.01, 0.02, False)],
+)
+def test_what_is_near_among_larger_ones(one, other, near):
+    one, other, kin = (np.array(v, np.float32).view(np.uint32) for v in ([one], [[other]], [[1.5, -0.5, np.nan]]))
+    assert differ_by_rounding(one, other, kin) == near
+
+
 @pytest.mark.parametrize(
     ("one", "other", "near"),
     [
@@ -88,4 +113,5 @@ def test_so_are_blocks_that_store_nearly_the_same():
 )
 def test_what_is_near(one, other, near):
     bits = np.dtype(f"u{one.itemsize}")
-    assert differ_by_rounding(np.array([one]).view(bits), np.array([[other]]).view(bits)) == near
+    one, other = np.array([one]).view(bits), np.array([[other]]).view(bits)
+    assert differ_by_rounding(one, other, other) == near
