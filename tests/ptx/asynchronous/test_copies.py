@@ -341,6 +341,16 @@ def test_a_thread_that_ends_before_its_copy_was_read(schedule):
     assert "ends while this copy may still read shared memory" in run.formal[0].message
 
 
+@pytest.mark.parametrize("schedule", ["canonical", "eager"])
+def test_a_thread_that_ends_before_two_copies_were_read(schedule):
+    copy = next(line for line in THROUGH.splitlines() if "cp.async.bulk.global.shared::cta" in line)
+    first = copy.replace(", %r3;", ", 32;")
+    second = first.replace("[%rd2]", "[%rd2+32]").replace("[%r1]", "[%r1+32]")
+    body = THROUGH.replace("  @!%p0 cp.async.bulk.wait_group 0;\n", "").replace(copy, f"{first}\n{second}")
+    run, _ = launch(body, np.arange(512, dtype=np.uint32), np.zeros(512, np.uint32), 64, schedule=schedule)
+    assert (run.findings, len(run.formal)) == ([], 1)
+
+
 UNEVEN_GROUPS = """.version 8.0
 .target sm_90
 .address_size 64

@@ -41,6 +41,8 @@ class BulkGroups:
         # one more than the group of each lane's last copy, and the number of its site
         self._last: Array = np.zeros(batch.lanes, np.int64)
         self._sites: Array = np.zeros(batch.lanes, np.int64)
+        # sites of all copies
+        self.sites: set[int] = set()
         self._read: Array = np.full(batch.lanes, _NEVER)
         # instructions that each warp has begun copies with, and those copies that are not known to be read, or done
         self._begun: Array = np.zeros(batch.warps, np.int64)
@@ -50,6 +52,7 @@ class BulkGroups:
         """Lanes begin a copy; gives the groups they belong to, and the number of the copy in each lane's warp."""
         self.used = True
         self._sites[lanes] = site.number
+        self.sites.add(site.number)
         first = lanes[self._read[lanes] == _NEVER]
         self._read[first] = self.committed[first]
         groups, numbers = self.committed[lanes], self._begun[lanes // WARP]

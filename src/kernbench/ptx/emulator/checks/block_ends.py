@@ -104,7 +104,9 @@ class BlockEnds:
         who = actor_name(self._batch.launch, number, lane)
         block = self._checks.block_name(cta)
         own = number // self._batch.launch.actors.count == int(self._batch.numbers[cta])
-        if own and site.number in self._reporter.unwaited:
+        # a thread that has not waited for its bulk groups has been reported when it ended
+        told = self._reporter.unwaited
+        if own and told and (site.number in told or site.number in self._batch.groups.sites):
             return
         where = self._checks.shared_name(place)
         message = f"{block} ends, and nothing says that {who} is done with its shared memory {where}"
