@@ -128,12 +128,13 @@ def test_round(kernbench_run):
 """
 
 
-def test_formal_findings_are_notes_in_the_summary(pytester):
+def test_formal_findings_are_notes_in_the_summary(pytester, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(test_round=FORMAL)
     Path("round.py").write_text(BENCH)
-    calm = pytester.runpytest("-p", "no:cacheprovider")
+    calm = run(pytester)
     calm.assert_outcomes(passed=1)
     assert str(calm.stdout).count("formal: breaks the rules of the ISA") == 1
-    strict = pytester.runpytest("-p", "no:cacheprovider", "--kernbench-strict")
+    strict = run(pytester, "--kernbench-strict")
     strict.assert_outcomes(failed=1)
     assert "not safe: divergent-barrier" in str(strict.stdout)

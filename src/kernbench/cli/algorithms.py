@@ -40,8 +40,11 @@ def rank(request: Request, json: Path | None, html: Path | None = None) -> int:
         runs += [(f"{request.title(panel)} {name}", run) for name, run in ran]
     if html is not None and runs:
         write_page(html, bench.name, runs)
-    data = {"bench": bench.name, "runs": [run.to_dict() for _, run in runs], "ranking": _ranking(ranked)}
-    write_document(json, "run", data)
+    write_document(
+        json,
+        "run",
+        lambda: {"bench": bench.name, "runs": [run.to_dict() for _, run in runs], "ranking": _ranking(ranked)},
+    )
     return FOUND if failed else RIGHT_AND_SAFE
 
 

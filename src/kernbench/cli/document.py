@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,10 +19,14 @@ STDOUT = Path("-")
 _PLACE = re.compile(r"(?P<file>[^\s:][^:\n]*):(?P<line>[1-9]\d{0,8}):(?:\d+:)? ")
 
 
-def write_document(target: Path | None, command: str, data: Mapping[str, Any]) -> None:
-    """Write what a command answers, if somebody asked for it."""
+def write_document(
+    target: Path | None, command: str, data: Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+) -> None:
+    """Write what a command answers, if somebody asked for it; data that take long to make are given as a function."""
     if target is None:
         return
+    if callable(data):
+        data = data()
     from kernbench.result.run import SCHEMA, json_text, write_json
 
     document = {"schema": SCHEMA, "command": command, **data}

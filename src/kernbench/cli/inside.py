@@ -89,5 +89,5 @@ def stop_and_tell(
     if dump is not None:
         write_dump(dump, result)
         console.print(f"wrote {dump}: {len(result.views['stopped']['arrays'])} arrays by name", soft_wrap=True)
-    write_document(json, command, result.to_dict())
+    write_document(json, command, result.to_dict)
     raise typer.Exit(FOUND if result.findings else RIGHT_AND_SAFE)

@@ -165,7 +165,7 @@ def run(
         _write_trace(trace, runs)
     if html is not None:
         write_page(html, bench.name, runs)
-    write_document(json, "run", {"bench": bench.name, "runs": [r.to_dict() for _, r in runs]})
+    write_document(json, "run", lambda: {"bench": bench.name, "runs": [r.to_dict() for _, r in runs]})
     raise typer.Exit(RIGHT_AND_SAFE if good else FOUND)
 
 

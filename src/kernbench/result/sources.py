@@ -18,8 +18,10 @@ def sources_of(places: Iterable[Place | None]) -> dict[str, Any]:
     names: dict[str, str] = {}
     for place in places:
         if place is not None:
-            wanted.setdefault(place.file, set()).add(place.line)
-            names.setdefault(place.file, place.short_file)
+            lines = wanted.get(place.file)
+            if lines is None:
+                lines, names[place.file] = wanted.setdefault(place.file, set()), place.short_file
+            lines.add(place.line)
     found = {file: _parts(linecache.getlines(file), lines) for file, lines in wanted.items()}
     return {file: {"name": names[file], "parts": parts} for file, parts in found.items() if parts}
 

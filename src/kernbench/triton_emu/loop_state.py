@@ -36,6 +36,7 @@ __kernbench_internal__ = True
 
 MOST_MARKS = 20_000
 MOST_ELEMENTS = 4096
+PLAIN_TYPES = frozenset(PLAIN)
 # functions with a cache
 Cached = type(lru_cache(maxsize=1)(len))
 
@@ -80,6 +81,10 @@ class State:
         kind = type(value)
         if kind in PLAIN:
             self.marks += (kind, value)
+            return
+        if isinstance(value, tuple) and PLAIN_TYPES.issuperset(map(type, value)):
+            # two equal ones are the same to whoever looks, but for 1 and 1.0
+            self.marks += (kind, value, *map(type, value))
             return
         known = len(self._met)
         number = self._met.setdefault(id(value), known)

@@ -195,7 +195,7 @@ def finish(
     result = result.strict() if strict else result
     result.findings = [_in_file(finding, file.resolve()) for finding in result.findings]
     result.formal = [_in_file(finding, file.resolve()) for finding in result.formal]
-    write_document(json, command, result.to_dict())
+    write_document(json, command, result.to_dict)
     if out is not None:
         _write_arrays(out, result)
     _write_trace(trace, result)
