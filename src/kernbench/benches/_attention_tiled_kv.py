@@ -20,7 +20,7 @@ from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
 
 # query rows of a tile: few, so that five states of it leave room for long blocks of keys, which fill the array better
-TILE = 256
+TILE = 512
 
 
 def attention_tiled_kv_kernel(
