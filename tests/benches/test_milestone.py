@@ -32,7 +32,10 @@ def good(result):
 @pytest.mark.parametrize("heads", [(8, 8), (64, 8), (64, 1)])
 @pytest.mark.parametrize("n_ranks", [1, 2, 3, 8])
 def test_right_and_safe(panel, heads, n_ranks):
-    for causal, dtype in itertools.product((False, True), ("f16", "bf16", "f32")):
+    """Every mask and type for three ranks; elsewhere every type, with one mask or the other."""
+    both = [(False, "f16"), (True, "bf16"), (False, "f32")] if n_ranks % 2 else [(True, "f16"), (False, "bf16")]
+    ways = itertools.product((False, True), ("f16", "bf16", "f32")) if n_ranks == 3 else both
+    for causal, dtype in ways:
         good(run(panel, h_q=heads[0], h_kv=heads[1], n_ranks=n_ranks, causal=causal, dtype=dtype))
 
 
@@ -54,11 +57,11 @@ def test_closed_ring(panel):
 
 
 @pytest.mark.parametrize("panel", PANELS)
-@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize("depth", [1, 2, 4])
 def test_queue_depth_under_every_schedule(panel, depth):
     outputs = []
     small = {"n_ranks": 4, "h_q": 4, "h_kv": 2, "context": 24, "lengths": (), "machine.ipcq.depth": depth}
-    for schedule in ["canonical", "reversed", *range(20)]:
+    for schedule in ["canonical", "reversed", *range(8)]:
         result = run(panel, schedule, **small)
         assert result.origin["schedule"] == schedule
         if depth == 1:
