@@ -201,6 +201,9 @@ class Program:
     carrying: set[int] = field(default_factory=set)
     # sites of loads that are entered as reads where their value is stored
     deferred: set[int] = field(default_factory=set)
+    # sites of loads whose value leaves a warp by guarded stores only, and by which: see `unused_loads`
+    idle_loads: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    leaving: set[tuple[int, int]] = field(default_factory=set)
     # sites of reductions, and of atomics whose result nothing reads
     blind: set[int] = field(default_factory=set)
     # everything in it that writes memory

@@ -5,7 +5,9 @@ several threads hold are loaded by all of them and stored by their owner. What t
 whoever writes there meanwhile does no harm. Such a load is entered as a read when a store that it leads to runs, and by
 the lanes that store; it may lead there through the address of another load. One that decides whether a store runs is
 entered by the lanes that might store, whatever they loaded. What decides more than stores (a loop, what other lanes
-get), or is stored after something that orders memory, is entered where it stands, as every load of other code is.
+get), or is stored after something that orders memory, is entered where it stands, as every load of other code is. Of
+those, loads are noted whose value leaves a warp by guarded stores only: if the warp runs none of them, its reads are
+for nothing too (`checks.idle_reads`).
 """
 
 from collections.abc import Callable
@@ -27,6 +29,7 @@ from kernbench.ptx.emulator.slots import RegisterSlot
 from kernbench.ptx.emulator.window import Window
 
 _SPACES = frozenset(("global", "generic"))
+_WITHIN_A_WARP = frozenset(("shfl", "vote", "match", "redux"))
 _ORDERS_NOTHING = COMPUTES | {"bra", "nop", "shfl", "vote", "match", "redux", "elect", "activemask", "hint"}
 
 
@@ -41,13 +44,43 @@ def defer_unused_loads(program: Program, body: Body) -> None:
         for load in decodings:
             if _is_plain_load(load) and _may_be_written(written, load, origins):
                 uses = _Uses(body, program.blocks, load, live)
-                if uses.find(number) and not any(_is_certain(use, number) for use in uses.found.values()):
+                if not uses.find(number):
+                    note_idle_load(program, body, load, number, live)
+                elif not any(_is_certain(use, number) for use in uses.found.values()):
                     _defer(program, body, load, number, list(uses.found.values()))
+
+
+def note_idle_load(program: Program, body: Body, load: Decoding, number: int, live: list[int]) -> None:
+    """Note where a load's value leaves a warp, if it can do so by guarded stores only: see `checks.idle_reads`."""
+    uses = _WarpUses(body, program.blocks, load, live)
+    if not uses.find(number):
+        return
+    keys = []
+    for use in uses.found.values():
+        key = (use.decoding.site.number, -1 if use.conditions is None else load.site.number)
+        keys.append(key)
+        if key not in program.leaving:
+            program.leaving.add(key)
+            run_before(program.blocks[body.code.entry + use.block], use.decoding, _leave(use, key))
+    program.idle_loads[load.site.number] = tuple(keys)
+
+
+def _leave(use: "_Use", key: tuple[int, int]) -> Check:
+    who = _who(use)
+
+    def leave(window: Window, mask: Mask | None) -> None:
+        checks = window.batch.checks
+        if checks is not None:
+            checks.idle.leave(key, window.lane_numbers[who(window, mask)])
+
+    return leave
 
 
 def _is_plain_load(d: Decoding) -> bool:
     space = d.address_space or d.mod("space")
-    return d.resolved.meaning == "ld" and d.order == WEAK and d.address_slot is not None and space_of(space) in _SPACES
+    plain = d.resolved.meaning == "ld" and d.order == WEAK and d.address_slot is not None
+    # nobody writes a kernel's parameters
+    return plain and space_of(space) in _SPACES and "param" not in str(d.mod("space"))
 
 
 def _may_be_written(written: set[frozenset[str]], load: Decoding, origins: dict[int, set[str]]) -> bool:
@@ -150,6 +183,35 @@ class _Uses:
         self.found[d.site.number] = _Use(d, block, decision.conditions)
         if decision.meeting is not None:
             self._go_on(decision.meeting, state.held | decision.written, state.ordered)
+        return True
+
+
+class _WarpUses(_Uses):
+    """Where a load's value leaves the warp: lanes of a warp may exchange it, and it may be kept from round to round."""
+
+    def find(self, where: int) -> bool:
+        """Find the guarded stores that it reaches or decides on; False where it leaves the warp in another way."""
+        begin = self.body.decodings[where].index(self.load) + 1
+        self._pending.append((where, begin, _State(bits(self.load.writes))))
+        while self._pending:
+            block, first, state = self._pending.pop()
+            if not all(self._pass(decoding, block, state) for decoding in self.body.decodings[block][first:]):
+                return False
+            for following in self.body.edges[block]:
+                self._go_on(following, state.held, False)
+        return True
+
+    def _pass(self, d: Decoding, block: int, state: _State) -> bool:
+        meaning, written = d.resolved.meaning, bits(d.writes)
+        if bits(d.reads) & state.held:
+            stays = meaning in COMPUTES or meaning in _WITHIN_A_WARP or (meaning == "ld" and d.order == WEAK)
+            if meaning == "st" and d.instruction.guard is None:
+                return False
+            if not stays and not self._decides(d, block, state):
+                return False
+            state.held |= written
+        elif d.instruction.guard is None and d is not self.load:
+            state.held &= ~written
         return True
 
 

@@ -1,5 +1,7 @@
 """All checks of a launch in one place: the state they need, and what the emulator tells them."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from kernbench.ptx.emulator.checks.clocks import Clocks, masks_of
 from kernbench.ptx.emulator.checks.definedness import COMPUTED, Definedness
 from kernbench.ptx.emulator.checks.ended_lanes import part_from_lanes
 from kernbench.ptx.emulator.checks.endings import Endings
+from kernbench.ptx.emulator.checks.idle_reads import IdleReads
 from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge, Publications, bits
 from kernbench.ptx.emulator.checks.memory import COPIES, MemoryReporter
 from kernbench.ptx.emulator.checks.order import OrderLog
@@ -72,6 +75,8 @@ class Checks:
         self.memory = MemoryReporter(self.reporter, arena, names)
         self._names = names
         self._tracked: list[Allocation] = []
+        # races that may be reported when the launch has ended
+        self.later: list[Callable[[], None]] = []
 
     def begin(self, launch: Any) -> None:
         """A launch is about to run: memory it may write is watched for races."""
@@ -131,6 +136,8 @@ class Checks:
 
     def end(self) -> list[Finding]:
         """The launch has ended: what was found, outputs that were not written among it."""
+        for tell in self.later:
+            tell()
         for allocation in self._tracked:
             self.arena.states(allocation)[...] &= ~np.uint8(TRACKED)
         self._unwritten_outputs()
@@ -264,6 +271,7 @@ class BatchChecks:
         self.warp_synchronous = WarpSynchronous(batch, self.clocks, checks.reporter, checks.memory.shared_name)
         self._volatile = checks.program.volatile_sites
         self.copies = PendingCopies(batch, checks.reporter, checks.memory.shared_name)
+        self.idle = IdleReads(checks, self, batch.warps)
         self.definedness = Definedness(batch.lanes)
         self.undefined = UndefinedValues(batch, self.definedness, checks.reporter, checks.memory)
         for register, whole in checks.program.undefined_registers:
@@ -374,10 +382,12 @@ class BatchChecks:
             self.undefined.loaded(space, site, spot)
             report[UNINITIALISED, 0] = 0
         races = self._races(site, spot, report[SUSPECTS:][: report[RACE, 0]])
+        tell = partial(self._checks.memory.tell, self._batch, space, site, what)
+        races = self.idle.split(site, spot, report, races, tell)
         report[RACE, :2] = len(races), races[0, 0] if len(races) else 0
         if report[UNINITIALISED, 0] and self._reads_early(int(report[UNINITIALISED, 1]), races):
             report[UNINITIALISED, 0] = 0
-        self._checks.memory.tell(self._batch, space, site, what, spot, report, races)
+        tell(spot, report, races)
 
     def _is_followed(self, space: Space, site: Site) -> bool:
         """Whether what a load brings of unwritten memory is reported only where it decides something."""
@@ -425,11 +435,13 @@ class BatchChecks:
 
         Triton lets all warps of a block that hold the same elements store them to shared memory, with no predicate.
         """
+        triton = self._checks.program.kernel.module.compiler == "LLVM"
+        return self.beside(warp, number) if triton or number == self.clocks.numbers[warp] else None
+
+    def beside(self, warp: int, number: int) -> int | None:
+        """The warp of a number, if it belongs to the block of `warp`."""
         ctas, apart = self._batch.ctas, number - int(self.clocks.numbers[warp])
-        if apart and self._checks.program.kernel.module.compiler != "LLVM":
-            return None
-        inside = warp // ctas + apart
-        return warp + apart * ctas if 0 <= inside < self._batch.warps_per_cta else None
+        return warp + apart * ctas if 0 <= warp // ctas + apart < self._batch.warps_per_cta else None
 
     def unknown(self, lane: int, cell: int, mask: int, seen: int = 0, seen_mask: int = 0) -> int:
         """The lanes of a cell's access that are not known to a lane; none if it knows of a read that saw it."""

@@ -1,0 +1,70 @@
+"""Reads of warps that make nothing of what they read.
+
+Where a tile has fewer elements than a block has threads, Triton lets several warps load the same elements and reduce
+them, and lets one of them store the results. In a kernel that works in place the store may come before, or after, the
+others' loads: nothing orders the two, and nothing comes of what the others loaded. Whether a warp ever stores what it
+has read is known when the launch has ended, so races with such reads are kept until then.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.memory.access import RACE
+from kernbench.ptx.emulator.memory.cells import decode
+from kernbench.ptx.emulator.memory.port import Spot
+from kernbench.ptx.emulator.program import Site
+
+Tell = Callable[[Spot, Array, Array], None]
+
+
+class IdleReads:
+    """Which warps of one batch store what they have read."""
+
+    def __init__(self, checks: Any, batch: Any, warps: int):
+        self._checks = checks
+        self._batch = batch
+        self._warps = warps
+        self._left: dict[tuple[int, int], Array] = {}
+
+    def leave(self, key: tuple[int, int], lanes: Array) -> None:
+        """Lanes store something that comes from a load, or might."""
+        if key not in self._left:
+            self._left[key] = np.zeros(self._warps, bool)
+        self._left[key][lanes // WARP] = True
+
+    def stores(self, load: int, warp: int) -> bool:
+        """Whether a warp has stored what it read with a load."""
+        ways = self._checks.program.idle_loads[load]
+        return any(bool(self._left[way][warp]) for way in ways if way in self._left)
+
+    def split(self, site: Site, spot: Spot, report: Any, races: Array, tell: Tell) -> Array:
+        """Races that are reported at once; the others are kept until it is known whether they matter."""
+        if not len(races) or not self._checks.program.idle_loads:
+            return races
+        at_once = np.ones(len(races), bool)
+        for number, race in enumerate(races):
+            reader = self._reader(site, spot, race)
+            if reader is not None and not self.stores(*reader):
+                at_once[number] = False
+                alone = np.zeros_like(report)
+                alone[RACE, :2] = 1, race[0]
+                copied = replace(spot, lanes=spot.lanes.copy(), addresses=np.array(spot.addresses))
+                self._checks.later.append(self._late(reader, tell, copied, alone, race[None].copy()))
+        return races[at_once]
+
+    def _late(self, reader: tuple[int, int], tell: Tell, spot: Spot, report: Array, race: Array) -> Callable[[], None]:
+        return lambda: tell(spot, report, race) if self.stores(*reader) else None
+
+    def _reader(self, site: Site, spot: Spot, race: Array) -> tuple[int, int] | None:
+        """The load and the warp of a race whose read may be for nothing."""
+        loads, warp = self._checks.program.idle_loads, int(spot.lanes[race[0]]) // WARP
+        if site.number in loads:
+            return site.number, warp
+        number, other, _ = decode(int(race[1]) & (1 << 64) - 1)
+        load, beside = self._checks.sites.site(number).number, self._batch.beside(warp, other)
+        return (load, beside) if load in loads and beside is not None else None
