@@ -76,7 +76,7 @@ class EmulatedDevice(Device):
         self._parameters = self._arena.allocate(_PARAMETER_BYTES, "kernel parameters", "param")
         # what each allocation was made as, to give outputs their shape
         self._arrays: dict[int, EmulatedArray] = {}
-        self._programs: dict[tuple[int, bool], tuple[Kernel, Program]] = {}
+        self._programs: dict[tuple[int, bool, bool], tuple[Kernel, Program]] = {}
         self._modules: dict[int, tuple[Any, LoadedModule]] = {}
         self._launches = 0
 
@@ -161,15 +161,15 @@ class EmulatedDevice(Device):
         kernel = kernel_of(kernel)
         blocks, threads, clusters = launch_shape(grid, block, cluster, kernel)
         stop = stop if stop is not None and stop.met is None else None
+        given = [self._usable(arg) for arg in args]
         clustered, probe, naming = clusters != (1, 1, 1), None, None
         if stop is not None:
             program, probe = _probed(kernel, clustered, stop)
         elif taken is not None:
             program, naming = _named(with_checkpoints(kernel, checkpoints), clustered, taken)
         else:
-            program = self._program(kernel, clustered)
+            program = self._program(kernel, clustered, self._aliased(kernel, given))
         self._check_fit(kernel, program, shared_bytes)
-        given = [self._usable(arg) for arg in args]
         parameters = _parameter_block(kernel, pack_arguments(kernel.params, given))
         names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
         setting = self._setting(kernel, (blocks, threads, clusters), parameters, shared_bytes, schedule, budget)
@@ -215,11 +215,22 @@ class EmulatedDevice(Device):
         states[: len(parameters)] = WRITTEN
         states[len(parameters) :] = NOTHING
 
-    def _program(self, kernel: Kernel, clustered: bool) -> Program:
-        known = self._programs.get((id(kernel), clustered))
+    def _aliased(self, kernel: Kernel, given: Sequence[Any]) -> bool:
+        """Whether several arguments of Triton's code point to one array: a kernel that works in place."""
+        if kernel.module.compiler != "LLVM":
+            return False
+        sizes = [parameter.size for parameter in kernel.params]
+        addresses = [getattr(arg, "address", arg) for arg, size in zip(given, sizes, strict=False) if size == 8]
+        held = [self._arena.holding(address) for address in addresses if isinstance(address, int)]
+        arrays = [allocation for allocation in held if allocation is not None]
+        return len(set(map(id, arrays))) < len(arrays)
+
+    def _program(self, kernel: Kernel, clustered: bool, aliased: bool = False) -> Program:
+        known = self._programs.get((id(kernel), clustered, aliased))
         if known is None:
             self._loaded(kernel)
-            known = self._programs[id(kernel), clustered] = (kernel, program_of(kernel, clustered))
+            made = program_of(kernel, clustered, aliased)
+            known = self._programs[id(kernel), clustered, aliased] = (kernel, made)
         return known[1]
 
     def _loaded(self, kernel: Kernel) -> LoadedModule:

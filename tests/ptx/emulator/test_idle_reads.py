@@ -40,7 +40,7 @@ def launch(after="", between="", signed=SIGNED, block=128):
     return device.launch(ptx.parse(text).kernels["k"], 1, block, [row, out]), row.numpy()
 
 
-@pytest.mark.parametrize("after", ["", "bar.sync 0;"])
+@pytest.mark.parametrize("after", ["", "bar.sync 0;", "@%p1 red.global.add.f32 [%rd4], %r10;"])
 def test_replicas_that_store_nothing_do_no_harm(after):
     run, row = launch(after)
     assert (run.findings, run.formal) == ([], [])
@@ -75,3 +75,13 @@ def test_a_warp_that_makes_something_of_what_it_read_is_in_the_race(how):
 def test_a_store_before_counts_as_one_behind():
     run, _ = launch(between=STORES["another guard"])
     assert "race" in [f.kind for f in run.findings]
+
+
+def test_an_array_that_is_given_twice():
+    text = KERNEL.replace("st.global.b32 [%rd3], %r9", "st.global.b32 [%rd5], %r9").replace("BETWEEN", "")
+    text = text.replace("AFTER", "").replace("mov.b32 %r10,", "add.u64 %rd5, %rd4, %rd2; mov.b32 %r10,", 1)
+    device = ptx.EmulatedDevice("sm_90")
+    row = device.array(np.arange(1, 9, dtype=np.float32))
+    run = device.launch(ptx.parse(SIGNED + text).kernels["k"], 1, 128, [row, row])
+    assert run.findings == []
+    np.testing.assert_allclose(row.numpy(), np.arange(1, 9) / 72, rtol=1e-6)

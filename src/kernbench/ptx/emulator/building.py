@@ -17,15 +17,15 @@ _VALID: Kept[Hashable, tuple[Item, ...]] = Kept(8_000_000)
 _UNREAD = 100_000
 
 
-def program_of(kernel: Kernel, clustered: bool = False) -> Program:
+def program_of(kernel: Kernel, clustered: bool = False, aliased: bool = False) -> Program:
     """The program of a kernel of a valid module; one that was built before is shared by all devices and launches.
 
     A program is not changed once it is built: what a launch adds lies in the launch.
     """
-    key = (_content(kernel.module), kernel.name, clustered)
+    key = (_content(kernel.module), kernel.name, clustered, aliased)
     known = _PROGRAMS.get(key)
     if known is None:
-        program, _ = build(kernel, clustered)
+        program, _ = build(kernel, clustered, aliased=aliased)
         known = (kernel.module.items, program)
         _PROGRAMS.put(key, known, len(program.sites))
     return known[1]
@@ -45,16 +45,17 @@ def _content(module: Module) -> Hashable:
 
 
 def build(
-    kernel: Kernel, clustered: bool = False, probed: bool = False, named: bool = False
+    kernel: Kernel, clustered: bool = False, probed: bool = False, named: bool = False, aliased: bool = False
 ) -> tuple[Program, list[Body]]:
     """The program of a kernel, and its functions; raises `PtxError` for what cannot be run.
 
     `clustered` says that it is launched with clusters of several CTAs; `probed` that somebody looks inside; `named`
-    that its checkpoints are wanted.
+    that its checkpoints are wanted; `aliased` that several parameters point to one array.
     """
     with no_collections():
         program, bodies = decode(kernel, clustered, probed, named)
         if kernel.module.compiler and (waits := missing_waits(bodies)):
             program, bodies = decode(kernel, clustered, probed, named, waits)
+        program.aliased = aliased
         analyse(program, bodies)
     return program, bodies

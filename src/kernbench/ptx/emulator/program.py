@@ -199,6 +199,8 @@ class Program:
     caught: set[int] = field(default_factory=set)
     # sites of copies that carry undefined bytes from memory to memory
     carrying: set[int] = field(default_factory=set)
+    # whether it is launched with several parameters that point to one array
+    aliased: bool = False
     # sites of loads that are entered as reads where their value is stored
     deferred: set[int] = field(default_factory=set)
     # sites of loads whose value leaves a warp by guarded stores only, and by which: see `unused_loads`

@@ -40,6 +40,8 @@ def defer_unused_loads(program: Program, body: Body) -> None:
     origins, live = address_origins(body), live_at_blocks(body)
     # many writers have the same origins
     written = {place.origins for place in program.writers if place.space in _SPACES}
+    if program.aliased and written:
+        written = {frozenset((UNKNOWN,))}
     for number, decodings in enumerate(body.decodings):
         for load in decodings:
             if _is_plain_load(load) and _may_be_written(written, load, origins):
@@ -190,7 +192,7 @@ class _WarpUses(_Uses):
     """Where a load's value leaves the warp: lanes of a warp may exchange it, and it may be kept from round to round."""
 
     def find(self, where: int) -> bool:
-        """Find the guarded stores that it reaches or decides on; False where it leaves the warp in another way."""
+        """Find the guarded stores and reductions that it reaches; False where it leaves the warp in another way."""
         begin = self.body.decodings[where].index(self.load) + 1
         self._pending.append((where, begin, _State(bits(self.load.writes))))
         while self._pending:
@@ -213,6 +215,13 @@ class _WarpUses(_Uses):
         elif d.instruction.guard is None and d is not self.load:
             state.held &= ~written
         return True
+
+    def _decides(self, d: Decoding, block: int, state: _State) -> bool:
+        guard = guard_register(d)
+        if d.resolved.meaning not in ("red", "atom"):
+            return super()._decides(d, block, state)
+        self.found[d.site.number] = _Use(d, block)
+        return guard is not None and not bits([guard]) & state.held
 
 
 def _join(known: _State | None, state: _State) -> _State | None:

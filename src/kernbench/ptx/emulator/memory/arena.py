@@ -159,6 +159,13 @@ class Arena:
         found = following if 0 <= gap_after < gap_before else before
         return self.heap.nearest(address) if self.heap is not None and found is self.heap.region else found
 
+    def holding(self, address: int) -> Allocation | None:
+        """The allocation that holds `address`, if it lives."""
+        place = bisect_right(self._offsets, address - GLOBAL_BASE) - 1
+        found = self._allocations[place] if place >= 0 else None
+        inside = found is not None and found.live and address - GLOBAL_BASE < found.offset + found.nbytes
+        return found if inside else None
+
     def allocations(self) -> list[Allocation]:
         """All that live, by address."""
         return [a for a in self._allocations if a.live]
