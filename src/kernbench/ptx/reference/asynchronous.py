@@ -40,6 +40,15 @@ def init(machine: Machine, thread: Thread, address: int, count: int) -> None:
     machine.events += 1
 
 
+def awaited(machine: Machine, thread: Thread, address: int) -> bool:
+    """Whether a thread comes before the init of its mbarrier: it comes again then, so that only its order is wrong."""
+    early = (thread.cta, address) not in machine.mbarriers
+    (machine.before_init.add if early else machine.before_init.discard)(thread.number)
+    if early:
+        thread.pc -= 1
+    return early
+
+
 def _at(machine: Machine, thread: Party, address: int) -> Mbarrier:
     """The mbarrier at an address: its init comes before; other lanes of the warp that made it are trusted with that."""
     found = machine.mbarriers.get((thread.cta, address))

@@ -252,6 +252,8 @@ def _mbarrier(read: Reader) -> Step:
     def step(thread: Thread) -> object:
         given = None if value is None else value(thread)
         place = address(thread)
+        if operation != "init" and asynchronous.awaited(machine, thread, place):
+            return True
         if operation == "init":
             asynchronous.init(machine, thread, place, given or 0)
         elif operation == "arrive":
@@ -277,7 +279,15 @@ def _copy(read: Reader) -> Step:
     machine, bulk = read.machine, "bulk" in read.modifiers
     if "mbarrier" in read.modifiers:
         barrier_address, added = read.address(0), "noinc" not in read.modifiers
-        return lambda thread: asynchronous.arrive_later(machine, thread, barrier_address(thread), added)
+
+        def arrive(thread: Thread) -> object:
+            place = barrier_address(thread)
+            if asynchronous.awaited(machine, thread, place):
+                return True
+            asynchronous.arrive_later(machine, thread, place, added)
+            return None
+
+        return arrive
     if read.has("commit_group"):
         return lambda thread: asynchronous.commit(thread, bulk)
     if read.has("wait_group", "wait_all"):

@@ -79,6 +79,8 @@ class Machine:
         self.shadow, self.patterns = Shadow(), Patterns()
         self.events = 0
         self.misuse: list[str] = []
+        # threads that wait for the init of an mbarrier
+        self.before_init: set[int] = set()
         self._place_arrays(kernel, args)
         nothing = (0,) * (grid * block)
         start = Knowledge(nothing, nothing, nothing)
@@ -255,4 +257,6 @@ def execute(kernel: Kernel, grid: int, block: int, args: Sequence[Array | int], 
     machine = Machine(kernel, grid, block, args, seed)
     machine.steps = steps_of(machine)
     status = machine.run()
+    if machine.before_init:
+        machine.misuse.append("an mbarrier is used that nobody initialises")
     return Outcome(machine.arrays(), status, machine.shadow.races, machine.misuse)
