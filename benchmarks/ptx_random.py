@@ -54,14 +54,14 @@ def emulate(program: Program, kernel: ptx.Kernel, schedule: str | int) -> tuple[
     """A launch on the emulator, and the arrays after it."""
     device = ptx.EmulatedDevice("sm_90a")
     arrays = [device.array(array) for array in arrays_for(program)]
-    run = device.launch(kernel, program.grid, program.block, arrays, schedule=schedule)
+    run = device.launch(kernel, program.grid, program.block, arrays, schedule=schedule, cluster=program.cluster)
     return run, [array.numpy() for array in arrays]
 
 
 def disagreement(program: Program, schedule: str | int, order: int | None) -> tuple[str, str]:
     """A verdict on which both agree, and "", or where they do not agree, and how."""
     kernel = ptx.parse(program.text).kernels["kernel"]
-    outcome = execute(kernel, program.grid, program.block, arrays_for(program), order)
+    outcome = execute(kernel, program.grid, program.block, arrays_for(program), order, program.cluster)
     run, arrays = emulate(program, kernel, schedule)
     # races of lanes that passed a fence together are formal, and races for the reference
     kinds = {finding.kind for finding in (*run.findings, *(one for one in run.formal if one.kind == "race"))}
@@ -79,8 +79,10 @@ def disagreement(program: Program, schedule: str | int, order: int | None) -> tu
 
 def _ends_by_luck(program: Program, kernel: ptx.Kernel, status: str) -> bool:
     """Whether a program with a race ends otherwise in another order: a lane may come too late for a phase by parity."""
-    statuses = (execute(kernel, program.grid, program.block, arrays_for(program), order).status for order in OTHERS)
-    return any(other != status for other in statuses)
+    others = (
+        execute(kernel, program.grid, program.block, arrays_for(program), order, program.cluster) for order in OTHERS
+    )
+    return any(other.status != status for other in others)
 
 
 def _compared(outcome: Outcome, run: Run, arrays: list[np.ndarray], kinds: set[str], told: str) -> tuple[str, str]:

@@ -34,6 +34,17 @@ def test_a_race_may_decide_whether_a_program_ends():
     assert dict(tally.verdicts) == {"race, ends by luck": 1}
 
 
+def test_blocks_of_a_cluster_hand_values_to_each_other():
+    """Without the barrier of the cluster in front, stores to another block come to an mbarrier that is not made yet."""
+    tally, changed = Tally(), changed_program(910258)
+    assert changed.cluster == 2
+    assert changed.change == "drop barrier.cluster.arrive.release"
+    for program in (safe_program(910258), changed):
+        check(program, tally)
+    assert tally.failures == []
+    assert dict(tally.verdicts) == {"ordered, ends": 1, "race, ends": 1}
+
+
 def test_programs_follow_from_their_seed_alone():
     assert safe_program(3).text == safe_program(3).text
     assert changed_program(3).text == changed_program(3).text
@@ -48,4 +59,4 @@ def test_programs_are_ptx_and_use_every_segment():
         seen.update(program.kinds)
         if seed < 30:
             assert ptx.parse(program.text).kernels["kernel"].params
-    assert seen == {*SEGMENTS, *MORE, "lanes_leave"}
+    assert seen == {*SEGMENTS, *MORE, "lanes_leave", "ring"}

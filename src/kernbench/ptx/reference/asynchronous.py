@@ -36,13 +36,13 @@ class Mbarrier:
 
 def init(machine: Machine, thread: Thread, address: int, count: int) -> None:
     """mbarrier.init."""
-    machine.mbarriers[thread.cta, address] = Mbarrier(count, count, made=(thread, thread.clock))
+    machine.mbarriers[machine.home(thread, address)] = Mbarrier(count, count, made=(thread, thread.clock))
     machine.events += 1
 
 
 def awaited(machine: Machine, thread: Thread, address: int) -> bool:
     """Whether a thread comes before the init of its mbarrier: it comes again then, so that only its order is wrong."""
-    early = (thread.cta, address) not in machine.mbarriers
+    early = machine.home(thread, address) not in machine.mbarriers
     (machine.before_init.add if early else machine.before_init.discard)(thread.number)
     if early:
         thread.pc -= 1
@@ -51,13 +51,14 @@ def awaited(machine: Machine, thread: Thread, address: int) -> bool:
 
 def _at(machine: Machine, thread: Party, address: int) -> Mbarrier:
     """The mbarrier at an address: its init comes before; other lanes of the warp that made it are trusted with that."""
-    found = machine.mbarriers.get((thread.cta, address))
+    place = machine.home(thread, address)
+    found = machine.mbarriers.get(place)
     if found is None:
         machine.misuse.append("an mbarrier is used before its init")
-        found = machine.mbarriers[thread.cta, address] = Mbarrier(1, 1)
+        found = machine.mbarriers[place] = Mbarrier(1, 1)
     if found.made is not None and isinstance(thread, Thread):
         maker, clock = found.made
-        if maker.warp != thread.warp and thread.knowledge.clocks[maker.number] < clock:
+        if (maker.cta, maker.warp) != (thread.cta, thread.warp) and thread.knowledge.clocks[maker.number] < clock:
             machine.shadow.races.append((0, 0, "mbarrier", address))
     return found
 
@@ -149,6 +150,35 @@ def copy(
     thread.clock += 1
     if mbarrier is None:
         (thread.bulk if bulk else thread.groups)[-1].append(operation)
+
+
+@dataclass(eq=False)
+class Sent:
+    """A store under way to the shared memory of a block of the cluster, whose mbarrier counts its bytes."""
+
+    machine: Machine
+    party: Party
+    address: int
+    data: bytes
+    mbarrier: int
+    line: int
+
+    def complete(self) -> None:
+        """Store, and tell the mbarrier."""
+        machine, nbytes = self.machine, len(self.data)
+        machine.write("shared", self.party, self.address, self.data)
+        machine.note(self.party, "shared", self.address, nbytes, True, 0, False, self.line)
+        barrier = _at(machine, self.party, self.mbarrier)
+        barrier.held.append(self.party.told())
+        barrier.bytes -= nbytes
+        barrier.look(machine)
+
+
+def send(machine: Machine, thread: Thread, address: int, data: bytes, mbarrier: int, line: int) -> None:
+    """st.async."""
+    _at(machine, thread, mbarrier)
+    machine.in_flight.append(Sent(machine, machine.new_party(thread, False), address, data, mbarrier, line))
+    thread.clock += 1
 
 
 @dataclass(eq=False)

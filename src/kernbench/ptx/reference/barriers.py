@@ -144,3 +144,43 @@ class CtaBarriers:
                 one.thread.registers[one.target] = results[here.operation]
         self._last[key] = here, {one.thread.number: one.thread.clock for one in waiting}
         self._machine.events += 1
+
+
+class ClusterBarriers:
+    """The barrier of each cluster: threads arrive, and wait later; a phase is over when all that live have arrived."""
+
+    def __init__(self, machine: "Machine"):
+        self._machine = machine
+        self._phases: dict[int, int] = {}
+        self._arrivals: dict[int, list[tuple[Knowledge, int, int]]] = {}
+        self._told: dict[int, Knowledge] = {}
+
+    def arrive(self, thread: "Thread") -> None:
+        """A thread arrives, and releases what it did."""
+        cluster = thread.cta // self._machine.cluster
+        phase = self._phases.setdefault(cluster, 0)
+        if thread.cluster_phase == phase:
+            self._machine.misuse.append("a thread arrives twice at the barrier of its cluster")
+        thread.cluster_phase = phase
+        self._arrivals.setdefault(cluster, []).append((thread.knowledge, thread.number, thread.clock))
+        thread.clock += 1
+        self.look(cluster)
+
+    def wait(self, thread: "Thread") -> bool:
+        """A thread waits, and learns what those did that arrived; True where it must come again."""
+        cluster = thread.cta // self._machine.cluster
+        if thread.cluster_phase == self._phases.get(cluster, 0):
+            thread.pc -= 1
+            return True
+        if cluster in self._told:
+            thread.acquire(self._told[cluster])
+        return False
+
+    def look(self, cluster: int) -> None:
+        """Whether a phase is over."""
+        machine, arrivals = self._machine, self._arrivals.get(cluster, [])
+        blocks = range(cluster * machine.cluster, (cluster + 1) * machine.cluster)
+        if arrivals and len(arrivals) >= sum(machine.living[block] for block in blocks):
+            self._phases[cluster] += 1
+            self._told[cluster], self._arrivals[cluster] = told_by(arrivals), []
+            machine.events += 1

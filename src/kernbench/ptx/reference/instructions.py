@@ -7,7 +7,7 @@ waits, has ended, or polled in vain and lets others go first.
 from collections.abc import Callable
 
 from kernbench.ptx.reference import asynchronous, warp
-from kernbench.ptx.reference.machine import Machine, Step, Thread
+from kernbench.ptx.reference.machine import CLUSTER_WINDOW, Machine, Step, Thread
 from kernbench.ptx.reference.program import names_of
 from kernbench.ptx.reference.reader import Reader, Value
 from kernbench.ptx.reference.values import BINARY, COMPARISONS, UNARY, UPDATES, number, type_of
@@ -162,6 +162,8 @@ def _store(read: Reader) -> Step:
     kind, space, machine = type_of(read.modifiers), read.space, read.machine
     order, address, (value,) = read.has(*_ORDERS), read.address(0), read.values(1)
     scope, nbytes = read.scope if order else 0, kind.nbytes
+    if "async" in read.modifiers:
+        return _send(read)
 
     def step(thread: Thread) -> None:
         place = address(thread)
@@ -169,6 +171,30 @@ def _store(read: Reader) -> Step:
         same = machine.write(space, thread, place, data)
         if space in ("shared", "global"):
             _access(machine, thread, space, place, nbytes, scope, order, False, True, same, read.line)
+
+    return step
+
+
+def _send(read: Reader) -> Step:
+    """st.async of one value."""
+    kind, address, (value,), mbarrier = type_of(read.modifiers), read.address(0), read.values(1), read.address(2)
+
+    def step(thread: Thread) -> object:
+        if asynchronous.awaited(read.machine, thread, mbarrier(thread)):
+            return True
+        data = (value(thread) & (1 << kind.bits) - 1).to_bytes(kind.nbytes, "little")
+        asynchronous.send(read.machine, thread, address(thread), data, mbarrier(thread), read.line)
+        return None
+
+    return step
+
+
+def _map(read: Reader) -> Step:
+    """mapa: an address of shared memory in the block of a rank."""
+    (a, rank), target = read.values(1, 2), read.target()
+
+    def step(thread: Thread) -> None:
+        thread.registers[target] = (rank(thread) + 1) * CLUSTER_WINDOW + a(thread) % CLUSTER_WINDOW
 
     return step
 
@@ -181,7 +207,7 @@ def _access(
 
     An update whose result nobody uses is blind: it might as well have come before those that it updated.
     """
-    key = (space, thread.cta if space == "shared" else -1, place)
+    key = (space, *(machine.home(thread, place) if space == "shared" else (-1, place)))
     if scope and reads and not blind:
         machine.patterns.read(thread, key, scope, order in ("acquire", "acq_rel"))
     access = machine.note(thread, space, place, nbytes, writes, scope, same, line)
@@ -322,6 +348,7 @@ STEPS: dict[str, Callable[[Reader], Step]] = {
     "selp": _select,
     "cvt": _convert,
     "cvta": _address,
+    "mapa": _map,
     "ld": _load,
     "st": _store,
     "bra": _branch,

@@ -13,15 +13,17 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.module import Kernel
-from kernbench.ptx.reference.barriers import CtaBarriers
+from kernbench.ptx.reference.barriers import ClusterBarriers, CtaBarriers
 from kernbench.ptx.reference.order import Access, Knowledge, Party, Patterns, Shadow
 from kernbench.ptx.reference.program import Program, program_of
 
 if TYPE_CHECKING:
-    from kernbench.ptx.reference.asynchronous import LaterArrival, Mbarrier, Operation
+    from kernbench.ptx.reference.asynchronous import LaterArrival, Mbarrier, Operation, Sent
 
 WARP = 32
 FIRST_ADDRESS = 1 << 20
+# addresses of shared memory from here on name a rank of the cluster (plus one), and a place in its memory
+CLUSTER_WINDOW = 1 << 24
 # rounds in which threads run but nothing changes: they poll for something that never comes
 _PATIENCE = 12
 _ROUNDS = 20_000
@@ -44,6 +46,8 @@ class Thread(Party):
     pc: int = 0
     ended: bool = False
     waits: bool = False
+    # the phase of its cluster's barrier in which it arrived last
+    cluster_phase: int = -1
     # the operation of its warp at which it stands, with the lanes that this needs
     meeting: tuple[int, int, Callable[[list["Thread"]], None]] | None = None
     # copies begun and not waited for: committed groups, then the open one
@@ -72,9 +76,11 @@ class Outcome:
 class Machine:
     """One launch."""
 
-    def __init__(self, kernel: Kernel, grid: int, block: int, args: Sequence[Array | int], seed: int | None):
+    def __init__(
+        self, kernel: Kernel, grid: int, block: int, args: Sequence[Array | int], seed: int | None, cluster: int = 1
+    ):
         self.program: Program = program_of(kernel)
-        self.grid, self.block = grid, block
+        self.grid, self.block, self.cluster = grid, block, cluster
         self.random = None if seed is None else random.Random(seed)
         self.shadow, self.patterns = Shadow(), Patterns()
         self.events = 0
@@ -91,9 +97,9 @@ class Machine:
         ]
         self.shared = [bytearray(b"\xcd" * self.program.sizes["shared"]) for _ in range(grid)]
         self.living = [block] * grid
-        self.barriers = CtaBarriers(self)
+        self.barriers, self.clusters = CtaBarriers(self), ClusterBarriers(self)
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
-        self.in_flight: list[Operation | LaterArrival] = []
+        self.in_flight: list[Operation | LaterArrival | Sent] = []
         self._parties = grid * block
         self.steps: list[Step] = []
         # bytes that are looked at as one
@@ -118,10 +124,15 @@ class Machine:
         self._parties += 1
         return Party(self._parties, begun_by.cta, begun_by.told(), asynchronous=True, proxied=proxied)
 
-    def bytes_of(self, space: str, thread: Party) -> tuple[bytearray, int]:
+    def home(self, party: Party, address: int) -> tuple[int, int]:
+        """The block whose shared memory an address names, and the address there: its own, or one of its cluster."""
+        rank, place = divmod(address, CLUSTER_WINDOW)
+        return (party.cta // self.cluster * self.cluster + rank - 1 if rank else party.cta), place
+
+    def bytes_of(self, space: str, thread: Party, address: int) -> tuple[bytearray, int]:
         """A space's memory as a thread sees it, and its first address."""
         if space == "shared":
-            return self.shared[thread.cta], 0
+            return self.shared[self.home(thread, address)[0]], address - self.home(thread, address)[1]
         if space == "local":
             assert isinstance(thread, Thread)
             return thread.local, 0
@@ -129,7 +140,7 @@ class Machine:
 
     def read(self, space: str, party: Party, address: int, nbytes: int) -> bytes:
         """Bytes of memory; an address outside it is an error, as programs are to be free of them."""
-        memory, first = self.bytes_of(space, party)
+        memory, first = self.bytes_of(space, party, address)
         start = address - first
         if start < 0 or start + nbytes > len(memory):
             raise IndexError(f"{nbytes} bytes at {address:#x} of {space} memory")
@@ -138,7 +149,7 @@ class Machine:
     def write(self, space: str, party: Party, address: int, data: bytes) -> bool:
         """Put bytes in memory; whether they were there already."""
         same = self.read(space, party, address, len(data)) == data
-        memory, first = self.bytes_of(space, party)
+        memory, first = self.bytes_of(space, party, address)
         memory[address - first : address - first + len(data)] = data
         self.events += not same
         return same
@@ -154,8 +165,8 @@ class Machine:
 
     def pieces(self, party: Party, space: str, address: int, nbytes: int) -> list[Piece]:
         """The bytes of an access, each by space, block and address; words where a program accesses only words."""
-        home = party.cta if space == "shared" else -1
-        return [(space, home, place) for place in range(address, address + nbytes, self.granule)]
+        home, first = self.home(party, address) if space == "shared" else (-1, address)
+        return [(space, home, place) for place in range(first, first + nbytes, self.granule)]
 
     def warp_of(self, thread: Thread) -> list[Thread]:
         """The living lanes of a thread's warp."""
@@ -189,6 +200,7 @@ class Machine:
             if one.meeting is not None:
                 self._try_meeting(one)
         self.barriers.look_again(thread.cta)
+        self.clusters.look(thread.cta // self.cluster)
         return True
 
     def run(self) -> str:
@@ -247,14 +259,17 @@ class Machine:
         return found
 
 
-def execute(kernel: Kernel, grid: int, block: int, args: Sequence[Array | int], seed: int | None = None) -> Outcome:
+def execute(
+    kernel: Kernel, grid: int, block: int, args: Sequence[Array | int], seed: int | None = None, cluster: int = 1
+) -> Outcome:
     """Run a kernel for `grid` blocks of `block` threads in one dimension; `seed` draws another order of threads.
 
+    `cluster` blocks each form a cluster.
     `args` follow the kernel's parameters: arrays, which stay as they are (the outcome has copies), or numbers.
     """
     from kernbench.ptx.reference.instructions import steps_of
 
-    machine = Machine(kernel, grid, block, args, seed)
+    machine = Machine(kernel, grid, block, args, seed, cluster)
     machine.steps = steps_of(machine)
     status = machine.run()
     if machine.before_init:

@@ -87,6 +87,8 @@ _SPECIAL: dict[str, Callable[[Thread, Machine], int]] = {
     "%ctaid.x": lambda thread, machine: thread.cta,
     "%ntid.x": lambda thread, machine: machine.block,
     "%nctaid.x": lambda thread, machine: machine.grid,
+    "%cluster_ctarank": lambda thread, machine: thread.cta % machine.cluster,
+    "%cluster_nctarank": lambda thread, machine: machine.cluster,
     "%laneid": lambda thread, machine: thread.lane,
     "%warpid": lambda thread, machine: thread.warp,
     "%lanemask_lt": lambda thread, machine: (1 << thread.lane) - 1,

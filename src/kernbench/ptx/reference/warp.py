@@ -19,6 +19,14 @@ def _warp_barrier(machine: Machine) -> Callable[[list[Thread]], None]:
     return perform
 
 
+def _cluster_barrier(read: Reader) -> Step:
+    """barrier.cluster: arrive, which releases, and wait, which acquires."""
+    machine = read.machine
+    if read.has("relaxed", "aligned"):
+        raise read.unknown()
+    return machine.clusters.arrive if "arrive" in read.modifiers else machine.clusters.wait
+
+
 def barrier(read: Reader) -> Step:
     """bar and barrier: sync, arrive and red; bar.warp.sync."""
     machine, modifiers, count = read.machine, read.modifiers, len(read.instruction.operands)
@@ -26,7 +34,7 @@ def barrier(read: Reader) -> Step:
         (mask,), perform = read.values(0), _warp_barrier(machine)
         return lambda thread: machine.meet(thread, mask(thread) & 0xFFFFFFFF, perform)
     if "cluster" in modifiers:
-        raise read.unknown()
+        return _cluster_barrier(read)
     reduces, waits = "red" in modifiers, "arrive" not in modifiers
     first = 1 if reduces else 0
     target, operation = (read.target(), read.has("popc", "and", "or")) if reduces else (None, "")

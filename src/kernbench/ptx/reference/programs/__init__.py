@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from kernbench.ptx.reference.programs import asynchronous, segments
+from kernbench.ptx.reference.programs import asynchronous, clusters, segments
 from kernbench.ptx.reference.programs.changes import CHANGES
 from kernbench.ptx.reference.programs.writer import BULK, COUNTERS, HEAD, ROOMS, TABLE, WARP, Program, Writer
 
@@ -48,8 +48,12 @@ def safe_program(seed: int) -> Program:
     warps, grid = rng.choice((1, 2, 2, 3, 3, 4)), rng.choice((1, 2, 3, 3, 4, 5))
     stride, more = rng.randrange(warps), random.Random(seed ^ 0xE929)
     missing = more.choice((0, 0, 0, 1, 12, 20, 27, 31))
+    cluster = 2 if random.Random(seed ^ 0xC105).random() < 0.15 else 1
+    grid += grid % cluster
     writer = Writer(rng, grid, warps, 0 if missing else stride, list(range(warps)), missing)
-    kinds = _row(writer, rng.choice((0, 0, 1, 1, 2)), more)
+    if cluster > 1:
+        clusters.ring(writer)
+    kinds = ["ring"] * (cluster > 1) + _row(writer, rng.choice((0, 0, 1, 1, 2)), more)
     if kinds and rng.random() < 0.5:
         # barriers may be used again by others
         writer.add("barrier.sync 0;")
@@ -62,7 +66,7 @@ def safe_program(seed: int) -> Program:
         predicates=registers["%p"] + 1, words=registers["%r"] + 1, wide=registers["%rd"] + 1,
         variables="\n".join(writer.variables), threads=warps * WARP - missing, stride=writer.stride, warps=warps,
     )  # fmt: skip
-    return Program(seed, grid, warps, writer.lines, head, kinds=tuple(kinds), missing=missing)
+    return Program(seed, grid, warps, writer.lines, head, kinds=tuple(kinds), missing=missing, cluster=cluster)
 
 
 def _row(w: Writer, count: int, more: random.Random, everywhere: bool = True) -> list[str]:

@@ -20,7 +20,7 @@ def _arrive(w: Writer, barrier: str, elected: bool) -> None:
     w.one_lane(lane, lambda: w.sync(f"mbarrier.arrive.shared.b64 {state}, [{barrier}];", "arrive"))
 
 
-def _make_mbarriers(w: Writer, counts: list[int], fixed: bool = True) -> list[str]:
+def make_mbarriers(w: Writer, counts: list[int], fixed: bool = True) -> list[str]:
     """mbarriers that one thread initialises for all; the barrier behind that is `fixed`, or may be changed."""
     names = [w.shared(8, 8) for _ in counts]
 
@@ -53,7 +53,7 @@ def mbarriers(w: Writer) -> None:
         len(producers) if one_for_all else w.threads(*producers),
         len(consumers) if one_for_each else w.threads(*consumers),
     ]
-    full, empty = _make_mbarriers(w, counts, fixed=False)
+    full, empty = make_mbarriers(w, counts, fixed=False)
     base, trips = w.shared(w.warps * WARP * 4), w.trips()
 
     def produce() -> None:
@@ -91,7 +91,7 @@ def mbarriers(w: Writer) -> None:
 def same_warp(w: Writer) -> None:
     """One lane writes and arrives, and its whole warp waits."""
     roles = [w.rng.choice(w.living)]
-    (ready,) = _make_mbarriers(w, [1])
+    (ready,) = make_mbarriers(w, [1])
     cell, state = w.shared(16), w.new("%rd")
 
     def write() -> None:
@@ -109,7 +109,7 @@ def same_warp(w: Writer) -> None:
 def some_lanes(w: Writer) -> None:
     """Some lanes of a warp write and meet, one of them arrives for them, and warps wait."""
     writer, readers, some = w.rng.choice(w.living), w.pick(), min(w.rng.choice((5, 8, 16)), w.least)
-    (ready,) = _make_mbarriers(w, [1])
+    (ready,) = make_mbarriers(w, [1])
     base, state = w.shared(w.warps * WARP * 4), w.new("%rd")
 
     def write() -> None:
@@ -142,7 +142,7 @@ def relay(w: Writer) -> None:
     first, second = two_groups(w)
     middle, readers = [first[0]], second
     writer = w.rng.choice(w.living)
-    (ready,) = _make_mbarriers(w, [1])
+    (ready,) = make_mbarriers(w, [1])
     cell, state, number = w.shared(16), w.new("%rd"), w.named()
     count, lane = WARP * (1 + len(readers)), w.rng.randrange(w.least)
 
@@ -186,7 +186,7 @@ def arriving_copies(w: Writer) -> None:
     """cp.async of some warps, each thread of which arrives on an mbarrier when its copies are done; others wait."""
     producers, consumers = w.pick(), w.pick()
     alone = w.rng.random() < 0.5
-    (ready,) = _make_mbarriers(w, [w.threads(*producers)])
+    (ready,) = make_mbarriers(w, [w.threads(*producers)])
     size = w.rng.choice((4, 8, 16))
     base, state = w.shared(w.warps * WARP * size), w.new("%rd")
 
@@ -212,7 +212,7 @@ def arriving_copies(w: Writer) -> None:
 def bulk(w: Writer) -> None:
     """One thread copies a table to shared memory; warps wait for its bytes, change them, and copy them back."""
     readers, leader = w.pick(), w.rng.choice(w.living)
-    (ready,) = _make_mbarriers(w, [1])
+    (ready,) = make_mbarriers(w, [1])
     base, nbytes, number = w.shared(BULK), BULK, w.named()
     state, source, target = w.new("%rd"), w.new("%rd"), w.new("%rd")
 

@@ -80,5 +80,6 @@ CHANGES: dict[str, tuple[Callable[[Lines, int, random.Random], Lines], ...]] = {
     "proxy": (_drop, _delay, _advance),
     "acquire": (_relaxed,),
     "release": (_relaxed, _advance),
+    "cluster": (_drop, _delay, _advance),
     "fence": (_drop, _advance, _delay),
 }

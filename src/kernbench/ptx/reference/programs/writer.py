@@ -65,6 +65,8 @@ class Program:
     change: str = ""
     # threads that the last warp of a block lacks
     missing: int = 0
+    # blocks of a cluster
+    cluster: int = 1
 
     @property
     def block(self) -> int:
