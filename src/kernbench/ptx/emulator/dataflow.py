@@ -20,6 +20,11 @@ def bits(registers: Iterable[Register]) -> int:
     return found
 
 
+def numbers_in(chosen: int) -> list[int]:
+    """The numbers of the registers of a set, ascending."""
+    return [number for number, bit in enumerate(reversed(f"{chosen:b}")) if bit == "1"]
+
+
 def live_at_blocks(body: Body) -> list[int]:
     """The registers whose value is still wanted when each block begins."""
     uses, kills = [], []

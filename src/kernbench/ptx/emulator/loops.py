@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from kernbench.ptx.emulator.dataflow import bits, live_at_blocks
+from kernbench.ptx.emulator.dataflow import bits, live_at_blocks, numbers_in
 from kernbench.ptx.emulator.decode import Body
 from kernbench.ptx.emulator.meanings import control, lanewise, moves, warp
 from kernbench.ptx.emulator.operands import Decoding
@@ -29,14 +29,14 @@ _TAKING = frozenset(("cas", "exch"))
 
 def find_wait_loops(program: Program, body: Body, bodies: Mapping[str, Body]) -> None:
     """Give the head of each loop of a function what the scheduler needs to know of it; `bodies` are all functions."""
-    live = live_at_blocks(body)
+    live, registers = live_at_blocks(body), _registers(body) if body.order.loops else {}
     for loop in body.order.loops:
         own = [d for block in sorted(loop.blocks) for d in body.decodings[block]]
         inside = [*own, *_called(own, bodies)]
         first = body.code.entry
         head = program.blocks[first + loop.head]
         written = bits(register for d in own for register in d.writes)
-        carried = _registers(body, live[loop.head] & written)
+        carried = [registers[number] for number in numbers_in(live[loop.head] & written)]
         strong = any(_is_strong(d, bodies) for d in inside)
         head.wait_loop = WaitLoop(
             head.number,
@@ -133,6 +133,6 @@ def _looks_at_a_clock(d: Decoding) -> bool:
     return any(isinstance(operand, Name) and operand.text.startswith(_CLOCKS) for operand in d.operands)
 
 
-def _registers(body: Body, chosen: int) -> list[Register]:
-    found = {r.number: r for decodings in body.decodings for d in decodings for r in (*d.reads, *d.writes)}
-    return [register for number, register in sorted(found.items()) if chosen >> number & 1]
+def _registers(body: Body) -> dict[int, Register]:
+    """The registers of a function by their numbers."""
+    return {r.number: r for decodings in body.decodings for d in decodings for r in (*d.reads, *d.writes)}

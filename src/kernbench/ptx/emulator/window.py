@@ -12,7 +12,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
-from kernbench.ptx.emulator.slots import RegisterSlot, SlotTable
+from kernbench.ptx.emulator.slots import BANKS, SlotTable
 
 
 class Storage(Protocol):
@@ -60,11 +60,13 @@ class RunWindow(Window):
     def __init__(self, batch: Any, lanes: Lanes):
         super().__init__(batch, lanes)
         part = self.index = slice(lanes.first * WARP, lanes.last * WARP)
-        banks = {name: list(bank[:, part]) for name, bank in batch.banks.items()}
-        self.rows = [
-            banks[spec.bank][spec.row] if type(spec) is RegisterSlot else _part(batch.row(slot), part)
-            for slot, spec in enumerate(self._table.slots)
-        ]
+        # programs have thousands of slots, and launches many windows
+        order = self._table.order()
+        rows: list[Array] = []
+        for bank in BANKS:
+            rows.extend(batch.banks[bank][:, part])
+        rows.extend(_part(batch.row(slot), part) for slot in order.others)
+        self.rows = order.chosen(rows)
 
     def put(self, slot: int, values: Array, mask: Mask | None) -> None:
         """Write `values` to the active lanes of a register."""
