@@ -207,3 +207,32 @@ def test_an_mbarrier_tells_of_copies_that_their_thread_has_waited_for_too():
     assert not verdicts(TOLD.format(arrive="cp.async.mbarrier.arrive.noinc.shared.b64 [m];"))
     both = "cp.async.mbarrier.arrive.shared.b64 [m];\n  mbarrier.arrive.shared.b64 %rd2, [m];"
     assert not verdicts(TOLD.format(arrive=both))
+
+
+UNTOLD = """
+  @%p2 mbarrier.init.shared.b64 [m], 96;
+  bar.sync 0;
+  mov.u32 %r3, s;
+  mad.lo.u32 %r3, %r1, 4, %r3;
+  setp.ne.u32 %p3, %r2, 0;
+  @!%p3 cp.async.ca.shared.global [%r3], [%rd1], 4;
+  cp.async.mbarrier.arrive.noinc.shared.b64 [m];
+  {wait}
+  @!%p3 ld.shared.u32 %r4, [%r3];
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_copy_that_an_mbarrier_tells_of_is_under_way_until_somebody_has_waited(schedule):
+    """However early it is there, as in the eager schedule."""
+    ways = {
+        "": ["in-flight"],
+        "bar.sync 0;": ["in-flight"],
+        "cp.async.wait_all;": [],
+        "WAIT: mbarrier.try_wait.parity.shared.b64 %p4, [m], 0;\n  @!%p4 bra WAIT;": [],
+    }
+    for wait, wanted in ways.items():
+        kernel = ptx.parse(HEAD + UNTOLD.format(wait=wait) + "\n  ret;\n}\n").kernels["kernel"]
+        device = ptx.EmulatedDevice("sm_90a")
+        run = device.launch(kernel, 1, 96, [device.array(np.zeros(96, np.uint32))], schedule=schedule)
+        assert [finding.kind for finding in run.findings] == wanted, wait

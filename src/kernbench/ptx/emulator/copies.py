@@ -17,6 +17,15 @@ _WRITTEN = np.uint32(WRITTEN * 0x0101_0101)
 
 
 @dataclass(eq=False)
+class Landed:
+    """A copy that has written while nobody was seen to wait for it: the mbarrier that tells, and its phase."""
+
+    copy: "Copy"
+    slot: int
+    phase: int
+
+
+@dataclass(eq=False)
 class Copy:
     """Copies that one instruction began: for each lane its destination, its words and the group it belongs to.
 
@@ -57,6 +66,8 @@ class Copies:
         self._begun = 0
         # the last copy of each lane whose end an mbarrier tells
         self._told_by_mbarrier: Array = np.zeros(batch.lanes, np.int64)
+        # what they bring may be touched by nobody before somebody has waited, however early it is there
+        self._landed: list[Landed] = []
 
     def begin(
         self, lanes: Array, addresses: Array, rows: Array, site: Site, undefined: tuple[Array, Any] | None = None
@@ -81,9 +92,29 @@ class Copies:
         limit = np.full(self._batch.lanes, -1, np.int64)
         limit[lanes] = np.iinfo(np.int64).max if keep is None else self._committed[lanes] - keep
         self._finish(lambda copy: copy.groups < limit[copy.lanes], self._waited_for)
+        if self._landed:
+            self._seen(lambda one: bool((one.copy.groups < limit[one.copy.lanes]).all()))
+
+    def passed(self, slots: Array) -> None:
+        """Lanes have waited for phases of mbarriers, which may tell of copies."""
+        if self._landed:
+            now = dict(zip(slots.tolist(), self._batch.mbarriers.phases(slots).tolist(), strict=True))
+            self._seen(lambda one: now.get(one.slot, one.phase) > one.phase)
+
+    def _seen(self, chosen: Callable[[Landed], bool]) -> None:
+        """Somebody knows now that landed copies are done."""
+        staying = []
+        for one in self._landed:
+            if chosen(one):
+                self._batch.checks.copies.end(self._places(one.copy)[1])
+            else:
+                staying.append(one)
+        self._landed = staying
 
     def _waited_for(self, copy: Copy) -> None:
         """Copies that their threads have waited for, which write now; of others an mbarrier tells since they began."""
+        if self._batch.checks is not None:
+            self._batch.checks.copies.end(self._places(copy)[1])
         told = copy.number <= self._told_by_mbarrier[copy.lanes]
         if told.any():
             self._land(copy.part(told))
@@ -95,10 +126,7 @@ class Copies:
         for copy in self._pending:
             done = chosen(copy)
             if done.any():
-                finished = copy if done.all() else copy.part(done)
-                if self._batch.checks is not None:
-                    self._batch.checks.copies.end(self._places(finished)[1])
-                complete(finished)
+                complete(copy if done.all() else copy.part(done))
             if not done.all():
                 staying.append(copy.part(~done) if done.any() else copy)
         self._pending = staying
@@ -115,15 +143,29 @@ class Copies:
         barriers.publish(slots, lanes)
 
         def perform(chosen: Array) -> None:
-            here = np.zeros(self._batch.lanes, bool)
-            here[lanes[chosen]] = True
-            self._finish(lambda copy: here[copy.lanes] & (copy.number <= last), self._land)
+            told_at = np.full(self._batch.lanes, -1, np.int64)
+            told_at[lanes[chosen]] = slots[chosen]
+            self._finish(
+                lambda copy: (told_at[copy.lanes] >= 0) & (copy.number <= last), lambda copy: self._told(copy, told_at)
+            )
 
         def signal(chosen: Array) -> None:
             barriers.signal(slots[chosen], lanes[chosen], site)
 
         if len(lanes):
             self._batch.agents.begin(Agent("copy", site, lanes, perform, signal))
+
+    def _told(self, copy: Copy, told_at: Array) -> None:
+        """Copies land, and the mbarriers that lanes named will tell of it; until somebody has waited they count as
+        under way: another schedule may bring them as late as that.
+        """
+        self._land(copy)
+        if self._batch.checks is None:
+            return
+        slots = told_at[copy.lanes]
+        for slot in np.unique(slots).tolist():
+            phase = int(self._batch.mbarriers.phases(np.array([slot]))[0])
+            self._landed.append(Landed(copy.part(slots == slot), slot, phase))
 
     def _places(self, copy: Copy) -> tuple[Mask, Array]:
         """Which lanes copy to shared memory that there is, and the words they fill: [words of a lane, lanes]."""

@@ -313,6 +313,7 @@ class Mbarriers:
                 slots, lanes, passed, whole, self._batch.ctas, self.homes, self.done, clocks.clocks, clocks.met
             )
             checks.asynchronous.waited(slots[passed], lanes[passed], whole, wide)
+            self._batch.copies.passed(slots[passed])
 
     def phases(self, slots: Array) -> Array:
         """The current phases of barriers."""

@@ -55,9 +55,10 @@ def safe_program(seed: int) -> Program:
         clusters.ring(writer)
     kinds = ["ring"] * (cluster > 1) + _row(writer, rng.choice((0, 0, 1, 1, 2)), more)
     if kinds and rng.random() < 0.5:
-        # barriers may be used again by others
         writer.add("barrier.sync 0;")
-        writer.barrier = 0
+        if len(writer.living) == warps:
+            # barriers may be used again by others: nobody has left who alone knew that a round was over
+            writer.barrier = 0
     ways = rng.choice((1, 2, 2, 3))
     for way in range(ways):
         kinds += _way(writer, way, ways, more)
