@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,89 @@ def test_ptx_benches_run_from_the_command_line_without_greenlet_and_perfetto():
 def test_files_stay_readable():
     long = {p.relative_to(SOURCE): n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 600}
     assert not long
+
+
+# packages whose files are sorted into folders: how many lie side by side, and no folder imports one that imports it
+SORTED = ("npu",)
+MOST_FILES = 15
+
+
+def crowded(package: Path) -> dict[str, int]:
+    """Folders with too many modules side by side, `__init__.py` not counted."""
+    folders = sorted({path.parent for path in package.rglob("*.py")})
+    counts = {folder: len([p for p in folder.glob("*.py") if p.name != "__init__.py"]) for folder in folders}
+    return {folder.name: count for folder, count in counts.items() if count > MOST_FILES}
+
+
+def names_imported(path: Path) -> list[tuple[int, str]]:
+    """What a file imports, also for types alone or by name; `from a import b` may mean the package a.b."""
+    found = imports_by_name(path)
+    for node in statements(ast.parse(path.read_text()).body):
+        if isinstance(node, ast.Import):
+            found.extend((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.extend((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+    return found
+
+
+def folder_of(name: str, package: Path) -> Path | None:
+    """The folder in which an imported module of the package lies; None for what lies elsewhere."""
+    prefix = f"kernbench.{package.name}"
+    if name != prefix and not name.startswith(f"{prefix}."):
+        return None
+    folder = package
+    for part in name.removeprefix(prefix).lstrip(".").split("."):
+        if not part or not (folder / part).is_dir():
+            break
+        folder /= part
+    return folder
+
+
+def folder_arrows(package: Path) -> dict[Path, set[Path]]:
+    """For each folder of a package the others that its modules import from."""
+    arrows: dict[Path, set[Path]] = {}
+    for path in package.rglob("*.py"):
+        targets = {folder_of(name, package) for _, name in names_imported(path)} - {None, path.parent}
+        arrows.setdefault(path.parent, set()).update(targets)
+    return arrows
+
+
+def circle(package: Path) -> list[str]:
+    """Folders that import each other, directly or through others; empty where all arrows point one way."""
+    try:
+        TopologicalSorter(folder_arrows(package)).prepare()
+    except CycleError as error:
+        return [folder.name for folder in error.args[1]]
+    return []
+
+
+@pytest.mark.parametrize("package", SORTED)
+def test_folders_hold_few_files(package):
+    assert crowded(SOURCE / package) == {}
+
+
+@pytest.mark.parametrize("package", SORTED)
+def test_folders_import_one_way(package):
+    assert circle(SOURCE / package) == []
+
+
+def test_crowded_folders_and_circles_of_folders_are_seen(tmp_path):
+    package = tmp_path / "npu"
+    for folder in ("one", "two", "three"):
+        (package / folder).mkdir(parents=True)
+        (package / folder / "__init__.py").write_text("")
+    for number in range(MOST_FILES):
+        (package / "one" / f"m{number}.py").write_text("from kernbench.npu.two.first import x\n")
+    (package / "two" / "first.py").write_text("import kernbench.npu.three.second\n")
+    assert crowded(package) == {}
+    assert circle(package) == []
+    (package / "one" / "more.py").write_text("")
+    assert crowded(package) == {"one": MOST_FILES + 1}
+    for back in ("from kernbench.npu import one", "from kernbench.npu.one import m0", "import kernbench.npu.one.m1"):
+        (package / "three" / "second.py").write_text(
+            f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {back}\n"
+        )
+        assert set(circle(package)) == {"one", "two", "three"}
 
 
 def test_only_the_command_line_prints():

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 import numpy as np
 
 from kernbench import npu
-from kernbench.npu import order
-from kernbench.npu.checks import inspect, memory_meets
-from kernbench.npu.operations import BARRIER, CLASSES, SET, WAIT
-from kernbench.npu.record import NpuRecording
-from kernbench.npu.relation import buffer_count, order_digest
-from kernbench.npu.runtime import Runtime
-from kernbench.npu.task import BOTH, READS, WRITES, Arg
+from kernbench.npu.isa.operations import BARRIER, CLASSES, SET, WAIT
+from kernbench.npu.order import happens_before
+from kernbench.npu.order.checks import inspect, memory_meets
+from kernbench.npu.order.relation import buffer_count, order_digest
+from kernbench.npu.recording.record import NpuRecording
+from kernbench.npu.runtime.runtime import Runtime
+from kernbench.npu.tasks.task import BOTH, READS, WRITES, Arg
 
 FOUND, SAME, SILENT = "found", "same order", "silent"
 
@@ -40,7 +40,8 @@ def violations(recording: NpuRecording, chip) -> int:
     found, _ = inspect(recording, chip, buffer_count(recording))
     rows = recording.array()
     return sum(
-        kind != order.GM_RACE or memory_meets(recording, rows[row], rows[other]) for kind, row, other, _ in found
+        kind != happens_before.GM_RACE or memory_meets(recording, rows[row], rows[other])
+        for kind, row, other, _ in found
     )
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from kernbench import npu
 from kernbench.common.dtypes import ITEMSIZE
-from kernbench.npu.clock import time_recording
-from kernbench.npu.operations import BARRIER, CLASSES, LOAD, NAMES, POP, PUSH, SET, STORE, WAIT
+from kernbench.npu.isa.operations import BARRIER, CLASSES, LOAD, NAMES, POP, PUSH, SET, STORE, WAIT
+from kernbench.npu.time.clock import time_recording
 from kernbench.safety.timed_order import TimedOrder, strided_bytes
 
 SCHEDULES = ("canonical", "reversed")

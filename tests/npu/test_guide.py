@@ -9,8 +9,8 @@ import pytest
 
 from kernbench import npu
 from kernbench.bench import default_cases, folder_bench, run_bench
-from kernbench.npu.operations import OPERATIONS, call_of, markdown
-from kernbench.npu.transfers import KernelCore
+from kernbench.npu.core.transfers import KernelCore
+from kernbench.npu.isa.operations import OPERATIONS, call_of, markdown
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 

@@ -10,7 +10,7 @@ from tests.npu.small import kinds
 from kernbench.bench import find, run_bench
 from kernbench.golden import compare
 from kernbench.golden.paged_attention import paged_attention, paged_attention_rounded
-from kernbench.npu.transfers import KernelCore
+from kernbench.npu.core.transfers import KernelCore
 
 CASES = [
     {"lens": [100, 0, 37], "H": 32, "kv": 4, "D": 64, "page": 32},

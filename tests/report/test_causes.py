@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernbench.npu.causes import BEYOND, FLOORS, WORKS, waiting
+from kernbench.npu.time.causes import BEYOND, FLOORS, WORKS, waiting
 from kernbench.report.causes import explain, explained
 from kernbench.timing.gap import CAUSES
 

@@ -50,7 +50,7 @@ def load_machine(p: Any, name: str | None = None) -> Any:
     wanted = machine_name(p) if name is None else name
     if hasattr(p, CHIP):
         # only benches for the npu need its package
-        from kernbench.npu.model import load
+        from kernbench.npu.isa.model import load
 
         return load(wanted)
     return machine.load(wanted)

@@ -13,7 +13,7 @@ from kernbench.benches._paged_shape import Shape
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError
 from kernbench.golden.paged_attention import paged_attention
-from kernbench.npu.model import ChipModel
+from kernbench.npu.isa.model import ChipModel
 from kernbench.result.run import Run
 
 FORMS = {

@@ -1,15 +1,15 @@
 """The npu target: tile kernels for cube and vector cores, and the task runtime that runs them."""
 
 from kernbench.npu.chip import Chip
-from kernbench.npu.fifo import FifoState
-from kernbench.npu.model import ChipModel, bundled, is_chip, load
-from kernbench.npu.places import ALL, FIX, L0A, L0B, L0C, L1, MTE1, MTE2, MTE3, UB, M, S, V
-from kernbench.npu.predicates import PREDICATE
-from kernbench.npu.runtime import Runtime
-from kernbench.npu.task import CREATE, IN, INOUT, NO_DEP, OUT
-from kernbench.npu.tensors import Tensor
-from kernbench.npu.tiles import Tile
-from kernbench.npu.transfers import KernelCore
+from kernbench.npu.core.tiles import Tile
+from kernbench.npu.core.transfers import KernelCore
+from kernbench.npu.isa.model import ChipModel, bundled, is_chip, load
+from kernbench.npu.isa.places import ALL, FIX, L0A, L0B, L0C, L1, MTE1, MTE2, MTE3, UB, M, S, V
+from kernbench.npu.runtime.runtime import Runtime
+from kernbench.npu.tasks.fifo import FifoState
+from kernbench.npu.tasks.predicates import PREDICATE
+from kernbench.npu.tasks.task import CREATE, IN, INOUT, NO_DEP, OUT
+from kernbench.npu.tasks.tensors import Tensor
 
 __all__ = [
     "ALL",

@@ -16,16 +16,16 @@ from threadpoolctl import threadpool_limits
 from kernbench import __version__
 from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
 from kernbench.common.errors import KernbenchError, KernelError, MisuseError, unknown
-from kernbench.npu.checks import check_order
-from kernbench.npu.execute import Executor, callers, kernel_place
-from kernbench.npu.inside import stopping
-from kernbench.npu.model import ChipModel, load
-from kernbench.npu.operations import CLASSES, TABLE
-from kernbench.npu.record import NpuRecording
-from kernbench.npu.runtime import Runtime
-from kernbench.npu.signal_order import conclude_signals
-from kernbench.npu.task import READS, UNTRACKED, Context
-from kernbench.npu.tensors import Tensor
+from kernbench.npu.execution.execute import Executor, callers, kernel_place
+from kernbench.npu.execution.inside import stopping
+from kernbench.npu.isa.model import ChipModel, load
+from kernbench.npu.isa.operations import CLASSES, TABLE
+from kernbench.npu.order.checks import check_order
+from kernbench.npu.order.signal_order import conclude_signals
+from kernbench.npu.recording.record import NpuRecording
+from kernbench.npu.runtime.runtime import Runtime
+from kernbench.npu.tasks.task import READS, UNTRACKED, Context
+from kernbench.npu.tasks.tensors import Tensor
 from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Finding, Place
 from kernbench.result.run import Run, Status
@@ -116,13 +116,13 @@ class Chip:
     def retime(self, run: Run, changes: Mapping[str, Any] | None = None) -> Run:
         """The run with its time on this chip, `changes` applied to its rates; only a safe run gets one."""
         # compiled code: imported only by those who ask for time
-        from kernbench.npu.measure import retime
+        from kernbench.npu.time.measure import retime
 
         return retime(run, self.machine.override(changes or {}))
 
     def order_digest(self, run: Run) -> str:
         """A digest of what happens before what among all accesses of a run: equal where the order is the same."""
-        from kernbench.npu.relation import order_digest
+        from kernbench.npu.order.relation import order_digest
 
         assert run.recording is not None
         return order_digest(run.recording, self.machine)
@@ -139,11 +139,22 @@ class Chip:
         }
 
 
+class ChipRecording(NpuRecording):
+    """What a launch recorded, from which its time on any chip can be had."""
+
+    def retime(self, run: Run, chip: ChipModel) -> Run:
+        """A run of this recording with its time on `chip`."""
+        # compiled code: imported only by those who ask for time
+        from kernbench.npu.time.measure import retime
+
+        return retime(run, chip)
+
+
 class _Launch:
     """One launch, from arrays to findings."""
 
     def __init__(self, chip: ChipModel, carries_data: bool, schedule: str | int, track_war: bool, kernels: Any):
-        recording = NpuRecording()
+        recording = ChipRecording()
         self.schedule = schedule
         self.context = Context(chip, carries_data, recording, SiteTable(recording.tables.sites))
         self.executor = Executor(self.context, schedule)

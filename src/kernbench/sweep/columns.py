@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-from kernbench.npu.causes import FLOORS, GAPS, PIPE_FLOORS
+from kernbench.npu.time.causes import FLOORS, GAPS, PIPE_FLOORS
 from kernbench.sweep.points import floor_column, gap_column, utilisation_column
 from kernbench.timing import CAUSES
 

@@ -153,7 +153,7 @@ def _timers(run: Run) -> tuple[Callable[..., Any], Callable[..., dict[str, Any]]
         return time_recording, summary
     if hasattr(run.recording, "block_task"):
         # only benches for the npu need its package
-        from kernbench.npu import clock, measure
+        from kernbench.npu.time import clock, measure
 
         return clock.time_recording, measure.summary
     raise BenchError(f"bench {run.origin.get('bench')} records nothing that can be timed on a machine")

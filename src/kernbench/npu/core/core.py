@@ -1,0 +1,283 @@
+"""A core as a kernel sees it: places tiles, moves data, computes, sets and waits for flags.
+
+Everything is executed at once, in program order, and recorded. That no pipe could have done it in another order is
+checked afterwards, on the rows (see `order`).
+"""
+
+from sys import _getframe
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, dtype_name
+from kernbench.common.errors import unknown
+from kernbench.npu.core.forms import FORMS, in_space, move_pipe
+from kernbench.npu.core.tiles import POISON, Tile, check_shape, describe
+from kernbench.npu.isa.mistakes import refusing
+from kernbench.npu.isa.operations import OPERATIONS, Operation
+from kernbench.npu.isa.places import (
+    ALIGNMENT,
+    ALL,
+    EVENTS,
+    LANES,
+    PIPE_NUMBER,
+    PIPES_OF,
+    SPACES_OF,
+    UB,
+    capacities,
+)
+from kernbench.npu.recording.calls import Calls
+from kernbench.npu.recording.record import NONE, ROW
+from kernbench.npu.tasks.caching import Cache
+
+if TYPE_CHECKING:
+    from kernbench.npu.tasks.task import Block, Context
+
+__kernbench_internal__ = True
+
+
+class Core:
+    """One lane of a cluster: AIC (lane 0) or an AIV (lanes 1 and 2).
+
+    `block_idx`, `block_num` and `sub_block_id` (which AIV) say which part of the work is this core's.
+    """
+
+    def __init__(self, lane: int, context: "Context", root: CodeType):
+        self.lane = lane
+        self.context = context
+        self.tables = context.recording.tables
+        self.sites = context.sites
+        self.tile_cache: dict[Any, Tile] = {}
+        self.block: Block
+        self.block_idx = 0
+        self.block_num = 1
+        self._append = context.recording.rows.append
+        self.calls = Calls(context.sites, root)
+        # the function whose rows these are; kept, so that no later frame can be taken for it
+        self._frame: FrameType | None = None
+        self._code = 0
+        self._memo: dict[Any, bytes] = {}
+        self._codes: list[Any] = []
+        sizes = capacities(context.chip.spaces)
+        self._sizes = {space: sizes[space] for space in SPACES_OF[lane] if sizes[space]}
+        self._arenas: dict[str, Array] = {}
+        if context.carries_data:
+            self._arenas = {s: np.full(n, POISON, np.uint8) for s, n in self._sizes.items()}
+        self._used = dict.fromkeys(self._sizes, 0)
+        self._free = dict.fromkeys(self._sizes, 0)
+        self._allocated: dict[Any, tuple[Tile, int]] = {}
+        self._cache = Cache()
+
+    def __repr__(self) -> str:
+        return f"<{LANES[self.lane]} of block {self.block_idx} of {self.block_num}>"
+
+    @property
+    def sub_block_id(self) -> int:
+        """Which AIV of the cluster this is: 0 or 1; 0 on the AIC."""
+        return max(0, self.lane - 1)
+
+    @property
+    def carries_data(self) -> bool:
+        """Whether values are computed, or only shapes."""
+        return self.context.carries_data
+
+    def begin(self, block: "Block", index: int, count: int) -> None:
+        """Get ready for another block: fresh, poisoned memories."""
+        self.block = block
+        self.block_idx, self.block_num = index, count
+        for space, used in self._used.items():
+            if used:
+                self._arenas[space][:used] = POISON
+            self._free[space] = 0
+
+    def end(self) -> None:
+        """The block is done; nothing of its kernel is kept."""
+        self._frame = None
+
+    # Tiles
+
+    def arena(self, space: str) -> Array | None:
+        """The bytes of one memory; None in a run without data."""
+        return self._arenas.get(space)
+
+    def touched(self, space: str, end: int) -> None:
+        """Note how far a memory is used, so that it is poisoned again before the next block."""
+        self._used[space] = max(self._used[space], end)
+
+    def tile(
+        self,
+        space: str,
+        shape: tuple[int, int],
+        dtype: Any = "f32",
+        offset: int = 0,
+        valid: tuple[int, int] | None = None,
+        layout: str = "row",
+        name: str = "",
+    ) -> Tile:
+        """Place a tile by hand at a byte offset."""
+        shape, valid = _pair(shape), None if valid is None else _pair(valid)
+        key = (space, offset, shape, dtype if dtype in DTYPES else dtype_name(dtype), layout, valid or shape)
+        found = self.tile_cache.get((key, NONE, name))
+        return self._place(key, name) if found is None else found
+
+    def alloc(
+        self,
+        space: str,
+        shape: tuple[int, int],
+        dtype: Any = "f32",
+        valid: tuple[int, int] | None = None,
+        layout: str = "row",
+        name: str = "",
+    ) -> Tile:
+        """Place a tile behind those this block has allocated so far."""
+        shape, valid = _pair(shape), None if valid is None else _pair(valid)
+        offset = self._free.get(space, 0)
+        key = (space, offset, shape, dtype, valid, layout, name)
+        found = self._allocated.get(key)
+        if found is None:
+            self._known_space(space)
+            tile = self.tile(space, shape, dtype, offset, valid, layout, name)
+            found = self._allocated[key] = (tile, -(-(offset + tile.nbytes) // ALIGNMENT) * ALIGNMENT)
+        self._free[space] = found[1]
+        return found[0]
+
+    def _known_space(self, space: str) -> None:
+        if space not in self._sizes:
+            self.context.fail("misuse", unknown(f"memory of an {LANES[self.lane]}", space, self._sizes))
+
+    @refusing
+    def _place(self, key: tuple[Any, ...], name: str) -> Tile:
+        space, offset, shape, dtype, _, _ = key
+        self._known_space(space)
+        check_shape(key)
+        told = describe(name, space, offset, shape, dtype)
+        end, size = offset + shape[0] * shape[1] * ITEMSIZE[dtype], self._sizes[space]
+        if offset < 0:
+            message = f"tile {told} begins {-offset} bytes before {space}, whose first byte is 0"
+            self.report("tile-bounds", message, "check how its offset is worked out; the lowest is 0", key)
+        elif end > size:
+            self.report(
+                "tile-bounds",
+                f"tile {told} ends at byte {end:#x} of {space}, which has {size:#x} ({size // 1024} KiB)",
+                "place it lower, make tiles smaller, or let tiles that are never live together share their place",
+                key,
+            )
+        if offset % ALIGNMENT:
+            self.report(
+                "misaligned", f"tile {told} does not begin at a multiple of {ALIGNMENT}", "round its offset up", key
+            )
+        return self.tile_cache.setdefault((key, NONE, name), Tile(self, key, NONE, name))
+
+    # Recording
+
+    def _entered(self, frame: FrameType) -> None:
+        """Another function than before gives the next rows."""
+        self._frame, self._code = frame, id(frame.f_code)
+        self.calls.note(frame, len(self.context.recording.rows))
+
+    @refusing
+    def _new(self, op: Operation, frame: FrameType, tiles: tuple[Tile, ...]) -> tuple[int, str]:
+        """Check operands that are met for the first time; gives the site and the pipe."""
+        for tile in tiles:
+            if not isinstance(tile, Tile):
+                self.context.fail("misuse", f"{op.name}: a tile is wanted, got {tile!r}")
+            if tile.core is not self:
+                self.context.fail("misuse", f"{op.name}: {tile.describe()} belongs to another core")
+        pipe = op.pipe or (move_pipe(op.name, *tiles[:2]) if op.form in ("move", "extract") else "")
+        if pipe and pipe not in PIPES_OF[self.lane]:
+            self.context.fail("misuse", f"{op.name} runs on pipe {pipe}, which an {LANES[self.lane]} does not have")
+        if op.pipe == "V":
+            in_space(op.name, UB, *tiles)
+        if op.form in FORMS and op.form not in ("sort",):
+            FORMS[op.form][2](op.name, *tiles)
+        # the code object must live on, so that its address stays its own
+        self._codes.append(frame.f_code)
+        return self.sites.here(3), pipe
+
+    def record(self, op: Operation, frame: FrameType, key: Any, dst: Tile, sources: tuple[Tile, ...]) -> bytes:
+        """The row of a plain operation, made once for each place and set of tiles."""
+        site, pipe = self._new(op, frame, (dst, *sources))
+        numbers = [t.number for t in sources]
+        if op.form == "update" or op.name == "tmatmul_acc":
+            numbers.append(dst.number)
+        a, b, c = (*numbers, NONE, NONE, NONE)[:3]
+        row = ROW.pack(op.code, self.lane, PIPE_NUMBER[pipe], site, dst.number, a, b, c, 0, 0)
+        self._memo[key] = row
+        return row
+
+    def report(self, kind: str, message: str, hint: str, subject: object = None) -> None:
+        """Take a finding at the kernel's line."""
+        self.context.report(kind, message, hint, self.block, subject)
+
+    # Order
+
+    def set_flag(self, src: str, dst: str, event: int) -> None:
+        """When all that pipe `src` was given so far is done, raise the flag for pipe `dst`."""
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        key = (_SET, self._code + frame.f_lasti, src, dst, event)
+        row = self._memo.get(key)
+        self._append(self._flag(OPERATIONS["set_flag"], frame, key, src) if row is None else row)
+
+    def wait_flag(self, src: str, dst: str, event: int) -> None:
+        """Pipe `dst` goes on only when `src` has raised the flag, and takes it down."""
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        key = (_WAIT, self._code + frame.f_lasti, src, dst, event)
+        row = self._memo.get(key)
+        self._append(self._flag(OPERATIONS["wait_flag"], frame, key, dst) if row is None else row)
+
+    def emit_flags(self, frame: FrameType, src: str, dst: str, event: int = 0) -> None:
+        """A set and its wait that an operation makes itself, at the line that calls it."""
+        for name, owner in (("set_flag", src), ("wait_flag", dst)):
+            op = OPERATIONS[name]
+            key = (op.code, self._code + frame.f_lasti, src, dst, event)
+            row = self._memo.get(key)
+            self._append(self._flag(op, frame, key, owner) if row is None else row)
+
+    def pipe_barrier(self, pipe: str) -> None:
+        """`pipe` (or ALL) takes up nothing new until all it was given so far is done."""
+        # no finding is about a barrier's row, so nobody asks who called it
+        frame = _getframe(1)
+        key = (_BARRIER, id(frame.f_code) + frame.f_lasti, pipe)
+        row = self._memo.get(key)
+        if row is None:
+            op = OPERATIONS["pipe_barrier"]
+            site, _ = self._new(op, frame, ())
+            if pipe != ALL:
+                self._check_pipe("pipe_barrier", pipe)
+            number = NONE if pipe == ALL else PIPE_NUMBER[pipe]
+            row = ROW.pack(op.code, self.lane, max(0, number), site, NONE, number, NONE, NONE, 0, 0)
+            self._memo[key] = row
+        self._append(row)
+
+    def _flag(self, op: Operation, frame: FrameType, key: tuple[Any, ...], owner: str) -> bytes:
+        src, dst, event = key[2:]
+        site, _ = self._new(op, frame, ())
+        for pipe in (src, dst):
+            self._check_pipe(op.name, pipe)
+        if src == dst:
+            self.context.fail("misuse", f"{op.name}({src}, {dst}): a flag goes between two pipes", "use pipe_barrier")
+        if isinstance(event, bool) or not isinstance(event, int) or not 0 <= event < EVENTS:
+            self.context.fail("misuse", f"{op.name}: event {event!r}; events are 0 to {EVENTS - 1}")
+        numbers = (PIPE_NUMBER[src], PIPE_NUMBER[dst], event)
+        row = ROW.pack(op.code, self.lane, PIPE_NUMBER[owner], site, NONE, *numbers, 0, 0)
+        self._memo[key] = row
+        return row
+
+    def _check_pipe(self, name: str, pipe: str) -> None:
+        if pipe not in PIPES_OF[self.lane]:
+            self.context.fail(
+                "misuse", f"{name}: {unknown(f'pipe of an {LANES[self.lane]}', pipe, PIPES_OF[self.lane])}"
+            )
+
+
+_SET, _WAIT, _BARRIER = (OPERATIONS[name].code for name in ("set_flag", "wait_flag", "pipe_barrier"))
+
+
+def _pair(sizes: Any) -> Any:
+    """Rows and columns as a tuple; what is no sequence stays, and is told of where the tile is checked."""
+    return sizes if type(sizes) is tuple else tuple(sizes) if isinstance(sizes, (list, np.ndarray)) else sizes

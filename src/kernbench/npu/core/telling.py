@@ -1,0 +1,57 @@
+"""What a core tells of its tiles while it runs: lines it prints, and intermediates it names. No rows, no time."""
+
+from typing import Any
+
+from kernbench.common.dtypes import Array
+from kernbench.npu.core.core import Core
+from kernbench.npu.core.tiles import Tile
+from kernbench.npu.isa.places import LANES
+from kernbench.npu.tasks.tensors import Tensor
+from kernbench.result.checkpoint import Checkpoint
+from kernbench.safety.printing import lines_of
+
+__kernbench_internal__ = True
+# lines that a launch keeps of what its cores print
+MOST_LINES = 10_000
+
+
+class Telling(Core):
+    """Printing and naming tiles."""
+
+    def tprint(self, *values: Any, hex: bool = False) -> None:
+        """Show tiles, tensors and numbers as they are here, after a text if one is given first."""
+        prefix, shown = (values[0], values[1:]) if values and isinstance(values[0], str) else ("", values)
+        place = self.sites.places[self.sites.here()]
+        told = [(value, _data(value), _described(value)) for value in shown]
+        for line in lines_of(prefix, told, hex):
+            if len(self.context.printed) < MOST_LINES:
+                self.context.printed.append(f"{self._name()} at {place}: {line.lstrip()}")
+
+    def checkpoint(self, name: str, tile: Tile, **keys: Any) -> None:
+        """Call the valid part of a tile by a name of the golden's intermediates, to be compared with it as it is here.
+
+        `keys` tell which part of it this is: `at` an index into the golden's array, others are handed to its function.
+        """
+        if not isinstance(tile, Tile):
+            self.context.fail("misuse", f"checkpoint {name!r}: a tile is wanted, got {tile!r}")
+        if self.context.taken is not None and tile.data is not None:
+            place = self.sites.places[self.sites.here()]
+            self.context.taken(Checkpoint(name, tile.data, place, self._name(), keys))
+
+    def _name(self) -> str:
+        return f"{LANES[self.lane]} of {self.block.task.describe()}, block {self.block.index}"
+
+
+def _data(value: Any) -> Array | None:
+    """The elements of a tile or tensor; None where there are none to show."""
+    if isinstance(value, Tile):
+        return value.data  # type: ignore[no-any-return]
+    if isinstance(value, Tensor) and value.buffer.array is not None and not value.broken:
+        return value.data()  # type: ignore[no-any-return]
+    return None
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, Tile):
+        return value.describe()
+    return f"{value.dtype} {list(value.shape)} of {value.name}" if isinstance(value, Tensor) else ""

@@ -1,0 +1,155 @@
+"""Tiles: rectangles of elements at byte offsets of a core's memories, placed by hand or by an allocator."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, dtype_name
+from kernbench.common.errors import KernelError
+from kernbench.npu.isa.mistakes import refusing
+from kernbench.npu.isa.places import ALIGNMENT
+from kernbench.npu.recording.record import NONE
+
+if TYPE_CHECKING:
+    from kernbench.npu.core.core import Core
+    from kernbench.npu.tasks.task import Context
+
+__kernbench_internal__ = True
+POISON = 0xFF
+ROW, COL = "row", "col"
+_LARGEST = 1 << 24
+
+
+class Tile:
+    """`shape` elements of `dtype` at byte `offset` of `space`; operations work on the `valid` part.
+
+    `view`, `reshape` and `rows` give other tiles on the same bytes, on purpose; two tiles that were placed apart and
+    overlap are two uses of the same memory.
+    """
+
+    __slots__ = ("core", "data", "dtype", "layout", "name", "number", "offset", "root", "shape", "space", "valid")
+
+    def __init__(self, core: "Core", key: tuple[Any, ...], root: int, name: str):
+        self.space: str = key[0]
+        self.offset: int = key[1]
+        self.shape: tuple[int, int] = key[2]
+        self.dtype: str = key[3]
+        self.layout: str = key[4]
+        self.valid: tuple[int, int] = key[5]
+        self.core = core
+        if root == NONE and self.valid != self.shape:
+            root = core.tables.tile((*key[:5], self.shape), NONE, name)
+        self.number = core.tables.tile(key, root, name)
+        self.root = self.number if root == NONE else root
+        self.name = name
+        self.data: Any = self._data()
+
+    def __repr__(self) -> str:
+        return f"<Tile {self.describe()}>"
+
+    def describe(self) -> str:
+        """Name, shape, type and place."""
+        return describe(self.name, self.space, self.offset, self.shape, self.dtype, self.valid)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tile."""
+        return self.shape[0] * self.shape[1] * ITEMSIZE[self.dtype]
+
+    @property
+    def whole(self) -> "Tile":
+        """The same tile, all of it valid."""
+        return self.view(valid=self.shape)
+
+    @property
+    def context(self) -> "Context":
+        """That of the launch."""
+        return self.core.context
+
+    @refusing
+    def view(
+        self,
+        shape: tuple[int, int] | None = None,
+        dtype: Any = None,
+        valid: tuple[int, int] | None = None,
+        layout: str | None = None,
+    ) -> "Tile":
+        """The same bytes seen differently; the valid part is the whole unless given."""
+        kind = self.dtype if dtype is None else dtype_name(dtype)
+        shape = self.shape if shape is None else shape
+        key = (self.space, self.offset, shape, kind, layout or self.layout, valid or shape)
+        cached = self.core.tile_cache.get((key, self.root))
+        if cached is None:
+            if shape[0] * shape[1] * ITEMSIZE[kind] > self.nbytes:
+                self.core.context.fail("shape", f"a view of {shape} {kind} is larger than {self.describe()}")
+            check_shape(key)
+            cached = self.core.tile_cache[key, self.root] = Tile(self.core, key, self.root, self.name)
+        return cached
+
+    def reshape(self, rows: int, columns: int, layout: str = ROW) -> "Tile":
+        """The same elements in another shape."""
+        return self.view((rows, columns), layout=layout)
+
+    def rows(self, first: int, count: int) -> "Tile":
+        """Some rows of a row-major tile."""
+        if self.layout != ROW or not 0 <= first <= first + count <= self.shape[0]:
+            self.core.context.fail("shape", f"rows {first} to {first + count} of {self.describe()}")
+        pitch = self.shape[1] * ITEMSIZE[self.dtype]
+        columns = self.valid[1]
+        key = (self.space, self.offset + first * pitch, (count, self.shape[1]), self.dtype, ROW, (count, columns))
+        cached = self.core.tile_cache.get((key, self.root))
+        if cached is None:
+            cached = self.core.tile_cache[key, self.root] = Tile(self.core, key, self.root, self.name)
+        return cached
+
+    def _data(self) -> Array | None:
+        """The valid part as an array on the core's memory; None in a run without data."""
+        arena = self.core.arena(self.space)
+        if arena is None:
+            return None
+        rows, columns = self.shape
+        kind = DTYPES[self.dtype].numpy
+        end = self.offset + self.nbytes
+        if self.offset < 0 or end > len(arena) or self.offset % kind.itemsize:
+            # reported where it was placed; it gets memory of its own
+            arena, start = np.full(self.nbytes, POISON, np.uint8), 0
+        else:
+            start = self.offset
+            self.core.touched(self.space, end)
+        flat = arena[start : start + self.nbytes].view(kind)
+        full = flat.reshape(rows, columns) if self.layout == ROW else flat.reshape(columns, rows).T
+        return full[: self.valid[0], : self.valid[1]]
+
+
+def describe(
+    name: str, space: str, offset: int, shape: tuple[int, int], dtype: str, valid: tuple[int, int] | None = None
+) -> str:
+    """A tile in words."""
+    part = "" if valid is None or valid == shape else f", valid {valid[0]}x{valid[1]}"
+    called = f"'{name}' " if name else ""
+    return f"{called}({shape[0]}x{shape[1]} {dtype} at {space} {offset:#x}{part})"
+
+
+def check_shape(key: tuple[Any, ...]) -> None:
+    """Shapes a tile can have: positive, valid part inside, and lines that fill whole granules."""
+    _, _, shape, dtype, layout, valid = key
+    pairs = isinstance(shape, tuple) and isinstance(valid, tuple) and len(shape) == len(valid) == 2
+    if not isinstance(key[1], (int, np.integer)):
+        raise KernelError("misuse", f"a tile lies at a whole number of bytes; got offset {key[1]!r}")
+    if not pairs or not all(isinstance(n, (int, np.integer)) for n in (*shape, *valid)) or min(shape) < 1:
+        raise KernelError("shape", f"a tile has two sizes from 1 on, whole numbers; got {shape} with valid {valid}")
+    if shape[0] * shape[1] > _LARGEST:
+        raise KernelError("tile-bounds", f"a tile of {shape} is larger than any memory of a core")
+    if not (0 <= valid[0] <= shape[0] and 0 <= valid[1] <= shape[1]):
+        raise KernelError("shape", f"valid part {valid} of a tile of shape {shape}: it must lie inside")
+    if layout not in (ROW, COL):
+        raise KernelError("misuse", f"layout {layout!r}: a tile is laid out by '{ROW}' or by '{COL}'")
+    line = (shape[1] if layout == ROW else shape[0]) * ITEMSIZE[dtype]
+    lines = shape[0] if layout == ROW else shape[1]
+    if line % ALIGNMENT and lines > 1:
+        what = "row" if layout == ROW else "column"
+        raise KernelError(
+            "misaligned",
+            f"a {what} of a {shape[0]}x{shape[1]} {dtype} tile is {line} bytes: not a multiple of {ALIGNMENT}",
+            f"widen the tile and set valid=, or lay a column vector out by columns (layout='{COL}')",
+        )

@@ -1,0 +1,359 @@
+"""Runs submitted tasks, block by block, in an order the schedule chooses among those that dependences allow.
+
+Lanes run as coroutines: one that waits gives way to the others of its block, and a block that waits to other blocks,
+while it holds its cores.
+"""
+
+import random
+from bdb import BdbQuit
+from bisect import insort
+from collections.abc import Callable
+from traceback import walk_tb
+from typing import Any
+
+import numpy as np
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from kernbench.common.errors import KernelError, MisuseError, unknown
+from kernbench.npu.core.transfers import KernelCore
+from kernbench.npu.execution.residency import Residency
+from kernbench.npu.execution.turns import Started, Waiting, deadlock
+from kernbench.npu.isa.mistakes import explained
+from kernbench.npu.isa.operations import OPERATIONS
+from kernbench.npu.isa.places import AIC, AIV0, AIV1, LANES
+from kernbench.npu.tasks.fifo import FifoState
+from kernbench.npu.tasks.task import Binding, Block, Context, Task
+from kernbench.npu.tasks.tensors import Tensor
+from kernbench.result.finding import Finding, Other, Place
+from kernbench.safety.budget import OverBudgetError
+from kernbench.safety.unrun import check_ran
+
+__kernbench_internal__ = True
+
+
+# what a coroutine gives when a kernel has ended
+_ENDED = object()
+
+
+class Executor:
+    """`schedule` is "canonical" (oldest ready task first), "reversed" or a seed."""
+
+    def __init__(self, context: Context, schedule: str | int):
+        if not isinstance(schedule, int) and schedule not in ("canonical", "reversed"):
+            raise MisuseError(f"schedule {schedule!r}: it is 'canonical', 'reversed' or a whole number (a seed)")
+        self._context = context
+        self._schedule = schedule
+        self._random = random.Random(schedule) if isinstance(schedule, int) else None
+        # cores that no block has; those of blocks that wait are theirs
+        self._idle: dict[int, list[KernelCore]] = {lane: [] for lane in (AIC, AIV0, AIV1)}
+        self._coroutines: dict[int, Any] = {}
+        self._residency = Residency(context.chip.clusters.count)
+        self._hub: Any = None
+        self.ready: list[Task] = []
+        # tasks with blocks that have not begun, blocks that wait, and how many blocks of each task have not ended
+        self._begun: list[tuple[Task, list[int]]] = []
+        self.suspended: list[Started] = []
+        self._left: dict[int, int] = {}
+        # whose turn it was, from which row on
+        self.turns: list[tuple[int, int]] = []
+        self.failed = False
+        self.deadlocked = False
+        # the lane that has its turn
+        self.lane = AIC
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more is run."""
+        return self.failed or self.deadlocked
+
+    def run_one(self) -> bool:
+        """Go on with a block that waited, or begin a task; False if nothing can be done now."""
+        if self.stopped:
+            return False
+        for started in self.suspended:
+            if started.able():
+                self.suspended.remove(started)
+                self._advance(started)
+                return True
+        for entry in self._begun:
+            if self._begin_blocks(*entry):
+                return True
+        if not self.ready:
+            return False
+        self._run(self.ready.pop(self._pick(len(self.ready))))
+        return True
+
+    def stand_still(self) -> None:
+        """Nothing can be done, and nobody will change that: blocks that wait do so for ever."""
+        if self.suspended and not self.stopped:
+            self._deadlock(self.suspended)
+
+    def add(self, task: Task) -> None:
+        """A task is ready."""
+        insort(self.ready, task, key=lambda t: t.number)
+
+    def _pick(self, count: int) -> int:
+        if self._random is not None:
+            return self._random.randrange(count)
+        return count - 1 if self._schedule == "reversed" else 0
+
+    def _run(self, task: Task) -> None:
+        if not self._is_wanted(task):
+            task.record.skipped = True
+        blocks = [] if task.record.skipped else list(range(task.record.blocks))
+        if not blocks:
+            self.finish(task)
+            return
+        if self._random is not None:
+            self._random.shuffle(blocks)
+        elif self._schedule == "reversed":
+            blocks.reverse()
+        self._left[task.number] = len(blocks)
+        self._begun.append((task, blocks))
+        self._begin_blocks(task, blocks)
+
+    def _begin_blocks(self, task: Task, left: list[int]) -> bool:
+        """Begin the blocks of a task that find cores; whether there was one."""
+        lanes, is_first = task.record.lanes, len(left) == task.record.blocks
+        if task.record.sync_start and is_first and self._residency.room(lanes) < len(left):
+            return False
+        any_begun = False
+        # where nobody waits, all cores are free
+        while left and not self.stopped and (not self.suspended or self._residency.room(lanes)):
+            any_begun = True
+            index = left.pop(0)
+            if not left:
+                self._begun.remove((task, left))
+            self._run_block(task, index)
+        return any_begun
+
+    def finish(self, task: Task) -> None:
+        """A task is done: those that waited only for it are ready."""
+        task.done = True
+        for number in sorted(task.consumers):
+            follower = self._context.tasks[number]
+            follower.waiting.discard(task.number)
+            if not follower.waiting and not follower.done:
+                self.add(follower)
+
+    def _is_wanted(self, task: Task) -> bool:
+        if task.predicate is None:
+            return True
+        buffer = task.predicate.element.buffer
+        buffer.shadow.ask(task.predicate.element, task)
+        if buffer.array is None:
+            raise KernelError(
+                "value-needed", f"the predicate of {task.describe()} needs a value this run does not carry"
+            )
+        return task.predicate.holds(buffer.array)
+
+    def _run_block(self, task: Task, index: int) -> None:
+        """Begin a block, and run it until it ends or waits for another."""
+        context, recording = self._context, self._context.recording
+        number = len(recording.block_task)
+        fifos = [FifoState(f, r, i) for i, (f, r) in enumerate(zip(task.fifos, task.record.fifos, strict=True))]
+        block = Block(number, task, index, fifos)
+        recording.block_first.append(len(recording.rows))
+        recording.block_task.append(task.number)
+        recording.block_index.append(index)
+        lanes = [lane for lane in (AIC, AIV0, AIV1) if lane in task.kernels]
+        if self._random is not None:
+            self._random.shuffle(lanes)
+        elif self._schedule == "reversed":
+            lanes.reverse()
+        arguments = self._arguments(task, fifos) if fifos else task.arguments
+        started = Started(block, {lane: self._core(lane) for lane in lanes})
+        for lane, core in started.cores.items():
+            core.begin(block, index, task.record.blocks)
+            core.wait = self._waiter(started, lane)
+            context.calls[number, lane] = core.calls
+            started.running[lane] = self._coroutine(core)
+            started.jobs[lane] = (task, lane, core, arguments)
+        self._advance(started)
+
+    def _coroutine(self, core: KernelCore) -> Any:
+        """The coroutine in which a core runs its kernels, one after the other."""
+        found = self._coroutines.get(id(core))
+        if found is None or found.dead:
+            found = self._coroutines[id(core)] = greenlet(self._serve)
+        return found
+
+    def _core(self, lane: int) -> KernelCore:
+        idle = self._idle[lane]
+        return idle.pop() if idle else KernelCore(lane, self._context, self._run_lane.__code__)
+
+    def _arguments(self, task: Task, fifos: list[FifoState]) -> list[Any]:
+        by_fifo = {id(f): state for f, state in zip(task.fifos, fifos, strict=True)}
+        return [by_fifo.get(id(a), a) for a in task.arguments]
+
+    def _serve(self, *job: Any) -> None:
+        """Run kernels as they come; each coroutine has a NumPy error state of its own."""
+        with np.errstate(all="ignore"):
+            while True:
+                self._run_lane(*job)
+                job = self._hub.switch(_ENDED)
+
+    def _run_lane(self, task: Task, lane: int, core: KernelCore, arguments: list[Any]) -> None:
+        context = self._context
+        kernel = task.kernels[lane]
+        try:
+            check_ran(kernel(core, *arguments))
+            core.leave()
+            context.tell_caught(context.running)
+            return
+        except BdbQuit:
+            raise KeyboardInterrupt("the debugger was left") from None
+        except (KeyboardInterrupt, GreenletExit, OverBudgetError):
+            raise
+        except BaseException as error:
+            context.forgive(error)
+            kind, message, hint = _told(error, kernel)
+            where = getattr(error, "where", None) or kernel_place(error) or task.where
+            context.report(kind, message, hint, context.running, where=where, others=callers(error))
+        context.tell_caught(context.running)
+        self.failed = True
+
+    def _advance(self, started: Started) -> None:
+        """Run the lanes of a block, each until it waits or ends, until all have ended or none can go on."""
+        context, block = self._context, started.block
+        context.running, self._hub = block, getcurrent()
+        self.turns.append((block.number, len(context.recording.rows)))
+        while started.running and not self.failed:
+            able = started.able()
+            if not able:
+                break
+            lane = able[0] if self._random is None else self._random.choice(able)
+            started.waits.pop(lane, None)
+            self.lane = lane
+            if started.running[lane].switch(*started.jobs.pop(lane, ())) is _ENDED or started.running[lane].dead:
+                del started.running[lane]
+        context.running = None
+        if started.running and not self.failed:
+            self._suspend(started)
+            return
+        self._drop(started)
+        if not self.failed:
+            self._left_over(block)
+            self._end(block.task)
+
+    def _suspend(self, started: Started) -> None:
+        """The block waits for others and holds its cores; where only its own lanes could help, it is a deadlock."""
+        if started.is_local:
+            self._deadlock([started])
+            return
+        if not started.held:
+            started.held = self._residency.take(started.block.task.record.lanes)
+        self.suspended.append(started)
+
+    def _drop(self, started: Started) -> None:
+        """The block is over: its cores are for others."""
+        for coroutine in started.running.values():
+            coroutine.throw(GreenletExit)
+        self._residency.give_back(started.held)
+        for lane, core in started.cores.items():
+            core.cache.drop(None)
+            core.end()
+            self._idle[lane].append(core)
+
+    def _end(self, task: Task) -> None:
+        """A block of a task has ended."""
+        self._left[task.number] -= 1
+        if not self._left[task.number]:
+            self._flags_left(task)
+            self.finish(task)
+
+    def _waiter(self, started: Started, lane: int) -> Callable[..., None]:
+        def wait(
+            fifo: FifoState | None,
+            verb: str,
+            can_go: Callable[[], bool],
+            where: Place,
+            told: Callable[[], str] | None,
+            is_local: bool,
+        ) -> None:
+            callers = self._context.sites.callers_here()
+            while not can_go():
+                started.waits[lane] = Waiting(fifo, verb, can_go, where, callers, told, is_local)
+                self._hub.switch()
+
+        return wait
+
+    def _deadlock(self, blocks: list[Started]) -> None:
+        self.deadlocked = True
+        waiting = [f"{len(left)} of {task.record.blocks} blocks of {task.describe()}" for task, left in self._begun]
+        unstarted = f"{', '.join(waiting)} have not begun: blocks that wait hold all cores they need" if waiting else ""
+        self._context.log.add(deadlock(blocks, unstarted))
+        for started in blocks:
+            for coroutine in started.running.values():
+                coroutine.throw(GreenletExit)
+
+    def _left_over(self, block: Block) -> None:
+        for state in block.fifos:
+            for number, place in state.left():
+                self._context.log.add(
+                    Finding(
+                        "message-unreceived",
+                        f"message {number} of {state.fifo.describe()} was pushed and not popped by all consumers "
+                        f"({state.ends()}) [{block.task.describe()}, block {block.index}]",
+                        place,
+                        (),
+                        "pop every message, also those of the last round",
+                    ),
+                    state.fifo.name,
+                )
+
+    def _flags_left(self, task: Task) -> None:
+        for key, post in self._context.signals.left(task):
+            self._context.log.add(
+                Finding(
+                    "flag-misuse",
+                    f"flag {key[-1]} is counted up and {LANES[key[-2]]} never waits for it; it stays up for the next "
+                    f"kernel on that core [{task.describe()}, block {post.block.index}]",
+                    post.where,
+                    (),
+                    "wait for every count, also after the last round of a loop",
+                ),
+                key[-2:],
+            )
+        self._context.signals.forget(task)
+
+
+def kernel_place(error: BaseException) -> Place | None:
+    """The innermost line of a traceback that is the user's: neither ours nor in a library."""
+    places = _own_places(error)
+    return places[-1] if places else None
+
+
+def callers(error: BaseException) -> tuple[Other, ...]:
+    """The kernel's lines that called the function of `kernel_place`, innermost first: which call of a helper it was."""
+    return tuple(Other("called from", place) for place in reversed(_own_places(error)[:-1]))
+
+
+def _own_places(error: BaseException) -> list[Place]:
+    return [
+        Place(frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in walk_tb(error.__traceback__)
+        if "__kernbench_internal__" not in frame.f_globals and not _is_library(frame.f_globals.get("__name__", ""))
+    ]
+
+
+def _is_library(module: str) -> bool:
+    ours = module.startswith("kernbench.") and not module.startswith("kernbench.benches.")
+    return ours or module.split(".")[0] in ("numpy", "ml_dtypes")
+
+
+def _told(error: BaseException, kernel: Any) -> tuple[str, str, str]:
+    """What an operation refused, a name that no operation has, or a mistake of the kernel's own."""
+    if (told := explained(error)) is not None:
+        return told
+    if isinstance(error, AttributeError) and isinstance(error.obj, KernelCore) and error.name:
+        known = (*OPERATIONS, "tile", "alloc", "block_idx", "block_num", "sub_block_id", "tprint", "checkpoint")
+        return "misuse", unknown("operation of a core", error.name, known), ""
+    hint = f"mend the kernel's own code ({getattr(kernel, '__name__', kernel)}) at this line"
+    return "kernel-error", f"{type(error).__name__}: {error}", hint
+
+
+def bound(context: Context, task: Task, tensor: Tensor, direction: str, position: int) -> Tensor:
+    """A tensor as a kernel gets it."""
+    binding = Binding(context, task, direction, position, tensor.name)
+    return Tensor(tensor.buffer, tensor.offset, tensor.shape, tensor.strides, binding)

@@ -1,0 +1,58 @@
+"""What went wrong, in the words of a finding: errors that operations raise, whether or not the kernel catches them."""
+
+from collections.abc import Callable
+from functools import wraps
+from traceback import walk_tb
+from types import FrameType
+from typing import Any, ParamSpec, TypeVar
+
+from kernbench.common.errors import KernbenchError, KernelError
+from kernbench.npu.isa.operations import OPERATIONS, Operation, call_of
+
+__kernbench_internal__ = True
+# what operations raise for what they are given: what tiles, tensors and FIFOs have is looked for in vain in others
+MISTAKES = (KernbenchError, AttributeError)
+_LOOKED_FOR = ("number", "shape", "record", "buffer", "offset", "strides", "valid", "space")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def explained(error: BaseException) -> tuple[str, str, str] | None:
+    """Kind, message and hint of what an operation refused; None for an error that is the kernel's own."""
+    if isinstance(error, KernelError):
+        return error.kind, error.message, error.hint
+    if isinstance(error, KernbenchError):
+        return "misuse", str(error), ""
+    if isinstance(error, AttributeError) and error.name in _LOOKED_FOR and _is_ours(error):
+        called = next((told for told in (_operation(f) for f, _ in walk_tb(error.__traceback__)) if told), "the core")
+        message = f"{called} got {error.obj!r} where something else is wanted"
+        hint = "dst, a, b are tiles; destinations come first: tload(tile, tensor), tstore(tensor, tile)"
+        return "misuse", message, hint
+    return None
+
+
+def _is_ours(error: BaseException) -> bool:
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return "__kernbench_internal__" in frame.f_globals
+
+
+def _operation(frame: FrameType) -> str:
+    """How the operation is called whose method runs in a frame; empty if it is no operation."""
+    op = frame.f_locals.get("op") or OPERATIONS.get(frame.f_code.co_name)
+    internal = "__kernbench_internal__" in frame.f_globals
+    return call_of(op) if internal and isinstance(op, Operation) else ""
+
+
+def refusing(method: Callable[P, R]) -> Callable[P, R]:
+    """A method of something with a `context`: what it refuses is noted, should the program catch it."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except MISTAKES as error:
+            owner: Any = args[0]
+            owner.context.refuse(error)
+            raise
+
+    return call

@@ -1,0 +1,308 @@
+"""From recorded rows to findings: runs the compiled check over pipes and tells what it found."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import ITEMSIZE
+from kernbench.npu.core.tiles import describe
+from kernbench.npu.isa.model import ChipModel
+from kernbench.npu.isa.operations import CLASSES, NAMES, POST
+from kernbench.npu.isa.places import LANES, PIPES, THREADS, capacities
+from kernbench.npu.order import happens_before
+from kernbench.npu.order.cells import lay_out
+from kernbench.npu.recording.record import NpuRecording
+from kernbench.npu.tasks.task import Context, called_from
+from kernbench.npu.tasks.tensors import extent
+from kernbench.result.finding import Finding, Other
+
+_COLUMNS = ("op", "lane", "pipe", "w", "a", "b", "c", "x", "y")
+_CANNOT_RUN = (happens_before.NEVER_SET,)
+_OF_TILES = (happens_before.RACE, happens_before.UNINITIALISED, happens_before.OVERLAP)
+_AT_THE_END = (happens_before.NEVER_SET, happens_before.NEVER_WAITED)
+NOTHING = np.empty(0, np.uint64)
+
+
+def check_order(context: Context, buffers: int, ended: bool) -> bool:
+    """Check all rows that were recorded; False if a pipe would have waited for ever.
+
+    With `ended` False the last block stopped half-way: flags that were left behind say nothing there.
+    """
+    recording = context.recording
+    if not recording.rows:
+        return True
+    rows = recording.array()
+    found, _ = inspect(recording, context.chip, buffers)
+    if not ended:
+        found = found[~(np.isin(found[:, 0], _AT_THE_END) & (found[:, 1] >= recording.block_first[-1]))]
+    folded = _folded(rows["site"], found, _alike(recording))
+    # a wait that nothing ends orders nothing, so it comes before the races that follow from it
+    for key, (violation, count) in sorted(folded.items(), key=lambda item: item[1][0][0] not in _CANNOT_RUN):
+        finding = _TELL[violation[0]](context, rows, *violation[1:])
+        if finding is not None:
+            others = (*finding.others, *_calls(context, rows, finding, *violation[1:3]))
+            context.log.add(replace(finding, count=count, others=others), key[:3])
+    return not np.isin(found[:, 0], _CANNOT_RUN).any()
+
+
+def inspect(
+    recording: NpuRecording, chip: ChipModel, buffers: int, identity: Any = NOTHING, posts: Any = None
+) -> tuple[Any, int]:
+    """Violations among the rows, and the digest of their order where `identity` has a number for each row."""
+    rows = recording.array()
+    return happens_before.check(
+        recording.firsts(),
+        tuple(rows[name].copy() for name in _COLUMNS),
+        CLASSES,
+        *lay_out(recording.tables.tiles, capacities(chip.spaces)),
+        np.array([_reach(p) for p in recording.tables.patterns] or [0], np.int64),
+        max(1, buffers),
+        recording.fifo_table(),
+        identity,
+        posts_table(recording) if posts is None else posts,
+    )
+
+
+def posts_table(recording: NpuRecording, watched: Any = None) -> Any:
+    """What `happens_before.check` needs of posts and waits between cores; it gives the clocks of `watched` rows."""
+    rows = recording.array()
+    count = int((CLASSES[rows["op"]] == POST).sum())
+    wanted = np.empty(0, np.int64) if watched is None else np.asarray(watched, np.int64)
+    starts = np.concatenate([[0], np.cumsum([len(found) for found in recording.rests_on], dtype=np.int64)])
+    sources = np.array([post for found in recording.rests_on for post in found], np.int64)
+    carried = np.zeros((count, THREADS), np.int64)
+    clocks = np.zeros((len(wanted), THREADS), np.int64)
+    return starts.astype(np.int64), sources, carried, np.full(count, -1, np.int64), wanted, clocks
+
+
+def _alike(recording: NpuRecording) -> list[int]:
+    """For each tile the first of its name and place: the ragged last one of a loop differs only in what is valid."""
+    first: dict[tuple[Any, ...], int] = {}
+    named = zip(recording.tables.tile_names, recording.tables.tiles, strict=True)
+    keys = [(name, t.space, t.offset, t.shape, t.dtype, t.layout) for name, t in named]
+    return [first.setdefault(key, number) for number, key in enumerate(keys)]
+
+
+def _folded(sites: Any, found: Any, alike: list[int]) -> dict[tuple[int, ...], tuple[list[int], int]]:
+    """The first violation of each kind at a pair of lines and tile, and how many there are; few are told in full."""
+    folded: dict[tuple[int, ...], tuple[list[int], int]] = {}
+    for violation in found.tolist():
+        kind, row, other, tile = violation
+        subject = (alike[tile] if kind in _OF_TILES else tile) * len(_TELL) + kind
+        key: tuple[int, ...] = (int(sites[row]), int(sites[other]) if other >= 0 else -1, subject)
+        # accesses to device memory are told apart by the elements they touch, so none stands for another
+        key = (*key, row, other) if kind == happens_before.GM_RACE else key
+        first, count = folded.get(key, (violation, 0))
+        folded[key] = (first, count + 1)
+    return folded
+
+
+def _reach(pattern: Any) -> int:
+    low, high = extent(0, pattern.shape, pattern.strides)
+    return int((high - low) * pattern.itemsize)
+
+
+# Telling
+
+
+def _who(context: Context, row: int) -> str:
+    recording = context.recording
+    block = int(np.searchsorted(recording.firsts(), row, side="right")) - 1
+    task = context.tasks[recording.block_task[block]]
+    return f"{task.describe()}, block {recording.block_index[block]}"
+
+
+def _tile(context: Context, number: int) -> str:
+    tables = context.recording.tables
+    tile = tables.tiles[number]
+    return describe(tables.tile_names[number], tile.space, tile.offset, tile.shape, tile.dtype, tile.valid)
+
+
+def _act(context: Context, rows: Any, row: int) -> str:
+    """An operation in words: its name, pipe and lane."""
+    r = rows[row]
+    return f"{NAMES[r['op']]} on pipe {PIPES[r['pipe']]} of {LANES[r['lane']]}"
+
+
+def _place(context: Context, rows: Any, row: int) -> Any:
+    return context.recording.tables.sites[rows["site"][row]]
+
+
+def _calls(context: Context, rows: Any, finding: Finding, row: int, other: int) -> tuple[Other, ...]:
+    """Which calls of helpers led to the row of a finding, and to the other one where it has been another call."""
+    mine = context.calls_to(int(rows["lane"][row]), row)
+    found = called_from(_place(context, rows, row), mine)
+    if other >= 0 and finding.others:
+        theirs = context.calls_to(int(rows["lane"][other]), other)
+        role = f"{finding.others[0].role}: called from"
+        found += called_from(_place(context, rows, other), theirs, role) if theirs != mine else ()
+    return found
+
+
+def _does(rows: Any, row: int, tile: int, context: Context) -> str:
+    """Whether a row writes or reads the place of a tile."""
+    return "writes" if rows["w"][row] >= 0 and _meets(context, int(rows["w"][row]), tile) else "reads"
+
+
+def _meets(context: Context, one: int, two: int) -> bool:
+    a, b = (context.recording.tables.tiles[n] for n in (one, two))
+    ends = [t.offset + t.shape[0] * t.shape[1] * ITEMSIZE[t.dtype] for t in (a, b)]
+    return a.space == b.space and a.offset < ends[1] and b.offset < ends[0]
+
+
+def _race(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    verb, earlier = _does(rows, row, tile, context), _does(rows, other, tile, context)
+    same = rows["pipe"][row] == rows["pipe"][other] and rows["lane"][row] == rows["lane"][other]
+    source, target = PIPES[rows["pipe"][other]], PIPES[rows["pipe"][row]]
+    touched = _touched(context, rows, other, tile)
+    message = (
+        f"{_act(context, rows, row)} {verb} {_tile(context, tile)}, and {_act(context, rows, other)} before it "
+        f"{earlier} {touched}; nothing makes the later one wait [{_who(context, row)}]"
+    )
+    hint = (
+        f"put pipe_barrier({target}) between them"
+        if same
+        else f"put set_flag({source}, {target}, event) after the earlier one and wait_flag({source}, {target}, event) "
+        "before the later one"
+    )
+    others = (Other(f"the earlier operation {earlier} it", _place(context, rows, other)),)
+    return Finding("missing-barrier" if same else "race", message, _place(context, rows, row), others, hint)
+
+
+def _touched(context: Context, rows: Any, row: int, tile: int) -> str:
+    """The tile by which a row met another tile's place."""
+    for column in ("w", "a", "b", "c"):
+        number = int(rows[column][row])
+        plain = column != "c" or CLASSES[rows["op"][row]] == 0
+        if plain and number >= 0 and _meets(context, number, tile):
+            return "it" if number == tile else _tile(context, number)
+    return "it"
+
+
+def _uninitialised(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    return Finding(
+        "uninitialised-read",
+        f"{_act(context, rows, row)} reads {_tile(context, tile)}, of which this block has not written all "
+        f"[{_who(context, row)}]",
+        _place(context, rows, row),
+        (),
+        "load or fill the tile first, or narrow its valid part to what was written",
+    )
+
+
+def _overlap(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    by = _touched(context, rows, other, tile)
+    return Finding(
+        "tile-overlap",
+        f"{_act(context, rows, row)} reads {_tile(context, tile)}, but what lies there was written as {by} "
+        f"[{_who(context, row)}]",
+        _place(context, rows, row),
+        (Other("written as another tile", _place(context, rows, other)),),
+        "place tiles that are live together apart; for another view of the same tile use tile.view, reshape or rows",
+    )
+
+
+def _flag(rows: Any, row: int) -> str:
+    r = rows[row]
+    return f"{PIPES[r['a']]} -> {PIPES[r['b']]}, event {r['c']}"
+
+
+def _set_twice(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    waited = NAMES[rows["op"][other]] == "wait_flag"
+    why = (
+        "the wait for the set before it may not have happened yet: nothing tells the setting pipe that it has"
+        if waited
+        else "it was set before and not waited for in between"
+    )
+    return Finding(
+        "flag-misuse",
+        f"flag ({_flag(rows, row)}) is set again while {why} [{_who(context, row)}]",
+        _place(context, rows, row),
+        (Other("the wait before it" if waited else "the set before it", _place(context, rows, other)),),
+        "use another event, or order them: a flag back from the waiting pipe before the next set",
+    )
+
+
+def _never_set(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    pipe = PIPES[rows["pipe"][row]]
+    return Finding(
+        "deadlock",
+        f"pipe {pipe} of {LANES[rows['lane'][row]]} waits for ever: flag ({_flag(rows, row)}) is never set for this "
+        f"wait [{_who(context, row)}]",
+        _place(context, rows, row),
+        (),
+        "set the flag once for each wait, with the same pipes and event, before the wait",
+    )
+
+
+def _never_waited(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    return Finding(
+        "flag-misuse",
+        f"flag ({_flag(rows, row)}) is set and nobody waits for it; it stays up for the next kernel on this core "
+        f"[{_who(context, row)}]",
+        _place(context, rows, row),
+        (),
+        "wait for every flag that is set, also after the last round of a loop",
+    )
+
+
+def _set_late(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+    return Finding(
+        "flag-misuse",
+        f"the wait for flag ({_flag(rows, row)}) comes before its set in the program [{_who(context, row)}]",
+        _place(context, rows, row),
+        (Other("the set", _place(context, rows, other)),),
+        "set before waiting; for the first round of a loop set the flag once before it",
+    )
+
+
+def _gm_race(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding | None:
+    if not memory_meets(context.recording, rows[row], rows[other]):
+        return None
+    buffer = context.buffers[rows["c"][row]]
+    return Finding(
+        "race",
+        f"{_act(context, rows, row)} and, before it, {_act(context, rows, other)} touch the same elements of "
+        f"{buffer.describe()}; nothing makes the later one wait [{_who(context, row)}]",
+        _place(context, rows, row),
+        (Other("the earlier operation", _place(context, rows, other)),),
+        _order_in_memory(rows, row, other),
+    )
+
+
+def _order_in_memory(rows: Any, row: int, other: int) -> str:
+    """What orders two transfers of one block."""
+    if rows["lane"][row] == rows["lane"][other]:
+        source, target = PIPES[rows["pipe"][other]], PIPES[rows["pipe"][row]]
+        return f"order the pipes by set_flag({source}, {target}, event) and wait_flag"
+    if rows["site"][row] == rows["site"][other]:
+        return (
+            "both vector cores run this kernel (aiv=): give each its part by core.sub_block_id, or submit it for one "
+            "(aiv0=)"
+        )
+    return "flags order the pipes of one core: hand what the other core needs over by a FIFO, or make it a later task"
+
+
+def memory_meets(recording: NpuRecording, one: Any, two: Any) -> bool:
+    """Whether two transfers really share an element."""
+    sets = []
+    for row in (one, two):
+        pattern = recording.tables.patterns[row["y"]]
+        places = np.array([int(row["x"]) // pattern.itemsize])
+        for size, stride in zip(pattern.shape, pattern.strides, strict=True):
+            places = (places[:, None] + np.arange(size) * stride).reshape(-1)
+        sets.append(places)
+    return bool(np.isin(sets[0], sets[1]).any())
+
+
+_TELL = {
+    happens_before.RACE: _race,
+    happens_before.UNINITIALISED: _uninitialised,
+    happens_before.OVERLAP: _overlap,
+    happens_before.SET_TWICE: _set_twice,
+    happens_before.NEVER_SET: _never_set,
+    happens_before.NEVER_WAITED: _never_waited,
+    happens_before.SET_LATE: _set_late,
+    happens_before.GM_RACE: _gm_race,
+}

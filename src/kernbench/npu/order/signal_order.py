@@ -1,0 +1,305 @@
+"""Whether signals order what blocks do with device memory, and whether they mean what they say.
+
+Each wait rests on the posts that it cannot do without (`necessity`). What a post carries is what its pipe knew then; a
+row of one block is done before a row of another if a post follows it, a wait that rests on the post precedes the other,
+or a chain of such pairs leads from one to the other.
+"""
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from kernbench.npu.isa.operations import AWAIT, CLASSES, LOAD, NAMES, POST, SCALAR, STORE
+from kernbench.npu.isa.places import LANES, PER_LANE
+from kernbench.npu.order.checks import inspect, memory_meets, posts_table
+from kernbench.npu.order.necessity import Necessity, in_order
+from kernbench.npu.tasks.signals import SETS, Post, Wait
+from kernbench.npu.tasks.task import Context
+from kernbench.npu.tasks.tensors import extent
+from kernbench.result.finding import Finding, Other
+
+Element = tuple[int, int]
+
+
+def conclude_signals(context: Context) -> None:
+    """Note what waits rest on, and report what signals do not order, or order by luck."""
+    signals, recording = context.signals, context.recording
+    if not signals.posts and not signals.waits:
+        return
+    order = _Order(context)
+    order.settle()
+    recording.rests_on = [tuple(sorted(order.rests[w.number])) for w in signals.waits]
+    for element, posts in order.by_element.items():
+        _check_element(context, order, element, posts)
+    _check_residency(context, order)
+    _check_memory(context)
+
+
+class _Order:
+    """What surely happens before what, among posts and waits: a bit for each, posts first."""
+
+    def __init__(self, context: Context):
+        self.signals = context.signals
+        self._count = len(self.signals.posts)
+        self._necessity = Necessity(self.signals)
+        self.by_element = self._necessity.posts
+        self.rests: list[set[int]] = [set() for _ in self.signals.waits]
+        self.before: dict[int, int] = {}
+
+    def bit(self, event: Post | Wait) -> int:
+        """The position of a post or wait."""
+        return event.number + (self._count if isinstance(event, Wait) else 0)
+
+    def is_before(self, one: Post | Wait, two: Post | Wait) -> bool:
+        """Whether one surely happens before two."""
+        return bool(self.before[self.bit(two)] >> self.bit(one) & 1)
+
+    def settle(self) -> None:
+        """Happens-before along programs, tasks and waits; a wait rests on what it needs of its own signals, and on
+        what else it needs and these do not bring."""
+        self._necessity.settle()
+        last: dict[tuple[int, int], int] = {}
+        of_task: dict[int, int] = defaultdict(int)
+        for event in in_order(self.signals):
+            key = (event.block.number, event.lane)
+            known = last.get(key)
+            if known is None:
+                known = 0
+                for number, bits in of_task.items():
+                    known |= bits if event.block.task.after(number) else 0
+            if isinstance(event, Wait):
+                known = self._rest(event, known)
+            self.before[self.bit(event)] = known
+            last[key] = known | 1 << self.bit(event)
+            of_task[event.block.task.number] |= last[key]
+
+    def _rest(self, wait: Wait, known: int) -> int:
+        needed = self._necessity.needed[wait.number]
+        own = {p.number for e in wait.elements for p in self.by_element.get(e, ()) if needed >> p.number & 1}
+        for post in {*own, *wait.posts}:
+            known |= self.before[post] | 1 << post
+        missing = needed & ~known
+        while missing:
+            post = missing.bit_length() - 1
+            own.add(post)
+            known |= self.before[post] | 1 << post
+            missing &= ~known
+        self.rests[wait.number] = {*own, *wait.posts}
+        return known
+
+    def possible(self, wait: Wait, element: Element) -> list[Post]:
+        """Notifications of an element that may come before a wait is over."""
+        return [post for post in self.by_element.get(element, ()) if not self.is_before(wait, post)]
+
+
+def _check_element(context: Context, order: _Order, element: Element, posts: list[Post]) -> None:
+    """Settings that nothing orders, that change nothing, or that replace what nobody saw; sums that run past."""
+    name = context.buffers[element[0]].describe()
+    waits = [w for w in context.signals.waits if element in w.elements]
+    for one, two in pairwise(posts):
+        if SETS not in (one.op, two.op):
+            continue
+        if not order.is_before(one, two):
+            told = f"two notifications of a signal of {name} that nothing orders: which one stays is not fixed"
+            _tell(context, "race", told, two, one, "wait for the first before the second, add, or use two signals")
+        elif two.op == SETS and two.value == two.before:
+            told = f"the signal of {name} is {two.value} already: nobody can tell this notification from the one before"
+            _tell(context, "flag-misuse", told, two, one, "set another value each time, or add")
+        elif two.op == SETS and _is_missed(order, waits, one, two):
+            told = f"the signal of {name} is set to {two.value} while nobody surely saw that it was {two.before}"
+            _tell(context, "flag-misuse", told, two, one, "wait for an answer before the next setting")
+    _check_equal(context, order, element, waits)
+
+
+def _is_missed(order: _Order, waits: list[Wait], one: Post, two: Post) -> bool:
+    """Whether somebody waits for what one set, and may find what two set instead."""
+    wanted = [w for w in waits if w.holds(two.before) and not w.holds(two.value)]
+    return bool(wanted) and not any(order.is_before(one, w) and order.is_before(w, two) for w in wanted)
+
+
+def _check_equal(context: Context, order: _Order, element: Element, waits: list[Wait]) -> None:
+    """A wait for one exact sum that may be run past before it looks."""
+    start, name = context.signals.initial[element], context.buffers[element[0]].describe()
+    for wait in waits:
+        posts = order.possible(wait, element)
+        total = start + sum(post.value for post in posts)
+        adds = posts and all(post.op != SETS and post.value > 0 for post in posts)
+        if adds and wait.op == "eq" and total > wait.target:
+            message = f"twait for exactly {wait.target}: the signal of {name} may reach {total} before it looks"
+            hint = "wait for ge, or let nobody add before the wait is over"
+            place = (Other("adds to it", posts[-1].where),)
+            context.log.add(Finding("flag-misuse", message, wait.where, place, hint), element)
+
+
+def _tell(context: Context, kind: str, message: str, post: Post, other: Post, hint: str) -> None:
+    where = f" [{post.block.task.describe()}, block {post.block.index}]"
+    context.log.add(Finding(kind, message + where, post.where, (Other("the one before", other.where),), hint), message)
+
+
+def _check_residency(context: Context, order: _Order) -> None:
+    """Waits for blocks that nothing lets begin first."""
+    for wait in context.signals.waits:
+        mine = wait.block
+        for post in (context.signals.posts[p] for p in order.rests[wait.number]):
+            theirs = post.block
+            same = theirs.task is mine.task
+            fine = theirs is mine or mine.task.after(theirs.task.number)
+            fine = fine or (same and (mine.task.record.sync_start or theirs.index < mine.index))
+            if not fine and post.element is not None:
+                who = f"block {theirs.index}" if same else theirs.task.describe()
+                context.log.add(
+                    Finding(
+                        "deadlock",
+                        f"{mine.task.describe()}, block {mine.index} waits for {who}, and nothing makes that begin: "
+                        "where blocks that wait have all cores, nobody goes on",
+                        wait.where,
+                        (Other("the notification", post.where),),
+                        "submit the blocks as one task with sync_start=True, or wait by a dependence (deps=)",
+                    ),
+                    (mine.task.number, theirs.task.number),
+                )
+
+
+# Device memory
+
+
+def _check_memory(context: Context) -> None:
+    """Accesses of blocks that took part in signals, and that no task orders, must be ordered by signals."""
+    recording, signals = context.recording, context.signals
+    rows = recording.array()
+    kinds = CLASSES[rows["op"]]
+    block = np.repeat(np.arange(len(recording.block_task)), np.diff(recording.firsts()))
+    part = np.isin(block, sorted(signals.posted | signals.waited))
+    accesses = np.flatnonzero(part & np.isin(kinds, (LOAD, STORE, SCALAR)) & (rows["c"] >= 0))
+    pairs = [(a, b) for a, b in _meetings(context, rows, kinds, accesses, block) if _is_open(context, block, a, b)]
+    if not pairs:
+        return
+    known = _Known(context, sorted({row for pair in pairs for row in pair}), block)
+    told = set()
+    for one, two in pairs:
+        if known.orders(one, two) or known.orders(two, one):
+            continue
+        key = (int(rows["site"][one]), int(rows["site"][two]))
+        if key not in told:
+            told.add(key)
+            context.log.add(_unordered(context, rows, block, one, two), key)
+
+
+def _meetings(context: Context, rows: Any, kinds: Any, accesses: Any, block: Any) -> list[tuple[int, int]]:
+    """Pairs of rows of different blocks that touch the same elements, one of them storing."""
+    patterns, found = context.recording.tables.patterns, []
+    reach = np.array([(extent(0, p.shape, p.strides)[1]) * p.itemsize for p in patterns], np.int64)
+    by_buffer: dict[int, list[int]] = defaultdict(list)
+    for row in accesses.tolist():
+        by_buffer[int(rows["c"][row])].append(row)
+    add = NAMES.index("tstore_add")
+    for members in by_buffer.values():
+        members.sort(key=lambda r: int(rows["x"][r]))
+        live: list[int] = []
+        for row in members:
+            low = int(rows["x"][row])
+            live = [r for r in live if int(rows["x"][r]) + int(reach[rows["y"][r]]) > low]
+            for other in live:
+                stores = STORE in (kinds[row], kinds[other])
+                both_add = rows["op"][row] == rows["op"][other] == add
+                conflict = block[row] != block[other] and stores and not both_add
+                if conflict and memory_meets(context.recording, rows[row], rows[other]):
+                    found.append((min(row, other), max(row, other)))
+            live.append(row)
+    return found
+
+
+def _is_open(context: Context, block: Any, one: int, two: int) -> bool:
+    """Whether tasks leave two rows unordered, and signals were to order them."""
+    first, second = int(block[one]), int(block[two])
+    tasks = context.task_of(first), context.task_of(second)
+    if tasks[0].after(tasks[1].number) or tasks[1].after(tasks[0].number):
+        return False
+    may = context.signals.may_order
+    return may(first, second) or may(second, first)
+
+
+class _Known:
+    """What is done when rows begin, across blocks: clocks of the rows, and the waits that each post leads to."""
+
+    def __init__(self, context: Context, watched: list[int], block: Any):
+        recording = context.recording
+        self._posts, self._waits = recording.numbered(POST), recording.numbered(AWAIT)
+        wanted = sorted({*watched, *self._posts.values()})
+        table = posts_table(recording, wanted)
+        inspect(recording, context.chip, len(context.buffers), posts=table)
+        self._clock = dict(zip(wanted, table[5], strict=True))
+        for number, row in self._posts.items():
+            self._clock[row] = table[2][number]
+        rows = recording.array()
+        self._thread = rows["lane"].astype(np.int64) * PER_LANE + rows["pipe"]
+        self._seq = _sequence(self._thread, block)
+        self._block = block
+        self._of_block: dict[int, list[int]] = defaultdict(list)
+        for number, row in self._posts.items():
+            self._of_block[int(block[row])].append(number)
+        self._reach = self._reached(recording.rests_on)
+
+    def _done(self, row: int, at: int) -> bool:
+        """Whether a row of the same block is surely done when row `at` begins."""
+        return bool(self._seq[row] < self._clock[at][self._thread[row]])
+
+    def _reached(self, rests_on: list[tuple[int, ...]]) -> dict[int, set[int]]:
+        """For each post the waits that come after it, also by way of others."""
+        after: dict[int, list[int]] = defaultdict(list)
+        for wait, posts in enumerate(rests_on):
+            for post in posts if wait in self._waits else ():
+                after[post].append(wait)
+        reach: dict[int, set[int]] = {}
+        for post in sorted(self._posts, reverse=True):
+            found: set[int] = set()
+            for wait in after[post]:
+                row = self._waits[wait]
+                found.add(wait)
+                for other in self._of_block[int(self._block[row])]:
+                    if other in reach and self._done(row, self._posts[other]):
+                        found |= reach[other]
+            reach[post] = found
+        return reach
+
+    def orders(self, one: int, two: int) -> bool:
+        """Whether row one is surely done before row two of another block begins."""
+        here = int(self._block[two])
+        for post in self._of_block[int(self._block[one])]:
+            if self._done(one, self._posts[post]):
+                for wait in self._reach[post]:
+                    row = self._waits[wait]
+                    if int(self._block[row]) == here and self._done(row, two):
+                        return True
+        return False
+
+
+def _sequence(thread: Any, block: Any) -> Any:
+    """For each row how many rows of its block and pipe come before it."""
+    order = np.lexsort((thread, block))
+    same = (np.diff(thread[order]) == 0) & (np.diff(block[order]) == 0)
+    starts = np.flatnonzero(np.concatenate([[True], ~same]))
+    sequence = np.empty(len(thread), np.int64)
+    lengths = np.diff([*starts.tolist(), len(thread)])
+    sequence[order] = np.arange(len(thread)) - np.repeat(starts, lengths)
+    return sequence
+
+
+def _unordered(context: Context, rows: Any, block: Any, one: int, two: int) -> Finding:
+    sites, recording = context.recording.tables.sites, context.recording
+    acts = [
+        f"{NAMES[rows['op'][r]]} of {LANES[rows['lane'][r]]} in block {recording.block_index[block[r]]}"
+        for r in (one, two)
+    ]
+    task = context.task_of(int(block[two]))
+    return Finding(
+        "race",
+        f"{acts[1]} and {acts[0]} touch the same elements of {context.buffers[rows['c'][two]].describe()}, and no "
+        f"signal surely orders them [{task.describe()}]",
+        sites[rows["site"][two]],
+        (Other("the other operation", sites[rows["site"][one]]),),
+        "post only what is done: set_flag and wait_flag to the posting pipe (or pipe_barrier(ALL)) before it; and wait "
+        "before the access, for each post that it needs",
+    )

@@ -1,0 +1,230 @@
+"""What a launch records: one row for each tile operation, flag and barrier, in the order they were executed, and the
+tables the rows refer to.
+
+Blocks of tasks follow each other; the rows of a block belong to its lanes (AIC, AIV0, AIV1), in an order in which the
+block can really run. Most rows of a loop are equal, so they are kept as bytes that are made once.
+"""
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.npu.isa.operations import AWAIT, CLASSES, POST
+from kernbench.result.finding import Place
+
+Ints = NDArray[np.int64]
+NONE = -1
+
+ROW = Struct("=hbbiiiiiqi")
+# a row in two parts: up to b, and from c on
+HEAD, TAIL = Struct("=hbbiiii"), Struct("=iqi")
+ROW_TYPE = np.dtype(
+    [
+        ("op", "i2"),
+        ("lane", "i1"),
+        ("pipe", "i1"),
+        ("site", "i4"),
+        ("w", "i4"),
+        ("a", "i4"),
+        ("b", "i4"),
+        ("c", "i4"),
+        ("x", "i8"),
+        ("y", "i4"),
+    ]
+)
+"""
+| column | meaning |
+|---|---|
+| op | row of `operations.OPERATIONS` |
+| lane, pipe | who executes it |
+| site | the kernel line |
+| w | tile written |
+| a, b, c | tiles read. Flags: source pipe, target pipe, event. GM transfers: c is the buffer. FIFOs: c is the FIFO |
+| x, y | GM transfers: byte offset in the buffer, row of `patterns`. FIFOs: number of the message, bytes of an element.
+Posts and waits between cores: x is the number of the post or of the wait |
+"""
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """One row of the tile table: where a tile lies and which part of it is valid."""
+
+    space: str
+    offset: int
+    shape: tuple[int, int]
+    dtype: str
+    layout: str
+    valid: tuple[int, int]
+    root: int
+
+
+def _tile_shape(key: tuple[Any, ...], root: int) -> TileShape:
+    space, offset, shape, dtype, layout, valid = key
+    return TileShape(space, offset, shape, dtype, layout, valid, root)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The elements a GM transfer touches, relative to its first: sizes and strides in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+
+
+@dataclass
+class Tables:
+    """What rows refer to by number."""
+
+    sites: list[Place] = field(default_factory=list)
+    tiles: list[TileShape] = field(default_factory=list)
+    tile_names: list[str] = field(default_factory=list)
+    tile_numbers: dict[Any, int] = field(default_factory=dict)
+    patterns: list[Pattern] = field(default_factory=list)
+    pattern_numbers: dict[Any, int] = field(default_factory=dict)
+
+    def tile(self, key: tuple[Any, ...], root: int, name: str) -> int:
+        """The number of a tile; a root of -1 makes it its own. Two names are two tiles, wherever they lie."""
+        found = self.tile_numbers.get((*key, root, name))
+        if found is None:
+            found = self.tile_numbers[(*key, root, name)] = len(self.tiles)
+            self.tiles.append(_tile_shape(key, found if root == NONE else root))
+            self.tile_names.append(name)
+        return found
+
+    def pattern(self, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
+        """The number of an access pattern."""
+        key = (shape, strides, itemsize)
+        found = self.pattern_numbers.get(key)
+        if found is None:
+            found = self.pattern_numbers[key] = len(self.patterns)
+            self.patterns.append(Pattern(*key))
+        return found
+
+
+@dataclass(frozen=True)
+class FifoRecord:
+    """One FIFO of a task, the same in each of its blocks: who pushes, who pops, slots, and bytes of one message."""
+
+    name: str
+    producers: tuple[int, ...]
+    consumers: tuple[int, ...]
+    depth: int
+    nbytes: int
+
+
+@dataclass
+class TaskRecord:
+    """One task: what it depends on and why, where it was submitted, and its place in the rings. `holds` are the tasks
+    that made tensors it uses: their memory is not given back before it is done.
+    """
+
+    number: int
+    name: str
+    lanes: tuple[int, ...]
+    blocks: int
+    site: int
+    dependences: dict[int, str]
+    ring: int
+    scope: int
+    created_bytes: int
+    sync_start: bool
+    fifos: tuple[FifoRecord, ...] = ()
+    skipped: bool = False
+    filled_bytes: int = 0
+    early: bool = False
+    predicated: bool = False
+    holds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Command:
+    """One thing the orchestrator did: submit, open, close, read or write; `target` is the task, scope or buffer,
+    `waits` the tasks it had to wait for."""
+
+    verb: str
+    target: int
+    site: int
+    waits: tuple[int, ...] = ()
+
+    @property
+    def makes_task(self) -> bool:
+        """Whether it takes a slot of a ring, and a submit's time."""
+        return self.verb in ("submit", "tensor")
+
+
+@dataclass
+class NpuRecording:
+    """Rows of all blocks, block by block, and what the orchestrator did."""
+
+    tables: Tables = field(default_factory=Tables)
+    rows: list[bytes] = field(default_factory=list)
+    block_first: list[int] = field(default_factory=list)
+    block_task: list[int] = field(default_factory=list)
+    block_index: list[int] = field(default_factory=list)
+    tasks: list[TaskRecord] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    # for each wait between cores the posts that it rests on
+    rests_on: list[tuple[int, ...]] = field(default_factory=list)
+    _array: NDArray[Any] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<NpuRecording of {len(self.rows):,} rows in {len(self.block_task):,} blocks of {len(self.tasks)} tasks>"
+        )
+
+    def array(self) -> NDArray[Any]:
+        """All rows as one array with named fields."""
+        if self._array is None or len(self._array) != len(self.rows):
+            self._array = np.frombuffer(b"".join(self.rows), ROW_TYPE)
+        return self._array
+
+    def settle(self, turns: list[tuple[int, int]]) -> Ints | None:
+        """Put the rows of blocks that took turns together; `turns` are (block, its first row) in the order they were
+        had. Gives for each row where it was, or None where all was in place.
+        """
+        blocks = np.array([block for block, _ in turns], np.int64)
+        starts = np.array([first for _, first in turns], np.int64)
+        if not (np.diff(blocks) < 0).any():
+            return None
+        owner = np.repeat(blocks, np.diff([*starts.tolist(), len(self.rows)]))
+        order: Ints = np.argsort(owner, kind="stable").astype(np.int64)
+        self.rows[:] = [self.rows[i] for i in order]
+        self.block_first[:] = np.searchsorted(owner[order], np.arange(len(self.block_task))).tolist()
+        self._array = None
+        return order
+
+    def post_edges(self) -> tuple[Ints, Ints]:
+        """Rows of posts and the rows of waits that rest on them."""
+        if not self.rests_on:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        posts, waits = self.numbered(POST), self.numbered(AWAIT)
+        pairs = [(posts[p], waits[w]) for w, found in enumerate(self.rests_on) if w in waits for p in found]
+        columns = np.array(pairs, np.int64).reshape(-1, 2)
+        return columns[:, 0], columns[:, 1]
+
+    def numbered(self, kind: int) -> dict[int, int]:
+        """The row of each post, or of each wait, by its number."""
+        rows = self.array()
+        here = np.flatnonzero(CLASSES[rows["op"]] == kind)
+        return dict(zip(rows["x"][here].tolist(), here.tolist(), strict=True))
+
+    def fifo_table(self) -> Ints:
+        """For each block and FIFO of its task: depth, bits of the lanes that push, bits of those that pop."""
+        most = max((len(t.fifos) for t in self.tasks), default=0) or 1
+        by_task = np.zeros((max(1, len(self.tasks)), most, 3), np.int64)
+        for task in self.tasks:
+            for number, fifo in enumerate(task.fifos):
+                by_task[task.number, number] = fifo.depth, _bits(fifo.producers), _bits(fifo.consumers)
+        return by_task[np.array(self.block_task, np.int64)]
+
+    def firsts(self) -> Ints:
+        """The first row of each block, and one past the last."""
+        return np.array([*self.block_first, len(self.rows)], np.int64)
+
+
+def _bits(lanes: tuple[int, ...]) -> int:
+    return sum(1 << lane for lane in lanes)

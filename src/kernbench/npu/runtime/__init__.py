@@ -1,0 +1,1 @@
+"""The runtime an orchestration function submits to: scopes, rings, the tensor map, and values it reads and writes."""

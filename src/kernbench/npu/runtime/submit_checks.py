@@ -1,0 +1,72 @@
+"""What a submit must be to have a meaning; the rest is refused at the orchestration's line."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernbench.npu.isa.model import ChipModel
+from kernbench.npu.isa.places import AIC
+from kernbench.npu.tasks.fifo import Fifo
+from kernbench.npu.tasks.task import Arg, Context, Create
+from kernbench.npu.tasks.tensors import Tensor
+
+__kernbench_internal__ = True
+MOST_TENSORS, MOST_SCALARS = 32, 16
+Kernel = Callable[..., Any]
+
+
+def check_submit(
+    context: Context, kernels: dict[int, Kernel], blocks: int, sync_start: bool, args: Sequence[Any]
+) -> None:
+    """Kernels, blocks and arguments of one submit."""
+    if not kernels or not all(map(callable, kernels.values())):
+        context.fail("misuse", "a task needs a kernel, a function: submit(aic=..., aiv=...)")
+    if isinstance(blocks, bool) or not hasattr(blocks, "__index__") or blocks < 1:
+        context.fail("misuse", f"block_num {blocks!r}: a task has at least one block")
+    if sync_start:
+        _check_together(context, kernels, blocks)
+    check_args(context, args)
+    _check_fifos(context, kernels, args)
+
+
+def most_together(chip: ChipModel, lanes: Sequence[int]) -> tuple[int, str]:
+    """How many blocks with these lanes run at the same time, and of what there are as many."""
+    if len(lanes) == 1 and lanes[0] != AIC:
+        return chip.aivs, "AIVs"
+    return chip.clusters.count, "clusters"
+
+
+def _check_together(context: Context, kernels: dict[int, Kernel], blocks: int) -> None:
+    most, of_what = most_together(context.chip, list(kernels))
+    if blocks > most:
+        context.fail(
+            "misuse",
+            f"sync_start with {blocks} blocks: they start together, and the chip has {most} {of_what}",
+            "submit fewer blocks, or leave sync_start out",
+        )
+
+
+def check_args(context: Context, args: Sequence[Any]) -> None:
+    """How many arguments there may be, and that tensors say what is done with them."""
+    tensors = sum(isinstance(a, (Arg, Create)) for a in args)
+    fifos = sum(isinstance(a, Fifo) for a in args)
+    scalars = len(args) - tensors - fifos
+    if tensors > MOST_TENSORS or scalars > MOST_SCALARS:
+        context.fail(
+            "misuse",
+            f"{tensors} tensors and {scalars} scalars: a task takes at most {MOST_TENSORS} and {MOST_SCALARS}",
+        )
+    if any(isinstance(a, Tensor) for a in args):
+        context.fail("misuse", "a tensor in args needs a direction: IN(t), OUT(t) or INOUT(t)")
+
+
+def _check_fifos(context: Context, kernels: dict[int, Kernel], args: Sequence[Any]) -> None:
+    vectors = len(kernels) - 1
+    for fifo in args:
+        if isinstance(fifo, Fifo) and (AIC not in kernels or not vectors):
+            context.fail("misuse", "a FIFO needs a mixed task: an aic kernel and at least one aiv kernel")
+        if isinstance(fifo, Fifo) and fifo.shape[0] % vectors:
+            context.fail(
+                "shape",
+                f"{fifo.describe()}: {vectors} vector lanes cannot share {fifo.shape[0]} rows evenly",
+                "make the rows of the FIFO a multiple of the lanes; tiles may be smaller",
+            )

@@ -1,0 +1,126 @@
+"""What cores tell each other: flags between cores, and signals in device memory that are notified and waited for.
+
+A *post* (ffts_cross_core_sync, set_intra_block, tnotify) carries what its pipe knows to whoever waits for it. Flags are
+counters of one cluster, or of all cores of a kind; each wait takes one count of each core it waits for. Signals are i32
+elements of a tensor: tnotify sets one or adds to it, twait stands still until all elements of a view compare.
+
+Rows carry numbers: that of the post, or of the wait, whose posts are listed here. Which notifications a wait on a
+signal rests on follows from the whole run (`signal_order`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernbench.npu.tasks.predicates import OPERATORS
+from kernbench.result.finding import Place
+
+if TYPE_CHECKING:
+    from kernbench.npu.tasks.task import Block, Task
+    from kernbench.npu.tasks.tensors import Tensor
+
+# the counters of the chip have four bits
+MOST_COUNT, MOST_FLAGS = 15, 16
+SETS, ADDS = "set", "add"
+
+
+@dataclass(frozen=True)
+class Post:
+    """One post: who made it where. A notification also says which element it sets, or adds to, and by how much."""
+
+    number: int
+    block: "Block"
+    lane: int
+    pipe: int
+    where: Place
+    element: tuple[int, int] | None = None
+    op: str = ""
+    value: int = 0
+    before: int = 0
+
+
+@dataclass
+class Wait:
+    """One wait that was over: on flags its posts are known; on signals what it compared."""
+
+    number: int
+    block: "Block"
+    lane: int
+    where: Place
+    posts: tuple[int, ...] = ()
+    elements: tuple[tuple[int, int], ...] = ()
+    op: str = ""
+    target: int = 0
+    # how many posts there had been when it was over
+    seen: int = 0
+
+    def holds(self, value: int) -> bool:
+        """Whether a value ends the wait."""
+        return bool(OPERATORS[self.op](value, self.target))
+
+
+@dataclass
+class Flag:
+    """One counter of a core: posts that nobody waited for yet, by who made them."""
+
+    posts: dict[Any, list[Post]] = field(default_factory=dict)
+
+
+@dataclass
+class Signals:
+    """All posts and waits of a launch, the flags that are up, and which blocks took part."""
+
+    posts: list[Post] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    flags: dict[tuple[Any, ...], Flag] = field(default_factory=dict)
+    initial: dict[tuple[int, int], int] = field(default_factory=dict)
+    posted: set[int] = field(default_factory=set)
+    waited: set[int] = field(default_factory=set)
+
+    def post(self, block: "Block", lane: int, pipe: int, where: Place, **what: Any) -> Post:
+        """Note a post."""
+        made = Post(len(self.posts), block, lane, pipe, where, **what)
+        self.posts.append(made)
+        self.posted.add(block.number)
+        return made
+
+    def wait(self, block: "Block", lane: int, where: Place, **what: Any) -> Wait:
+        """Note a wait that is over."""
+        made = Wait(len(self.waits), block, lane, where, seen=len(self.posts), **what)
+        self.waits.append(made)
+        self.waited.add(block.number)
+        return made
+
+    def may_order(self, earlier: int, later: int) -> bool:
+        """Whether a signal may order what two blocks did so far; which is found out at the end."""
+        return earlier in self.posted and later in self.waited
+
+    def flag(self, key: tuple[Any, ...]) -> Flag:
+        """One flag as one core sees it."""
+        return self.flags.setdefault(key, Flag())
+
+    def left(self, task: "Task") -> list[tuple[tuple[Any, ...], Post]]:
+        """Posts of a task's flags that nobody waited for."""
+        return [
+            (key, posts[0])
+            for key, flag in self.flags.items()
+            for posts in flag.posts.values()
+            if posts and posts[0].block.task is task
+        ]
+
+    def forget(self, task: "Task") -> None:
+        """The flags of a task that has ended are told of once."""
+        for flag in self.flags.values():
+            for who in [w for w, posts in flag.posts.items() if posts and posts[0].block.task is task]:
+                del flag.posts[who]
+
+
+def elements_of(tensor: "Tensor") -> tuple[tuple[int, int], ...]:
+    """The elements of a view of signals: buffer and offset of each."""
+    offsets = [tensor.offset]
+    for size, stride in zip(tensor.shape, tensor.strides, strict=True):
+        offsets = [o + i * stride for o in offsets for i in range(size)]
+    return tuple((tensor.buffer.number, o) for o in offsets)
+
+
+Ready = Callable[[], bool]

@@ -1,0 +1,108 @@
+"""How long each row takes on a chip, and how many bytes it moves through device memory.
+
+- Vector operations: the largest operand's bytes over the simple or special rate of the vector unit.
+- Products, [m, k] @ [k, n]: ceil(m / 16) * ceil(n / 16) * ceil(k / depth) cycles; the depth of a step is the MACs per
+  cycle of the operand type over 16 x 16.
+- Moves: bytes over the path between the two memories. Transfers to or from device memory also share its bandwidth with
+  all others: they take the longer of both.
+
+Transfers, and single values read from device memory, begin after its latency. A core hands instructions to its pipes
+one after the other, each in its issue time. Durations are exact fractions of a picosecond, rounded up once. Flags,
+barriers and single values of tiles take no time of their own.
+"""
+
+from fractions import Fraction
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.dtypes import ITEMSIZE
+from kernbench.npu.isa.model import ChipModel, MacRates
+from kernbench.npu.isa.operations import CLASSES, LOAD, MACS, POP, PUSH, SPECIAL, STORE, TABLE
+from kernbench.npu.isa.places import GM, MOVES, UB
+from kernbench.npu.recording.record import Command, NpuRecording, TileShape
+
+Ints = NDArray[np.int64]
+
+
+def cases(recording: NpuRecording) -> tuple[Any, Ints, Ints]:
+    """Rows that cost the same: one row of each case, each row's case, and how often each occurs."""
+    rows = recording.array()
+    base = len(recording.tables.tiles) + 1
+    key = rows["op"].astype(np.int64)
+    for name in ("w", "a", "b"):
+        key = key * base + rows[name] + 1
+    _, example, case, counts = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    return rows[example], case.reshape(-1), counts
+
+
+def durations(recording: NpuRecording, chip: ChipModel, examples: Any) -> Ints:
+    """Time of each case, alone on the chip."""
+    tiles = recording.tables.tiles
+    return np.array([_duration(chip, tiles, row) for row in examples], np.int64)
+
+
+def _tile_bytes(tile: TileShape) -> int:
+    return prod(tile.valid) * ITEMSIZE[tile.dtype]
+
+
+def _duration(chip: ChipModel, tiles: list[TileShape], row: Any) -> int:
+    op, kind = TABLE[row["op"]], CLASSES[row["op"]]
+    if kind in (LOAD, POP):
+        tile = tiles[row["w"]]
+        return chip.paths.transfer_ps(MOVES[GM, tile.space][1], _tile_bytes(tile))
+    if op.form == "clean":
+        return chip.memory.latency_ps
+    if kind in (STORE, PUSH):
+        tile = tiles[row["a"]]
+        return chip.paths.transfer_ps(MOVES[tile.space, GM][1], _tile_bytes(tile))
+    if op.form == "read":
+        return chip.memory.latency_ps
+    if kind or row["w"] < 0:
+        return 0
+    used = [tiles[n] for n in (row["w"], row["a"], row["b"]) if n >= 0]
+    if op.cost == MACS:
+        return chip.cycles_ps(product_cycles(chip, used[1], used[2]))
+    if op.form in ("move", "extract") and used[0].space != UB:
+        return chip.paths.transfer_ps(MOVES[used[1].space, used[0].space][1], _tile_bytes(used[0]))
+    rate = chip.vector.special if op.cost == SPECIAL else chip.vector.simple
+    return chip.cycles_ps(ceil(Fraction(max(map(_tile_bytes, used)), rate)))
+
+
+def product_cycles(chip: ChipModel, a: TileShape, b: TileShape) -> int:
+    """Cycles of one product on the cube."""
+    (m, k), n = a.valid, b.valid[1]
+    side, name = chip.cube.side, a.dtype if a.dtype in MacRates.schema else "i8"
+    depth = Fraction(int(getattr(chip.cube.macs, name)), side * side)
+    return ceil(m / side) * ceil(n / side) * ceil(k / depth)
+
+
+def product_macs(tiles: list[TileShape], row: Any) -> int:
+    """MACs of one row; 0 if it is no product."""
+    if TABLE[row["op"]].cost != MACS:
+        return 0
+    return int(prod(tiles[row["a"]].valid) * tiles[row["b"]].valid[1])
+
+
+def submit_time(recording: NpuRecording, chip: ChipModel, command: Command) -> int:
+    """What a command takes the orchestrator, besides waiting: a submit, and filling what it makes."""
+    if not command.makes_task:
+        return 0
+    return chip.tasks.submit_ps + chip.tasks.fill_ps(recording.tasks[command.target].filled_bytes)
+
+
+def memory_bytes(recording: NpuRecording, rows: Any) -> Ints:
+    """Bytes that each row moves through device memory."""
+    kinds = CLASSES[rows["op"]]
+    patterns = np.array([prod(p.shape) * p.itemsize for p in recording.tables.patterns] or [0], np.int64)
+    elements = np.array([prod(t.valid) for t in recording.tables.tiles] or [0], np.int64)
+    moved = np.zeros(len(rows), np.int64)
+    # a dcci that writes nothing back has no buffer
+    plain = ((kinds == LOAD) | (kinds == STORE)) & (rows["c"] >= 0)
+    moved[plain] = patterns[rows["y"][plain]]
+    for kind, column in ((PUSH, "a"), (POP, "w")):
+        here = kinds == kind
+        moved[here] = elements[rows[column][here]] * rows["y"][here]
+    return moved
