@@ -38,6 +38,11 @@ _HARMLESS = frozenset(("unwatched", "element_type", "tensor_name", "is_late", "c
 _GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
+# how many boundaries at the beginning of a loop were unlike the rest when it was folded last: a loop that is entered
+# again will be no different, and they are not looked at
+_UNLIKE: dict[tuple[CodeType, int], int] = {}
+
+
 class WatchedPort(Port):
     """A port while loops are watched: counts what a repeated iteration would have to do again."""
 
@@ -117,9 +122,12 @@ class Watch:
 class Loop:
     """The iterator of one `for ... in tl.range(...)`."""
 
-    def __init__(self, context: Any, indices: range):
+    def __init__(self, context: Any, indices: range, where: tuple[CodeType, int]):
         self._context = context
         self._indices = indices
+        self._where = where
+        # what a loop begins with is seldom what it goes on with
+        self._unlike = _UNLIKE.get(where, 1)
         self._next = 0
         self._watched: Watched | None = Watched()
         self._is_watching = len(indices) >= FEWEST
@@ -175,9 +183,9 @@ class Loop:
         context, watched = self._context, self._watched
         assert watched is not None
         self._boundaries += 1
-        if self._boundaries == 1:
-            # what a loop begins with is seldom what it goes on with
-            self._effects = context._port.effects
+        if self._boundaries <= self._unlike:
+            if self._boundaries == 1:
+                self._effects = context._port.effects
             return
         left = len(self._indices) - self._next
         irregular = watched.was_seen or context._port.effects != self._effects
@@ -205,6 +213,7 @@ class Loop:
             return
         fold.repeat(now, times)
         self._next += times
+        _UNLIKE[self._where] = max(1, self._boundaries - 2)
         if times == wanted:
             self._fold = fold
         else:
@@ -226,7 +235,8 @@ def loop(context: Any, indices: range, frame: FrameType) -> Any:
     with some iterations, in a context that folds; else a range.
     """
     worthwhile = context.folds and len(indices) >= min(FEWEST, FEWEST_LONG)
-    return Loop(context, indices) if worthwhile and _is_for(frame.f_code, frame.f_lasti) else indices
+    where = frame.f_code, frame.f_lasti
+    return Loop(context, indices, where) if worthwhile and _is_for(*where) else indices
 
 
 _FOR: dict[tuple[CodeType, int], bool] = {}
