@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench import ptx
-from kernbench.benches._batched_incremental_attention import BatchedIncrementalAttentionKernel
+from kernbench.benches.batched_attention.incremental_attention import BatchedIncrementalAttentionKernel
 
 Array = NDArray[np.float32]
 SEQUENCES, HEADS, KEYS, D = 32, 8, 512, 128

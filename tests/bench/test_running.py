@@ -112,6 +112,12 @@ def test_known_benches():
         find("milestone_llama70b")
 
 
+def test_folders_of_kernels_are_no_benches():
+    assert [find(name).name for name in known()] == known()
+    with pytest.raises(BenchError, match="unknown bench 'gqa_attention'"):
+        find("gqa_attention")
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -3,9 +3,9 @@
 import pytest
 
 from kernbench.bench import find, run_bench
-from kernbench.benches._batched_incremental_attention import BatchedIncrementalAttentionKernel
-from kernbench.benches._chunk_output_sm90_group import Group
-from kernbench.benches._decode_attention import _Slice
+from kernbench.benches.batched_attention.decode_attention import _Slice
+from kernbench.benches.batched_attention.incremental_attention import BatchedIncrementalAttentionKernel
+from kernbench.benches.chunk_output.sm90_group import Group
 
 SMALL = {"users": 2, "context": 16, "lengths": (16, 7), "h_q": 2, "h_kv": 1, "d_head": 64}
 CHUNKS = {"lengths": (100,), "heads": 1, "value_heads": 2, "key_size": 64, "value_size": 64, "sms": 2}
@@ -73,11 +73,11 @@ def test_a_forgotten_decay_of_the_state(monkeypatch):
 
 
 def test_a_masked_row_of_sm100(monkeypatch):
-    from kernbench.benches import _chunk_output_sm100_rows as rows
+    from kernbench.benches.chunk_output import sm100_rows as rows
 
     right = rows._decayed
     monkeypatch.setattr(rows, "_decayed", lambda lane, scores, gates: right(lane, scores[::-1], gates))
     _, view = first_wrong("gated_delta_rule_chunk_output", **CHUNKS, kernel="sm_100a")
     assert view["wrong"]["name"] == "p"
     assert view["last_right"]["name"] == "scores"
-    assert view["wrong"]["where"]["file"].endswith("_chunk_output_layout.py")
+    assert view["wrong"]["where"]["file"].endswith("chunk_output/layout.py")

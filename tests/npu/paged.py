@@ -12,12 +12,12 @@ import ml_dtypes
 import numpy as np
 
 from kernbench import npu
-from kernbench.benches import _paged_fused, _paged_grouped, _paged_staged, _paged_stream, _paged_vector
-from kernbench.benches._paged_shape import Shape
+from kernbench.benches.paged_forms import fused, grouped, staged, stream, vector
+from kernbench.benches.paged_forms.shape import Shape
 from kernbench.golden.paged_attention import paged_attention_rounded
 
-FORMS = {"staged": _paged_staged, "fused": _paged_fused, "grouped": _paged_grouped}
-SHARED = {"stream": _paged_stream, "vector": _paged_vector}
+FORMS = {"staged": staged, "fused": fused, "grouped": grouped}
+SHARED = {"stream": stream, "vector": vector}
 REFERENCE = ([33], [128], [33, 17], [33, 64, 48, 15])
 BF16 = ml_dtypes.bfloat16
 
@@ -43,7 +43,7 @@ def problem(lens, H=16, kv=1, D=16, page=16, tile=16, seed=0, spare=3, scores="f
 def expected(arguments, form="fused"):
     """The golden with S rounded to its type, and P against the maximum of as many keys as the form takes at a time."""
     shape = arguments[6]
-    many = _paged_grouped.group_size(shape) if form == "grouped" else 1
+    many = grouped.group_size(shape) if form == "grouped" else 1
     return paged_attention_rounded(*arguments[:5], step=shape.step, together=many, scores=shape.scores)
 
 

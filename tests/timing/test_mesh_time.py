@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernbench import machine, mesh
 from kernbench.bench import find, run_bench
-from kernbench.benches._attention_limits import (
+from kernbench.benches.gqa_attention.limits import (
     Problem,
     every_partial,
     limits,

@@ -20,7 +20,9 @@ PACKAGE = "kernbench.benches"
 def known() -> list[str]:
     """Names of the bundled benches."""
     package = importlib.import_module(PACKAGE)
-    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
+    modules = pkgutil.iter_modules(package.__path__)
+    # folders hold the kernels that benches launch
+    return sorted(m.name for m in modules if not m.ispkg and not m.name.startswith("_"))
 
 
 def find(name_or_path: str) -> Bench:

@@ -4,17 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernbench.benches import _attention_limits as send
-from kernbench.benches._attention_cycle_kv import attention_cycle_kv_kernel
-from kernbench.benches._attention_limits import Problem, Traffic
-from kernbench.benches._attention_merge_mlo import attention_merge_mlo_kernel
 from kernbench.benches._attention_mesh_kv import attention_mesh_kv_kernel
 from kernbench.benches._attention_mesh_mlo import attention_mesh_mlo_kernel
-from kernbench.benches._attention_ring_kv import attention_ring_kv_kernel
-from kernbench.benches._attention_stream_kv import attention_stream_kv_kernel
-from kernbench.benches._attention_team_kv import attention_team_kv_kernel
-from kernbench.benches._attention_team_mlo import attention_team_mlo_kernel
-from kernbench.benches._attention_tiled_kv import attention_tiled_kv_kernel
+from kernbench.benches.gqa_attention import limits as send
+from kernbench.benches.gqa_attention.attention_cycle_kv import attention_cycle_kv_kernel
+from kernbench.benches.gqa_attention.attention_merge_mlo import attention_merge_mlo_kernel
+from kernbench.benches.gqa_attention.attention_ring_kv import attention_ring_kv_kernel
+from kernbench.benches.gqa_attention.attention_stream_kv import attention_stream_kv_kernel
+from kernbench.benches.gqa_attention.attention_team_kv import attention_team_kv_kernel
+from kernbench.benches.gqa_attention.attention_team_mlo import attention_team_mlo_kernel
+from kernbench.benches.gqa_attention.attention_tiled_kv import attention_tiled_kv_kernel
+from kernbench.benches.gqa_attention.limits import Problem, Traffic
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kernbench.benches._attention_tiles import make_tiling
-from kernbench.benches._ring_kv import attend
-from kernbench.benches._routes import along_line
+from kernbench.benches.gqa_attention.parts.ring_kv import attend
+from kernbench.benches.gqa_attention.parts.routes import along_line
+from kernbench.benches.gqa_attention.parts.tiles import make_tiling
 
 
 def attention_mesh_kv_kernel(

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kernbench.benches._attention_tiles import MESSAGE, Queries, Tiling, make_tiling
-from kernbench.benches._online_softmax import State, finish, fold, merge, start
-from kernbench.benches._partials import few_rows
-from kernbench.benches._routes import along_line
-from kernbench.benches._waves import Pair, PairShapes, exchange
+from kernbench.benches.gqa_attention.parts.online_softmax import State, finish, fold, merge, start
+from kernbench.benches.gqa_attention.parts.partials import few_rows
+from kernbench.benches.gqa_attention.parts.routes import along_line
+from kernbench.benches.gqa_attention.parts.tiles import MESSAGE, Queries, Tiling, make_tiling
+from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes, exchange
 from kernbench.common.pe_commands import TensorHandle
 
 

@@ -8,8 +8,12 @@ import numpy as np
 
 from kernbench import ptx
 from kernbench.bench import Bench, Expected, ShapesOnly, Size, Variant, normal, param
-from kernbench.benches._batched_incremental_attention import LOG2_E, MAX_HEAD_DIM, BatchedIncrementalAttentionKernel
-from kernbench.benches._decode_attention import HEAD_DIMS, DecodeAttention
+from kernbench.benches.batched_attention.decode_attention import HEAD_DIMS, DecodeAttention
+from kernbench.benches.batched_attention.incremental_attention import (
+    LOG2_E,
+    MAX_HEAD_DIM,
+    BatchedIncrementalAttentionKernel,
+)
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError
 from kernbench.golden import attention

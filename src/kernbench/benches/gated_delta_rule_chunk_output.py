@@ -8,9 +8,9 @@ import numpy as np
 
 from kernbench import ptx
 from kernbench.bench import Bench, Expected, ShapesOnly, Size, Variant, normal, param
-from kernbench.benches._chunk_output_layout import CHUNK, LARGEST, SPAN, VALUES, ChunkOutputKernel, Layout
-from kernbench.benches._chunk_output_sm90 import HopperChunkOutput
-from kernbench.benches._chunk_output_sm100 import BlackwellChunkOutput
+from kernbench.benches.chunk_output.layout import CHUNK, LARGEST, SPAN, VALUES, ChunkOutputKernel, Layout
+from kernbench.benches.chunk_output.sm90 import HopperChunkOutput
+from kernbench.benches.chunk_output.sm100 import BlackwellChunkOutput
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError
 from kernbench.golden import gated_delta_rule

@@ -9,9 +9,9 @@ import numpy as np
 from kernbench import mesh
 from kernbench.bench import Bench, Expected, Repeats, ShapesOnly, Size, Variant, normal, param
 from kernbench.benches._algorithms import ALGORITHMS, Algorithm
-from kernbench.benches._attention_limits import Problem, limits
-from kernbench.benches._shards import zigzag_rows
-from kernbench.benches._teams import arms_of
+from kernbench.benches.gqa_attention.limits import Problem, limits
+from kernbench.benches.gqa_attention.parts.shards import zigzag_rows
+from kernbench.benches.gqa_attention.parts.teams import arms_of
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.common.errors import BenchError
 from kernbench.golden import attention

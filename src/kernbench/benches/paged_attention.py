@@ -8,8 +8,8 @@ import numpy as np
 
 from kernbench import npu
 from kernbench.bench import Bench, Expected, ShapesOnly, Size, Variant, normal, param
-from kernbench.benches import _paged_fused, _paged_grouped, _paged_staged
-from kernbench.benches._paged_shape import Shape
+from kernbench.benches.paged_forms import fused, grouped, staged
+from kernbench.benches.paged_forms.shape import Shape
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError
 from kernbench.golden.paged_attention import paged_attention
@@ -17,10 +17,10 @@ from kernbench.npu.isa.model import ChipModel
 from kernbench.result.run import Run
 
 FORMS = {
-    "staged": (_paged_staged.orchestrate, "four SPMD tasks for each page, ordered by the tensor map"),
-    "fused": (_paged_fused.orchestrate, "one mixed task on each cluster; S, P and O stream through FIFOs"),
+    "staged": (staged.orchestrate, "four SPMD tasks for each page, ordered by the tensor map"),
+    "fused": (fused.orchestrate, "one mixed task on each cluster; S, P and O stream through FIFOs"),
     "grouped": (
-        _paged_grouped.orchestrate,
+        grouped.orchestrate,
         "scores of many pages wait in UB for one maximum, so O is summed in the cube and leaves it once",
     ),
 }

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from tests.benches.chunk_output import Problem
+from tests.benches.chunk_output.problem import Problem
 
 from kernbench.bench import find, run_bench
-from kernbench.benches._chunk_output_layout import Layout
-from kernbench.benches._chunk_output_sm90 import HopperChunkOutput
+from kernbench.benches.chunk_output.layout import Layout
+from kernbench.benches.chunk_output.sm90 import HopperChunkOutput
 
 pytestmark = pytest.mark.gpu
 BENCH = find("gated_delta_rule_chunk_output")

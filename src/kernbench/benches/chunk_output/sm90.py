@@ -1,0 +1,142 @@
+"""Chunk output of the gated delta rule for sm_90a: bulk tensor copies into a ring of stages, wgmma out of it.
+
+The last warp of a block copies: it waits until a stage is empty, and begins the copies of the next tile's q, k, H and
+V'. Two groups of four warps compute, every second tile each, so that one multiplies while the other masks or stores.
+In a group:
+
+- q k^T and q H^T from shared memory, the second still under way while P = lower((q k^T) * Gamma) is made in registers
+- rows e^G times the second, plus P V' with P from registers
+- a whole tile leaves through shared memory and a bulk tensor store, a tail row by row
+
+Registers suffice without `setmaxnreg`: with 9 warps a thread may have 168, and heads of 128 take fewer.
+"""
+
+from kernbench.benches.chunk_output.layout import ATOM_BYTES, ChunkOutputKernel, Layout
+from kernbench.benches.chunk_output.sm90_group import GROUP, WARP, Group, Memory, Operands
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.builder import Context, Register
+from kernbench.ptx.builder.issue import Value
+
+SHARED_BYTES = 227 << 10
+
+
+class HopperChunkOutput(ChunkOutputKernel):
+    """TMA and wgmma; `groups` of four warps compute: by default two, or one if the stages are odd in number.
+
+    A parity tells two phases apart, so a group must have seen the phase before the one it waits for: all tiles of a
+    stage are one group's, which they are if `groups` divides `stages`.
+    """
+
+    name = "chunk_output_sm90"
+    target = "sm_90a"
+    idea = "one warp copies, groups of four multiply with wgmma and store"
+
+    def __init__(self, layout: Layout, stages: int = 2, groups: int | None = None):
+        super().__init__(layout, stages)
+        self.groups = groups if groups is not None else 2 - stages % 2
+        if self.groups not in (1, 2, 3) or stages % self.groups:
+            raise MisuseError(f"groups = {groups!r} for {stages} stages: 1, 2 or 3, so that each has stages of its own")
+        # barriers, and room to align what follows them
+        needed = self.shared_bytes + ATOM_BYTES
+        if needed > SHARED_BYTES:
+            raise MisuseError(
+                f"{stages} stages of {self.stage_bytes} bytes and the outputs of {self.groups} groups need {needed} "
+                f"bytes of shared memory, and a block has {SHARED_BYTES}: take fewer stages or groups, or smaller heads"
+            )
+
+    @property
+    def threads(self) -> int:
+        """The groups, and one warp that copies."""
+        return self.groups * GROUP + WARP
+
+    @property
+    def stage_bytes(self) -> int:
+        """The operands of one tile."""
+        return 2 * self.layout.key_bytes + self.layout.state_bytes + self.layout.value_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """The ring of stages, and what each group has of its own."""
+        return self.stages * self.stage_bytes + self.groups * Memory.nbytes(self.layout)
+
+    def program(self, ctx: Context) -> None:
+        """Barriers, then the roles."""
+        _Block(ctx, self).run()
+
+
+class _Block:
+    """The kernel while it is built: the ring of stages, and who fills and empties it."""
+
+    def __init__(self, ctx: Context, kernel: HopperChunkOutput):
+        self.ctx, self.kernel, self.layout = ctx, kernel, kernel.layout
+        self.full = ctx.mbarriers(kernel.stages, name="full")
+        self.empty = ctx.mbarriers(kernel.stages, name="empty")
+        self.memory = ctx.dynamic_shared("b8", align=ATOM_BYTES)
+        self.ring = Operands.at(ctx, self.memory, kernel.layout, kernel.stages)
+        self.head = ctx.ctaid_y
+        self.total = ctx.load(ctx.pointer("total_chunks_ptr", "u32"))
+
+    def run(self) -> None:
+        """Barriers, then the roles."""
+        ctx = self.ctx
+        with ctx.if_(ctx.tid_x == 0):
+            for stage in range(self.kernel.stages):
+                ctx.mbarrier_init(self.full[stage], 1)
+                ctx.mbarrier_init(self.empty[stage], GROUP // WARP)
+            ctx.fence_mbarrier_init()
+        ctx.bar_sync()
+        copier = self.kernel.groups * GROUP
+        with ctx.if_(ctx.tid_x < copier):
+            self.compute()
+        with ctx.else_(), ctx.if_(ctx.tid_x == copier):
+            self.copy()
+
+    def copy(self) -> None:
+        """The copying thread: four boxes for each tile, as soon as its stage is empty."""
+        ctx, layout = self.ctx, self.layout
+        maps = {name: ctx.tensor_map(f"{name}_map") for name in self.ring.tiles}
+        query_head = self.head // (layout.value_heads // layout.heads)
+        turn = ctx.const(0, "u32")
+        with ctx.loop(ctx.ctaid_x, self.total, ctx.nctaid_x) as chunk:
+            tile = layout.tile(ctx, chunk)
+            stage, parity = self.place(turn)
+            full = self.full + stage
+            ctx.mbarrier_wait(self.empty[stage], parity ^ 1)
+            # the copies show what they write themselves: the arrival has nothing to release
+            ctx.mbarrier_arrive_expect_tx(full, self.kernel.stage_bytes, sem="relaxed")
+            boxes: dict[str, tuple[Value, Register]] = {
+                "q": (tile.start, query_head),
+                "k": (tile.start, query_head),
+                "h": (0, ctx.mad(chunk, layout.value_heads, self.head)),
+                "v": (tile.value_row, self.head),
+            }
+            for name, (row, head) in boxes.items():
+                ctx.tma_load(self.ring.tiles[name].stage(stage).pointer, maps[name], (0, row, 0, head), full)
+            turn += 1
+
+    def compute(self) -> None:
+        """A group of warps: the tiles that are its own, each stage released as soon as it is multiplied."""
+        ctx, kernel = self.ctx, self.kernel
+        own = self.memory.shifted(kernel.stages * kernel.stage_bytes)
+        group = Group(ctx, self.layout, self.ring, Memory.of(ctx, own, self.layout, kernel.groups))
+        turn, step = group.number.copy(), ctx.nctaid_x * kernel.groups
+        first = ctx.mad(turn, ctx.nctaid_x, ctx.ctaid_x)
+        with ctx.if_(first < self.total):
+            tile = group.look(first)
+            with ctx.loop(first, self.total, step) as chunk:
+                stage, parity = self.place(turn)
+                group.share_gates(tile)
+                ctx.mbarrier_wait(self.full[stage], parity)
+                group.begin(stage)
+                # the next tile's numbers come while this one's products are under way
+                following = group.look(ctx.min(chunk + step, self.total - 1))
+                sums = group.multiply(tile, stage)
+                ctx.mbarrier_arrive(self.empty[stage], pred=group.lane == 0)
+                group.store(tile, sums)
+                tile.set(following)
+                turn += kernel.groups
+            group.finish()
+
+    def place(self, turn: Register) -> tuple[Register, Register]:
+        """Stage of the block's tile number `turn`, and the parity of its barrier's phase while it is filled."""
+        return turn % self.kernel.stages, (turn // self.kernel.stages) & 1

@@ -1,0 +1,1 @@
+"""What the kernels are made of: shards, tiles, routes, the online softmax, and how K and V travel."""

@@ -1,0 +1,198 @@
+"""Where a rank keeps the K and V that reach it: messages of all heads, by position in the sequence.
+
+A message is some consecutive rows of K (and of V), all heads side by side, [rows, h_kv * d_head]. What is folded is one
+head of any set of rows: rows that lie apart are joined first, so that a matrix product is long enough to be worth
+filling the array for.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kernbench.benches.gqa_attention.parts.tiles import Tiling, message_bytes
+from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes
+from kernbench.common.dtypes import ITEMSIZE
+from kernbench.common.pe_commands import TensorHandle
+
+# (position, rows): consecutive keys of a user
+Run = tuple[int, int]
+
+
+def joined(runs: Sequence[Run]) -> list[Run]:
+    """The same keys in order, runs that touch made one."""
+    whole: list[Run] = []
+    for position, rows in sorted(runs):
+        if whole and sum(whole[-1]) == position:
+            whole[-1] = (whole[-1][0], whole[-1][1] + rows)
+        else:
+            whole.append((position, rows))
+    return whole
+
+
+class KeyStore:
+    """K and V of one user, by position. Messages travel as pairs of K and V, numbered within their owner's chunk.
+
+    `is_contiguous`: all positions lie in HBM one after the other, from `addresses(head, position)` on.
+    """
+
+    is_contiguous = False
+
+    def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
+        self._tl = tl
+        self._tiling = tiling
+        self._user = user
+        self._pointers = (k_ptr, v_ptr)
+        self._types = (tl.element_type(k_ptr), tl.element_type(v_ptr))
+        self._width = tiling.h_kv * tiling.d_head
+        self._messages: dict[int, list[Run]] = {}
+
+    def messages(self, owner: int) -> list[Run]:
+        """The messages of a rank's chunk."""
+        if owner not in self._messages:
+            most = max(1, message_bytes(self._tl) // (self._width * max(ITEMSIZE[t] for t in self._types)))
+            self._messages[owner] = [
+                (s.position + first, min(most, s.rows - first))
+                for s in self._tiling.key_segments(owner, self._user)
+                for first in range(0, s.rows, most)
+            ]
+        return self._messages[owner]
+
+    # What travels
+
+    def count(self, owner: int) -> int:
+        """How many messages a rank's chunk is."""
+        return len(self.messages(owner))
+
+    def shapes(self, owner: int, number: int) -> PairShapes:
+        """Shape and element type of a message's K and V."""
+        shape = (self.messages(owner)[number][1], self._width)
+        return shape, self._types[0], shape, self._types[1]
+
+    def get(self, owner: int, number: int) -> Pair:
+        """A message to send, own or passed on."""
+        raise NotImplementedError
+
+    def put(self, owner: int, number: int, pair: Pair) -> None:
+        """Keep a message that arrived."""
+        self._keep(self.messages(owner)[number], pair)
+
+    def keep_own(self) -> None:
+        """The rank's own messages, where the others will be."""
+        for run in self.messages(self._tiling.rank):
+            self._keep(run, self._own(run))
+
+    def _own(self, run: Run) -> Pair:
+        k, v = (self._load_own(pointer, *run) for pointer in self._pointers)
+        return k, v
+
+    def _load_own(self, pointer: int, position: int, rows: int, heads: range | None = None) -> TensorHandle:
+        """Rows of the rank's own K or V, of all heads or of some that lie side by side."""
+        first = next(
+            s.first + position - s.position
+            for s in self._tiling.key_segments(self._tiling.rank, self._user)
+            if s.position <= position < s.position + s.rows
+        )
+        row = self._user * self._tiling.stored_rows + first
+        d_head, item = self._tiling.d_head, ITEMSIZE[self._tl.element_type(pointer)]
+        if heads is None:
+            return self._load(pointer + row * self._width * item, (rows, self._width), None)
+        first = row * self._width + heads.start * d_head
+        return self._load(pointer + first * item, (rows, len(heads) * d_head), (self._width, 1))
+
+    def _load(self, address: int, shape: tuple[int, int], strides: tuple[int, int] | None) -> TensorHandle:
+        handle: TensorHandle = self._tl.load(address, shape=shape, strides=strides)
+        return handle
+
+    # What is folded
+
+    def head(self, head: int, runs: Sequence[Run]) -> Pair:
+        """K and V of one head at these messages' rows, in order, [keys, d_head] each."""
+        pieces = [self._pieces(which, head, runs) for which in (0, 1)]
+        k, v = (self._join(p) for p in pieces)
+        return k, v
+
+    def addresses(self, head: int, position: int) -> tuple[int, int]:
+        """Where K and V of a head lie from `position` on."""
+        raise NotImplementedError
+
+    @property
+    def row_bytes(self) -> tuple[int, int]:
+        """From a row of K to the next, and from a row of V."""
+        k, v = (self._width * ITEMSIZE[t] for t in self._types)
+        return k, v
+
+    def _join(self, pieces: list[TensorHandle]) -> TensorHandle:
+        whole = pieces[0]
+        for piece in pieces[1:]:
+            whole = self._tl.cat(whole, piece, axis=0)
+        return whole
+
+    def _keep(self, run: Run, pair: Pair) -> None:
+        raise NotImplementedError
+
+    def _pieces(self, which: int, head: int, runs: Sequence[Run]) -> list[TensorHandle]:
+        raise NotImplementedError
+
+
+class ScratchKeys(KeyStore):
+    """Messages stay in scratch; some rows of a head are a view of one."""
+
+    def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
+        super().__init__(tl, tiling, user, k_ptr, v_ptr)
+        self._held: dict[Run, Pair] = {}
+
+    def get(self, owner: int, number: int) -> Pair:
+        """The handles it arrived as."""
+        return self._held[self.messages(owner)[number]]
+
+    def _keep(self, run: Run, pair: Pair) -> None:
+        self._held[run] = pair
+
+    def _pieces(self, which: int, head: int, runs: Sequence[Run]) -> list[TensorHandle]:
+        return [piece for run in runs for piece in self._views(which, head, run)]
+
+    def _views(self, which: int, head: int, run: Run) -> Iterator[TensorHandle]:
+        first, last = head * self._tiling.d_head, (head + 1) * self._tiling.d_head
+        start, stop = run[0], sum(run)
+        for message in sorted(self._held):
+            low, high = max(start, message[0]), min(stop, sum(message))
+            if low < high:
+                yield self._held[message][which][low - message[0] : high - message[0], first:last]
+
+
+class HbmKeys(KeyStore):
+    """Messages land in HBM as K and V lie there, [position, h_kv, d_head]; any rows of a head are one load."""
+
+    is_contiguous = True
+
+    def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
+        super().__init__(tl, tiling, user, k_ptr, v_ptr)
+        shape = (tiling.total_kv[user], self._width)
+        self._landing = [tl.workspace(shape, t, "gathered keys") for t in self._types]
+
+    def get(self, owner: int, number: int) -> Pair:
+        """Load it from the tensor, or from where it landed."""
+        run = self.messages(owner)[number]
+        if owner == self._tiling.rank:
+            return self._own(run)
+        k, v = (self._tl.load(self._address(i, run[0]), shape=(run[1], self._width)) for i in (0, 1))
+        return k, v
+
+    def addresses(self, head: int, position: int) -> tuple[int, int]:
+        """In the landing; `head` may be the index of a loop."""
+        return self._address(0, position, head), self._address(1, position, head)
+
+    def _address(self, which: int, position: int, head: int = 0) -> int:
+        elements = position * self._width + head * self._tiling.d_head
+        address: int = self._landing[which] + elements * ITEMSIZE[self._types[which]]
+        return address
+
+    def _keep(self, run: Run, pair: Pair) -> None:
+        for which, handle in enumerate(pair):
+            self._tl.store(self._address(which, run[0]), handle)
+
+    def _pieces(self, which: int, head: int, runs: Sequence[Run]) -> list[TensorHandle]:
+        shape, steps = self._tiling.d_head, (self._width, 1)
+        return [
+            self._tl.load(self._address(which, position, head), shape=(rows, shape), strides=steps)
+            for position, rows in joined(runs)
+        ]

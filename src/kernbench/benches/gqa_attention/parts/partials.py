@@ -1,0 +1,151 @@
+"""Partial attention of replicated queries over a rank's own keys, ready to travel: all rows in one (m, l) and one o.
+
+Scores are made one block ahead of the softmax, and a block's K and V are loaded as early as the scratch memory allows,
+so that a rank reads its keys at the speed of the HBM. One message of all heads costs one dispatch where one for each
+head would cost as many.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kernbench.benches.gqa_attention.parts.online_softmax import State, absorb, finish, merge, start
+from kernbench.benches.gqa_attention.parts.tiles import Keys, Queries, Tiling
+from kernbench.common.pe_commands import TensorHandle
+
+
+def partials(
+    tl: Any,
+    tiling: Tiling,
+    tiles: Sequence[Queries],
+    pointers: tuple[int, int, int],
+    part: tuple[int, int] = (0, 1),
+) -> State:
+    """The unnormalised results of all tiles over this rank's keys, one below the other.
+
+    With `part` (i, n), over the blocks i, i + n, i + 2n and on of its keys.
+    """
+    q_ptr, k_ptr, v_ptr = pointers
+    queries = [tiling.load_queries(tl, q_ptr, tile) for tile in tiles]
+    states = [start(tl, tiling.group * tile.tokens, tiling.d_head) for tile in tiles]
+
+    def absorbed(number: int, s: TensorHandle, v: TensorHandle, block: Keys) -> None:
+        mask = tiling.mask(tl, tiles[number], (block.position, block.rows))
+        states[number] = absorb(tl, states[number], s, v, tiling.scale, mask)
+
+    ahead = None
+    for number, block in _jobs(tiling, tiles, part):
+        k, v = (tiling.load_keys(tl, pointer, tiles[number].user, block) for pointer in (k_ptr, v_ptr))
+        s = tl.dot(queries[number], tl.trans(k))
+        if ahead is not None:
+            absorbed(*ahead)
+        ahead = (number, s, v, block)
+    if ahead is not None:
+        absorbed(*ahead)
+    return State(*(_stacked(tl, [state[i] for state in states]) for i in range(3)))
+
+
+def _jobs(tiling: Tiling, tiles: Sequence[Queries], part: tuple[int, int]) -> Iterator[tuple[int, Keys]]:
+    for number, tile in enumerate(tiles):
+        blocks = [block for block in tiling.key_blocks(tiling.rank, tile.user) if block.head == tile.head]
+        for block in blocks[part[0] :: part[1]]:
+            if not tiling.hides_all(tile, block.position):
+                yield number, block
+
+
+def _stacked(tl: Any, handles: list[TensorHandle]) -> TensorHandle:
+    """All rows in one, joined two by two so that each is moved a few times only."""
+    while len(handles) > 1:
+        pairs = zip(handles[::2], handles[1::2], strict=False)
+        handles = [tl.cat(a, b, axis=0) for a, b in pairs] + handles[len(handles) & ~1 :]
+    return handles[0]
+
+
+def send(tl: Any, direction: str, state: State) -> list[Any]:
+    """A state on its way; wait for what is returned before its memory is used again."""
+    packed = tl.cat(state.m, state.l, axis=1)
+    return [tl.send_async(direction, packed), tl.send_async(direction, state.o)]
+
+
+def receive(tl: Any, direction: str, rows: int, d_head: int) -> State:
+    """A state of `rows` rows."""
+    packed = tl.recv(dir=direction, shape=(rows, 2), dtype="f32")
+    return State(packed[:, 0:1], packed[:, 1:2], tl.recv(dir=direction, shape=(rows, d_head), dtype="f32"))
+
+
+def scan(tl: Any, own: State, low: str, high: str, place: int, length: int) -> State:
+    """All states of a chain of ranks merged, on each of them: what lies on either side arrives as one state.
+
+    Merged states travel both ways at once, so the farthest needs `length` - 1 hops; each side of a rank is heard once.
+    """
+    total, leaving = own, []
+    for side, onward in ((low, high), (high, low)) if place <= length - 1 - place else ((high, low), (low, high)):
+        first, last = (place == 0, place == length - 1) if side == low else (place == length - 1, place == 0)
+        outgoing = own
+        if not first:
+            heard = receive(tl, side, *own.o.shape)
+            total = merge(tl, total, heard)
+            outgoing = own if last else merge(tl, own, heard)
+        if not last:
+            leaving += send(tl, onward, outgoing)
+    for request in leaving:
+        request.wait()
+    return total
+
+
+class Chain:
+    """A row or column of `length` ranks seen from the one at `place`; all of it meets at `root`."""
+
+    def __init__(self, low: str, high: str, place: int, length: int, root: int):
+        self.is_root = place == root
+        self._towards = "" if self.is_root else (high if place < root else low)
+        beyond = {low: 0 < place <= root, high: root <= place < length - 1}
+        self._away = [side for side, there in beyond.items() if there]
+
+    def reduce(self, tl: Any, state: State) -> State:
+        """Merge what comes from farther out and hand it on; the root keeps all of it."""
+        for side in self._away:
+            state = merge(tl, state, receive(tl, side, *state.o.shape))
+        if self._towards:
+            for request in send(tl, self._towards, state):
+                request.wait()
+        return state
+
+    def spread(self, tl: Any, rows: TensorHandle | None, shape: tuple[int, ...], dtype: str) -> TensorHandle:
+        """The root's rows, on every rank of the chain."""
+        if self._towards:
+            rows = tl.recv(dir=self._towards, shape=shape, dtype=dtype)
+        assert rows is not None
+        for request in [tl.send_async(side, rows) for side in self._away]:
+            request.wait()
+        return rows
+
+
+def store(tl: Any, tiling: Tiling, tiles: Sequence[Queries], o_ptr: int, rows: TensorHandle) -> None:
+    """Store finished rows, tile by tile."""
+    first = 0
+    for tile in tiles:
+        count = tiling.group * tile.tokens
+        tiling.store_output(tl, o_ptr, tile, rows[first : first + count])
+        first += count
+
+
+def finished(tl: Any, state: State, dtype: str) -> TensorHandle:
+    """The normalised rows in the output's element type."""
+    rows: TensorHandle = finish(tl, state)
+    return rows if dtype == "f32" else tl.cast(rows, dtype)
+
+
+def few_rows(tl: Any, d_head: int) -> int:
+    """Query rows of a tile whose states, eight of them, take at most a quarter of the scratch memory."""
+    return max(1, min(512, int(tl.scratch_size // 32 // ((d_head + 2) * 4))))
+
+
+def few_keys(tl: Any, d_head: int) -> int:
+    """Keys of a block whose K and V, twice, take at most a quarter of the scratch memory, and its scores as much."""
+    return max(1, min(256, int(tl.scratch_size // 16 // (d_head * 4))))
+
+
+def tiles_at_once(tl: Any, tiling: Tiling) -> int:
+    """As many tiles as leave half of the scratch memory free while eight states of each are alive."""
+    rows = tiling.group * min(tiling.tokens_per_tile, max(1, tiling.S_q))
+    return max(1, int(tl.scratch_size // 2 // (8 * rows * (tiling.d_head + 2) * 4)))

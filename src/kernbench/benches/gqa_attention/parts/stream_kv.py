@@ -1,0 +1,306 @@
+"""Attention while K and V stream past: communication, GEMM and MATH each work on something else.
+
+Two things hide behind each other. While a chunk is folded the next is already on its way, posted before the fold
+(double buffering). And while MATH works on the scores of one block, GEMM already makes those of the next: its commands
+stand first in the program, and engines run in order.
+
+Blocks are folded by position, not by owner: what arrived is joined to blocks of up to `block_kv` keys. Where K and V do
+not fit the scratch memory they land in HBM; the first query tiles fold the rank's own chunk while the others arrive.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, KeyStore, Run, ScratchKeys, joined
+from kernbench.benches.gqa_attention.parts.online_softmax import State, absorb, finish, start
+from kernbench.benches.gqa_attention.parts.routes import KEY, VALUE, Hop
+from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling, by_head, message_bytes, sets_of_head
+from kernbench.common.dtypes import ITEMSIZE
+from kernbench.common.pe_commands import TensorHandle
+
+# of the scratch memory; the rest is for masks, small values and gaps between blocks
+USABLE = 0.85
+FEW_KEYS, SMALLEST_BLOCK, LARGEST_BLOCK, LARGEST_TILE = 64, 128, 512, 512
+Pointers = tuple[int, int, int, int]
+# scores that were made and not yet absorbed: their tile, the scores, the values, and the keys they are of
+Ahead = tuple[int, TensorHandle, TensorHandle, tuple[Run, ...]]
+
+
+class QuerySet:
+    """Some query tiles of one user and their running states."""
+
+    def __init__(self, tl: Any, tiling: Tiling, tiles: Sequence[Queries], queries: list[TensorHandle]):
+        self._tl = tl
+        self._tiling = tiling
+        self._tiles = list(tiles)
+        self._queries = queries
+        self._states: list[State] = [start(tl, tiling.group * t.tokens, tiling.d_head) for t in tiles]
+
+    def fold(self, keys: KeyStore, runs: Sequence[Run]) -> None:
+        """Fold these keys into every tile that sees some of them; scores are made one block ahead."""
+        blocks = _blocks(tuple(runs), self._tiling.block_kv)
+        ahead: Ahead | None = None
+        for head, tiles in by_head(self._tiles):
+            even = self._even(keys, tiles, blocks)
+            if even:
+                position, rows = _whole(blocks[0])[0]
+                places = zip(keys.addresses(head, position), keys.row_bytes, strict=True)
+                ahead = self._fold_even([(first, rows * size) for first, size in places], rows, even, tiles, ahead)
+            for block in blocks[even:]:
+                seen = [i for i in tiles if not self._tiling.hides_all(self._tiles[i], block[0][0])]
+                if seen:
+                    k, v = keys.head(head, block)
+                    ahead = self._fold_block(k, v, seen, block, ahead)
+        if ahead is not None:
+            self._absorb(*ahead)
+
+    def _fold_block(
+        self, k: TensorHandle, v: TensorHandle, tiles: Sequence[int], block: tuple[Run, ...], ahead: Ahead | None
+    ) -> Ahead | None:
+        for tile in tiles:
+            s = self._tl.dot(self._queries[tile], self._tl.trans(k))
+            if ahead is not None:
+                self._absorb(*ahead)
+            ahead = (tile, s, v, block)
+        return ahead
+
+    def _even(self, keys: KeyStore, tiles: Sequence[int], blocks: Sequence[tuple[Run, ...]]) -> int:
+        """How many blocks, from the first on, lie in memory one after the other, equally long, and hide nothing."""
+        first = _whole(blocks[0])[0] if blocks else (0, 0)
+        seen = min((self._tiles[i].position for i in tiles), default=0) if self._tiling.causal else None
+        for count, block in enumerate(blocks if keys.is_contiguous else ()):
+            position = first[0] + count * first[1]
+            hides = seen is not None and position + first[1] - 1 > seen
+            if hides or _whole(block) != ((position, first[1]),):
+                return count
+        return len(blocks) if keys.is_contiguous else 0
+
+    def _fold_even(
+        self, places: list[tuple[int, int]], rows: int, count: int, tiles: Sequence[int], ahead: Ahead | None
+    ) -> Ahead | None:
+        """Fold `count` blocks of `rows` keys, with no mask: the long loop of a prefill. `places` are the address of the
+        first K and the bytes from one to the next, and the same for V. The loop sees no more than it needs, because
+        what it sees is compared.
+        """
+        tl, d_head, width = self._tl, self._tiling.d_head, self._tiling.h_kv * self._tiling.d_head
+        (k_first, k_step), (v_first, v_step) = places
+        for j in tl.range(count):
+            k = tl.load(k_first + j * k_step, shape=(rows, d_head), strides=(width, 1))
+            v = tl.load(v_first + j * v_step, shape=(rows, d_head), strides=(width, 1))
+            ahead = self._fold_block(k, v, tiles, (), ahead)
+        return ahead
+
+    def _absorb(self, tile: int, s: TensorHandle, v: TensorHandle, block: tuple[Run, ...]) -> None:
+        mask = self._tiling.mask(self._tl, self._tiles[tile], *block)
+        self._states[tile] = absorb(self._tl, self._states[tile], s, v, self._tiling.scale, mask)
+
+    def take(self) -> State:
+        """The state of the last tile, which leaves the set."""
+        self._tiles.pop()
+        self._queries.pop()
+        return self._states.pop()
+
+    def store(self, o_ptr: int) -> None:
+        """Normalise and store every tile."""
+        while self._tiles:
+            tile = self._tiles[-1]
+            self._tiling.store_output(self._tl, o_ptr, tile, finish(self._tl, self.take()))
+
+
+def _load_set(tl: Any, tiling: Tiling, q_ptr: int, tiles: Sequence[Queries]) -> QuerySet:
+    """A set of this rank's own tiles."""
+    return QuerySet(tl, tiling, tiles, [tiling.load_queries(tl, q_ptr, tile) for tile in tiles])
+
+
+@lru_cache(maxsize=4096)
+def _whole(block: tuple[Run, ...]) -> tuple[Run, ...]:
+    """`joined`, asked again for every tile."""
+    return tuple(joined(block))
+
+
+@lru_cache(maxsize=16)
+def _blocks(runs: tuple[Run, ...], most: int) -> tuple[tuple[Run, ...], ...]:
+    """The runs in order of position, in blocks of at most `most` keys; a longer run is cut."""
+    blocks: list[tuple[Run, ...]] = []
+    block: list[Run] = []
+    room = most
+    for position, rows in sorted(runs):
+        while rows:
+            if not room:
+                blocks.append(tuple(block))
+                block, room = [], most
+            taken = min(rows, room)
+            block.append((position, taken))
+            position, rows, room = position + taken, rows - taken, room - taken
+    return (*blocks, tuple(block)) if block else tuple(blocks)
+
+
+def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Hop]) -> None:
+    """Attention of one user's queries, (Q, K, V, O) at `pointers`, while chunks travel as `hops` say."""
+    q_ptr, k_ptr, v_ptr, o_ptr = pointers
+    tiles = tiling.query_tiles(user)
+    if _fits_scratch(tl, tiling, user, tiles, pointers):
+        keys: KeyStore = ScratchKeys(tl, tiling, user, k_ptr, v_ptr)
+        _ride(tl, keys, _load_set(tl, tiling, q_ptr, tiles), tiling, hops, o_ptr)
+        return
+    keys = HbmKeys(tl, tiling, user, k_ptr, v_ptr)
+    sets = _sets(tl, tiling, tiles, pointers)
+    own = keys.messages(tiling.rank)
+    keys.keep_own()
+    first = _load_set(tl, tiling, q_ptr, sets[0])
+    first.fold(keys, own)
+    others = gather(tl, keys, hops)
+    first.fold(keys, others)
+    first.store(o_ptr)
+    _fold_sets(tl, tiling, pointers, keys, own + others, sets)
+
+
+def _fold_sets(
+    tl: Any, tiling: Tiling, pointers: Pointers, keys: KeyStore, runs: list[Run], sets: list[list[Queries]]
+) -> None:
+    """All sets but the first. Heads differ in addresses only: where none shares a set, they are a loop."""
+
+    def fold(some: Sequence[Queries]) -> None:
+        queries = _load_set(tl, tiling, pointers[0], some)
+        queries.fold(keys, runs)
+        queries.store(pointers[3])
+
+    of_head, alike = sets_of_head(sets, tiling.h_kv)
+    for some in sets[1 : len(of_head) if alike else None]:
+        fold(some)
+    for head in tl.range(1, tiling.h_kv if alike else 1):
+        for some in of_head:
+            fold([tile._replace(head=head) for tile in some])
+
+
+def _ride(tl: Any, keys: KeyStore, queries: QuerySet, tiling: Tiling, hops: list[Hop], o_ptr: int) -> None:
+    """Everything in scratch: each step's messages are posted before what came with the last one is folded."""
+    waiting = list(keys.messages(tiling.rank))
+    keys.keep_own()
+    for hop in hops:
+        posted = _post(tl, keys, hop)
+        if sum(rows for _, rows in waiting) >= tiling.block_kv:
+            queries.fold(keys, waiting)
+            waiting = []
+        waiting += _collect(keys, posted)
+    queries.fold(keys, waiting)
+    queries.store(o_ptr)
+
+
+# (owner, number, part, request) of what arrives, and the requests of what leaves
+Posted = tuple[list[tuple[int, int, int, Any]], list[Any]]
+
+
+def _post(tl: Any, keys: KeyStore, hop: Hop, first: int = 0, count: int | None = None) -> Posted:
+    """Post messages `first` and on of a hop: receives, then sends, none waited for, so that no order can block."""
+
+    def numbers(owner: int) -> range:
+        last = keys.count(owner) if count is None else min(first + count, keys.count(owner))
+        return range(first, last)
+
+    arriving = []
+    for route in hop.receives:
+        if route.owner is not None:
+            for number in numbers(route.owner):
+                shapes = keys.shapes(route.owner, number)
+                for part in route.parts:
+                    request = tl.recv_async(route.direction, shapes[2 * part], shapes[2 * part + 1])
+                    arriving.append((route.owner, number, part, request))
+    leaving = []
+    for route in hop.sends:
+        if route.owner is not None:
+            for number in numbers(route.owner):
+                pair = keys.get(route.owner, number)
+                leaving += [tl.send_async(route.direction, pair[part]) for part in route.parts]
+    return arriving, leaving
+
+
+def _collect(keys: KeyStore, posted: Posted) -> list[Run]:
+    """Wait for what was posted; the keys that arrived."""
+    arriving, leaving = posted
+    halves: dict[tuple[int, int], dict[int, TensorHandle]] = {}
+    for owner, number, part, request in arriving:
+        halves.setdefault((owner, number), {})[part] = request.wait()
+    for request in leaving:
+        request.wait()
+    for (owner, number), pair in halves.items():
+        keys.put(owner, number, (pair[KEY], pair[VALUE]))
+    return [keys.messages(owner)[number] for owner, number in halves]
+
+
+def gather(tl: Any, keys: KeyStore, hops: list[Hop]) -> list[Run]:
+    """All other ranks' keys, through to the store; one message is posted before the last one is waited for."""
+    met: list[Run] = []
+    for hop in hops:
+        owners = [route.owner for route in hop.sends + hop.receives if route.owner is not None]
+        ahead: Posted = ([], [])
+        for number in range(max(map(keys.count, owners), default=0)):
+            posted = _post(tl, keys, hop, number, 1)
+            met += _collect(keys, ahead)
+            ahead = posted
+        met += _collect(keys, ahead)
+    return met
+
+
+class Room:
+    """Bytes that the parts of a fold take in scratch, for tiles of `tokens` tokens and blocks of `keys` keys."""
+
+    def __init__(self, tl: Any, tiling: Tiling, pointers: Sequence[int], tokens: int, keys: int):
+        q_size, *key_sizes = (ITEMSIZE[tl.element_type(p)] for p in pointers[:3])
+        rows, width = tiling.group * tokens, tiling.h_kv * tiling.d_head
+        # two blocks of scores with a mask, two of K and V, one that is being joined
+        self.passing = 2 * (rows * keys * 4 + tokens * keys)
+        self.passing += keys * tiling.d_head * (2 * sum(key_sizes) + max(key_sizes))
+        # a query tile and its state
+        self.tile = rows * (tiling.d_head * (4 + q_size) + 16)
+        # K and V, in and out, on two sides, twice: one on its way and one posted
+        self.messages = 8 * sum(max(message_bytes(tl), width * size) for size in key_sizes)
+        self.key = width * sum(key_sizes)
+        self.usable = int(tl.scratch_size * USABLE)
+
+
+def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool, merging: int = 0) -> Tiling:
+    """The tiling with blocks, up to its own, that fit the scratch memory: fewer keys first, then fewer queries.
+
+    `merging`: how many states of a tile are alive at once after it is folded, in a kernel that has no messages on their
+    way while it folds. With `grow`, short sequences get smaller blocks: long ones fill the array better, but a causal
+    mask hides part of the last block of every tile.
+    """
+    longest = max(tiling.total_kv)
+    keys = max(1, min(tiling.block_kv, longest))
+    if grow:
+        keys = min(keys, max(SMALLEST_BLOCK, longest // 8))
+    tiling = replace(tiling, block_kv=keys, block_q=min(tiling.block_q, tiling.group * max(1, tiling.S_q)))
+    while not _fit(tl, tiling, pointers, merging) and (tiling.block_kv > FEW_KEYS or tiling.tokens_per_tile > 1):
+        if tiling.block_kv > FEW_KEYS:
+            tiling = replace(tiling, block_kv=-(-tiling.block_kv // 2))
+        else:
+            tiling = replace(tiling, block_q=tiling.group * (tiling.tokens_per_tile // 2))
+    return tiling
+
+
+def _fit(tl: Any, tiling: Tiling, pointers: Pointers, merging: int) -> bool:
+    room = Room(tl, tiling, pointers, tiling.tokens_per_tile, tiling.block_kv)
+    if not merging:
+        return room.passing + room.tile + room.messages <= room.usable
+    return max(room.passing + merging * room.tile, room.messages) <= room.usable
+
+
+def _room(tl: Any, tiling: Tiling, tiles: Sequence[Queries], pointers: Pointers) -> Room:
+    tokens = max((tile.tokens for tile in tiles), default=1)
+    return Room(tl, tiling, pointers, tokens, tiling.block_kv)
+
+
+def _fits_scratch(tl: Any, tiling: Tiling, user: int, tiles: Sequence[Queries], pointers: Pointers) -> bool:
+    """Whether all K and V, all query tiles and what folding needs lie in scratch at once."""
+    room = _room(tl, tiling, tiles, pointers)
+    return tiling.total_kv[user] * room.key + room.passing + len(tiles) * room.tile <= room.usable
+
+
+def _sets(tl: Any, tiling: Tiling, tiles: list[Queries], pointers: Pointers) -> list[list[Queries]]:
+    """The tiles in sets that fit the scratch memory one at a time, with room for messages on their way."""
+    room = _room(tl, tiling, tiles, pointers)
+    most = max(1, (room.usable - room.passing - room.messages) // room.tile)
+    return [tiles[i : i + most] for i in range(0, len(tiles), most)] or [[]]

@@ -1,0 +1,247 @@
+"""How attention is cut into tiles on one rank: shards, heads, blocks, and the loads and stores of each.
+
+Q and O tiles are [users, S_q, h_q * d_head] on a rank, K and V [users, S_kv, h_kv, d_head]. A query tile takes the rows
+of one group of query heads (those sharing a KV head) for some tokens: [group * tokens, d_head], heads outermost.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from kernbench.benches.gqa_attention.parts.shards import Segment, contiguous, zigzag
+from kernbench.common.dtypes import ITEMSIZE
+from kernbench.common.errors import MisuseError
+from kernbench.common.pe_commands import TensorHandle
+
+DEFAULT_ROWS, DEFAULT_KEYS = 512, 128
+# a message of at most this many bytes fits one slot of the bundled machines, so that queues of depth 2 suffice
+MESSAGE = 64 << 10
+
+
+def message_bytes(tl: Any) -> int:
+    """Bytes of a message that leaves room for many in scratch."""
+    return min(MESSAGE, int(tl.scratch_size) // 32)
+
+
+class Keys(NamedTuple):
+    """A block of keys: KV head, first row in its shard, rows, and where the first stands among the user's keys."""
+
+    head: int
+    first: int
+    rows: int
+    position: int
+
+
+class Queries(NamedTuple):
+    """A tile of queries: user, KV head whose group it is, first token in the shard, tokens, and where the first stands
+    among the user's keys.
+    """
+
+    user: int
+    head: int
+    first: int
+    tokens: int
+    position: int
+
+    @property
+    def last(self) -> int:
+        """Where the last token stands: under a causal mask, the last key that the tile sees."""
+        return self.position + self.tokens - 1
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The geometry one rank works with. Totals are over all ranks: `total_kv` per user, `total_q` the same for all.
+
+    Rank r holds rows r * per_rank and on of every sequence, or with `zigzag` two runs of it; the last shards may be
+    shorter or empty. `q_split` tells a sharded Q (prefill) from a replicated one (decode).
+    """
+
+    rank: int
+    n_ranks: int
+    S_q: int
+    S_kv_per_rank: int
+    h_q: int
+    h_kv: int
+    d_head: int
+    users: int
+    total_q: int
+    total_kv: tuple[int, ...]
+    q_split: bool
+    causal: bool
+    scale: float
+    block_q: int
+    block_kv: int
+    zigzag: bool = False
+    group: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.h_kv < 1 or self.h_q < 1 or self.h_q % self.h_kv:
+            raise MisuseError(f"h_q must be a multiple of h_kv; got {self.h_q} and {self.h_kv}")
+        if len(self.total_kv) != self.users:
+            raise MisuseError(f"{self.users} users need {self.users} key lengths; got {self.total_kv}")
+        if max(self.total_kv) > self.n_ranks * self.S_kv_per_rank:
+            raise MisuseError(f"{max(self.total_kv)} keys do not fit {self.n_ranks} shards of {self.S_kv_per_rank}")
+        object.__setattr__(self, "group", self.h_q // self.h_kv)
+
+    @property
+    def tokens_per_tile(self) -> int:
+        """Tokens of a query tile: its rows are the group's heads times these."""
+        return max(1, self.block_q // self.group)
+
+    def query_segments(self, rank: int) -> list[Segment]:
+        """The runs of Q that `rank` holds, of every user."""
+        if not self.q_split:
+            return [Segment(0, 0, self.S_q)]
+        return self._segments(self.total_q, rank, self.S_q)
+
+    def key_segments(self, rank: int, user: int) -> list[Segment]:
+        """The runs of `user`'s keys that `rank` holds; memory has as many as the longest user needs."""
+        held = self._segments(max(self.total_kv), rank, self.S_kv_per_rank)
+        clipped = [s._replace(rows=min(s.rows, self.total_kv[user] - s.position)) for s in held]
+        return [s for s in clipped if s.rows > 0]
+
+    def _segments(self, total: int, rank: int, per_rank: int) -> list[Segment]:
+        return zigzag(total, rank, self.n_ranks) if self.zigzag else contiguous(total, rank, per_rank)
+
+    def query_rows(self, rank: int | None = None) -> int:
+        """Tokens of Q that a rank, this one if not said, holds of every user."""
+        return sum(s.rows for s in self.query_segments(self.rank if rank is None else rank))
+
+    @cached_property
+    def stored_rows(self) -> int:
+        """Rows of K and V that this rank's memory has for every user: as many as the longest one needs."""
+        return sum(s.rows for s in self._segments(max(self.total_kv), self.rank, self.S_kv_per_rank))
+
+    def key_blocks(self, rank: int, user: int) -> list[Keys]:
+        """The blocks of `rank`'s shard, in the order they are sent and folded."""
+        runs = [cut for s in self.key_segments(rank, user) for cut in _cuts(s, self.block_kv)]
+        return [Keys(h, s.first, s.rows, s.position) for h in range(self.h_kv) for s in runs]
+
+    def query_tiles(self, user: int, rank: int | None = None) -> list[Queries]:
+        """The query tiles of `user` on a rank, this one if not said."""
+        before = self.total_kv[user] - self.total_q
+        segments = self.query_segments(self.rank if rank is None else rank)
+        runs = [cut for s in segments for cut in _cuts(s, self.tokens_per_tile)]
+        return [Queries(user, h, s.first, s.rows, before + s.position) for h in range(self.h_kv) for s in runs]
+
+    # Positions, for the causal mask: the last query sees the last key
+
+    def hides_all(self, tile: Queries, position: int) -> bool:
+        """Whether no query of the tile sees the key at `position` or any after it."""
+        return self.causal and position > tile.last
+
+    def mask(self, tl: Any, tile: Queries, *runs: tuple[int, int]) -> TensorHandle | None:
+        """[tokens, keys], true where the query sees the key; None where all do. Keys are runs of (position, rows)."""
+        if not self.causal or all(position + rows - 1 <= tile.position for position, rows in runs):
+            return None
+        keys = tl.arange(runs[0][0], sum(runs[0]))
+        for position, rows in runs[1:]:
+            keys = tl.cat(keys, tl.arange(position, position + rows), axis=0)
+        queries = tl.arange(tile.position, tile.last + 1)
+        visible: TensorHandle = queries[:, None] >= keys[None, :]
+        return visible
+
+    # Memory
+
+    def load_queries(self, tl: Any, q_ptr: int, tile: Queries) -> TensorHandle:
+        """[group * tokens, d_head], heads outermost."""
+        shape = (self.group, tile.tokens, self.d_head)
+        handle = tl.load(self._query_address(tl, q_ptr, tile), shape=shape, strides=self._query_strides())
+        rows: TensorHandle = tl.reshape(handle, (self.group * tile.tokens, self.d_head))
+        return rows
+
+    def store_output(self, tl: Any, o_ptr: int, tile: Queries, rows: TensorHandle) -> None:
+        """The counterpart of `load_queries`."""
+        by_head = tl.reshape(rows, (self.group, tile.tokens, self.d_head))
+        tl.store(self._query_address(tl, o_ptr, tile), by_head, strides=self._query_strides())
+
+    def _query_strides(self) -> tuple[int, int, int]:
+        return self.d_head, self.h_q * self.d_head, 1
+
+    def _query_address(self, tl: Any, pointer: int, tile: Queries) -> int:
+        row = tile.user * self.query_rows() + tile.first
+        elements = row * self.h_q * self.d_head + tile.head * self.group * self.d_head
+        return pointer + elements * ITEMSIZE[tl.element_type(pointer)]
+
+    def load_keys(self, tl: Any, pointer: int, user: int, block: Keys) -> TensorHandle:
+        """A block of this rank's K or V, [rows, d_head]."""
+        row = user * self.stored_rows + block.first
+        elements = (row * self.h_kv + block.head) * self.d_head
+        address = pointer + elements * ITEMSIZE[tl.element_type(pointer)]
+        handle: TensorHandle = tl.load(address, shape=self.key_shape(block), strides=(self.h_kv * self.d_head, 1))
+        return handle
+
+    def key_shape(self, block: Keys) -> tuple[int, int]:
+        """Shape of a block's K, and of its V."""
+        return block.rows, self.d_head
+
+
+def _cuts(segment: Segment, most: int) -> list[Segment]:
+    """A run in pieces of at most `most` rows, as even as can be: a last piece of a few rows would fill no array."""
+    size = -(-segment.rows // -(-segment.rows // most))
+    starts = range(0, segment.rows, size)
+    return [Segment(segment.first + i, segment.position + i, min(size, segment.rows - i)) for i in starts]
+
+
+def by_head(tiles: Sequence[Queries]) -> list[tuple[int, list[int]]]:
+    """(head, numbers of its tiles); the one head of all tiles may be the index of a loop, which is not looked at."""
+    first = tiles[0].head if tiles else 0
+    if all(tile.head is first for tile in tiles):
+        return [(first, list(range(len(tiles))))] if tiles else []
+    heads = sorted({tile.head for tile in tiles})
+    return [(head, [i for i, tile in enumerate(tiles) if tile.head == head]) for head in heads]
+
+
+def sets_of_head(sets: list[list[Queries]], heads: int) -> tuple[list[list[Queries]], bool]:
+    """The sets of the first head, and whether those of all `heads` heads are the same but for the head."""
+    of_head = [some for some in sets if not any(tile.head for tile in some)]
+    alike = len(sets) == heads * len(of_head) and all(some and some[0].head == some[-1].head for some in sets)
+    return of_head, alike
+
+
+def make_tiling(
+    tl: Any,
+    shapes: tuple[int, int, int, int, int, int],
+    rank_axis: int,
+    *,
+    q_split: bool,
+    causal: bool,
+    scale: float | None,
+    batch: int,
+    total_q: int | None,
+    total_kv: Any,
+    block_q: int | None,
+    block_kv: int | None,
+    zigzag: bool = False,
+    every_pe: bool = False,
+) -> Tiling | None:
+    """The tiling for the PE that calls; None on PEs that only hold replicas and have nothing to do, unless `every_pe`.
+
+    `shapes` is (S_q, S_kv_per_rank, h_q, h_kv, d_head, n_ranks) as every attention kernel takes them.
+    """
+    S_q, S_kv_per_rank, h_q, h_kv, d_head, n_ranks = shapes
+    if rank_axis == 1 and tl.program_id(0) != 0 and not every_pe:
+        return None
+    if total_kv is None:
+        total_kv = n_ranks * S_kv_per_rank
+    lengths = (total_kv,) * batch if isinstance(total_kv, int) else tuple(total_kv)
+    return Tiling(
+        tl.program_id(rank_axis),
+        n_ranks,
+        S_q,
+        S_kv_per_rank,
+        h_q,
+        h_kv,
+        d_head,
+        batch,
+        total_q if total_q is not None else (n_ranks * S_q if q_split else S_q),
+        lengths,
+        q_split,
+        causal,
+        d_head**-0.5 if scale is None else scale,
+        block_q or DEFAULT_ROWS,
+        block_kv or max(1, min(DEFAULT_KEYS, MESSAGE // (4 * d_head))),
+        zigzag,
+    )
