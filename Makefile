@@ -11,7 +11,10 @@ export OPENBLAS_NUM_THREADS ?= 1
 # every process of the tests would compile all sources again where Python is told to keep no bytecode
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-gpu bench bench-full install clean
+# tests of the checks and analyses that `make coverage` measures; fewer for a quick look: make coverage MEASURED=tests/npu
+MEASURED ?= tests/safety tests/mesh tests/npu tests/ptx/emulator tests/ptx/asynchronous tests/ptx/test_validate.py
+
+.PHONY: demo test coverage docs test-gpu bench bench-full install clean
 
 install: $(STAMP)
 
@@ -31,6 +34,19 @@ test: $(STAMP)
 	$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy; told=$$?; wait; exit $$told
 	$(BIN)/pytest -n $(JOBS) --dist loadfile
 
+# lines and branches of the checkers and of the analyses of PTX programs that their tests reach; pyproject.toml lists them
+coverage: $(STAMP)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --cov --cov-report=term --cov-report=html:out/coverage $(MEASURED)
+
+# the documents as a site under out/site; the first time, what builds it is installed. --quiet would silence --strict
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo 'open out/site/index.html'
+
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $(VENV)/.docs
+
 # where a GPU is, its own Python with cuda-bindings runs the tests as it is: no environment is built, nothing installed
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -rs -W 'ignore::pytest.PytestConfigWarning' tests/ptx/gpu
@@ -48,4 +64,4 @@ bench-full: $(STAMP)
 	$(BIN)/python benchmarks/chunk_output_mutants.py
 
 clean:
-	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .coverage build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

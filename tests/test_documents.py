@@ -8,17 +8,17 @@ import numpy as np
 from tests.figures import find_shown
 
 from kernbench.bench import find, run_bench
+from kernbench.bench.new import write_new
 from kernbench.result import KINDS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+COMMANDS = (ROOT / "docs" / "commands.md").read_text()
 
 
 def example(tmp_path):
-    (code,) = re.findall(r"<!-- example: my_ring.py -->\n```python\n(.*?)```", README, re.DOTALL)
-    file = tmp_path / "my_ring.py"
-    file.write_text(code)
-    return file
+    """The bench whose kernel the README shows, as `kernbench new` writes it."""
+    return write_new("mesh", "my_ring", tmp_path)
 
 
 def test_the_readme_kernel_is_right_and_safe(tmp_path):
@@ -41,13 +41,13 @@ def test_the_readme_finding_is_what_it_says(tmp_path):
     assert finding.hint in README
 
 
-def test_the_readme_fault_is_caught(tmp_path):
+def test_the_wrong_result_of_the_commands_page_is_what_it_says(tmp_path):
     file = example(tmp_path)
     file.write_text(file.read_text().replace("tl.trans(k)", "tl.reshape(k, (d, S))"))
     run = run_bench(find(str(file)))
     assert run.right is False
     assert "rank" in run.comparison[0].reason
-    assert find_shown(run.comparison[0].reason, " ".join(README.split()))
+    assert find_shown(run.comparison[0].reason, " ".join(COMMANDS.split()))
 
 
 def guide(name, file):
@@ -88,7 +88,7 @@ def test_every_kind_of_finding_is_documented():
 
 
 def test_links_between_documents_lead_somewhere():
-    for file in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+    for file in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", file.read_text()):
             assert target.startswith("http") or (file.parent / target).exists(), f"{file}: {target}"
 

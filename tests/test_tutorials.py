@@ -21,7 +21,8 @@ from kernbench.cli import app
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PLAYED = [ROOT / "README.md", *sorted(DOCS.glob("tutorial-*.md")), DOCS / "looking-inside.md", DOCS / "testing.md"]
+PLAYED = [ROOT / "README.md", *sorted(DOCS.glob("tutorial-*.md"))]
+PLAYED += [DOCS / f"{name}.md" for name in ("commands", "looking-inside", "testing")]
 _BLOCK = re.compile(r"(?:<!-- (file|example|change|add): (\S+) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 _COMMAND = re.compile(r"^(?:\$ | *- run: )?(kernbench .*?)(?:  +#.*)?$", re.MULTILINE)
 
