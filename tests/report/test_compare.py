@@ -65,6 +65,27 @@ def test_a_line_that_moved_is_the_same_line():
     assert "critical path by kernel line: the same in both" in text(difference_text(held))
 
 
+def in_file(file, steps, by=0):
+    """The path's steps, as if the kernel lay in another file."""
+    return [replace(s, where=Place(file, s.where.line + by, "kernel", f"{s.where.text} {s.where.line}")) for s in steps]
+
+
+def test_a_line_is_the_same_line_in_a_copy_of_the_file():
+    line = timeline()
+    paths = (in_file("v1/mine.py", line.critical_path), in_file("v2/mine2.py", line.critical_path, 3))
+    held = difference(*(sample(timeline=replace(line, critical_path=path)) for path in paths))
+    assert {row.change for row in held.lines} == {"="}
+    assert held.lines[0].name == "mine.py:1, mine2.py:4"
+
+
+def test_a_line_that_two_files_of_a_version_have_is_nobodys_copy():
+    line = timeline()
+    steps = line.critical_path
+    paths = (in_file("mine.py", steps), in_file("one.py", steps) + in_file("two.py", steps))
+    held = difference(*(sample(timeline=replace(line, critical_path=path)) for path in paths))
+    assert all(row.a_ps == 0 or row.b_ps == 0 for row in held.lines)
+
+
 def test_equal_runs():
     held = difference(sample(), sample())
     assert held.summary.startswith("both take ")

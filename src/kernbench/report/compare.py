@@ -1,5 +1,6 @@
 """Two runs beside each other: whether both are right and safe, what changed, and where on the critical path."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePath
@@ -230,23 +231,51 @@ def _share_change(row: Share) -> str:
     return "=" if row.a_ps == row.b_ps else _signed(row.b_ps - row.a_ps)
 
 
+# file, function and text of a line; time on the critical path, and the line's numbers
 _Line = tuple[str, str, str]
+_Spent = tuple[int, set[int]]
+_Lines = dict[_Line, _Spent]
+_NOTHING: _Spent = (0, set())
 
 
 def _line_shares(a: Run, b: Run) -> list[Share]:
-    """The critical path by kernel line: known by its text, since it may move; equal lines of a function are one."""
+    """The critical path by kernel line: known by its text, since it may move; equal lines of a function are one.
+
+    A line that only one version has is the other's of the same function and text, if its file has another name.
+    """
     x, y = _by_line(a), _by_line(b)
-    rows = []
-    for key in dict.fromkeys([*x, *y]):
-        numbers = sorted({n for held in (x, y) if key in held for n in held[key][1]})
-        told = f"{key[0]}:{','.join(map(str, numbers[:4]))}"
-        row = Share(told, x.get(key, (0, set()))[0], y.get(key, (0, set()))[0], "", key[2])
-        rows.append(Share(row.name, row.a_ps, row.b_ps, _share_change(row), row.text))
+    pairs = [(key, key) for key in x if key in y] + _renamed(x, y)
+    met = ({key for key, _ in pairs}, {key for _, key in pairs})
+    rows = [_line_share([(key[0], x[key]), (other[0], y[other])], key[2]) for key, other in pairs]
+    rows += [_line_share([(key[0], spent), ("", _NOTHING)], key[2]) for key, spent in x.items() if key not in met[0]]
+    rows += [_line_share([("", _NOTHING), (key[0], spent)], key[2]) for key, spent in y.items() if key not in met[1]]
     return sorted(rows, key=lambda r: -abs(r.b_ps - r.a_ps))[:_LINES]
 
 
-def _by_line(run: Run) -> dict[_Line, tuple[int, set[int]]]:
-    spent: dict[_Line, tuple[int, set[int]]] = {}
+def _renamed(x: _Lines, y: _Lines) -> list[tuple[_Line, _Line]]:
+    """Lines of two versions that lie in files of different names; none where several would do."""
+    others: dict[tuple[str, str], list[_Line]] = {}
+    for key in y:
+        if key not in x:
+            others.setdefault(key[1:], []).append(key)
+    mine = [key for key in x if key not in y]
+    alone = {rest for rest, count in Counter(key[1:] for key in mine).items() if count == 1}
+    return [(key, others[key[1:]][0]) for key in mine if key[1:] in alone and len(others.get(key[1:], ())) == 1]
+
+
+def _line_share(sides: list[tuple[str, _Spent]], text: str) -> Share:
+    """The row of a line that lies in these files (one, or one in each version)."""
+    numbers: dict[str, set[int]] = {}
+    for file, (_, lines) in sides:
+        if file:
+            numbers[file] = numbers.get(file, set()) | lines
+    name = ", ".join(f"{file}:{','.join(map(str, sorted(lines)[:4]))}" for file, lines in numbers.items())
+    row = Share(name, sides[0][1][0], sides[1][1][0], "", text)
+    return Share(row.name, row.a_ps, row.b_ps, _share_change(row), row.text)
+
+
+def _by_line(run: Run) -> _Lines:
+    spent: _Lines = {}
     for step in run.timeline.critical_path if run.timeline is not None else []:
         if step.where is not None:
             text = step.where.text
