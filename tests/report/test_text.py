@@ -39,7 +39,7 @@ def test_a_wrong_run_names_its_ranks():
     shown = text(run_text("mine", run))
     assert "right: NO" in shown
     assert "rank 1 wrong:" in shown
-    assert "rank 1: 5 of 8 elements, worst at [3, 1], max error 1.5" in shown
+    assert "rank 1: 5 of 8 elements, furthest out of tolerance at [3, 1]; largest error 1.5" in shown
     assert "rank 0:" not in shown
 
 

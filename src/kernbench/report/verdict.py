@@ -42,7 +42,7 @@ def comparison_text(comparison: Comparison) -> RenderableType:
         text.append(f"\n  {rank_ranges(r.rank for r in wrong)} wrong:", style="red")
         for rank in wrong:
             text.append(
-                f"\n    rank {rank.rank}: {rank.wrong:,} of {rank.elements:,} elements, worst at "
-                f"{list(rank.worst_index)}, max error {rank.max_abs:.3g}, relative L2 {rank.relative_l2:.3g}"
+                f"\n    rank {rank.rank}: {rank.wrong:,} of {rank.elements:,} elements, furthest out of tolerance at "
+                f"{list(rank.worst_index)}; largest error {rank.max_abs:.3g}, relative L2 {rank.relative_l2:.3g}"
             )
     return text
