@@ -160,3 +160,8 @@ def test_arms_follow_the_wires():
         for direction, pes in arms_of(order, kind == "cycle").items():
             for here, onward in itertools.pairwise([0, *pes]):
                 assert wiring[here][direction] == onward
+
+
+def test_blocks_of_a_short_sequence_leave_room_for_gaps():
+    result = run_bench(BENCH, "multi_user_prefill", {"algorithm": "team_kv"}, size="8k")
+    assert result.findings == [], "\n".join(map(str, result.findings))

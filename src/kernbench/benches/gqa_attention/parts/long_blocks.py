@@ -17,6 +17,8 @@ from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
 
 LONG_ROWS, LONG_KEYS, SHORTEST_KEYS, COLUMNS = 256, 1024, 256, 64
+# keys up to which a sequence is short
+SHORT = 16 * LONG_KEYS
 # of the scratch memory; the rest is for small values and gaps between blocks
 USABLE = 0.9
 
@@ -163,14 +165,20 @@ def long_blocks(tl: Any, tiling: Tiling, pointers: Sequence[int], block_q: int |
     tokens = max(1, min((block_q or LONG_ROWS) // tiling.group, tiling.S_q))
     while _bytes(tl, tiling, pointers, tokens, keys) > tl.scratch_size * USABLE and (keys > 1 or tokens > 1):
         if keys > SHORTEST_KEYS or tokens == 1:
-            keys = -(-keys // 2)
+            # a quarter less, in whole columns of the array
+            keys = max(3 * keys // 4 // COLUMNS * COLUMNS, -(-keys // 2))
         else:
             tokens //= 2
     return replace(tiling, block_q=tokens * tiling.group, block_kv=keys)
 
 
 def _bytes(tl: Any, tiling: Tiling, pointers: Sequence[int], tokens: int, keys: int) -> int:
-    """Two blocks of scores with masks, two of K and V, two tiles of queries with a state each."""
+    """Two blocks of scores with masks, two of K and V, two tiles of queries with a state each.
+
+    Of a short sequence many blocks have masks, of many sizes, which leave gaps: one block of K or V more.
+    """
     q_size, *key_sizes = (ITEMSIZE[tl.element_type(p)] for p in pointers[:3])
     rows, d_head = tiling.group * tokens, tiling.d_head
-    return 2 * (rows * keys * 4 + tokens * keys + keys * d_head * sum(key_sizes) + rows * (d_head * (4 + q_size) + 16))
+    twice = rows * keys * 4 + tokens * keys + keys * d_head * sum(key_sizes) + rows * (d_head * (4 + q_size) + 16)
+    spare = keys * d_head * max(key_sizes) if max(tiling.total_kv) <= SHORT else 0
+    return 2 * twice + spare
