@@ -159,6 +159,15 @@ def test_shared_memory_that_nobody_describes_is_all_there_is(tmp_path):
     assert "outside the block's 0 bytes" in kernbench("check", file, "--launch", launch, code=1)
 
 
+def test_a_finding_of_a_launch_that_was_made_up_says_that_it_was(tmp_path):
+    file = tmp_path / "fill.ptx"
+    file.write_text(DYNAMIC)
+    note = "part of this launch was made up"
+    assert note not in kernbench("check", file)
+    assert note in kernbench("check", file, "--shared", 65536, code=1)
+    assert note not in kernbench("check", file, "--shared", 65536, "--block", 32, code=1)
+
+
 def test_check_makes_up_what_nobody_describes(folder):
     told = kernbench("check", folder / "saxpy.ptx", "--grid", "2", "--block", "32", "--elements", "100")
     assert "good PTX for sm_80: saxpy" in told

@@ -25,6 +25,10 @@ from kernbench.result.finding import Finding, Other, Place
 from kernbench.result.run import Run, write_bytes
 from kernbench.safety.stopping import Stopper
 
+_MADE_UP = (
+    "part of this launch was made up, as said above, and a finding may come from that; describe your launch by "
+    "--block, --grid and --launch FILE"
+)
 _COMPILED = "that is machine code; compile the source with nvcc -ptx"
 # files that are taken for PTX, and what to do with them
 _NO_PTX = {
@@ -113,6 +117,8 @@ def launch_kernel(
         options = {**options, "cluster": described.cluster}
     result: Run = on.launch(chosen, described.grid, block, arguments.values, shared, **options)
     result.comparison = arguments.compare(result) or None
+    if result.findings and (arguments.notes or notes) and not quiet:
+        result.views["hints"] = [*result.views.get("hints", []), _MADE_UP]
     return result
 
 
