@@ -55,7 +55,7 @@ def test_copies_that_are_waited_for(body):
 def test_a_bulk_copy_that_nobody_waits_for():
     (found,) = findings(BULK)
     assert found.kind == "race"
-    assert ", begun in line 17 (`cp.async.bulk" in found.message
+    assert ", begun in PTX line 17 (`cp.async.bulk" in found.message
     assert "fills: nothing on the way here has waited for that copy" in found.message
     assert found.hint.startswith("wait on the mbarrier that the copy completes on")
 

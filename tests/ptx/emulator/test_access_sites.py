@@ -31,7 +31,7 @@ def race_in(filler, count):
 def test_beyond_4095_instructions():
     race, line = race_in("  add.u32 %r1, %r1, 1;", 5000)
     assert race.others[0].where.line == line
-    assert f"in line {line} (`st.shared.u32" in race.message
+    assert f"in PTX line {line} (`st.shared.u32" in race.message
 
 
 def test_beyond_4095_instructions_that_access_memory():

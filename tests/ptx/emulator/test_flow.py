@@ -54,7 +54,7 @@ def test_clean(module, name):
 
 OUT = np.zeros(64, "i4")
 BUGS = {
-    "bug_half_barrier": (1, [OUT], "divergent-barrier", "which went past it and ended at line"),
+    "bug_half_barrier": (1, [OUT], "divergent-barrier", "which went past it and ended at PTX line"),
     "bug_two_barriers": (1, [X, OUT], "divergent-barrier", "reach the barrier without the rest of their warp"),
     "bug_uneven_loop": (1, [np.arange(64, dtype="i4") % 5 + 1, OUT], "divergent-barrier", "which went past it"),
     "bug_mask_of_ended": (1, [X, OUT], "warp-mask", "names lanes 16-31; thread (16, 0, 0) of block (0, 0, 0) ended"),

@@ -40,7 +40,7 @@ def test_a_stale_read_is_told(lab, schedule):
     assert found.kind == "in-flight"
     assert found.count == 64
     assert "reads shared memory 'tile'+" in found.message
-    assert "which a copy begun in line" in found.message
+    assert "which a copy begun in PTX line" in found.message
 
 
 @pytest.mark.parametrize("wait", ["cp.async.wait_group 0;", "cp.async.wait_all;"])

@@ -148,7 +148,10 @@ def test_padding_in_an_output_names_where_it_comes_from(padded):
     out = padded.device.empty(128, np.uint32, "out")
     (found,) = padded.run(VECTOR + "  st.global.v4.u32 [%rd8], {%r4, %r5, %r6, %r7};\n", None, out)
     assert found.kind == "output-unwritten"
-    assert "wrote all but 128 of its 512 bytes; the first byte left is 12; line 26 copies what line 25" in found.message
+    assert (
+        "wrote all but 128 of its 512 bytes; the first byte left is 12; PTX line 26 copies what PTX line 25"
+        in found.message
+    )
     assert [other.role for other in found.others] == ["what nobody wrote is read", "and copied"]
 
 
@@ -245,3 +248,14 @@ def test_copies_to_shared_memory_carry_undefined_bytes(half):
     short = COPIED.replace("4;\n  cp", "4, %r6;\n  cp") + STORE
     assert half.run("  selp.b32 %r6, 4, 0, %p1;\n" + short) == []
     assert len(half.run("  mov.u32 %r6, 4;\n" + short)) == 1
+
+
+def test_source_lines_on_the_way_are_named_once(half):
+    back = "  st.shared.u32 [%r1], %r4;\n  bar.sync 0;\n  ld.shared.u32 %r4, [%r1];\n  bar.sync 0;\n"
+    body = LOAD + "  .loc 1 7 0\n" + back + back + "  .loc 1 9 0\n  mov.u32 %r5, %r4;\n" + STORE
+    kernel = ptx.parse(SIGNED + TEXT.replace("@BODY", body) + '.file 1 "k.cu"\n').kernels["k"]
+    (found,) = half.device.launch(kernel, 1, 32, [half.given, half.device.array(np.zeros(128, np.uint32))]).findings
+    assert [(other.role, other.where.line) for other in found.others[:2]] == [
+        ("stored on the way", 7),
+        ("where it is stored", 9),
+    ]

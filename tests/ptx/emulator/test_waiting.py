@@ -81,7 +81,7 @@ PAST:
 """
     (found,) = lab.findings(body, zeros(32), schedule=schedule)
     assert found.kind == "divergent-barrier"
-    assert "such as thread (16, 0, 0) of block (0, 0, 0), which went past it and ended at line" in found.message
+    assert "such as thread (16, 0, 0) of block (0, 0, 0), which went past it and ended at PTX line" in found.message
 
 
 @pytest.mark.parametrize("rotated", [False, True])
@@ -139,7 +139,7 @@ def test_a_mask_that_names_lanes_that_ended(lab, operation):
     (found,) = lab.findings(body.format(operation.format("0x0002ffff")))
     assert found.kind == "warp-mask"
     assert "0x0002ffff of thread (0, 0, 0) of block (0, 0, 0) names lane 17; thread (17, 0, 0)" in found.message
-    assert "ended at line 20 and never comes" in found.message
+    assert "ended at PTX line 20 and never comes" in found.message
     assert lab.kinds(body.format(operation.format("0x0000ffff"))) == []
     # lanes that the block never had are no lanes that ended
     assert lab.kinds("  setp.eq.u32 %p2, %r0, 3;\n  " + operation.format("0xffffffff"), block=16) == []
@@ -164,7 +164,9 @@ SPIN:
 """
     (found,) = lab.findings(body, outside=".shared .b32 flag;", block=64)
     assert found.kind == "deadlock"
-    assert "and 62 more wait for shared memory 'flag'+0 (0x0) to change from 3; line 21 may write it" in found.message
+    assert (
+        "and 62 more wait for shared memory 'flag'+0 (0x0) to change from 3; PTX line 21 may write it" in found.message
+    )
 
 
 def test_a_flag_that_is_set_is_polled_again_and_again(lab):

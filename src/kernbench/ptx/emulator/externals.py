@@ -79,7 +79,7 @@ def _allocate(call: Call) -> Outcome:
     """malloc(size): null where the heap is full."""
     launch, results = call.batch.launch, []
     for lane, nbytes in zip(call.lanes, call.numbers(0), strict=True):
-        name = f"memory of malloc({nbytes}) by {thread_name(call.batch, int(lane))} in line {call.site.line}"
+        name = f"memory of malloc({nbytes}) by {thread_name(call.batch, int(lane))} in PTX line {call.site.line}"
         made = launch.arena.heap.allocate(nbytes, name, launch.checks is not None)
         if made is not None and launch.checks is not None:
             launch.checks.forget(made)

@@ -343,7 +343,7 @@ class AsynchronousChecks:
                     mask = int(lanes[word, LANES + column]) or 1
                     by = actor_name(self._batch.launch, other, (mask & -mask).bit_length() - 1)
                     line = self._checks.sites.site(number)
-                    return f", by {by} in line {line.line} (`{line.text}`)"
+                    return f", by {by} in PTX line {line.line} (`{line.text}`)"
         return ""
 
     def multicast(self, masks: Array, lanes: Array, site: Site) -> None:
@@ -378,7 +378,7 @@ class AsynchronousChecks:
         if row[LAST_LANE] < 0:
             return ""
         line = self._reporter.program.sites[int(row[LAST_SITE])].line
-        return f" (the last arrival before was by {thread_name(self._batch, int(row[LAST_LANE]))} in line {line})"
+        return f" (the last arrival before was by {thread_name(self._batch, int(row[LAST_LANE]))} in PTX line {line})"
 
     def name(self, slot: int) -> str:
         """A barrier by its variable and address."""
@@ -440,7 +440,7 @@ class AsynchronousChecks:
         where = self._where(space, trouble.place)
         verb = "writes" if writes else "reads"
         who = f"the operation that {thread_name(self._batch, lane)} begins {verb} {where}"
-        place = f"in line {other.line} (`{other.text}`)"
+        place = f"in PTX line {other.line} (`{other.text}`)"
         if trouble.kind == "race":
             message = f"{who}; {them} accesses it {place}, and nothing orders the two"
             hint = _RACE_HINT

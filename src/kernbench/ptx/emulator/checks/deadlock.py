@@ -86,7 +86,7 @@ def _arrivals(batch: Any, slot: int, waiting: Array) -> str:
         return "; nobody has ever arrived on it (a fresh barrier passes a wait for parity 1, not for 0)"
     sites = batch.program.sites
     line = sites[int(row[LAST_SITE])].line
-    text = f"; the last arrival was by {thread_name(batch, int(row[LAST_LANE]))} in line {line}"
+    text = f"; the last arrival was by {thread_name(batch, int(row[LAST_LANE]))} in PTX line {line}"
     arrived = barriers.arrivals[slot]
     phase = int(row[PHASE])
     before = np.flatnonzero((arrived[:, 0] > 0) & (arrived[:, 0] <= phase))

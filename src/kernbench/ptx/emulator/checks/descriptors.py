@@ -92,7 +92,7 @@ class DescriptorChecks:
                 continue
             base = f" from row {said.base_offset} of its pattern" if said.base_offset else ""
             what = (
-                f"names the swizzle {said.swizzle}{base}; the copy in line {copy.line} laid the tile out with "
+                f"names the swizzle {said.swizzle}{base}; the copy in PTX line {copy.line} laid the tile out with "
                 f"{swizzle}, in the pattern of the addresses"
             )
             self._tell(which, lane, site, what, "use the same swizzle in the tensor map and in the descriptor")

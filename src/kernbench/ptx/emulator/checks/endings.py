@@ -67,7 +67,7 @@ class Endings:
         who = some_threads(batch, active_lanes(fragment))
         message = (
             f"{who} meet at the barrier of the block, and {len(past)} of its warps went round it, such as that of "
-            f"{thread_name(batch, lane)}, which ended at line {self._line(lane)}"
+            f"{thread_name(batch, lane)}, which ended at PTX line {self._line(lane)}"
         )
         hint = "let every thread of the block run the barrier: move it out of the branch, or give it a count"
         self._reporter.add("divergent-barrier", site, message, hint, len(past), about="round", formal=_ROUND_FORMAL)
@@ -78,7 +78,7 @@ class Endings:
         members = int(operation.named(fragment.window)[position])
         gone = [n for n in range(WARP) if (members & int(ended[position])) >> n & 1]
         first = lane // WARP * WARP + gone[0]
-        where = f"ended at line {self._line(first)}"
+        where = f"ended at PTX line {self._line(first)}"
         if operation.enter is not None:
             here = fragment.window.lane_numbers[bad]
             self._divergent(

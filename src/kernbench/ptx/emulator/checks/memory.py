@@ -74,7 +74,7 @@ class MemoryReporter:
         if allocation.address not in self._carried:
             return "", ()
         origin, site = self._carried[allocation.address]
-        text = f"; line {site.line} copies what line {origin.site.line} reads and nobody wrote"
+        text = f"; PTX line {site.line} copies what PTX line {origin.site.line} reads and nobody wrote"
         place = self._reporter.place
         return text, (Other("what nobody wrote is read", place(origin.site)), Other("and copied", place(site)))
 
@@ -214,14 +214,14 @@ class MemoryReporter:
         narrow = bool(scope and scope_of(cell))
         why = "the scope of one does not hold the other, and " if narrow else ""
         message = (
-            f"{who} {verb} {where} at {address:#x}; {them} accesses it in line {other.line} (`{other.text}`), "
+            f"{who} {verb} {where} at {address:#x}; {them} accesses it in PTX line {other.line} (`{other.text}`), "
             f"{why or 'and '}nothing orders the two"
         )
         others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
         kind = batch.launch.actors.kind(warp % batch.launch.actors.count)
         if kind in COPIES and what == "load":
             message = (
-                f"{who} reads {where} at {address:#x}, which {them}, begun in line {other.line} (`{other.text}`), "
+                f"{who} reads {where} at {address:#x}, which {them}, begun in PTX line {other.line} (`{other.text}`), "
                 "fills: nothing on the way here has waited for that copy, and nothing orders the two"
             )
             self._reporter.unwaited |= {site.number, other.number}

@@ -69,7 +69,7 @@ class PendingCopies:
     def _tell(self, writes: bool, site: Site, lane: int, address: int, copy: Site, count: int) -> None:
         message = (
             f"{thread_name(self._batch, lane)} {'writes' if writes else 'reads'} shared memory "
-            f"{self._shared_name(address)}, which a copy begun in line {copy.line} (`{copy.text}`) still fills: "
+            f"{self._shared_name(address)}, which a copy begun in PTX line {copy.line} (`{copy.text}`) still fills: "
             f"the thread that began it has not waited for it"
         )
         others = (Other("the copy", self._reporter.place(copy)),)

@@ -95,7 +95,7 @@ def _writers(batch: Any, space: str, owner: str) -> str:
     if not lines:
         return "no instruction of this kernel writes it"
     shown = ", ".join(map(str, lines[:_SHOWN])) + (", ..." if len(lines) > _SHOWN else "")
-    return f"line{'s' if len(lines) > 1 else ''} {shown} may write it"
+    return f"PTX line{'s' if len(lines) > 1 else ''} {shown} may write it"
 
 
 def _may_write(origins: frozenset[str], owner: str) -> bool:

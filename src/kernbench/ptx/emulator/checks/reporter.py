@@ -50,7 +50,7 @@ class _Told:
         pairs = list(self.pairs)[1:]
         if not pairs:
             return ""
-        named = ", ".join(f"{later.line} after {earlier.line}" for later, earlier in pairs[:_LINES_NAMED])
+        named = ", ".join(f"line {later.line} after line {earlier.line}" for later, earlier in pairs[:_LINES_NAMED])
         more = f" and {len(pairs) - _LINES_NAMED} more" if len(pairs) > _LINES_NAMED else ""
         count = f"{len(pairs)} more pairs of lines meet" if len(pairs) > 1 else "another pair of lines meets"
         return f"; {count} the same way there: {named}{more}"

@@ -129,7 +129,7 @@ class UndefinedValues:
             return
         who, where = some_threads(self._batch, lanes), self._reporter.place
         others = (
-            *(Other("stored on the way", where(one)) for one in origin.way),
+            *dict.fromkeys(Other("stored on the way", where(one)) for one in origin.way),
             Other(f"where it {use}", where(site)),
         )
         kind, hint = "uninitialised-read", _MEMORY_HINT

@@ -157,7 +157,7 @@ class WarpSynchronous:
         them = thread_name(self._batch, lane // WARP * WARP + (mask & -mask).bit_length() - 1)
         where = f"shared memory {self._shared_name(int(words[0]) * WORD % self._batch.shared_stride)}"
         message = (
-            f"{thread_name(self._batch, lane)} {verb} {where}; {them}, of the same warp, accesses it in line "
+            f"{thread_name(self._batch, lane)} {verb} {where}; {them}, of the same warp, accesses it in PTX line "
             f"{earlier.line} (`{earlier.text}`), both volatile, and nothing orders the two"
         )
         if not together:
