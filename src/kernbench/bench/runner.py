@@ -248,6 +248,7 @@ def _intermediates(bench: Bench, host: Any, p: Any, inputs: Any) -> Intermediate
     if bench.intermediates is None:
         raise BenchError(
             f"bench {bench.name} has no intermediates: give it a function intermediates(p, inputs) -> name -> array"
+            " (docs/looking-inside.md has an example)"
         )
     wanted = _call(bench, "intermediates", bench.intermediates, p, inputs)
     comparing = Intermediates(bench.name, wanted)
