@@ -102,9 +102,12 @@ def test_a_sweep_that_is_stopped_says_how_to_go_on(here, tmp_path, monkeypatch):
     monkeypatch.setattr(sweep_package.Store, "keep", interrupted)
     code, _, told = here("--over", "n_ranks=2,4")
     assert code == 130
+    assert "going on" not in told
     assert "stopped: sweep.sqlite holds 1 of 2 points; the same command goes on" in told
     monkeypatch.setattr(sweep_package.Store, "keep", keep)
-    assert here("--over", "n_ranks=2,4")[0] == 0
+    code, _, told = here("--over", "n_ranks=2,4")
+    assert code == 0
+    assert "going on: sweep.sqlite holds 1 of 2 points" in told
     assert len(rows_in(tmp_path / "sweep.csv")) == 2
 
 

@@ -238,6 +238,8 @@ def _run(store: "Store", place: "AbstractContextManager[Executor]", title: str, 
     plan = store.plan
     with place as executor, progress(plan.points, by_itself=False) as bar:
         done = store.counts().done
+        if done:
+            errors().print(f"going on: {store.file} holds {done:,} of {plan.points:,} points", soft_wrap=True)
         bar.update(bar.task_ids[0], description=title, completed=done)
         shown = _Shown(store, bar, done)
         try:
