@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.named_barriers import NamedBarriers
+from kernbench.ptx.emulator.checks.happens_before.named_barriers import NamedBarriers
 from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.gathering import active_bits
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask

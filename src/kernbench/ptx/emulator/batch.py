@@ -16,7 +16,7 @@ from kernbench.ptx.emulator.asynchronous.journal import Journal
 from kernbench.ptx.emulator.asynchronous.mbarriers import Mbarriers
 from kernbench.ptx.emulator.asynchronous.tensor_unit import TensorUnit
 from kernbench.ptx.emulator.asynchronous.warpgroups import Warpgroups
-from kernbench.ptx.emulator.checks.descriptors import Swizzles
+from kernbench.ptx.emulator.checks.asynchronous.descriptors import Swizzles
 from kernbench.ptx.emulator.copies import Copies
 from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.frames import Frames

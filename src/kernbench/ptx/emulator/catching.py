@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.checks.definedness import COMPUTED, Origin
+from kernbench.ptx.emulator.checks.memory.definedness import COMPUTED, Origin
 from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.scopes import Register

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.reporter import thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import thread_name
 from kernbench.ptx.emulator.formatting import formatted
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.program import Site

@@ -18,7 +18,7 @@ from kernbench.ptx.checkpoints import PtxCheckpoint
 from kernbench.ptx.demangling import title
 from kernbench.ptx.emulator.asynchronous.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.asynchronous.tensor_memory import COLUMNS, LANES
-from kernbench.ptx.emulator.checks.reporter import by_axis
+from kernbench.ptx.emulator.checks.findings.reporter import by_axis
 from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.program import Site

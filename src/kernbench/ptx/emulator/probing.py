@@ -11,7 +11,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.demangling import title
-from kernbench.ptx.emulator.checks.reporter import by_axis
+from kernbench.ptx.emulator.checks.findings.reporter import by_axis
 from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.naming import ELEMENT_TYPES
 from kernbench.ptx.emulator.program import SharedVariable, Site

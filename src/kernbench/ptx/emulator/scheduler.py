@@ -12,7 +12,7 @@ import numpy as np
 from kernbench.ptx.emulator.asynchronous.cluster_barrier import ClusterBarrier
 from kernbench.ptx.emulator.asynchronous.waiting import Waiting
 from kernbench.ptx.emulator.barriers import Barriers
-from kernbench.ptx.emulator.checks.definedness import UndefinedLoadError
+from kernbench.ptx.emulator.checks.memory.definedness import UndefinedLoadError
 from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.gathering import Gathering
 from kernbench.ptx.emulator.lanes import Lanes, Mask, union

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.definedness import COMPUTED, Key
+from kernbench.ptx.emulator.checks.memory.definedness import COMPUTED, Key
 from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.operands import Decoding
 from kernbench.ptx.emulator.scopes import Register

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.clocks import group
+from kernbench.ptx.emulator.checks.happens_before.clocks import group
 from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.program import Site

@@ -15,7 +15,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
 from kernbench.ptx.emulator.asynchronous.tensor_core import CopyForm, Products, TensorCore
 from kernbench.ptx.emulator.asynchronous.tensor_memory import COLUMNS, TensorMemory
-from kernbench.ptx.emulator.checks.tensor import TensorChecks
+from kernbench.ptx.emulator.checks.asynchronous.tensor import TensorChecks
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 from kernbench.ptx.numerics.matrix.layout import Layout

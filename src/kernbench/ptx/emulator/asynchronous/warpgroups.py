@@ -11,7 +11,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.tiles import Operand, gather, tiles_of
-from kernbench.ptx.emulator.checks.warpgroups import WarpgroupChecks
+from kernbench.ptx.emulator.checks.asynchronous.warpgroups import WarpgroupChecks
 from kernbench.ptx.emulator.fragment import Fragment
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site

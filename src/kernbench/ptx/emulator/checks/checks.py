@@ -10,22 +10,22 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.demangling import demangled
 from kernbench.ptx.emulator.asynchronous.clusters import cluster_members
-from kernbench.ptx.emulator.checks.asynchronous import AsynchronousChecks
-from kernbench.ptx.emulator.checks.clocks import Clocks, masks_of
-from kernbench.ptx.emulator.checks.definedness import COMPUTED, Definedness
-from kernbench.ptx.emulator.checks.ended_lanes import part_from_lanes
-from kernbench.ptx.emulator.checks.endings import Endings
-from kernbench.ptx.emulator.checks.idle_reads import IdleReads
-from kernbench.ptx.emulator.checks.knowledge import EVERYBODY, Knowledge, Publications, bits
-from kernbench.ptx.emulator.checks.memory import COPIES, MemoryReporter
-from kernbench.ptx.emulator.checks.order import OrderLog
-from kernbench.ptx.emulator.checks.patterns import MemoryOrder
-from kernbench.ptx.emulator.checks.pending_copies import PendingCopies
-from kernbench.ptx.emulator.checks.reporter import Reporter, by_axis, some_threads, thread_name
-from kernbench.ptx.emulator.checks.rounding import differ_by_rounding
-from kernbench.ptx.emulator.checks.undefined import DIVISION_HINT, UndefinedValues
-from kernbench.ptx.emulator.checks.waits import deadlock_message
-from kernbench.ptx.emulator.checks.warp_synchronous import WarpSynchronous
+from kernbench.ptx.emulator.checks.asynchronous.asynchronous import AsynchronousChecks
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, by_axis, some_threads, thread_name
+from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, masks_of
+from kernbench.ptx.emulator.checks.happens_before.ended_lanes import part_from_lanes
+from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge, Publications, bits
+from kernbench.ptx.emulator.checks.happens_before.order import OrderLog
+from kernbench.ptx.emulator.checks.happens_before.patterns import MemoryOrder
+from kernbench.ptx.emulator.checks.memory.definedness import COMPUTED, Definedness
+from kernbench.ptx.emulator.checks.memory.idle_reads import IdleReads
+from kernbench.ptx.emulator.checks.memory.memory import COPIES, MemoryReporter
+from kernbench.ptx.emulator.checks.memory.pending_copies import PendingCopies
+from kernbench.ptx.emulator.checks.memory.rounding import differ_by_rounding
+from kernbench.ptx.emulator.checks.memory.undefined import DIVISION_HINT, UndefinedValues
+from kernbench.ptx.emulator.checks.memory.warp_synchronous import WarpSynchronous
+from kernbench.ptx.emulator.checks.waiting.endings import Endings
+from kernbench.ptx.emulator.checks.waiting.waits import deadlock_message
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
 from kernbench.ptx.emulator.memory.access_sites import AccessSites

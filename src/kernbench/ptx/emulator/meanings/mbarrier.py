@@ -8,7 +8,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.mbarriers import Arrival
 from kernbench.ptx.emulator.asynchronous.waiting import Wait
-from kernbench.ptx.emulator.checks.clocks import masks_of
+from kernbench.ptx.emulator.checks.happens_before.clocks import masks_of
 from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.memory.order import CLUSTER_SCOPE, Order
 from kernbench.ptx.emulator.operands import AddressSlot, Decoding

@@ -18,10 +18,10 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
     unordered,
 )
 from kernbench.ptx.emulator.asynchronous.shadow import Shadow, Trouble
-from kernbench.ptx.emulator.checks.block_ends import BlockEnds
-from kernbench.ptx.emulator.checks.clocks import group
-from kernbench.ptx.emulator.checks.knowledge import Knowledge
-from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, some_threads, thread_name
+from kernbench.ptx.emulator.checks.asynchronous.block_ends import BlockEnds
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, some_threads, thread_name
+from kernbench.ptx.emulator.checks.happens_before.clocks import group
+from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.lanes import WARP, Lanes
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.cells import LANES, STRONG_WRITE, WRITE, decode

@@ -10,8 +10,8 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import ALIVE, LIVE, PHASE, WAITED
-from kernbench.ptx.emulator.checks.clocks import group
-from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
+from kernbench.ptx.emulator.checks.happens_before.clocks import group
 from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import (

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.checks.definedness import Origin
-from kernbench.ptx.emulator.checks.reporter import Reporter, actor_name, thread_name
-from kernbench.ptx.emulator.checks.warp_synchronous import FENCED, SYNCWARP
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
+from kernbench.ptx.emulator.checks.memory.definedness import Origin
+from kernbench.ptx.emulator.checks.memory.warp_synchronous import FENCED, SYNCWARP
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, SITE_SHIFT, decode, scope_of

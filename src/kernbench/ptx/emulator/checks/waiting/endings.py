@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.reporter import Reporter, some_threads, thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads, thread_name
 from kernbench.ptx.emulator.dominance import blocks_behind
 from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.program import Site

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.definedness import COMPUTED, Definedness, Key, Origin
-from kernbench.ptx.emulator.checks.memory import MemoryReporter
-from kernbench.ptx.emulator.checks.reporter import Reporter, some_threads
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads
+from kernbench.ptx.emulator.checks.memory.definedness import COMPUTED, Definedness, Key, Origin
+from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
 from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes

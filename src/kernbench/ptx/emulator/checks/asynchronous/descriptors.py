@@ -6,7 +6,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.tiles import Tiles
-from kernbench.ptx.emulator.checks.reporter import thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import thread_name
 from kernbench.ptx.emulator.compiled import kernel
 from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cells import decode

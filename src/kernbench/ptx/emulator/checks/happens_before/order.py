@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.conflicts import Meetings, unordered
-from kernbench.ptx.emulator.checks.flow import WORD, Flow, Words, mixed, words_of
+from kernbench.ptx.emulator.checks.happens_before.conflicts import Meetings, unordered
+from kernbench.ptx.emulator.checks.happens_before.flow import WORD, Flow, Words, mixed, words_of
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT
 from kernbench.ptx.emulator.program import Site

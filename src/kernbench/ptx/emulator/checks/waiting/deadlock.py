@@ -13,7 +13,7 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
     PHASE,
     START,
 )
-from kernbench.ptx.emulator.checks.reporter import some_threads, thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import some_threads, thread_name
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 

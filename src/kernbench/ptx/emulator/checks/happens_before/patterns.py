@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.clocks import Clocks, Moment, group
-from kernbench.ptx.emulator.checks.knowledge import Knowledge, Location, Reach, Release, as_one
+from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, Moment, group
+from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge, Location, Reach, Release, as_one
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.memory.order import CLUSTER_SCOPE, Order

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.checks.deadlock import cluster_waits, mbarrier_waits
-from kernbench.ptx.emulator.checks.matrix_waits import matrix_waits
-from kernbench.ptx.emulator.checks.polls import polls
-from kernbench.ptx.emulator.checks.reporter import Reporter, some_threads, thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads, thread_name
+from kernbench.ptx.emulator.checks.waiting.deadlock import cluster_waits, mbarrier_waits
+from kernbench.ptx.emulator.checks.waiting.matrix_waits import matrix_waits
+from kernbench.ptx.emulator.checks.waiting.polls import polls
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 from kernbench.result.finding import Other

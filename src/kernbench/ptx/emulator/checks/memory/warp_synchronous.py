@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.reporter import Reporter, thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_name
 from kernbench.ptx.emulator.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of

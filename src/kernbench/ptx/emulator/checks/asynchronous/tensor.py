@@ -7,10 +7,10 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.shadow import Ranges
 from kernbench.ptx.emulator.asynchronous.tiles import Tiles, ranges_of
-from kernbench.ptx.emulator.checks.descriptors import DescriptorChecks
-from kernbench.ptx.emulator.checks.reporter import thread_name
-from kernbench.ptx.emulator.checks.tensor_cells import COPY, FREE, LOAD, MULTIPLY, STORE, Region
-from kernbench.ptx.emulator.checks.tensor_order import TENSOR, TensorOrder
+from kernbench.ptx.emulator.checks.asynchronous.descriptors import DescriptorChecks
+from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import COPY, FREE, LOAD, MULTIPLY, STORE, Region
+from kernbench.ptx.emulator.checks.asynchronous.tensor_order import TENSOR, TensorOrder
+from kernbench.ptx.emulator.checks.findings.reporter import thread_name
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 from kernbench.ptx.numerics.matrix.instruction import Part

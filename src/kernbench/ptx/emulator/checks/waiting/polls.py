@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.deadlock import Waiter, spin_text
-from kernbench.ptx.emulator.checks.reporter import some_threads
+from kernbench.ptx.emulator.checks.findings.reporter import some_threads
+from kernbench.ptx.emulator.checks.waiting.deadlock import Waiter, spin_text
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.program import UNKNOWN, VARIABLE, LoopRead
 

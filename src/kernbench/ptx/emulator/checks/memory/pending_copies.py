@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.reporter import Reporter, thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_name
 from kernbench.ptx.emulator.lanes import Mask
 from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of
 from kernbench.ptx.emulator.program import Site

@@ -12,9 +12,18 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.knowledge import Knowledge
-from kernbench.ptx.emulator.checks.reporter import thread_name
-from kernbench.ptx.emulator.checks.tensor_cells import COPY, FREE, LOAD, MULTIPLY, STORE, Cells, Region, Who
+from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
+    COPY,
+    FREE,
+    LOAD,
+    MULTIPLY,
+    STORE,
+    Cells,
+    Region,
+    Who,
+)
+from kernbench.ptx.emulator.checks.findings.reporter import thread_name
+from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 from kernbench.result.finding import Other

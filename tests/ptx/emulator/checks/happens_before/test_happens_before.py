@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from kernbench.ptx.emulator.checks.reporter import Reporter
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 # block and thread of those who take part: lanes of one warp, two warps, two blocks

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.knowledge import Knowledge
-from kernbench.ptx.emulator.checks.reporter import by_axis, thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import by_axis, thread_name
+from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.program import Site
 

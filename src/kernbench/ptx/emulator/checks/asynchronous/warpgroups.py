@@ -7,8 +7,8 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.shadow import Ranges
 from kernbench.ptx.emulator.asynchronous.tiles import ranges_of, tiles_of
-from kernbench.ptx.emulator.checks.descriptors import DescriptorChecks
-from kernbench.ptx.emulator.checks.reporter import some_threads, thread_name
+from kernbench.ptx.emulator.checks.asynchronous.descriptors import DescriptorChecks
+from kernbench.ptx.emulator.checks.findings.reporter import some_threads, thread_name
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.checks.reporter import thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import thread_name
 from kernbench.ptx.emulator.lanes import WARP
 from kernbench.ptx.emulator.program import Site
 
