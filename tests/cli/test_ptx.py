@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tests.ptx.asynchronous.kernels import STORE
+from tests.ptx.emulator.asynchronous.kernels import STORE
 from typer.testing import CliRunner
 
 from kernbench.bench.ptx_file import read_launch_file

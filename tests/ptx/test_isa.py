@@ -8,7 +8,7 @@ from tests.ptx.toolchain import need_ptxas, needs_ptxas, ptxas_knows
 
 from kernbench import ptx
 from kernbench.ptx import isa
-from kernbench.ptx.emulator.meanings import MEANINGS
+from kernbench.ptx.emulator.instructions import MEANINGS
 from kernbench.ptx.isa.markdown import markdown
 from kernbench.ptx.isa.rows import GROUPS
 from kernbench.ptx.isa.since import has_target, since

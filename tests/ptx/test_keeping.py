@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kernbench import ptx
-from kernbench.ptx.emulator import building
+from kernbench.ptx.emulator.analysis import building
 from kernbench.ptx.keeping import Kept, no_collections
 
 COUNTER = """.version 8.0

@@ -199,7 +199,7 @@ def test_textures_are_read_and_refused_where_they_run():
 
 
 def test_every_meaning_runs_or_says_why_not():
-    from kernbench.ptx.emulator.meanings import _REFUSED, MEANINGS
+    from kernbench.ptx.emulator.instructions import _REFUSED, MEANINGS
     from kernbench.ptx.isa import FORMS
 
     missing = {form.meaning for forms in FORMS.values() for form in forms} - set(MEANINGS)

@@ -21,7 +21,7 @@ from kernbench.ptx.cuda_driver import CudaError, DeviceLostError, Driver, open_d
 from kernbench.ptx.cuda_memory import Borrowed, CudaArray, borrow
 from kernbench.ptx.demangling import named, title
 from kernbench.ptx.device_base import Device, DeviceArray, Extent, host_array, kernel_of, launch_shape, shape_of
-from kernbench.ptx.emulator.machine import target_runs_on
+from kernbench.ptx.emulator.engine.machine import target_runs_on
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
 from kernbench.result.finding import Finding
 from kernbench.result.run import Run, Status

@@ -13,19 +13,19 @@ from kernbench.ptx.arguments import pack_arguments
 from kernbench.ptx.checkpoints import PtxCheckpoint, with_checkpoints
 from kernbench.ptx.demangling import named, title
 from kernbench.ptx.device_base import Device, DeviceArray, Extent, host_array, kernel_of, launch_shape, shape_of
-from kernbench.ptx.emulator.asynchronous import tensor_maps
-from kernbench.ptx.emulator.building import build, check_valid, program_of
+from kernbench.ptx.emulator.analysis.building import build, check_valid, program_of
+from kernbench.ptx.emulator.analysis.element_types import shared_types
+from kernbench.ptx.emulator.asynchronous.copies import tensor_maps
 from kernbench.ptx.emulator.checks import Checks
-from kernbench.ptx.emulator.element_types import shared_types
-from kernbench.ptx.emulator.given_types import type_hints
-from kernbench.ptx.emulator.launch import Launch, Setting
-from kernbench.ptx.emulator.loading import LoadedModule
-from kernbench.ptx.emulator.machine import architecture, target_runs_on
+from kernbench.ptx.emulator.engine.launch import Launch, Setting
+from kernbench.ptx.emulator.engine.machine import architecture, target_runs_on
+from kernbench.ptx.emulator.engine.schedule import schedule_of
+from kernbench.ptx.emulator.inspect.given_types import type_hints
+from kernbench.ptx.emulator.inspect.naming import ELEMENT_TYPES, Naming
+from kernbench.ptx.emulator.inspect.probing import Probe
 from kernbench.ptx.emulator.memory.arena import NOTHING, WRITTEN, Allocation, Arena
-from kernbench.ptx.emulator.naming import ELEMENT_TYPES, Naming
-from kernbench.ptx.emulator.probing import Probe
-from kernbench.ptx.emulator.program import Program
-from kernbench.ptx.emulator.schedule import schedule_of
+from kernbench.ptx.emulator.memory.loading import LoadedModule
+from kernbench.ptx.emulator.program.program import Program
 from kernbench.ptx.module import Kernel
 from kernbench.ptx.pipeline import pipeline_of
 from kernbench.ptx.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernbench.ptx.emulator.asynchronous.journal import Actor, Entry, Journal
 from kernbench.ptx.emulator.checks.findings.reporter import by_axis
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.swimlane import Swimlane, bare
 from kernbench.result.finding import Place
 from kernbench.result.timeline import Timeline

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kernbench.ptx.emulator.asynchronous.journal import Actor, Entry, Journal
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.program.program import Site
 from kernbench.result.finding import Place
 from kernbench.result.timeline import Lane, Timeline
 

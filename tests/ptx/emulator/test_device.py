@@ -8,7 +8,7 @@ import pytest
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.emulator import meter
+from kernbench.ptx.emulator.program import meter
 from kernbench.safety.budget import Budget
 
 COPY = """

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from tests.ptx.asynchronous.boxes import contents, loaded, random_case, run_load, run_store, stored
-from tests.ptx.asynchronous.kernels import WALK, WALKED, dump_box, phases, put_box
+from tests.ptx.emulator.asynchronous.boxes import contents, loaded, random_case, run_load, run_store, stored
+from tests.ptx.emulator.asynchronous.kernels import WALK, WALKED, dump_box, phases, put_box
 
 from kernbench import ptx
 from kernbench.ptx.cuda_device import CudaDevice

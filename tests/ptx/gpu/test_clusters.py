@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.ptx.asynchronous.cluster_kernels import CASES, launch
+from tests.ptx.emulator.asynchronous.cluster_kernels import CASES, launch
 
 from kernbench.ptx.cuda_device import CudaDevice
 

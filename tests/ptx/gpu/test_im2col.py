@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.ptx.asynchronous.test_im2col import CASES, Convolution, load
+from tests.ptx.emulator.asynchronous.test_im2col import CASES, Convolution, load
 
 from kernbench.ptx.cuda_device import CudaDevice
 

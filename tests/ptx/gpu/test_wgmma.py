@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from tests.ptx.asynchronous.matrices import WGMMA_CODES, descriptor
-from tests.ptx.asynchronous.test_wgmma import SPARSE, TYPES, kernel, launch, sparse_kernel, tiles, values
+from tests.ptx.emulator.asynchronous.matrices import WGMMA_CODES, descriptor
+from tests.ptx.emulator.asynchronous.test_wgmma import SPARSE, TYPES, kernel, launch, sparse_kernel, tiles, values
 
 from kernbench import ptx
 

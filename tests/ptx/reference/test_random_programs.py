@@ -4,7 +4,7 @@ import pytest
 from benchmarks.ptx_random import Tally, check, programs
 
 from kernbench import ptx
-from kernbench.ptx.emulator.lanes import WARP, Lanes
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes
 from kernbench.ptx.reference.programs import MORE, SEGMENTS, changed_program, safe_program
 
 

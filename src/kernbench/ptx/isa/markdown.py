@@ -58,6 +58,6 @@ def _modifiers(form: Form) -> str:
 if __name__ == "__main__":
     from pathlib import Path
 
-    from kernbench.ptx.emulator.meanings import MEANINGS
+    from kernbench.ptx.emulator.instructions import MEANINGS
 
     Path("docs/ptx-instructions.md").write_text(markdown(MEANINGS))

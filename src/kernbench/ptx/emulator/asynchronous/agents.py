@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.program.program import Site
 
 # positions of an agent's lanes
 Chosen = Array

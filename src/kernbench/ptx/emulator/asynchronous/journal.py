@@ -12,9 +12,9 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
-from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import EXPECTED, PHASE, START
-from kernbench.ptx.emulator.lanes import WARP
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.barriers.mbarrier_kernels import EXPECTED, PHASE, START
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.program.program import Site
 
 # entries after which nothing more is noted
 MOST = 200_000

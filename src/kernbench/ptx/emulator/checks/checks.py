@@ -9,7 +9,6 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.demangling import demangled
-from kernbench.ptx.emulator.asynchronous.clusters import cluster_members
 from kernbench.ptx.emulator.checks.asynchronous.asynchronous import AsynchronousChecks
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, by_axis, some_threads, thread_name
 from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, masks_of
@@ -26,14 +25,15 @@ from kernbench.ptx.emulator.checks.memory.undefined import DIVISION_HINT, Undefi
 from kernbench.ptx.emulator.checks.memory.warp_synchronous import WarpSynchronous
 from kernbench.ptx.emulator.checks.waiting.endings import Endings
 from kernbench.ptx.emulator.checks.waiting.waits import deadlock_message
-from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.clusters import cluster_members
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import SUSPECTS, WARP_LIMIT, decode, new_cells
-from kernbench.ptx.emulator.memory.order import Order
 from kernbench.ptx.emulator.memory.port import UNCHECKED, Place, Space, Spot, offsets_of
-from kernbench.ptx.emulator.program import Program, Site
+from kernbench.ptx.emulator.program.access_order import Order
+from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.result.finding import Finding
 
 CHECKED = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.compiled import inlined, kernel, part
+from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cells import STORE, SUSPECT, note_read, note_write
 

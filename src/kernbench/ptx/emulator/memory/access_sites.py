@@ -4,7 +4,7 @@ Cells have 16 bits for an instruction. A kernel may have more instructions than 
 only those that did so in a launch need a number.
 """
 
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.program.program import Site
 
 SITE_LIMIT = (1 << 16) - 1
 # what instructions beyond the limit share

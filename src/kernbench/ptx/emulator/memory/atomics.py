@@ -10,7 +10,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from kernbench.ptx.emulator.compiled import kernel, part
+from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.memory.access import (
     _PAGE,
     _TRACKED,

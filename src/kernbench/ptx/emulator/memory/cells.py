@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.compiled import inlined, kernel, part
-from kernbench.ptx.emulator.lanes import WARP
-from kernbench.ptx.emulator.memory.order import CLUSTER_SCOPE, GPU_SCOPE
+from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, GPU_SCOPE
 
 # as in access.CODES
 _RACE = 3

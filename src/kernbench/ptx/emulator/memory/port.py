@@ -6,14 +6,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.asynchronous.clusters import RANK_SHIFT
-from kernbench.ptx.emulator.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, TRACKED, UNWRITTEN, Arena
 from kernbench.ptx.emulator.memory.atomics import atomic
 from kernbench.ptx.emulator.memory.cells import STORE, TABLE, UPDATE, new_cells
-from kernbench.ptx.emulator.program import Site
-from kernbench.ptx.emulator.window import Window
+from kernbench.ptx.emulator.program.program import Site
 
 _NO_MASK = np.zeros(0, bool)
 _NO_ORIGINS = np.zeros(0, np.uint64)

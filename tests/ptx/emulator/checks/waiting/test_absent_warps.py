@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernbench import ptx
-from kernbench.ptx.emulator.lanes import WARP, from_mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, from_mask
 
 EVERY = ["canonical", "reversed", 1]
 HEAD = """.version 8.0

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
+from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
     ALIVE,
     LAST_LANE,
     LAST_SITE,
@@ -17,15 +17,15 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
     skipped,
     unordered,
 )
-from kernbench.ptx.emulator.asynchronous.shadow import Shadow, Trouble
 from kernbench.ptx.emulator.checks.asynchronous.block_ends import BlockEnds
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, some_threads, thread_name
 from kernbench.ptx.emulator.checks.happens_before.clocks import group
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
-from kernbench.ptx.emulator.lanes import WARP, Lanes
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.cells import LANES, STRONG_WRITE, WRITE, decode
-from kernbench.ptx.emulator.program import Program, Site
+from kernbench.ptx.emulator.memory.shadow import Shadow, Trouble
+from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.result.finding import Other
 
 _ALL_BYTES = "give expect_tx the sum of the bytes of all copies of a phase"

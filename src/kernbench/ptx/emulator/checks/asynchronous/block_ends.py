@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import ALIVE, LIVE, PHASE, WAITED
+from kernbench.ptx.emulator.barriers.mbarrier_kernels import ALIVE, LIVE, PHASE, WAITED
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.clocks import group
-from kernbench.ptx.emulator.compiled import kernel
-from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.lanes.compiled import kernel
+from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import (
     CLOCK_LIMIT,
     CLOCK_SHIFT,
@@ -24,7 +24,7 @@ from kernbench.ptx.emulator.memory.cells import (
     decode,
     who,
 )
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.program.program import Site
 from kernbench.result.finding import Other
 
 _CLUSTER_HINT = (

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.asynchronous.tiles import Tiles
 from kernbench.ptx.emulator.checks.findings.reporter import thread_name
-from kernbench.ptx.emulator.compiled import kernel
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cells import decode
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.memory.tiles import Tiles
+from kernbench.ptx.emulator.program.program import Site
 
 # how often the layout of a tile is compared with the copy that brought it
 _LOOKS = 4

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.asynchronous.shadow import Ranges
-from kernbench.ptx.emulator.asynchronous.tiles import Tiles, ranges_of
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import DescriptorChecks
 from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import COPY, FREE, LOAD, MULTIPLY, STORE, Region
 from kernbench.ptx.emulator.checks.asynchronous.tensor_order import TENSOR, TensorOrder
 from kernbench.ptx.emulator.checks.findings.reporter import thread_name
-from kernbench.ptx.emulator.lanes import WARP
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.memory.shadow import Ranges
+from kernbench.ptx.emulator.memory.tiles import Tiles, ranges_of
+from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.instruction import Part
 
 _COLUMNS = 512

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.compiled import kernel, part
+from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.numerics.matrix.instruction import Part
 
 STORE, LOAD, MULTIPLY, COPY, FREE = 1, 2, 3, 4, 5

@@ -24,8 +24,8 @@ from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
 )
 from kernbench.ptx.emulator.checks.findings.reporter import thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
-from kernbench.ptx.emulator.lanes import WARP
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.program.program import Site
 from kernbench.result.finding import Other
 
 _FAMILIES = 3

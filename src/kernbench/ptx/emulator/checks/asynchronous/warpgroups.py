@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.asynchronous.shadow import Ranges
-from kernbench.ptx.emulator.asynchronous.tiles import ranges_of, tiles_of
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import DescriptorChecks
 from kernbench.ptx.emulator.checks.findings.reporter import some_threads, thread_name
-from kernbench.ptx.emulator.lanes import WARP
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.memory.shadow import Ranges
+from kernbench.ptx.emulator.memory.tiles import ranges_of, tiles_of
+from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
 from kernbench.result.finding import Other
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.demangling import title
-from kernbench.ptx.emulator.lanes import WARP
-from kernbench.ptx.emulator.locations import is_library
+from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import WARP_LIMIT
-from kernbench.ptx.emulator.meter import Meter
-from kernbench.ptx.emulator.program import Program, Site
+from kernbench.ptx.emulator.program.locations import is_library
+from kernbench.ptx.emulator.program.meter import Meter
+from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.result.finding import FAULT, FORMAL, Finding, FindingLog, Other, Place
 
 # PTX lines of one source line that a finding names

@@ -14,7 +14,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.happens_before.ended_lanes import EndedLanes
 from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge, Publications, bits
-from kernbench.ptx.emulator.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.cells import (
     CLOCK_LIMIT,
     CTA,

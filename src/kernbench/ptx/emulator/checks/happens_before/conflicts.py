@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.lanes.lanes import WARP
 
 _LANES = 64
 

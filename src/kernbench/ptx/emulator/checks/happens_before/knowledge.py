@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes import WARP
-from kernbench.ptx.emulator.memory.order import CLUSTER_SCOPE, CTA_SCOPE, GPU_SCOPE
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, CTA_SCOPE, GPU_SCOPE
 
 EVERYBODY = (1 << WARP) - 1
 # rows of more CTAs than this become one row of the grid

@@ -14,8 +14,8 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import by_axis, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
-from kernbench.ptx.emulator.lanes import WARP, Lanes, Mask
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.program.program import Site
 
 
 class NamedBarriers:

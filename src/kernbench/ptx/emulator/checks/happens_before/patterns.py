@@ -16,9 +16,9 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, Moment, group
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge, Location, Reach, Release, as_one
-from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, SHARED_BASE
-from kernbench.ptx.emulator.memory.order import CLUSTER_SCOPE, Order
+from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, Order
 
 _WINDOW = (1 << 44) - 1
 # places that are looked at for a release, when a race is reported

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes import Mask
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.program.program import Site
 
 # a register's bank and row
 Key = tuple[str, int]

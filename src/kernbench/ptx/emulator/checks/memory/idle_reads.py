@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes import WARP
+from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.access import RACE
 from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.memory.port import Spot
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.program.program import Site
 
 Tell = Callable[[Spot, Array, Array], None]
 

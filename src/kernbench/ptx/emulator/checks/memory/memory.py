@@ -12,7 +12,7 @@ from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, SITE_SHIFT, decode, scope_of
 from kernbench.ptx.emulator.memory.heap import is_freed
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
-from kernbench.ptx.emulator.program import Program, Site
+from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.result.finding import Other
 
 # actors that copy memory beside the threads

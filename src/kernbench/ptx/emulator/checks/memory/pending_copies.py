@@ -6,9 +6,9 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_name
-from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.program.program import Site
 from kernbench.result.finding import Other
 
 _HINT = (

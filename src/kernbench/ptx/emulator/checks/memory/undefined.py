@@ -9,10 +9,10 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads
 from kernbench.ptx.emulator.checks.memory.definedness import COMPUTED, Definedness, Key, Origin
 from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
-from kernbench.ptx.emulator.lanes import Mask
+from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.program.program import Site
 from kernbench.result.finding import Other
 
 DIVISION_HINT = "test the divisor first; the result is not defined"

@@ -15,10 +15,10 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_name
-from kernbench.ptx.emulator.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of
-from kernbench.ptx.emulator.program import Program, Site
+from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.result.finding import Other
 
 WORD = 4

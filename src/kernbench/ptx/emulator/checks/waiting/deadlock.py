@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
+from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
     EXPECTED,
     LAST_LANE,
     LAST_SITE,
@@ -14,8 +14,8 @@ from kernbench.ptx.emulator.asynchronous.mbarrier_kernels import (
     START,
 )
 from kernbench.ptx.emulator.checks.findings.reporter import some_threads, thread_name
-from kernbench.ptx.emulator.lanes import WARP
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.program.program import Site
 
 Waiter = tuple[str, Site]
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads, thread_name
-from kernbench.ptx.emulator.dominance import blocks_behind
-from kernbench.ptx.emulator.lanes import WARP, Mask
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.program.dominance import blocks_behind
+from kernbench.ptx.emulator.program.program import Site
 
 # entries at the end, for the numbers below zero of lanes that did not end in a block
 _MARKS = 4

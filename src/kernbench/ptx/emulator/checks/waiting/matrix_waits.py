@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.checks.findings.reporter import thread_name
-from kernbench.ptx.emulator.lanes import WARP
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.program.program import Site
 
 
 def matrix_waits(batch: Any) -> list[tuple[str, Site]]:

@@ -8,7 +8,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import some_threads
 from kernbench.ptx.emulator.checks.waiting.deadlock import Waiter, spin_text
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
-from kernbench.ptx.emulator.program import UNKNOWN, VARIABLE, LoopRead
+from kernbench.ptx.emulator.program.program import UNKNOWN, VARIABLE, LoopRead
 
 _SHOWN = 4
 _ADDRESS = (1 << 64) - 1

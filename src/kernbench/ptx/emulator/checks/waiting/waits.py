@@ -9,8 +9,8 @@ from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threa
 from kernbench.ptx.emulator.checks.waiting.deadlock import cluster_waits, mbarrier_waits
 from kernbench.ptx.emulator.checks.waiting.matrix_waits import matrix_waits
 from kernbench.ptx.emulator.checks.waiting.polls import polls
-from kernbench.ptx.emulator.lanes import WARP
-from kernbench.ptx.emulator.program import Site
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.program.program import Site
 from kernbench.result.finding import Other
 
 _SHOWN = 8

@@ -1,0 +1,1 @@
+"""What can be known of a program before it runs."""

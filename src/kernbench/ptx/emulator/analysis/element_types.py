@@ -1,0 +1,184 @@
+"""What lies in memory, as far as instructions tell: the types of elements behind parameters and shared variables.
+
+A load or store says a type itself, or moves bits; then those tell who compute with what was loaded, or computed what is
+stored, as far as moves lead there. Where instructions differ, nothing is known.
+"""
+
+from collections.abc import Iterator
+
+from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.program import UNKNOWN, VARIABLE, Site
+from kernbench.ptx.module import Name, Offset
+from kernbench.ptx.types import TYPES
+
+BARRIER = "b64"
+_MOVES = frozenset(("mov", "selp"))
+# what takes bits apart and puts them together says nothing of the numbers that they are
+_BITWISE = frozenset(("shl", "shr", "shf", "and", "or", "xor", "not", "lop3", "cnot", "prmt", "bfe", "bfi"))
+_BITWISE |= frozenset(("bfind", "brev", "popc", "clz", "szext", "bmsk"))
+# where the value stands that an access moves
+_VALUES = {"ld": 0, "st": 1, "atom": 2, "red": 1}
+_SAME = {"tf32": "f32"}
+_LOADED = frozenset(("ld", "atom", "ldmatrix", "tcgen05.ld"))
+
+
+class _Bits:
+    """What instructions of a function take registers for: those that read their bits later, or wrote them before."""
+
+    def __init__(self, body: Body):
+        self._read: dict[int, set[str]] = {}
+        self._written: dict[int, set[str]] = {}
+        self._to: dict[int, set[int]] = {}
+        self._from: dict[int, set[int]] = {}
+        for decoding in (d for decodings in body.decodings for d in decodings):
+            if decoding.instruction.opcode in _MOVES:
+                self._move(decoding)
+            elif _computes(decoding):
+                self._note(decoding)
+
+    def _move(self, decoding: Decoding) -> None:
+        sources = [r for index in range(1, min(3, len(decoding.operands))) for r in _registers(decoding, index)]
+        for target in _registers(decoding, 0):
+            self._from.setdefault(target, set()).update(sources)
+            for source in sources:
+                self._to.setdefault(source, set()).add(target)
+
+    def _note(self, decoding: Decoding) -> None:
+        for index, (rule, kind) in enumerate(zip(decoding.resolved.rules, decoding.types, strict=True)):
+            known = _number(kind)
+            for register in _registers(decoding, index) if known else ():
+                for letter, found in (("a", self._read), ("d", self._written)):
+                    if letter in rule.role:
+                        found.setdefault(register, set()).add(known)
+
+    def later(self, registers: list[int]) -> set[str]:
+        """The types that some registers' bits are read as."""
+        return _reached(registers, self._to, self._read)
+
+    def before(self, registers: list[int]) -> set[str]:
+        """The types that some registers' bits were written as."""
+        return _reached(registers, self._from, self._written)
+
+
+def _reached(registers: list[int], edges: dict[int, set[int]], types: dict[int, set[str]]) -> set[str]:
+    seen, pending = set(registers), list(registers)
+    while pending:
+        more = edges.get(pending.pop(), set()) - seen
+        seen |= more
+        pending += more
+    return set[str]().union(*(types.get(register, set()) for register in seen))
+
+
+def _registers(decoding: Decoding, index: int) -> list[int]:
+    """The numbers of an operand's registers; a predicate is no number."""
+    return [r.number for r in decoding.registers_of(index) if r is not None and r.type != "pred"]
+
+
+def _number(kind: str) -> str:
+    """The element that a type is of; empty for bits."""
+    if kind not in TYPES or TYPES[kind].kind in "bp":
+        return ""
+    element = TYPES[kind].lane or kind
+    return _SAME.get(element, element)
+
+
+def _agreed(kinds: set[str]) -> str:
+    """The one type of several; whole numbers of one width are signed if one is. Empty where they differ."""
+    whole = {kind for kind in kinds if TYPES[kind].kind in "us"}
+    if whole == kinds and len({TYPES[kind].bits for kind in kinds}) == 1:
+        kinds = {max(kinds, key=lambda kind: kind.startswith("s"))}
+    return next(iter(kinds)) if len(kinds) == 1 else ""
+
+
+def _computes(decoding: Decoding) -> bool:
+    """Whether an instruction takes its operands for numbers; compilers move any bits as whole ones."""
+    opcode = decoding.instruction.opcode
+    if opcode == "cvt":
+        return "f" in decoding.mod("dtype") + decoding.mod("atype")
+    if _access(decoding):
+        return decoding.mod("type").startswith("f")
+    return opcode not in _MOVES and opcode not in _BITWISE
+
+
+def _element(decoding: Decoding, bits: _Bits, sure: bool = False) -> str:
+    """The type of the elements that an access moves; empty where that is not known, or not `sure`."""
+    if decoding.resolved.meaning.startswith("mbarrier"):
+        return BARRIER
+    kind = decoding.mod("type")
+    if not _access(decoding) or kind not in TYPES:
+        return ""
+    if TYPES[kind].kind == "f":
+        return _number(kind)
+    place = _VALUES[decoding.instruction.opcode]
+    registers = _registers(decoding, place) if place < len(decoding.operands) else []
+    used = bits.before(registers) if place else bits.later(registers)
+    narrow = {other for other in used if TYPES[other].bits <= TYPES[kind].bits}
+    if narrow:
+        return _agreed(narrow)
+    # what is loaded and widened is computed with as something else
+    return "" if sure else _number(kind)
+
+
+def _access(decoding: Decoding) -> bool:
+    return decoding.instruction.opcode in _VALUES
+
+
+def shared_types(bodies: list[Body]) -> dict[int, str]:
+    """The element type of shared variables, by where they begin; those of which it is known."""
+    found: dict[int, set[str]] = {}
+    for body in bodies:
+        bits, origins = _Bits(body), _shared_origins(body)
+        for decoding in (d for decodings in body.decodings for d in decodings):
+            known = set(_named(decoding, address=True))
+            places = known.union(*(origins.get(register.number, set()) for register in decoding.address_reads))
+            kind = _element(decoding, bits) if len(places) == 1 else ""
+            if kind:
+                found.setdefault(min(places), set()).add(kind)
+    return {place: kind for place, kinds in found.items() if (kind := _agreed(kinds))}
+
+
+def _shared_origins(body: Body) -> dict[int, set[int]]:
+    """For each register, the shared variables that its value may be an address in."""
+    sources: dict[int, set[int]] = {}
+    decodings = [d for decodings in body.decodings for d in decodings if d.writes and d.resolved.meaning not in _LOADED]
+    changed = True
+    while changed:
+        changed = False
+        for decoding in decodings:
+            origin = set(_named(decoding)).union(*(sources.get(r.number, set()) for r in decoding.reads))
+            for register in decoding.writes:
+                known = sources.setdefault(register.number, set())
+                changed |= not origin <= known
+                known |= origin
+    return sources
+
+
+def _named(decoding: Decoding, address: bool = False) -> Iterator[int]:
+    """Where the shared variables begin that an instruction names, as a value or in its address."""
+    values = [o.base if isinstance(o, Offset) else o for o in decoding.operands]
+    names = [decoding.address_symbol] if address else [value.text for value in values if isinstance(value, Name)]
+    for name in filter(None, names):
+        scope = decoding.scope.variable(name)
+        place = decoding.linker.shared.get((id(scope[1]) if scope is not None else 0, name))
+        if place is not None:
+            yield place
+
+
+def parameter_types(body: Body, origins: dict[int, set[str]]) -> dict[str, tuple[str, Site]]:
+    """By parameter of a kernel the type of all elements that loads and stores reach through it, and one of these.
+
+    Only parameters of which it is known for sure: each access that may come from it comes from it alone. `origins` are
+    the address origins of the body.
+    """
+    bits = _Bits(body)
+    found: dict[str, set[str]] = {}
+    sites: dict[str, Site] = {}
+    for decoding in (d for decodings in body.decodings for d in decodings if d.instruction.opcode in _VALUES):
+        sources = set[str]().union(*(origins.get(register.number, set()) for register in decoding.address_reads))
+        kind = _element(decoding, bits, sure=True) if len(sources) == 1 else ""
+        for name in sources:
+            found.setdefault(name, set()).add(kind)
+            sites.setdefault(name, decoding.site)
+    known = {name for name, kinds in found.items() if "" not in kinds and name not in (UNKNOWN, VARIABLE)}
+    return {name: (kind, sites[name]) for name in found if name in known and (kind := _agreed(found[name]))}

@@ -1,0 +1,173 @@
+"""Data flow over a function's registers: what is live, what may be undefined, which parameters an address comes from.
+
+Sets of registers are whole numbers with one bit a register.
+"""
+
+from collections.abc import Iterable
+
+from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.program import UNKNOWN, VARIABLE, WritePlace
+from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.module import Kernel
+
+
+def bits(registers: Iterable[Register]) -> int:
+    """A set of registers."""
+    found = 0
+    for register in registers:
+        found |= 1 << register.number
+    return found
+
+
+def numbers_in(chosen: int) -> list[int]:
+    """The numbers of the registers of a set, ascending."""
+    return [number for number, bit in enumerate(reversed(f"{chosen:b}")) if bit == "1"]
+
+
+def live_at_blocks(body: Body) -> list[int]:
+    """The registers whose value is still wanted when each block begins."""
+    uses, kills = [], []
+    for decodings in body.decodings:
+        used = killed = 0
+        for decoding in decodings:
+            used |= bits(decoding.reads) & ~killed
+            if decoding.instruction.guard is None:
+                killed |= bits(decoding.writes)
+        uses.append(used)
+        kills.append(killed)
+    live = [0] * len(uses)
+    changed = True
+    while changed:
+        changed = False
+        for block in reversed(range(len(uses))):
+            after = 0
+            for following in body.edges[block]:
+                after |= live[following]
+            now = uses[block] | (after & ~kills[block])
+            if now != live[block]:
+                live[block], changed = now, True
+    return live
+
+
+def undefined_at(body: Body, defined_at_entry: int) -> list[list[int]]:
+    """For each instruction of each block, the registers that may hold no defined value before it."""
+    entering = [0] * len(body.decodings)
+    entering[0] = ~defined_at_entry
+    pending = [0]
+    seen = {0}
+    while pending:
+        block = pending.pop()
+        after = entering[block]
+        for decoding in body.decodings[block]:
+            after = _after(decoding, after)
+        for following in body.edges[block]:
+            joined = entering[following] | after
+            if joined != entering[following] or following not in seen:
+                entering[following] = joined
+                seen.add(following)
+                pending.append(following)
+    return [_within(decodings, entering[block]) for block, decodings in enumerate(body.decodings)]
+
+
+def _within(decodings: list[Decoding], undefined: int) -> list[int]:
+    found = []
+    for decoding in decodings:
+        found.append(undefined)
+        undefined = _after(decoding, undefined)
+    return found
+
+
+def _after(decoding: Decoding, undefined: int) -> int:
+    written = bits(decoding.writes)
+    if not written:
+        return undefined
+    if passes_on(decoding) and bits(decoding.reads) & undefined:
+        return undefined | written
+    return undefined if decoding.instruction.guard is not None else undefined & ~written
+
+
+_FRESH = frozenset(
+    (
+        "ld",
+        "atom",
+        "shfl",
+        "vote",
+        "match",
+        "redux",
+        "elect",
+        "call",
+        "bar.red",
+        "mma",
+        "ldmatrix",
+        "wgmma",
+        "tcgen05.ld",
+    )
+)
+
+
+def passes_on(decoding: Decoding) -> bool:
+    """Whether undefined sources make undefined results; what comes from memory or other lanes counts as defined."""
+    return decoding.resolved.meaning not in _FRESH
+
+
+def write_places(bodies: list[Body], origins: list[dict[int, set[str]]]) -> list[WritePlace]:
+    """Every instruction that writes memory, with the parameters and variables its address may come from.
+
+    Values of less than 64 bits are no pointers; a pointer that was loaded from memory could be any. `origins` are the
+    address origins of each body.
+    """
+    found = []
+    for body, sources in zip(bodies, origins, strict=True):
+        for decoding in (d for decodings in body.decodings for d in decodings):
+            if decoding.resolved.meaning not in _WRITERS:
+                continue
+            origin: set[str] = set().union(*(sources.get(r.number, set()) for r in decoding.address_reads))
+            if not origin:
+                origin = {decoding.address_symbol or UNKNOWN}
+            found.append(WritePlace(decoding.site, decoding.store_space, frozenset(origin)))
+    return found
+
+
+def written_parameters(places: list[WritePlace], kernel: Kernel) -> frozenset[str] | None:
+    """The kernel parameters through whose pointers memory may be written; None where that cannot be told."""
+    origins = frozenset[str]().union(*(p.origins for p in places if p.space in ("global", "generic")))
+    return None if UNKNOWN in origins else origins & {p.name for p in kernel.params}
+
+
+_WRITERS = frozenset(
+    ("st", "atom", "red", "cp.bulk", "cp.bulk.reduce", "cp.tensor.store", "cp.tensor.reduce", "tensormap.cp_fenceproxy")
+)
+
+
+def address_origins(body: Body) -> dict[int, set[str]]:
+    """For each register, the parameters its value may be a pointer from."""
+    sources: dict[int, set[str]] = {}
+    decodings = [d for decodings in body.decodings for d in decodings if d.writes]
+    changed = True
+    while changed:
+        changed = False
+        for decoding in decodings:
+            origin = _origin(decoding, sources)
+            for register in decoding.writes:
+                known = sources.setdefault(register.number, set())
+                if not origin <= known:
+                    known |= origin
+                    changed = True
+    return sources
+
+
+def _origin(decoding: Decoding, sources: dict[int, set[str]]) -> set[str]:
+    meaning = decoding.resolved.meaning
+    if meaning == "ld":
+        if not any(register.type[-2:] in ("64", "28") for register in decoding.writes):
+            return set()
+        return {decoding.parameter} if decoding.parameter else {UNKNOWN}
+    if meaning in _FRESH or (meaning == "pack" and any(r.type.endswith("64") for r in decoding.writes)):
+        return {UNKNOWN}
+    origin: set[str] = {VARIABLE} if decoding.names_variable else set()
+    if decoding.parameter:
+        origin.add(decoding.parameter)
+    for register in decoding.reads:
+        origin |= sources.get(register.number, set())
+    return origin

@@ -1,0 +1,179 @@
+"""What a loaded value decides for a thread: whether a store runs, by its own guard or by a branch around it.
+
+Which thread stores is decided by other predicates, of thread numbers, that are joined to it by `and`. Where one of
+those does not hold, the thread stores nothing, whatever it loaded. Behind a branch such a predicate may be computed
+after it: what it is made of is then computed before the branch, into registers that nobody wants there.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kernbench.ptx.emulator.analysis.flow.dataflow import bits
+from kernbench.ptx.emulator.instructions import lanewise, moves, video
+from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.access_order import WEAK
+from kernbench.ptx.emulator.program.dominance import branch_region
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.program import Block
+from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.module import Name
+
+# what computes a value from others of its lane
+COMPUTES = frozenset((*lanewise.MEANINGS, *video.MEANINGS, *moves.MEANINGS))
+_TELLING = frozenset(("div.int", "rem.int", "add.carry", "sub.carry", "mad.carry"))
+_LEAVES = frozenset(("bra", "ret", "exit", "nop"))
+_CLOCKS = ("%clock", "%globaltimer")
+Guard = tuple[int, bool]
+General = Callable[[Window, "Mask | None"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Predicates without which a thread stores nothing, and steps that compute them first."""
+
+    guards: tuple[Guard, ...]
+    steps: tuple[General, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A branch: one condition for each store behind it, the block where ways meet, and the registers set on the way."""
+
+    conditions: tuple[Condition, ...]
+    meeting: int | None
+    written: int
+
+
+def guard_register(d: Decoding) -> Register | None:
+    """The register that guards an instruction."""
+    guard = d.instruction.guard
+    return None if guard is None else d.scope.register(guard.register)
+
+
+def conditions_of_store(decodings: list[Decoding], store: Decoding, held: int) -> Condition | None:
+    """What must hold beside the loaded values, `held`, in a store's guard; None where that is nothing."""
+    register, guard = guard_register(store), store.instruction.guard
+    if register is None or guard is None or guard.negated:
+        return None
+    before = decodings[: decodings.index(store)]
+    found = [r for r in _conjuncts(register, before) if not bits([r]) & held]
+    return Condition(tuple((_slot(store, r), False) for r in found)) if found else None
+
+
+def _slot(d: Decoding, register: Register) -> int:
+    return d.table.number(RegisterSlot(register.bank, register.row))
+
+
+def _conjuncts(register: Register, before: list[Decoding]) -> Iterator[Register]:
+    """Registers whose `and` a predicate is, as they stand behind the instructions `before`."""
+    for place in reversed(range(len(before))):
+        d = before[place]
+        if register not in d.writes:
+            continue
+        sources = list(d.reads)
+        later = [w for other in before[place:] for w in other.writes]
+        if _joins(d) and not any(source in later for source in sources):
+            for source in sources:
+                yield from _conjuncts(source, before[:place])
+            return
+        break
+    yield register
+
+
+def _joins(d: Decoding) -> bool:
+    """Whether an instruction is the plain `and` of two predicates."""
+    plain = all(isinstance(operand, Name) for operand in d.operands)
+    return d.instruction.opcode == "and" and d.mod("type") == "pred" and d.instruction.guard is None and plain
+
+
+def decision_of(body: Body, blocks: list[Block], number: int, live: list[int], held: int) -> Decision | None:
+    """What the branch at the end of a block decides; None where it is more than stores and registers.
+
+    `held` are the registers that depend on what was loaded.
+    """
+    found = branch_region(dict(enumerate(body.edges)), number)
+    if found is None:
+        return None
+    meeting, region = found
+    inside = [(block, d) for block in sorted(region) for d in body.decodings[block]]
+    if not all(_is_quiet(d) for _, d in inside):
+        return None
+    wanted = bits(body.decodings[number][-1].reads)
+    for following in body.edges[number]:
+        wanted |= live[following]
+    ahead = _Ahead(blocks, body.code.entry, inside, wanted, held)
+    conditions = [ahead.condition(d) for _, d in inside if d.resolved.meaning == "st"]
+    if any(condition is None for condition in conditions):
+        return None
+    written = bits(register for _, d in inside for register in d.writes)
+    return Decision(tuple(c for c in conditions if c is not None), meeting, written)
+
+
+def _is_quiet(d: Decoding) -> bool:
+    """Whether an instruction touches nothing but registers and memory, and orders none of it."""
+    meaning = d.resolved.meaning
+    return meaning in COMPUTES or meaning in _LEAVES or (meaning in ("ld", "st") and d.order == WEAK)
+
+
+@dataclass(eq=False)
+class _Ahead:
+    """Predicates of the instructions behind a branch, as steps that may run before it."""
+
+    blocks: list[Block]
+    first: int
+    inside: list[tuple[int, Decoding]]
+    # registers that the branch, or what follows it, reads; and those that depend on what was loaded
+    wanted: int
+    held: int
+
+    def condition(self, store: Decoding) -> Condition | None:
+        """What must hold for a store to run, None where nothing must that can be told before."""
+        register, guard = guard_register(store), store.instruction.guard
+        if register is None or guard is None:
+            return None
+        names = [register] if guard.negated else self._conjuncts(register)
+        guards: list[Guard] = []
+        steps: list[General] = []
+        for name in names:
+            made = self._steps(name)
+            if made is not None:
+                guards.append((_slot(store, name), guard.negated))
+                steps += [step for step in made if step not in steps]
+        return Condition(tuple(guards), tuple(steps)) if guards else None
+
+    def _definitions(self, register: Register) -> list[tuple[int, Decoding]]:
+        return [(block, d) for block, d in self.inside if register in d.writes]
+
+    def _conjuncts(self, register: Register, above: frozenset[Register] = frozenset()) -> list[Register]:
+        """Registers whose `and` a predicate is; one that is joined to itself, or to what it is part of, stays whole."""
+        found, above = self._definitions(register), above | {register}
+        if len(found) == 1 and _joins(found[0][1]) and not above.intersection(found[0][1].reads):
+            return [name for source in found[0][1].reads for name in self._conjuncts(source, above)]
+        return [register]
+
+    def _steps(self, register: Register) -> list[General] | None:
+        """The steps that compute a register, none where it is there already; None where they cannot run before."""
+        found = self._definitions(register)
+        if not found:
+            return None if bits([register]) & self.held else []
+        (block, d), *others = found
+        if others or bits([register]) & self.wanted or not _is_pure(d):
+            return None
+        steps: list[General] = []
+        for source in d.reads:
+            made = self._steps(source)
+            if made is None:
+                return None
+            steps += [step for step in made if step not in steps]
+        code = self.blocks[self.first + block]
+        return steps + code.general[d.first_step : d.last_step]
+
+
+def _is_pure(d: Decoding) -> bool:
+    """Whether an instruction may run where it does not stand, with no other effect than its result."""
+    meaning = d.resolved.meaning
+    looks = any(isinstance(operand, Name) and operand.text.startswith(_CLOCKS) for operand in d.operands)
+    return meaning in COMPUTES and meaning not in _TELLING and d.instruction.guard is None and not looks

@@ -1,0 +1,314 @@
+"""Registers that asynchronous matrix operations own: where a program touches them too early.
+
+What may happen is found before the program runs, by data flow: which registers wgmma operations may still write or
+read, which were touched since the last wgmma.fence, and which loads of tensor memory may be under way. Where it may
+happen, a check beside the instruction asks what is so in that warp.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kernbench.ptx.emulator.analysis.flow.beside import Check, active_positions, run_after, run_before
+from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.program import Block, Program
+from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.module import Name
+
+# groups that may be left in flight are not counted further
+_MOST_GROUPS = 16
+
+
+@dataclass
+class State:
+    """What may be so at a place: registers by number.
+
+    `written` and `read` are those that operations in flight write, or read as A, with the groups committed since;
+    `unfenced` those touched since the last wgmma.fence, `used` those that operations used since then; `loads` the loads
+    under way, with the registers they set.
+    """
+
+    written: dict[int, int] = field(default_factory=dict)
+    read: dict[int, int] = field(default_factory=dict)
+    unfenced: set[int] = field(default_factory=set)
+    used: set[int] = field(default_factory=set)
+    loads: dict[int, frozenset[int]] = field(default_factory=dict)
+
+    def copy(self) -> "State":
+        """The same again."""
+        return State(dict(self.written), dict(self.read), set(self.unfenced), set(self.used), dict(self.loads))
+
+    def join(self, other: "State") -> bool:
+        """Take in what may be so on another way here; whether anything is new."""
+        new = False
+        for mine, theirs in ((self.written, other.written), (self.read, other.read)):
+            for register, groups in theirs.items():
+                if mine.get(register, _MOST_GROUPS + 1) > groups:
+                    mine[register], new = groups, True
+        for ours, others in ((self.unfenced, other.unfenced), (self.used, other.used)):
+            if not others <= ours:
+                ours |= others
+                new = True
+        for load, registers in other.loads.items():
+            if not registers <= self.loads.get(load, frozenset()):
+                self.loads[load] = registers | self.loads.get(load, frozenset())
+                new = True
+        return new
+
+
+def solve(body: Body, first: State, step: Callable[[Decoding, State], None]) -> list[State | None]:
+    """What may be so when each block begins, from what is so at the first; None for a block that nothing reaches."""
+    entering: list[State | None] = [None] * len(body.decodings)
+    entering[0] = first
+    pending = [0]
+    while pending:
+        number = pending.pop()
+        before = entering[number]
+        assert before is not None
+        state = before.copy()
+        for decoding in body.decodings[number]:
+            step(decoding, state)
+        for following in body.edges[number]:
+            known = entering[following]
+            if known is None:
+                entering[following] = state.copy()
+                pending.append(following)
+            elif known.join(state):
+                pending.append(following)
+    return entering
+
+
+def step_groups(d: Decoding, state: State) -> None:
+    """What an instruction of wgmma changes, and no other."""
+    if d.resolved.meaning in _GROUP_STEPS:
+        _GROUP_STEPS[d.resolved.meaning](d, state)
+
+
+def watch_in_flight(program: Program, body: Body) -> None:
+    """Add checks to a function's blocks."""
+    meanings = {d.resolved.meaning for decodings in body.decodings for d in decodings}
+    if "wgmma" in meanings or "tcgen05.ld" in meanings:
+        _Watcher(program, body).run()
+
+
+class _Watcher:
+    def __init__(self, program: Program, body: Body):
+        self._program = program
+        self._body = body
+        self._signed = bool(program.kernel.module.compiler)
+        products = [d for decodings in body.decodings for d in decodings if d.resolved.meaning == "wgmma"]
+        self._used = {r.number for d in products for r in owned_registers(d)}
+        self._unfenced: dict[int, Register] = {}
+        # sites, and registers that they may touch behind a fence
+        self._covered: set[tuple[int, int]] = set()
+
+    def run(self) -> None:
+        # before the first operation there must be a fence
+        entering = solve(self._body, State(unfenced=set(self._used)), self._step)
+        for number, state in enumerate(entering):
+            if state is not None:
+                self._block(number, state)
+        if self._unfenced:
+            self._follow_unfenced()
+
+    def _step(self, d: Decoding, state: State) -> None:
+        """What an instruction changes."""
+        special = _STEPS.get(d.resolved.meaning)
+        if special is not None:
+            special(d, state)
+            return
+        touched = {r.number for r in d.reads} | {r.number for r in d.writes}
+        _finish_loads(state, touched)
+        if self._used:
+            state.unfenced |= {r.number for r in self._fenceable(d)} & self._used - self._movable(state)
+
+    def _fenceable(self, d: Decoding) -> list[Register]:
+        """Registers that an instruction touches so that a fence is due: of a compiler's code those that it sets.
+
+        Where registers of a finished operation are read only, ptxas puts the fence in itself and says so (C7519).
+        """
+        return _unique(d.writes if self._signed else d.writes + d.reads)
+
+    def _movable(self, state: State) -> set[int]:
+        """Registers that no operation has used since the last fence: who touches them may have done so before it.
+
+        Compilers move what sets registers past the asm statement of a fence, which does not name them, and ptxas puts
+        both in order again. Who writes PTX by hand is held to the fence.
+        """
+        return self._used - state.used - state.unfenced if self._signed else set()
+
+    def _block(self, number: int, state: State) -> None:
+        """Add the checks of one block."""
+        block = self._program.blocks[self._body.code.entry + number]
+        for decoding in self._body.decodings[number]:
+            if decoding.resolved.meaning == "wgmma":
+                self._operation(block, decoding, state)
+            elif decoding.resolved.meaning not in _STEPS:
+                self._ordinary(block, decoding, state)
+                touched = {r.number for r in decoding.reads + decoding.writes}
+                self._covered |= {(decoding.site.number, register) for register in touched & self._movable(state)}
+            self._step(decoding, state)
+
+    def _operation(self, block: Block, d: Decoding, state: State) -> None:
+        """An operation reads A, in registers, like any instruction; its accumulators may still be in flight."""
+        written = {r.number for r in d.writes}
+        for register in owned_registers(d):
+            if register.number in state.unfenced:
+                self._unfenced[register.number] = register
+            if register.number in state.written and register.number not in written:
+                run_before(block, d, _touch(d, register, "reads", False))
+
+    def _ordinary(self, block: Block, d: Decoding, state: State) -> None:
+        for register in _unique(d.reads):
+            if register.number in state.written:
+                run_before(block, d, _touch(d, register, "reads", False))
+        for register in _unique(d.writes):
+            if register.number in state.written:
+                run_before(block, d, _touch(d, register, "writes", False))
+            if register.number in state.read:
+                run_before(block, d, _touch(d, register, "writes", True))
+        reads = {r.number for r in d.reads}
+        for load, registers in state.loads.items():
+            if registers & reads:
+                run_before(block, d, _use(d, load))
+
+    def _follow_unfenced(self) -> None:
+        """Flags beside registers that are touched, and used by wgmma with no fence between: whether they are fenced."""
+        table = self._program.table
+        flags = {n: table.number(RegisterSlot("bool", table.new_row("bool"))) for n in self._unfenced}
+        for number, decodings in enumerate(self._body.decodings):
+            block = self._program.blocks[self._body.code.entry + number]
+            for d in decodings:
+                meaning = d.resolved.meaning
+                if meaning == "wgmma.fence":
+                    run_after(block, d, _mark(d, list(flags.values()), True))
+                elif meaning == "wgmma":
+                    for register in owned_registers(d):
+                        if register.number in flags:
+                            run_before(block, d, _ask(d, register, flags[register.number]))
+                else:
+                    registers = [r.number for r in self._fenceable(d) if r.number in flags]
+                    touched = [flags[n] for n in registers if (d.site.number, n) not in self._covered]
+                    if touched:
+                        run_after(block, d, _mark(d, touched, False))
+
+
+def _finish_loads(state: State, touched: set[int]) -> None:
+    for load in [load for load, registers in state.loads.items() if registers & touched]:
+        del state.loads[load]
+
+
+def _multiply(d: Decoding, state: State) -> None:
+    written = {r.number for r in d.writes}
+    for number in written:
+        state.written[number] = 0
+    for number in {r.number for r in owned_registers(d)} - written:
+        state.read[number] = 0
+    state.unfenced -= {r.number for r in owned_registers(d)}
+    state.used |= {r.number for r in owned_registers(d)}
+
+
+def owned_registers(d: Decoding) -> list[Register]:
+    """The registers that a wgmma operation owns: D and A, no descriptors, metadata or predicates."""
+    meta = d.position("meta")
+    operand = None if meta is None else d.operands[meta]
+    said = d.scope.register(operand.text) if isinstance(operand, Name) else None
+    found = [register for register in _unique(d.writes + d.reads) if register.bank == "uint32"]
+    return [register for register in found if register is not said]
+
+
+def _fence(d: Decoding, state: State) -> None:
+    state.unfenced.clear()
+    state.used.clear()
+
+
+def _commit(d: Decoding, state: State) -> None:
+    for groups in (state.written, state.read):
+        for number, count in groups.items():
+            groups[number] = min(count + 1, _MOST_GROUPS)
+
+
+def _wait(d: Decoding, state: State) -> None:
+    keep = d.constant_of(0) or 0
+    for groups in (state.written, state.read):
+        for number in [n for n, count in groups.items() if count > keep]:
+            del groups[number]
+
+
+def _load(d: Decoding, state: State) -> None:
+    _finish_loads(state, {r.number for r in d.address_reads})
+    state.loads[d.site.number] = frozenset(r.number for r in d.writes)
+
+
+def _loaded(d: Decoding, state: State) -> None:
+    if d.mod("op") == "wait::ld":
+        state.loads.clear()
+
+
+_GROUP_STEPS: dict[str, Callable[[Decoding, State], None]] = {
+    "wgmma": _multiply,
+    "wgmma.fence": _fence,
+    "wgmma.commit": _commit,
+    "wgmma.wait": _wait,
+}
+_STEPS = _GROUP_STEPS | {"tcgen05.ld": _load, "tcgen05.wait": _loaded}
+
+
+def _unique(registers: Iterable[Register]) -> list[Register]:
+    return list({r.number: r for r in registers}.values())
+
+
+def _touch(d: Decoding, register: Register, verb: str, as_operand: bool) -> Check:
+    """Ask whether a wgmma operation in flight owns a register that an instruction touches."""
+    guard, site, row, name = d.guard(), d.site, register.row, register.name
+
+    def check(window: Window, mask: Mask | None) -> None:
+        groups = window.batch.warpgroups
+        if groups.watched:
+            active = active_positions(window, mask, guard).reshape(-1, WARP).any(axis=1)
+            groups.touched(window.warps[active], row, name, verb, as_operand, site)
+
+    return check
+
+
+def _use(d: Decoding, load: int) -> Check:
+    """A register of a load of tensor memory is used: the load is done."""
+    guard = d.guard()
+
+    def check(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is not None:
+            active = active_positions(window, mask, guard).reshape(-1, WARP).any(axis=1)
+            window.batch.tensor.used(load, window.warps[active])
+
+    return check
+
+
+def _mark(d: Decoding, flags: list[int], value: bool) -> Check:
+    guard = d.guard()
+
+    def mark(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is not None:
+            active = active_positions(window, mask, guard)
+            for flag in flags:
+                window.put(flag, np.full(window.size, value), active)
+
+    return mark
+
+
+def _ask(d: Decoding, register: Register, flag: int) -> Check:
+    """Ask whether a register was touched since the last fence."""
+    site, name = d.site, register.name
+
+    def check(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is None:
+            return
+        bad = ~window.rows[flag] if mask is None else ~window.rows[flag] & mask
+        if bad.any():
+            window.batch.warpgroups.unfenced(window.lane_numbers[bad], name, site)
+
+    return check

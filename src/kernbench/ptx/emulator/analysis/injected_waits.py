@@ -1,0 +1,52 @@
+"""Waits that ptxas puts in: where a compiler's code touches registers of a wgmma operation in flight.
+
+Compilers that write `wgmma` leave out waits that ptxas adds (C7517: "warpgroup.wait is injected"), so the code is right
+as hardware runs it. Where each is due follows from the text alone; the function is then decoded with them in it.
+"""
+
+from kernbench.ptx.emulator.analysis.in_flight import State, owned_registers, solve, step_groups
+from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.program.operands import Decoding
+
+
+def missing_waits(bodies: list[Body]) -> dict[str, list[int]]:
+    """For each function that lacks waits, the lines that need one before them; only of code that a compiler signed."""
+    found = {body.code.name: _missing(body) for body in bodies if _multiplies(body)}
+    return {name: lines for name, lines in found.items() if lines}
+
+
+def _multiplies(body: Body) -> bool:
+    return any(resolved.meaning == "wgmma" for resolved in body.resolved)
+
+
+def _missing(body: Body) -> list[int]:
+    lines = []
+    for number, state in enumerate(solve(body, State(), _step)):
+        if state is None:
+            continue
+        for position, decoding in enumerate(body.decodings[number]):
+            if _touches(decoding, state):
+                lines.append(body.starts[number] + position)
+            _step(decoding, state)
+    return lines
+
+
+def _touches(d: Decoding, state: State) -> bool:
+    """Whether an instruction touches registers that an operation in flight may own."""
+    if not state.written and not state.read:
+        return False
+    writes = {r.number for r in d.writes}
+    if d.resolved.meaning == "wgmma":
+        # operations add to the same accumulators in order; as A they are read like any register
+        reads, writes = {r.number for r in owned_registers(d)} - writes, set()
+    else:
+        reads = {r.number for r in d.reads}
+    return any(n in state.written for n in reads) or any(n in state.written or n in state.read for n in writes)
+
+
+def _step(d: Decoding, state: State) -> None:
+    """What an instruction changes, with the wait before it where one is due."""
+    if _touches(d, state):
+        state.written.clear()
+        state.read.clear()
+    step_groups(d, state)

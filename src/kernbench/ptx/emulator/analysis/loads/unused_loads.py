@@ -1,0 +1,304 @@
+"""Loads that most threads make for nothing: of a compiler that loads in all threads what one of them stores.
+
+Triton loads a scalar in every thread of a block and stores it under a predicate that holds in one; elements that
+several threads hold are loaded by all of them and stored by their owner. What the others load reaches nothing, so
+whoever writes there meanwhile does no harm. Such a load is entered as a read when a store that it leads to runs, and by
+the lanes that store; it may lead there through the address of another load. One that decides whether a store runs is
+entered by the lanes that might store, whatever they loaded. What decides more than stores (a loop, what other lanes
+get), or is stored after something that orders memory, is entered where it stands, as every load of other code is. Of
+those, loads are noted whose value leaves a warp by guarded stores only: if the warp runs none of them, its reads are
+for nothing too (`checks.idle_reads`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.analysis.flow.beside import Check, active_positions, run_before
+from kernbench.ptx.emulator.analysis.flow.dataflow import address_origins, bits, live_at_blocks
+from kernbench.ptx.emulator.analysis.flow.deciding import (
+    COMPUTES,
+    Condition,
+    conditions_of_store,
+    decision_of,
+    guard_register,
+)
+from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.memory.port import space_of
+from kernbench.ptx.emulator.program.access_order import WEAK
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.program import UNKNOWN, Block, Program
+
+_SPACES = frozenset(("global", "generic"))
+_WITHIN_A_WARP = frozenset(("shfl", "vote", "match", "redux"))
+_ORDERS_NOTHING = COMPUTES | {"bra", "nop", "shfl", "vote", "match", "redux", "elect", "activemask", "hint"}
+
+
+def defer_unused_loads(program: Program, body: Body) -> None:
+    """Enter loads whose value may reach nothing where it does reach a store."""
+    if program.kernel.module.compiler != "LLVM":
+        return
+    origins, live = address_origins(body), live_at_blocks(body)
+    # many writers have the same origins
+    written = {place.origins for place in program.writers if place.space in _SPACES}
+    if program.aliased and written:
+        written = {frozenset((UNKNOWN,))}
+    for number, decodings in enumerate(body.decodings):
+        for load in decodings:
+            if _is_plain_load(load) and _may_be_written(written, load, origins):
+                uses = _Uses(body, program.blocks, load, live)
+                if not uses.find(number):
+                    note_idle_load(program, body, load, number, live)
+                elif not any(_is_certain(use, number) for use in uses.found.values()):
+                    _defer(program, body, load, number, list(uses.found.values()))
+
+
+def note_idle_load(program: Program, body: Body, load: Decoding, number: int, live: list[int]) -> None:
+    """Note where a load's value leaves a warp, if it can do so by guarded stores only: see `checks.idle_reads`."""
+    uses = _WarpUses(body, program.blocks, load, live)
+    if not uses.find(number):
+        return
+    keys = []
+    for use in uses.found.values():
+        key = (use.decoding.site.number, -1 if use.conditions is None else load.site.number)
+        keys.append(key)
+        if key not in program.leaving:
+            program.leaving.add(key)
+            run_before(program.blocks[body.code.entry + use.block], use.decoding, _leave(use, key))
+    program.idle_loads[load.site.number] = tuple(keys)
+
+
+def _leave(use: "_Use", key: tuple[int, int]) -> Check:
+    who = _who(use)
+
+    def leave(window: Window, mask: Mask | None) -> None:
+        checks = window.batch.checks
+        if checks is not None:
+            checks.idle.leave(key, window.lane_numbers[who(window, mask)])
+
+    return leave
+
+
+def _is_plain_load(d: Decoding) -> bool:
+    space = d.address_space or d.mod("space")
+    plain = d.resolved.meaning == "ld" and d.order == WEAK and d.address_slot is not None
+    # nobody writes a kernel's parameters
+    return plain and space_of(space) in _SPACES and "param" not in str(d.mod("space"))
+
+
+def _may_be_written(written: set[frozenset[str]], load: Decoding, origins: dict[int, set[str]]) -> bool:
+    """Whether the program may write where a load reads, as far as pointers tell."""
+    mine: set[str] = set().union(*(origins.get(r.number, set()) for r in load.address_reads)) or {UNKNOWN}
+    return any(UNKNOWN in mine or UNKNOWN in one or mine & one for one in written)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """An instruction where a load counts for lanes that run it, or, of conditions, for those that meet one of them."""
+
+    decoding: Decoding
+    block: int
+    conditions: tuple[Condition, ...] | None = None
+
+
+def _is_certain(use: _Use, where: int) -> bool:
+    """Whether all who load, in block `where`, use what they loaded."""
+    return use.conditions is None and use.decoding.instruction.guard is None and use.block == where
+
+
+@dataclass
+class _State:
+    """Registers that hold something of the load, and whether memory may have been ordered since."""
+
+    held: int = 0
+    ordered: bool = False
+
+
+@dataclass(eq=False)
+class _Uses:
+    """Where a load's value goes."""
+
+    body: Body
+    blocks: list[Block]
+    load: Decoding
+    # registers whose value is wanted when each block begins
+    live: list[int]
+    # by the number of the site
+    found: dict[int, _Use] = field(default_factory=dict)
+    _entering: dict[int, _State] = field(default_factory=dict)
+    _pending: list[tuple[int, int, _State]] = field(default_factory=list)
+
+    def find(self, where: int) -> bool:
+        """Find the stores that write it or that it decides on; False where it decides anything else."""
+        begin = self.body.decodings[where].index(self.load) + 1
+        self._pending.append((where, begin, _State(bits(self.load.writes))))
+        while self._pending:
+            block, first, state = self._pending.pop()
+            for decoding in self.body.decodings[block][first:]:
+                if not self._pass(decoding, block, state):
+                    return False
+                if decoding is self.load or not state.held:
+                    break
+            else:
+                for following in self.body.edges[block]:
+                    self._go_on(following, state.held, state.ordered)
+        return True
+
+    def _go_on(self, block: int, held: int, ordered: bool) -> None:
+        """What is still wanted reaches another block."""
+        wanted = _State(held & self.live[block], ordered)
+        joined = _join(self._entering.get(block), wanted)
+        if joined is not None and wanted.held:
+            self._entering[block] = joined
+            self._pending.append((block, 0, _State(joined.held, joined.ordered)))
+
+    def _pass(self, d: Decoding, block: int, state: _State) -> bool:
+        """Whether the rule holds behind an instruction."""
+        meaning, written = d.resolved.meaning, bits(d.writes)
+        if d is self.load:
+            # what an earlier round loaded must be gone by then, and must not lead to what this one loads
+            kept = state.held & ~(written if d.instruction.guard is None else 0)
+            return not kept and not bits(d.reads) & state.held
+        if bits(d.reads) & state.held:
+            # what is loaded from an address that it decides comes from it as what is computed does
+            follows = meaning in COMPUTES or (meaning == "ld" and d.order == WEAK)
+            if not follows and not self._decides(d, block, state):
+                return False
+            state.held |= written
+        elif d.instruction.guard is None:
+            state.held &= ~written
+        state.ordered |= meaning not in _ORDERS_NOTHING and not (meaning in ("ld", "st") and d.order == WEAK)
+        return True
+
+    def _decides(self, d: Decoding, block: int, state: _State) -> bool:
+        """Whether what is loaded, used by something that computes no value, reaches or decides stores only."""
+        guard = guard_register(d)
+        decided = guard is not None and bool(bits([guard]) & state.held)
+        if state.ordered or d.resolved.meaning not in ("st", "bra"):
+            return False
+        if d.resolved.meaning == "st":
+            condition = conditions_of_store(self.body.decodings[block], d, state.held) if decided else None
+            self.found[d.site.number] = _Use(d, block, None if condition is None else (condition,))
+            return not decided or condition is not None
+        decision = decision_of(self.body, self.blocks, block, self.live, state.held)
+        if decision is None:
+            return False
+        self.found[d.site.number] = _Use(d, block, decision.conditions)
+        if decision.meeting is not None:
+            self._go_on(decision.meeting, state.held | decision.written, state.ordered)
+        return True
+
+
+class _WarpUses(_Uses):
+    """Where a load's value leaves the warp: lanes of a warp may exchange it, and it may be kept from round to round."""
+
+    def find(self, where: int) -> bool:
+        """Find the guarded stores and reductions that it reaches; False where it leaves the warp in another way."""
+        begin = self.body.decodings[where].index(self.load) + 1
+        self._pending.append((where, begin, _State(bits(self.load.writes))))
+        while self._pending:
+            block, first, state = self._pending.pop()
+            if not all(self._pass(decoding, block, state) for decoding in self.body.decodings[block][first:]):
+                return False
+            for following in self.body.edges[block]:
+                self._go_on(following, state.held, False)
+        return True
+
+    def _pass(self, d: Decoding, block: int, state: _State) -> bool:
+        meaning, written = d.resolved.meaning, bits(d.writes)
+        if bits(d.reads) & state.held:
+            stays = meaning in COMPUTES or meaning in _WITHIN_A_WARP or (meaning == "ld" and d.order == WEAK)
+            if meaning == "st" and d.instruction.guard is None:
+                return False
+            if not stays and not self._decides(d, block, state):
+                return False
+            state.held |= written
+        elif d.instruction.guard is None and d is not self.load:
+            state.held &= ~written
+        return True
+
+    def _decides(self, d: Decoding, block: int, state: _State) -> bool:
+        guard = guard_register(d)
+        if d.resolved.meaning not in ("red", "atom"):
+            return super()._decides(d, block, state)
+        self.found[d.site.number] = _Use(d, block)
+        return guard is not None and not bits([guard]) & state.held
+
+
+def _join(known: _State | None, state: _State) -> _State | None:
+    """Both together, None where that is nothing new."""
+    if known is None:
+        return _State(state.held, state.ordered)
+    joined = _State(known.held | state.held, known.ordered or state.ordered)
+    return None if joined == known else joined
+
+
+def _defer(program: Program, body: Body, load: Decoding, where: int, uses: list[_Use]) -> None:
+    """Keep the address that a lane loads from, and enter the read where the lane stores, or might."""
+    slots = []
+    for bank in ("bool", "uint64"):
+        row = program.table.new_row(bank)
+        body.code.rows.setdefault(bank, []).append(row)
+        slots.append(program.table.number(RegisterSlot(bank, row)))
+    flag, kept = slots
+    program.deferred.add(load.site.number)
+    first = body.code.entry
+    run_before(program.blocks[first + where], load, _keep(load, flag, kept))
+    for use in uses:
+        run_before(program.blocks[first + use.block], use.decoding, _enter(load, use, flag, kept))
+
+
+def _keep(load: Decoding, flag: int, kept: int) -> Check:
+    guard, slot, offset = load.guard(), load.address_slot, np.uint64(load.address_offset & (1 << 64) - 1)
+    assert slot is not None
+
+    def keep(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is None:
+            return
+        active = active_positions(window, mask, guard)
+        window.put(kept, window.batch.port.addresses(window, slot) + offset, active)
+        window.put(flag, np.ones(window.size, bool), active)
+
+    return keep
+
+
+def _who(use: _Use) -> Callable[[Window, Mask | None], Any]:
+    """The positions of lanes for which a use counts."""
+    conditions = use.conditions
+    if conditions is None:
+        guard = use.decoding.guard()
+        return lambda window, mask: active_positions(window, mask, guard)
+
+    def might(window: Window, mask: Mask | None) -> Any:
+        found = np.zeros(window.size, bool)
+        for condition in conditions:
+            for step in condition.steps:
+                step(window, mask)
+            active = active_positions(window, mask, None)
+            for guard in condition.guards:
+                active = active_positions(window, active, guard)
+            found |= active
+        return found
+
+    return might
+
+
+def _enter(load: Decoding, use: _Use, flag: int, kept: int) -> Check:
+    who, site = _who(use), load.site
+    space = space_of(load.address_space or load.mod("space"))
+    nbytes = load.traffic[2] if load.traffic else 0
+
+    def enter(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is None:
+            return
+        active = who(window, mask) & window.rows[flag]
+        if active.any():
+            window.batch.port.saw(space, window.rows[kept], window.lane_numbers, nbytes, active, site)
+            window.put(flag, np.zeros(window.size, bool), active)
+
+    return enter

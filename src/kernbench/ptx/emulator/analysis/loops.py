@@ -1,0 +1,138 @@
+"""Which loops may wait for other threads, and what their state is: a loop that repeats its state unchanged waits."""
+
+from collections.abc import Iterable, Mapping
+
+from kernbench.ptx.emulator.analysis.flow.dataflow import bits, live_at_blocks, numbers_in
+from kernbench.ptx.emulator.instructions import control, lanewise, moves, warp
+from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.program import LoopRead, Program, WaitLoop
+from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.module import Name
+from kernbench.ptx.types import TYPES
+
+# a loop that carries more than this computes something
+_MOST_CARRIED = 24
+_STRONG = frozenset(("volatile", "relaxed", "acquire"))
+_STORES = frozenset(("st", "red"))
+# meanings whose results depend on the lane's own registers alone
+_PURE = frozenset((*lanewise.MEANINGS, *moves.MEANINGS, "bra", "brx", "nop", "nanosleep", "fence", "bar.warp"))
+_MEMORY = frozenset(("ld", "st", "atom", "red", "call", "hint", *control.MEANINGS))
+_ACROSS = frozenset(warp.MEANINGS)
+# spaces that no other thread writes
+_OWN = frozenset(("param", "local", "const"))
+_CLOCKS = ("%clock", "%globaltimer")
+# updates by which one of several threads gets what all of them want
+_TAKING = frozenset(("cas", "exch"))
+
+
+def find_wait_loops(program: Program, body: Body, bodies: Mapping[str, Body]) -> None:
+    """Give the head of each loop of a function what the scheduler needs to know of it; `bodies` are all functions."""
+    live, registers = live_at_blocks(body), _registers(body) if body.order.loops else {}
+    for loop in body.order.loops:
+        own = [d for block in sorted(loop.blocks) for d in body.decodings[block]]
+        inside = [*own, *_called(own, bodies)]
+        first = body.code.entry
+        head = program.blocks[first + loop.head]
+        written = bits(register for d in own for register in d.writes)
+        carried = [registers[number] for number in numbers_in(live[loop.head] & written)]
+        strong = any(_is_strong(d, bodies) for d in inside)
+        head.wait_loop = WaitLoop(
+            head.number,
+            frozenset(first + block for block in loop.blocks),
+            tuple(program.table.number(RegisterSlot(r.bank, r.row)) for r in carried),
+            _reads(inside, bodies),
+            _may_wait(inside, strong) and len(carried) <= _MOST_CARRIED and (strong or not carried),
+            strong or _reads_memory(inside),
+            _closed(inside),
+            any(d.resolved.meaning == "atom" and d.mod("op") in _TAKING for d in inside),
+            any(_looks_at_a_clock(d) for d in inside),
+        )
+
+
+def _reads(inside: list[Decoding], bodies: Mapping[str, Body]) -> tuple[LoopRead, ...]:
+    """What a loop reads from memory, mbarriers and strong loads first."""
+    found = [
+        (d, LoopRead(d.address_slot, d.address_offset, _read_space(d), _width(d), d.site))
+        for d in inside
+        if d.address_slot is not None and d.resolved.meaning != "st" and _read_space(d) not in _OWN
+    ]
+    found.sort(key=lambda item: not _is_strong(item[0], bodies))
+    return tuple(read for _, read in found)
+
+
+def _called(inside: list[Decoding], bodies: Mapping[str, Body]) -> list[Decoding]:
+    """The instructions of all functions that some instructions call by name."""
+    names: dict[str, None] = {}
+    pending = inside
+    while pending:
+        called = {name for d in pending for name in _callees(d, bodies)}
+        fresh = [name for name in sorted(called) if name not in names]
+        names.update(dict.fromkeys(fresh))
+        pending = [d for name in fresh for decodings in bodies[name].decodings for d in decodings]
+    return [d for name in names for decodings in bodies[name].decodings for d in decodings]
+
+
+def _callees(d: Decoding, bodies: Mapping[str, Body]) -> list[str]:
+    """The function that an instruction calls by name, if its body is known."""
+    if d.resolved.meaning != "call":
+        return []
+    return [operand.text for operand in d.operands if isinstance(operand, Name) and operand.text in bodies]
+
+
+def _read_space(d: Decoding) -> str:
+    return d.address_space or d.mod("space").partition("::")[0]
+
+
+def _width(d: Decoding) -> int:
+    kind = TYPES.get(d.mod("type"))
+    return 0 if kind is None else kind.nbytes
+
+
+def _may_wait(inside: list[Decoding], strong: bool) -> bool:
+    stores = any(d.resolved.meaning in _STORES for d in inside)
+    return strong or (_reads_memory(inside) and not stores)
+
+
+def _reads_memory(inside: Iterable[Decoding]) -> bool:
+    """Whether it reads what another thread may write."""
+    return any(d.resolved.meaning == "ld" and _read_space(d) not in _OWN for d in inside)
+
+
+def _is_strong(d: Decoding, bodies: Mapping[str, Body]) -> bool:
+    """Whether it reads what others write; a function that is not known may."""
+    return (
+        d.resolved.meaning == "atom"
+        or (d.resolved.meaning == "call" and not _callees(d, bodies))
+        or (d.wait is not None and not d.wait.blocks)
+        or (d.resolved.meaning == "ld" and d.mod("sem") in _STRONG)
+    )
+
+
+def _closed(inside: list[Decoding]) -> str:
+    """What must be together for a loop's next state to follow from its last one: a "lane", "warp", "block", or "".
+
+    With "lane" alone and nothing read from memory, a state that repeats is proof that the loop never ends.
+    """
+    level = "lane"
+    for d in inside:
+        meaning = d.resolved.meaning
+        if meaning in _PURE or meaning in _MEMORY or d.wait is not None:
+            continue
+        if meaning in ("bar", "bar.red") and d.mod("mode") != "arrive" and d.position("count") is None:
+            level = "block"
+        elif meaning not in _ACROSS:
+            return ""
+        elif level == "lane":
+            level = "warp"
+    return level
+
+
+def _looks_at_a_clock(d: Decoding) -> bool:
+    return any(isinstance(operand, Name) and operand.text.startswith(_CLOCKS) for operand in d.operands)
+
+
+def _registers(body: Body) -> dict[int, Register]:
+    """The registers of a function by their numbers."""
+    return {r.number: r for decodings in body.decodings for d in decodings for r in (*d.reads, *d.writes)}

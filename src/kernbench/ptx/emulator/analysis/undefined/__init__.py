@@ -1,0 +1,1 @@
+"""Which instructions follow undefined values, and the steps that do."""

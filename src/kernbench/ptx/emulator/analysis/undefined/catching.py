@@ -1,0 +1,126 @@
+"""Steps behind instructions whose results may be undefined: loads, and divisions of a compiler's code."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.analysis.undefined.watching import key_of, under_guard, whole_of
+from kernbench.ptx.emulator.checks.memory.definedness import COMPUTED, Origin
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.emulator.program.steps import Step, action
+from kernbench.ptx.types import TYPES
+
+# what compilers compute ahead, and do not use where the divisor is zero
+DIVISIONS = frozenset(("div.int", "rem.int"))
+_OWN_MEMORY = frozenset(("", "local", "param::func"))
+Mark = Callable[[Window, "Mask | None"], None]
+
+
+def may_be_undefined(decoding: Decoding, compiled: bool, local: bool) -> bool:
+    """Whether what an instruction brings may be undefined, and is reported where it decides something.
+
+    That is so for loads of tensor memory, of local memory where the program has any and, in code that is `compiled`,
+    for all loads and for integer divisions whose divisor is no constant.
+    """
+    meaning = decoding.resolved.meaning
+    if meaning in DIVISIONS:
+        return compiled and not decoding.constant_of(2)
+    if meaning != "ld":
+        return meaning == "tcgen05.ld"
+    space = decoding.address_space or decoding.mod("space")
+    return compiled or (local and space in _OWN_MEMORY)
+
+
+def leaves_at_once(decoding: Decoding) -> bool:
+    """Whether the instruction itself ends the plain steps of its block when it meets an undefined value."""
+    return decoding.resolved.meaning == "ld"
+
+
+def first_step(decoding: Decoding) -> Step:
+    """Behind an instruction, where no undefined value is known yet: the first one changes how the rest runs."""
+    site = decoding.site
+
+    def general(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is not None:
+            window.batch.checks.definedness.follow(site)
+
+    return under_guard(decoding, action(general))
+
+
+def following_step(decoding: Decoding) -> Step:
+    """Behind an instruction, where undefined values are followed: mark its results."""
+    marks = _KINDS.get(decoding.resolved.meaning, _mark_loaded)(decoding)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is not None:
+            marks(window, mask)
+
+    return under_guard(decoding, action(general))
+
+
+def _targets(decoding: Decoding) -> list[tuple[int, Register]]:
+    return [(n, register) for n, register in enumerate(decoding.registers_of(0)) if register is not None]
+
+
+def _mark_loaded(decoding: Decoding) -> Mark:
+    """A load's results are undefined byte by byte; one without a defined byte is so as a whole."""
+    nbytes, targets = TYPES[decoding.mod("type")].nbytes, _targets(decoding)
+    weights = (1 << np.arange(nbytes)).astype(np.uint32)
+
+    def marks(window: Window, mask: Mask | None) -> None:
+        definedness = window.batch.checks.definedness
+        found = definedness.take_loaded()
+        for index, target in targets:
+            bits: Any = None
+            if found is not None:
+                part = found[0][:, index * nbytes : (index + 1) * nbytes]
+                bits = np.where(part.all(axis=1), whole_of(target), (part * weights).sum(axis=1, dtype=np.uint32))
+                definedness.origins[key_of(target)] = found[1]
+            definedness.flags.put(window, key_of(target), bits, mask)
+
+    return marks
+
+
+def _mark_all(decoding: Decoding, kind: str, chosen: Callable[[Window], Any]) -> Mark:
+    """Results are undefined as a whole at chosen positions; None for no position."""
+    targets, origin = _targets(decoding), Origin(decoding.site, kind)
+
+    def marks(window: Window, mask: Mask | None) -> None:
+        definedness, found = window.batch.checks.definedness, chosen(window)
+        for _, target in targets:
+            bits = None if found is None else np.where(found, whole_of(target) | COMPUTED, np.uint32(0))
+            definedness.flags.put(window, key_of(target), bits, mask)
+            if found is not None:
+                definedness.origins[key_of(target)] = origin
+
+    return marks
+
+
+def _mark_tensor(decoding: Decoding) -> Mark:
+    """What warps read of tensor memory that nobody wrote is undefined."""
+
+    def empty(window: Window) -> Any:
+        warps = window.batch.checks.definedness.take_empty()
+        return np.isin(window.lane_numbers // WARP, warps) if warps else None
+
+    return _mark_all(decoding, "tensor", empty)
+
+
+def _mark_divided(decoding: Decoding) -> Mark:
+    """The result of an integer division is undefined in lanes whose divisor is zero."""
+
+    def divided(window: Window) -> Any:
+        lanes = window.batch.checks.definedness.take_divided()
+        return np.isin(window.lane_numbers, lanes) if lanes else None
+
+    return _mark_all(decoding, "division", divided)
+
+
+_KINDS: dict[str, Callable[[Decoding], Mark]] = {
+    "tcgen05.ld": _mark_tensor,
+    **dict.fromkeys(DIVISIONS, _mark_divided),
+}

@@ -1,0 +1,396 @@
+"""Steps that follow undefined values: bits beside each register, one for each byte that is undefined.
+
+A value is undefined where a register was never set, where it was loaded from memory that nobody wrote (local or tensor
+memory; in a compiler's code shared and global memory too), or where a compiler's integer division has a divisor of
+zero. Copies keep the bits of single bytes. What is computed from a register of which no byte is defined is undefined as
+a whole; a register of which some bytes are defined counts as defined there. What such a value decides is reported: an
+address, a branch, what others may read.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.memory.definedness import COMPUTED, Key
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.emulator.program.steps import Step, action, guarded
+from kernbench.ptx.module import Integer, Name, Not, Operand
+from kernbench.ptx.types import TYPES
+
+# operations that put a value together from parts, which are these operands: one part that is defined makes it so
+_JOINING = {"or": (1, 2), "bfi": (1, 2), "lop3": (1, 2, 3), "prmt": (1, 2)}
+# instructions that convert several values and lay them side by side in one register
+_PACKING = frozenset(("cvt.packed", "cvt.pack"))
+Bits = Callable[[Window], "Array | None"]
+
+
+def key_of(register: Register) -> Key:
+    """The name of a register's bits."""
+    return register.bank, register.row
+
+
+def whole_of(register: Register) -> Any:
+    """The bits of a register of which no byte is defined."""
+    return np.uint32((1 << TYPES[register.type].nbytes) - 1)
+
+
+def undefined(window: Window, register: Register) -> Any:
+    """Positions at which no byte of a register is defined; None where there are none."""
+    bits = window.batch.checks.definedness.flags.get(window, key_of(register))
+    if bits is None:
+        return None
+    whole = whole_of(register)
+    found = bits & whole == whole
+    return found if found.any() else None
+
+
+def watch(decoding: Decoding, register: Register, soft: bool) -> Step | None:
+    """Report lanes in which an undefined register is about to decide something; None where it cannot.
+
+    `soft` code, a compiler's, may store undefined values in shared memory, and copy those of memory.
+    """
+    site, name, role = decoding.site, register.name, decoding.role_of(register)
+    stored = role == "value" and decoding.resolved.meaning == "st"
+    if stored and decoding.store_space in (("local", "shared") if soft else ("local",)):
+        return None
+    counts = _counting_stores(decoding, register, soft) if stored else None
+
+    def general(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is None:
+            return
+        bad = undefined(window, register)
+        if bad is not None and mask is not None:
+            bad = bad & mask
+        if bad is not None and counts is not None and bad.any():
+            bad = bad & counts(window)
+        if bad is not None and bad.any():
+            window.batch.checks.undefined.used(window, site, name, role, bad, key_of(register))
+
+    return under_guard(decoding, action(general)) if role != "guard" else action(general)
+
+
+def _counting_stores(decoding: Decoding, register: Register, soft: bool) -> Callable[[Window], Any]:
+    """At which positions an undefined value that is stored is to be reported."""
+    spared = ("local", "shared") if soft else ("local",)
+    generic, whole = decoding.store_space == "generic", whole_of(register)
+
+    def counts(window: Window) -> Any:
+        found = np.ones(window.size, bool)
+        for part, _, inside in _located(decoding, window, None) if generic else ():
+            if part.name in spared:
+                found &= ~inside
+        if soft:
+            bits = window.batch.checks.definedness.flags.get(window, key_of(register))
+            copied = np.zeros(window.size, bool) if bits is None else bits == whole
+            found &= ~(copied & _has_defined_part(decoding, window))
+        return found
+
+    return counts
+
+
+def _has_defined_part(decoding: Decoding, window: Window) -> Any:
+    """Positions at which some value that a store writes is defined, in part at least."""
+    registers = decoding.registers_of(1)
+    found = np.full(window.size, any(register is None for register in registers))
+    for register in (r for r in registers if r is not None):
+        bad = undefined(window, register)
+        found |= True if bad is None else ~bad
+    return found
+
+
+def _located(decoding: Decoding, window: Window, mask: Mask | None) -> list[tuple[Any, Array, Mask]]:
+    """Where the positions of a store write."""
+    assert decoding.address_slot is not None
+    port, nbytes = window.batch.port, TYPES[decoding.mod("type")].nbytes * len(decoding.registers_of(1))
+    addresses = np.broadcast_to(port.addresses(window, decoding.address_slot), window.size)
+    offset = np.uint64(decoding.address_offset & (1 << 64) - 1)
+    found: list[tuple[Any, Array, Mask]] = port.located(
+        decoding.store_space, addresses, window.lane_numbers, offset, nbytes, mask
+    )
+    return found
+
+
+def unwrite(decoding: Decoding, registers: list[Register], soft: bool) -> Step | None:
+    """Behind a store: memory that undefined bytes were stored in counts as unwritten.
+
+    In global memory that is so for copies of memory only, and where the store has a defined part: the padding of a
+    struct. Other stores of undefined values to global memory are reported.
+    """
+    elements = [(n, r) for n, r in enumerate(decoding.registers_of(1)) if r is not None and r in registers]
+    reached = ("local", "shared", "global") if decoding.store_space == "generic" else (decoding.store_space,)
+    spaces = [space for space in reached if soft or space == "local"]
+    if not elements or not spaces:
+        return None
+    keys = tuple(key_of(register) for _, register in elements)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        checks = window.batch.checks
+        if checks is None or not checks.definedness.flags.known(keys):
+            return
+        bits = [(index, register, _stored_bits(window, register, mask)) for index, register in elements]
+        if not any(found is not None for _, _, found in bits):
+            return
+        for part, places, inside in _located(decoding, window, mask):
+            if part.name not in spaces:
+                continue
+            if part.name == "global":
+                inside &= _has_defined_part(decoding, window)
+            for index, register, found in bits:
+                if found is not None:
+                    here = np.where(inside, found, 0)
+                    checks.undefined.stored(window, decoding, register, part, places, here, index)
+
+    return under_guard(decoding, action(general))
+
+
+def _stored_bits(window: Window, register: Register, mask: Mask | None) -> Array | None:
+    """The bits of a register that is stored, None where all of it is defined."""
+    bits: Array | None = window.batch.checks.definedness.flags.get(window, key_of(register))
+    if bits is not None and mask is not None:
+        bits = np.where(mask, bits, 0)
+    return bits if bits is not None and bits.any() else None
+
+
+def hand_on(decoding: Decoding, register: Register) -> Step:
+    """Report lanes whose undefined value of memory is about to go to other lanes, or into a product."""
+    site = decoding.site
+
+    def general(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is None:
+            return
+        bad = undefined(window, register)
+        if bad is not None and mask is not None:
+            bad = bad & mask
+        if bad is not None and bad.any():
+            window.batch.checks.undefined.handed_on(window, site, bad, key_of(register))
+
+    return under_guard(decoding, action(general))
+
+
+def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool) -> Step:
+    """Results are undefined where a source is, if the instruction `passes` that on. Runs before the instruction.
+
+    Copies and selections keep single bytes. With `joins`, values that are put together from parts are undefined only
+    where every part is; packed conversions always.
+    """
+    sources = list(dict.fromkeys(decoding.reads)) if passes else []
+    source_keys, target_keys = tuple(map(key_of, sources)), tuple(map(key_of, targets))
+    keys = source_keys + target_keys
+    # made when they are first needed, which most are not
+    made: list[dict[Key, Bits]] = [] if passes else [{}]
+    guard = next((r for r in sources if decoding.role_of(r) == "guard"), None)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        checks = window.batch.checks
+        if checks is None or not checks.definedness.flags.known(keys):
+            return
+        if not made:
+            made.append(_results(decoding, sources, joins))
+        results = made[0]
+        # all results first: a target may be a source
+        unsure = None if guard is None else undefined(window, guard)
+        found = [results[key](window) if key in results else None for key in target_keys]
+        for target, bits in zip(targets, found, strict=True):
+            if unsure is not None:
+                bits = np.where(unsure, whole_of(target) | COMPUTED, 0 if bits is None else bits)
+            checks.definedness.flags.put(window, key_of(target), bits, mask)
+        if joins and source_keys and any(bits is not None and bits.any() for bits in found):
+            checks.definedness.pass_on(window, source_keys, target_keys)
+
+    return under_guard(decoding, action(general))
+
+
+def _results(decoding: Decoding, sources: list[Register], joins: bool) -> dict[Key, Bits]:
+    """How the bits of each result come from those of the sources."""
+    meaning = decoding.resolved.meaning
+    if meaning in _COPYING:
+        return _COPYING[meaning](decoding)
+    computed = _computed(decoding, sources, joins)
+    return {key_of(target): _as_whole(computed, target) for target in decoding.writes}
+
+
+def _as_whole(computed: Callable[[Window], Any], target: Register) -> Bits:
+    bits = whole_of(target) | COMPUTED
+
+    def result(window: Window) -> Array | None:
+        found = computed(window)
+        return None if found is None else np.where(found, bits, np.uint32(0))
+
+    return result
+
+
+def _computed(decoding: Decoding, sources: list[Register], joins: bool) -> Callable[[Window], Any]:
+    """Positions at which what an instruction computes is undefined; None where there are none."""
+    parts = _parts(decoding, joins)
+    if parts is not None and any(part is None for part in parts):
+        return lambda window: None
+    decided = _deciding_operands(decoding)
+
+    def computed(window: Window) -> Any:
+        if parts is not None:
+            found = _all_of([undefined(window, part) for part in parts if part is not None])
+        else:
+            found = _any_of([undefined(window, source) for source in sources])
+        for decides in decided if found is not None else ():
+            found = found & ~decides(window)
+        return found
+
+    return computed
+
+
+def _any_of(rows: list[Any]) -> Any:
+    found = None
+    for row in rows:
+        if row is not None:
+            found = row if found is None else found | row
+    return found
+
+
+def _all_of(rows: list[Any]) -> Any:
+    if any(row is None for row in rows):
+        return None
+    return np.logical_and.reduce(rows)
+
+
+def _parts(decoding: Decoding, joins: bool) -> list[Register | None] | None:
+    """What a value is put together from, None for what is no register; None for a value that is not put together."""
+    if decoding.resolved.meaning in _PACKING:
+        # random bits to round with are no part
+        last = len(decoding.operands) - (decoding.mod("rnd") == "rs")
+        return [part for index in range(1, last) for part in decoding.registers_of(index)]
+    if not joins or decoding.instruction.opcode not in _JOINING:
+        return None
+    return [decoding.register_at(index) for index in _JOINING[decoding.instruction.opcode]]
+
+
+def _copy_of(source: Register | None, target: Register) -> Bits:
+    """The bits of a copy: a register without a defined byte stays one, whatever the width."""
+
+    def result(window: Window) -> Array | None:
+        bits = None if source is None else window.batch.checks.definedness.flags.get(window, key_of(source))
+        if bits is None or source is None:
+            return None
+        same = source.type == target.type
+        found: Array = bits if same else _fitted(bits, whole_of(source), target)
+        return found
+
+    return result
+
+
+def _fitted(bits: Array, whole: Any, target: Register) -> Any:
+    cut = bits & (whole_of(target) | COMPUTED)
+    return np.where(bits & whole == whole, cut | whole_of(target), cut)
+
+
+def _moved(decoding: Decoding) -> dict[Key, Bits]:
+    pairs = zip(decoding.registers_of(0), decoding.registers_of(1), strict=True)
+    return {key_of(target): _copy_of(source, target) for target, source in pairs if target is not None}
+
+
+def _packed(decoding: Decoding) -> dict[Key, Bits]:
+    (target,), parts = decoding.registers_of(0), decoding.registers_of(1)
+    width = TYPES[decoding.mod("type")].nbytes // len(parts)
+    low = np.uint32((1 << width) - 1)
+
+    def result(window: Window) -> Array | None:
+        flags, total = window.batch.checks.definedness.flags, None
+        for number, part in enumerate(parts):
+            bits = None if part is None else flags.get(window, key_of(part))
+            if bits is not None:
+                moved = (bits & low) << np.uint32(number * width) | np.where(bits & low, bits & COMPUTED, np.uint32(0))
+                total = moved if total is None else total | moved
+        return total
+
+    return {} if target is None else {key_of(target): result}
+
+
+def _unpacked(decoding: Decoding) -> dict[Key, Bits]:
+    (source,), targets = decoding.registers_of(1), decoding.registers_of(0)
+    width = TYPES[decoding.mod("type")].nbytes // len(targets)
+    low = np.uint32((1 << width) - 1)
+
+    def part(number: int, target: Register) -> Bits:
+        def result(window: Window) -> Array | None:
+            bits = None if source is None else window.batch.checks.definedness.flags.get(window, key_of(source))
+            if bits is None:
+                return None
+            cut = bits >> np.uint32(number * width) & low
+            found: Array = _fitted(np.where(cut, cut | bits & COMPUTED, cut), low, target)
+            return found
+
+        return result
+
+    return {key_of(target): part(number, target) for number, target in enumerate(targets) if target is not None}
+
+
+def _selected(decoding: Decoding) -> dict[Key, Bits]:
+    """Of selp: the bits of the operand that the predicate takes."""
+    target, *operands, predicate = [decoding.register_at(index) for index in (0, 1, 2, 3)]
+    if target is None or predicate is None:
+        return {}
+    slot = decoding.table.number(RegisterSlot(predicate.bank, predicate.row))
+    copies = [_copy_of(operand, target) for operand in operands]
+    none = np.uint32(0)
+
+    def result(window: Window) -> Array | None:
+        first, second = (copy(window) for copy in copies)
+        unsure = undefined(window, predicate)
+        if first is None and second is None and unsure is None:
+            return None
+        chosen: Array = np.where(
+            window.rows[slot], none if first is None else first, none if second is None else second
+        )
+        return chosen if unsure is None else np.where(unsure, whole_of(target) | COMPUTED, chosen)
+
+    return {key_of(target): result}
+
+
+_COPYING: dict[str, Callable[[Decoding], dict[Key, Bits]]] = {
+    "mov": _moved,
+    "pack": _packed,
+    "unpack": _unpacked,
+    "selp": _selected,
+}
+
+
+def _deciding_operands(decoding: Decoding) -> list[Callable[[Window], Any]]:
+    """For and, or and the boolean of setp: lanes in which an operand is defined and decides the result by itself."""
+    opcode = decoding.instruction.opcode
+    operation = decoding.mod("bool") if opcode == "setp" else opcode
+    if operation == "xor" and len({str(operand) for operand in decoding.operands[1:3]}) == 1:
+        return [lambda window: np.ones(window.size, bool)]
+    if operation not in ("and", "or"):
+        return []
+    operands = decoding.operands[3:4] if opcode == "setp" else decoding.operands[1:3]
+    return [made for operand in operands if (made := _decides(decoding, operand, operation == "or"))]
+
+
+def _decides(decoding: Decoding, operand: Operand, when: bool) -> Callable[[Window], Any] | None:
+    """Lanes in which an operand is defined, and is anything but zero (`when`) or zero."""
+    if isinstance(operand, Integer):
+        return lambda window: np.full(window.size, bool(operand.value) == when)
+    name = operand.operand if isinstance(operand, Not) else operand
+    register = decoding.scope.register(name.text) if isinstance(name, Name) else None
+    if register is None:
+        return None
+    slot = decoding.table.number(RegisterSlot(register.bank, register.row))
+    wanted = when != isinstance(operand, Not)
+
+    def decides(window: Window) -> Any:
+        found = (np.broadcast_to(window.rows[slot], window.size) != 0) == wanted
+        bad = undefined(window, register)
+        return found if bad is None else found & ~bad
+
+    return decides
+
+
+def under_guard(decoding: Decoding, step: Step) -> Step:
+    """A step for the lanes that run an instruction."""
+    guard = decoding.guard()
+    return step if guard is None else guarded(step, *guard, own=False)

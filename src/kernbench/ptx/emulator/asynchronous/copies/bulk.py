@@ -1,0 +1,177 @@
+"""Bulk copies of plain byte ranges between global and shared memory."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.agents import Agent, Chosen
+from kernbench.ptx.emulator.asynchronous.copies import tile_kernels as kernels
+from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, distinct
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
+from kernbench.ptx.emulator.memory.shadow import Ranges
+from kernbench.ptx.emulator.program.program import Site
+
+ALIGNMENT = 16
+_EVERY_BYTE = 0xFFFF
+_NO_DIRTY = np.zeros(1, bool)
+# old bytes and new bytes to results
+Reduction = Callable[[Array, Array], Array]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ends:
+    """One end of copies: its space, the place of each in the space's array, and where the space ends for it."""
+
+    space: str
+    places: Array
+    limits: Array
+
+    def chosen(self, which: Array) -> "Ends":
+        """The ends of some operations."""
+        return Ends(self.space, self.places[which], self.limits[which])
+
+
+def global_ends(batch: Any, addresses: Array) -> Ends:
+    """Ends in global memory."""
+    used = batch.launch.arena.used
+    return Ends("global", (addresses - np.uint64(GLOBAL_BASE)).astype(np.int64), np.full(len(addresses), used))
+
+
+def shared_ends(batch: Any, ctas: Array, offsets: Array) -> Ends:
+    """Ends in the shared memory of CTAs of the batch; what lies outside ends before it begins."""
+    size, stride = batch.launch.shared_bytes, batch.shared_stride
+    origins = np.maximum(ctas, 0) * stride
+    limits = np.where((ctas >= 0) & (offsets < size), origins + size, -1)
+    return Ends("shared", origins + offsets, limits)
+
+
+def begin_copy(
+    batch: Any,
+    source: Ends,
+    target: Ends,
+    sizes: Array,
+    completion: Completion,
+    site: Site,
+    kept: Array | None = None,
+    reduction: Reduction | None = None,
+) -> None:
+    """Copies set out; `kept` masks bytes of each 16, `reduction` combines with what the target holds."""
+    copy = _Copy(batch, source, target, sizes.astype(np.int64), completion, site, kept, reduction)
+    count = len(sizes)
+    if batch.checks is not None:
+        once = distinct(completion.lanes, source.places, target.places, copy.sizes)
+        completion.enter(source.space, False, _ranges(source, copy.sizes, once))
+        completion.enter(target.space, True, _ranges(target, copy.sizes, once), reduction is not None)
+    if count:
+        batch.agents.begin(
+            Agent(
+                completion.kind, site, completion.lanes, copy.perform, completion.signal, copy.reads, completion.group
+            )
+        )
+
+
+def begin_write(
+    batch: Any, data: Array, target: Ends, completion: Completion, site: Site, reduction: Reduction | None
+) -> None:
+    """Values (a row each) set out for shared memory."""
+    if not len(data):
+        return
+    rows = np.ascontiguousarray(data).view(np.uint8).reshape(len(data), -1)
+    sizes = np.full(len(rows), rows.shape[1], np.int64)
+    copy = _Copy(batch, target, target, sizes, completion, site, None, reduction)
+    copy.preset(rows)
+    completion.enter(target.space, True, _ranges(target, sizes, np.arange(len(sizes))), reduction is not None)
+    batch.agents.begin(
+        Agent(completion.kind, site, completion.lanes, copy.perform, completion.signal, None, completion.group)
+    )
+
+
+def _ranges(ends: Ends, sizes: Array, chosen: Array) -> Ranges:
+    """The bytes of some copies, as far as they lie inside their space."""
+    legal = chosen[((ends.places >= 0) & (ends.places + sizes <= ends.limits))[chosen]]
+    return Ranges(ends.places[legal], sizes[legal], legal)
+
+
+class _Copy:
+    """The state of one instruction's copies."""
+
+    def __init__(
+        self,
+        batch: Any,
+        source: Ends,
+        target: Ends,
+        sizes: Array,
+        completion: Completion,
+        site: Site,
+        kept: Array | None,
+        reduction: Reduction | None,
+    ):
+        self._batch, self._source, self._target, self.sizes = batch, source, target, sizes
+        self._lanes, self._site, self._reduction = completion.lanes, site, reduction
+        self._kept = np.full(len(sizes), _EVERY_BYTE) if kept is None else kept
+        self._places = np.r_[0, np.cumsum(sizes)[:-1]] if len(sizes) else sizes
+        self._staged = np.zeros(int(sizes.sum()), np.uint8)
+
+    def preset(self, rows: Array) -> None:
+        """What is to be written is known already."""
+        self._staged[...] = rows.reshape(-1)
+
+    def reads(self, chosen: Chosen) -> None:
+        """Take what the sources hold now."""
+        self._take(self._source, chosen, self._staged)
+
+    def _take(self, ends: Ends, chosen: Chosen, staged: Array) -> None:
+        report = kernels.new_report()
+        space, checked = self._batch.port.space(ends.space), self._batch.checks is not None
+        code = kernels.GLOBAL_OUTSIDE if ends.space == "global" else kernels.SHARED_OUTSIDE
+        kernels.take_ranges(
+            space.words[1], space.state[1], checked, ends.places, ends.limits, self.sizes, self._places, chosen, staged,
+            code, report,
+        )  # fmt: skip
+        tell(self._batch, report, self._lanes, self._site, "load")
+
+    def perform(self, chosen: Chosen) -> None:
+        """Write what was taken; what is combined goes one after the other, as targets may be the same."""
+        if self._reduction is None:
+            self._put(chosen)
+            return
+        old = np.zeros_like(self._staged)
+        for number, op in enumerate(chosen):
+            one = chosen[number : number + 1]
+            self._take(self._target, one, old)
+            part = slice(int(self._places[op]), int(self._places[op] + self.sizes[op]))
+            self._staged[part] = self._reduction(old[part], self._staged[part])
+            self._put(one)
+
+    def _put(self, chosen: Chosen) -> None:
+        target, staged, report = self._target, self._staged, kernels.new_report()
+        space, checked = self._batch.port.space(target.space), self._batch.checks is not None
+        code = kernels.GLOBAL_OUTSIDE if target.space == "global" else kernels.SHARED_OUTSIDE
+        kernels.put_ranges(
+            space.words[1], space.state[1], space.dirty if target.space == "global" else _NO_DIRTY, checked,
+            target.places, target.limits, self.sizes, self._places, chosen, staged, self._kept, code, report,
+        )  # fmt: skip
+        self._batch.port.changes += 1
+        tell(self._batch, report, self._lanes, self._site, "store")
+
+
+_CODES = (
+    ("out-of-bounds", "global"),
+    ("uninitialised-read", "global"),
+    ("out-of-bounds", "shared"),
+    ("uninitialised-read", "shared"),
+)
+
+
+def tell(batch: Any, report: Array, lanes: Array, site: Site, what: str) -> None:
+    """Hand what a compiled move found to the checks."""
+    if batch.checks is None:
+        return
+    for (kind, space), (count, operation, place) in zip(_CODES, report.tolist(), strict=True):
+        if count:
+            address = place + GLOBAL_BASE if space == "global" else place % batch.shared_stride
+            direction = "load" if kind == "uninitialised-read" else what
+            batch.checks.bad_copy(space, site, direction, kind, address, int(lanes[operation]), count)

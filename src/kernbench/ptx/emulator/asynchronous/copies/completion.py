@@ -1,0 +1,99 @@
+"""How asynchronous copies complete: by bytes on an mbarrier or in a bulk group; and as which actor they work."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.agents import Chosen
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.memory.shadow import Ranges
+from kernbench.ptx.emulator.program.program import Site
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnBarrier:
+    """Each operation of `lanes` moves `amounts` bytes and completes them on the barrier of its slot."""
+
+    batch: Any
+    lanes: Array
+    amounts: Array
+    slots: Array
+    phases: Array
+    site: Site
+
+    kind = "copy"
+
+    @property
+    def group(self) -> None:
+        """Copies on barriers belong to no group."""
+        return None
+
+    def signal(self, chosen: Chosen) -> None:
+        """The bytes of some operations have arrived."""
+        self.batch.mbarriers.deliver(
+            self.slots[chosen], self.phases[chosen], self.lanes[chosen], self.amounts[chosen], self.site
+        )
+
+    def enter(self, space: str, writes: bool, ranges: Ranges, atomic: bool = False) -> None:
+        """Look for races of accesses that may happen from now on."""
+        checks, barriers = self.batch.checks, self.batch.mbarriers
+        if checks is not None and len(self.slots):
+            columns, homes = barriers.columns[self.slots], barriers.homes[self.slots]
+            clocks = self.phases + 1
+            checks.asynchronous.shadow.enter(
+                space, writes, ranges, self.lanes, columns, clocks, self.site, None, homes, atomic
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InGroup:
+    """Each operation belongs to the current bulk group of its lane, and has a number among those of its warp."""
+
+    batch: Any
+    lanes: Array
+    group: Array
+    numbers: Array
+    site: Site
+
+    kind = "bulk"
+
+    signal = None
+
+    def enter(self, space: str, writes: bool, ranges: Ranges, atomic: bool = False) -> None:
+        """Look for races of accesses that may happen from now on."""
+        checks = self.batch.checks
+        if checks is not None and len(self.lanes):
+            actors, inside = self.batch.launch.actors, self.lanes // WARP // self.batch.ctas
+            columns = actors.copied(inside) if writes else actors.bulk(inside)
+            checks.asynchronous.shadow.enter(
+                space, writes, ranges, self.lanes, columns, self.numbers + 1, self.site, atomic=atomic
+            )
+
+
+Completion = OnBarrier | InGroup
+
+
+def on_barrier(batch: Any, lanes: Array, slots: Array, amounts: Array, site: Site) -> OnBarrier:
+    """Completion on barriers, found by `Mbarriers.known`."""
+    if batch.checks is not None:
+        batch.checks.asynchronous.completes_on(slots, lanes, site)
+    return OnBarrier(batch, lanes, amounts.astype(np.int64), slots, batch.mbarriers.phases(slots), site)
+
+
+def in_group(batch: Any, lanes: Array, site: Site) -> InGroup:
+    """Completion in the lanes' current bulk groups."""
+    groups, numbers = batch.groups.issue(lanes, site)
+    return InGroup(batch, lanes, groups, numbers, site)
+
+
+def distinct(lanes: Array, *keys: Array) -> Array:
+    """Positions of operations that differ: lanes of a warp that begin the very same one count once."""
+    warps = lanes // WARP
+    if len(lanes) < 2 or not (warps[1:] == warps[:-1]).any():
+        return np.arange(len(lanes))
+    table = np.column_stack([warps, *keys])
+    _, first = np.unique(table, axis=0, return_index=True)
+    found: Array = np.sort(first)
+    return found

@@ -1,0 +1,211 @@
+"""Asynchronous copies of threads (cp.async): what is copied arrives in shared memory when its group is waited for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.agents import Agent
+from kernbench.ptx.emulator.asynchronous.copies.completion import distinct
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.memory.arena import WRITTEN
+from kernbench.ptx.emulator.program.program import Site
+
+_WRITTEN = np.uint32(WRITTEN * 0x0101_0101)
+
+
+@dataclass(eq=False)
+class Landed:
+    """A copy that has written while nobody was seen to wait for it: the mbarrier that tells, and its phase."""
+
+    copy: "Copy"
+    slot: int
+    phase: int
+
+
+@dataclass(eq=False)
+class Copy:
+    """Copies that one instruction began: for each lane its destination, its words and the group it belongs to.
+
+    `undefined` says which bytes nobody wrote where they were read, [lanes, bytes], and where they come from.
+    """
+
+    lanes: Array
+    addresses: Array
+    words: Array
+    groups: Array
+    rows: Array
+    site: Site
+    number: int
+    undefined: tuple[Array, Any] | None = None
+
+    def part(self, chosen: Mask) -> "Copy":
+        """The copies of some lanes."""
+        return Copy(
+            self.lanes[chosen],
+            self.addresses[chosen],
+            self.words[:, chosen],
+            self.groups[chosen],
+            self.rows,
+            self.site,
+            self.number,
+            None if self.undefined is None else (self.undefined[0][chosen], self.undefined[1]),
+        )
+
+
+class Copies:
+    """The copies in flight of one batch."""
+
+    def __init__(self, batch: Any):
+        self._batch = batch
+        self._pending: list[Copy] = []
+        # groups each lane has committed
+        self._committed: Array = np.zeros(batch.lanes, np.int64)
+        self._begun = 0
+        # the last copy of each lane whose end an mbarrier tells
+        self._told_by_mbarrier: Array = np.zeros(batch.lanes, np.int64)
+        # what they bring may be touched by nobody before somebody has waited, however early it is there
+        self._landed: list[Landed] = []
+
+    def begin(
+        self, lanes: Array, addresses: Array, rows: Array, site: Site, undefined: tuple[Array, Any] | None = None
+    ) -> None:
+        """Lanes begin to copy the words that lie in their registers `rows` to shared addresses."""
+        registers = self._batch.banks["uint32"]
+        words = registers[rows[:, None], lanes[None, :]]
+        once = _differing(lanes, addresses, words)
+        self._batch.port.announce(addresses[once], lanes[once], 4 * len(rows), None, site)
+        self._begun += 1
+        copy = Copy(lanes, addresses, words, self._committed[lanes], rows, site, self._begun, undefined)
+        self._pending.append(copy)
+        if self._batch.checks is not None:
+            self._batch.checks.copies.begin(self._places(copy)[1], site)
+
+    def commit(self, lanes: Array) -> None:
+        """Close the lanes' current group."""
+        self._committed[lanes] += 1
+
+    def wait(self, lanes: Array, keep: int | None) -> None:
+        """Complete all groups of lanes but the last `keep`; everything, committed or not, for None."""
+        limit = np.full(self._batch.lanes, -1, np.int64)
+        limit[lanes] = np.iinfo(np.int64).max if keep is None else self._committed[lanes] - keep
+        self._finish(lambda copy: copy.groups < limit[copy.lanes], self._waited_for)
+        if self._landed:
+            self._seen(lambda one: bool((one.copy.groups < limit[one.copy.lanes]).all()))
+
+    def passed(self, slots: Array) -> None:
+        """Lanes have waited for phases of mbarriers, which may tell of copies."""
+        if self._landed:
+            now = dict(zip(slots.tolist(), self._batch.mbarriers.phases(slots).tolist(), strict=True))
+            self._seen(lambda one: now.get(one.slot, one.phase) > one.phase)
+
+    def _seen(self, chosen: Callable[[Landed], bool]) -> None:
+        """Somebody knows now that landed copies are done."""
+        staying = []
+        for one in self._landed:
+            if chosen(one):
+                self._batch.checks.copies.end(self._places(one.copy)[1])
+            else:
+                staying.append(one)
+        self._landed = staying
+
+    def _waited_for(self, copy: Copy) -> None:
+        """Copies that their threads have waited for, which write now; of others an mbarrier tells since they began."""
+        if self._batch.checks is not None:
+            self._batch.checks.copies.end(self._places(copy)[1])
+        told = copy.number <= self._told_by_mbarrier[copy.lanes]
+        if told.any():
+            self._land(copy.part(told))
+        if not told.all():
+            self._complete(copy.part(~told) if told.any() else copy)
+
+    def _finish(self, chosen: Callable[[Copy], Array], complete: Callable[[Copy], None]) -> None:
+        staying = []
+        for copy in self._pending:
+            done = chosen(copy)
+            if done.any():
+                complete(copy if done.all() else copy.part(done))
+            if not done.all():
+                staying.append(copy.part(~done) if done.any() else copy)
+        self._pending = staying
+
+    def arrive(self, lanes: Array, addresses: Array, counted: bool, site: Site) -> None:
+        """Lanes arrive on mbarriers when their copies so far are done; `counted` arrivals are added to the phase."""
+        barriers, last = self._batch.mbarriers, self._begun
+        slots = barriers.known(addresses, lanes, site)
+        which = np.flatnonzero(slots >= 0)
+        slots, lanes = slots[which], lanes[which]
+        self._told_by_mbarrier[lanes] = last
+        if counted:
+            barriers.raise_pending(slots)
+        barriers.publish(slots, lanes)
+
+        def perform(chosen: Array) -> None:
+            told_at = np.full(self._batch.lanes, -1, np.int64)
+            told_at[lanes[chosen]] = slots[chosen]
+            self._finish(
+                lambda copy: (told_at[copy.lanes] >= 0) & (copy.number <= last), lambda copy: self._told(copy, told_at)
+            )
+
+        def signal(chosen: Array) -> None:
+            barriers.signal(slots[chosen], lanes[chosen], site)
+
+        if len(lanes):
+            self._batch.agents.begin(Agent("copy", site, lanes, perform, signal))
+
+    def _told(self, copy: Copy, told_at: Array) -> None:
+        """Copies land, and the mbarriers that lanes named will tell of it; until somebody has waited they count as
+        under way: another schedule may bring them as late as that.
+        """
+        self._land(copy)
+        if self._batch.checks is None:
+            return
+        slots = told_at[copy.lanes]
+        for slot in np.unique(slots).tolist():
+            phase = int(self._batch.mbarriers.phases(np.array([slot]))[0])
+            self._landed.append(Landed(copy.part(slots == slot), slot, phase))
+
+    def _places(self, copy: Copy) -> tuple[Mask, Array]:
+        """Which lanes copy to shared memory that there is, and the words they fill: [words of a lane, lanes]."""
+        nbytes = 4 * len(copy.rows)
+        ctas, offsets = self._batch.places.find(copy.addresses, copy.lanes)
+        legal = (ctas >= 0) & (offsets + nbytes <= self._batch.port.space("shared").size) & (offsets % nbytes == 0)
+        first = (ctas[legal] * self._batch.shared_stride + offsets[legal]) // 4
+        return legal, first[None, :] + np.arange(len(copy.rows))[:, None]
+
+    def _land(self, copy: Copy) -> None:
+        """Write words whose order was looked at when the copy began."""
+        shared = self._batch.port.space("shared")
+        legal, places = self._places(copy)
+        for place, words in zip(places, copy.words[:, legal], strict=True):
+            shared.words[4][place] = words
+            shared.state[4][place] |= _WRITTEN
+        self._unwrite(copy)
+        self._batch.port.changes += 1
+        if not legal.all():
+            self._complete(copy.part(~legal))
+
+    def _complete(self, copy: Copy) -> None:
+        registers = self._batch.banks["uint32"]
+        registers[copy.rows[:, None], copy.lanes[None, :]] = copy.words
+        self._batch.port.store("shared", copy.addresses, copy.lanes, np.uint64(0), "uint32", copy.rows, None, copy.site)
+        self._unwrite(copy)
+
+    def _unwrite(self, copy: Copy) -> None:
+        """What was undefined where it was read is undefined in shared memory."""
+        if copy.undefined is None or self._batch.checks is None:
+            return
+        bad, origin = copy.undefined
+        legal, places = self._places(copy)
+        if bad[legal].any():
+            first = 4 * places[0][:, None] + np.arange(bad.shape[1])
+            self._batch.checks.undefined.copied(first[bad[legal]], origin, copy.site)
+
+
+def _differing(lanes: Array, addresses: Array, words: Array) -> Array | slice:
+    """Copies that differ: lanes of a warp that bring the same words to the same place count once, as stores do."""
+    if not (addresses[1:] == addresses[:-1]).any():
+        return slice(None)
+    return distinct(lanes, addresses.astype(np.int64), *words.astype(np.int64))

@@ -1,0 +1,299 @@
+"""Tensor copies: boxes of tensors that a tensor map describes, between global and shared memory."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.asynchronous.agents import Agent, Chosen
+from kernbench.ptx.emulator.asynchronous.copies import tile_kernels as kernels
+from kernbench.ptx.emulator.asynchronous.copies.bulk import Ends, Reduction, tell
+from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, distinct
+from kernbench.ptx.emulator.asynchronous.copies.tensor_maps import decode
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED
+from kernbench.ptx.emulator.memory.shadow import Ranges
+from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.tensor_map import SWIZZLES, TENSOR_MAP_BYTES, TensorMapDescription
+
+ALIGNMENT = 128
+# swizzle -> mask and shift of the address bits that are exchanged, and whether 8-byte halves are
+_SWIZZLES = {
+    "none": (0, 0, 0),
+    "32B": (1, 4, 0),
+    "64B": (3, 4, 0),
+    "128B": (7, 4, 0),
+    "128B.atom32B": (3, 5, 0),
+    "128B.atom32B.flip8B": (3, 5, 1),
+    "128B.atom64B": (1, 6, 0),
+}
+_NAN = b"\xf7\x7f" * 8
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """What the compiled moves want to know of a tensor map."""
+
+    description: TensorMapDescription
+    base: int
+    # rows: sizes, byte strides, elements copied, element strides; narrow elements that are moved together are one
+    shape: Array
+    element: int
+    swizzle: Array
+    fill: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a box, without gaps; of a pixel where pixels are counted."""
+        return int(self.shape[2].prod()) * self.element
+
+    @property
+    def inner(self) -> int:
+        """Bytes of a row in global memory."""
+        return int(self.shape[2, 0]) * self.element
+
+    @property
+    def room(self) -> int:
+        """Bytes of a box in shared memory, gaps inside rows included."""
+        return self.nbytes // self.description.filled * kernels.PIECE
+
+    @property
+    def span(self) -> int:
+        """Bytes of shared memory from the first row to the last, what short rows leave alone included."""
+        return self.nbytes // self.inner * int(self.swizzle[3])
+
+
+def _pitch(description: TensorMapDescription) -> int:
+    """Bytes from row to row in shared memory: a swizzle keeps its span for each."""
+    return SWIZZLES[description.swizzle] or description.row_bytes
+
+
+def box_of(data: bytes) -> Box:
+    """The box of an encoded tensor map; raises `MisuseError` where there is none."""
+    description = decode(data)
+    rank = description.rank
+    shape = np.zeros((4, rank), np.int64)
+    shape[0], shape[1] = description.dims, description.byte_strides
+    shape[2] = (description.box[0], *[1] * (rank - 1)) if description.im2col else description.copied
+    shape[(0, 2), 0] //= description.grain
+    shape[3] = description.element_strides
+    fill = _NAN if description.oob_fill == "nan" else bytes(16)
+    return Box(
+        description,
+        description.address - GLOBAL_BASE,
+        shape,
+        description.grain_bytes,
+        np.array((*_SWIZZLES[description.swizzle], _pitch(description), description.filled), np.int64),
+        np.frombuffer(fill, np.uint8),
+    )
+
+
+def pixels(box: Box, points: Array, count: int) -> Array:
+    """The coordinates [operations, count, rank] of the pixels that columns hold, counted from `points` on.
+
+    Behind the last pixel of a row comes the first of the next row in the pixel box, and so on to the next image.
+    """
+    now, found = points.astype(np.int64), []
+    steps, limits = box.shape[3], box.description.pixel_box
+    for _ in range(count):
+        found.append(now.copy())
+        now[:, 1] += steps[1]
+        for dimension, (first, last) in enumerate(limits, 1):
+            beyond = now[:, dimension] > last
+            now[beyond, dimension] = first
+            now[beyond, dimension + 1] += steps[dimension + 1]
+    return np.stack(found, axis=1)
+
+
+class TensorMaps:
+    """Tensor maps that a launch reads from memory; decoded once for the same bytes."""
+
+    def __init__(self, arena: Any):
+        self._arena = arena
+        self._known: dict[bytes, Box] = {}
+
+    def at(self, address: int) -> Box:
+        """The tensor map at an address of global, constant or parameter memory."""
+        place = address - GLOBAL_BASE
+        if address % 64 or not 0 <= place <= self._arena.used - TENSOR_MAP_BYTES:
+            raise MisuseError(
+                f"{address:#x} is no address of a tensor map: it must be aligned to 64 bytes, and not shared"
+            )
+        data = self._arena.words[1][place : place + TENSOR_MAP_BYTES].tobytes()
+        found = self._known.get(data)
+        if found is None:
+            found = self._known[data] = box_of(data)
+        return found
+
+
+def begin_load(batch: Any, box: Box, target: Ends, coordinates: Array, completion: Completion, site: Site) -> None:
+    """Boxes set out for shared memory."""
+    move = _Move(batch, box, target, coordinates, completion, site, None)
+    once = move.once()
+    completion.enter("global", False, move.global_ranges(once, 1))
+    ranges = move.shared_ranges(once)
+    completion.enter("shared", True, ranges)
+    if batch.checks is not None:
+        batch.swizzles.note(ranges.starts, ranges.lengths, box.description.swizzle, site)
+    batch.agents.begin(
+        Agent(completion.kind, site, completion.lanes, move.load, completion.signal, None, completion.group)
+    )
+
+
+def begin_store(
+    batch: Any,
+    box: Box,
+    source: Ends,
+    coordinates: Array,
+    completion: Completion,
+    site: Site,
+    reduction: Reduction | None = None,
+) -> None:
+    """Boxes set out for global memory."""
+    move = _Move(batch, box, source, coordinates, completion, site, reduction)
+    once = move.once()
+    completion.enter("shared", False, move.shared_ranges(once))
+    completion.enter("global", True, move.global_ranges(once, kernels.PIECE), reduction is not None)
+    batch.agents.begin(
+        Agent(completion.kind, site, completion.lanes, move.store, completion.signal, move.take, completion.group)
+    )
+
+
+class _Move:
+    """The state of one instruction's boxes."""
+
+    def __init__(
+        self,
+        batch: Any,
+        box: Box,
+        ends: Ends,
+        coordinates: Array,
+        completion: Completion,
+        site: Site,
+        reduction: Reduction | None,
+    ):
+        self._batch, self._box, self._ends = batch, box, ends
+        # in elements that are moved together
+        self._coordinates = coordinates // np.array([box.description.grain] + [1] * (coordinates.shape[1] - 1))
+        self._completion, self._site, self._reduction = completion, site, reduction
+        stride = batch.shared_stride
+        self._origins = ends.places // stride * stride
+        self._offsets = ends.places % stride
+        self._staged: Array | None = None
+
+    def once(self) -> Chosen:
+        """Boxes that differ: lanes of a warp that move the same box to the same place count once."""
+        return distinct(self._completion.lanes, self._ends.places, self._coordinates)
+
+    def shared_ranges(self, chosen: Chosen) -> Ranges:
+        """The bytes of shared memory that boxes fill."""
+        box, places = self._box, self._ends.places
+        legal = chosen[(places + box.span <= self._ends.limits)[chosen]]
+        if box.span == box.room:
+            return Ranges(places[legal], np.full(len(legal), box.room), legal)
+        rows = np.arange(box.nbytes // box.inner)
+        pieces = np.arange(0, box.description.row_bytes, kernels.PIECE)
+        offsets = self._offsets[legal, None] + (rows[:, None] * box.swizzle[3] + pieces).reshape(-1)
+        offsets ^= ((offsets >> 7) & box.swizzle[0]) << box.swizzle[1]
+        starts = (self._origins[legal, None] + offsets).reshape(-1)
+        owners = np.repeat(legal, len(rows) * len(pieces))
+        return Ranges(starts, np.full(len(starts), kernels.PIECE), owners)
+
+    def global_ranges(self, chosen: Chosen, unit: int) -> Ranges:
+        """The bytes of global memory inside the tensor, as far as they are watched for races; rows end at a `unit`."""
+        empty = np.zeros(0, np.int64)
+        batch, box = self._batch, self._box
+        state = batch.launch.arena.state[1]
+        if batch.checks is None or not 0 <= box.base < len(state) or not state[box.base] & TRACKED:
+            return Ranges(empty, empty, empty)
+        inner = box.inner
+        rank, outer = box.shape.shape[1], tuple(box.shape[2, :0:-1].tolist())
+        rows = np.indices(outer).reshape(rank - 1, int(np.prod(outer)))[::-1]
+        at = self._coordinates[chosen, 1:, None] + rows[None] * box.shape[3, 1:, None]
+        inside = ((at >= 0) & (at < box.shape[0, 1:, None])).all(axis=1)
+        start = self._coordinates[chosen, 0] * box.element
+        end = box.shape[0, 0] * box.element - start
+        low, high = np.maximum(0, -start), np.minimum(inner, -(-end // unit) * unit)
+        starts = box.base + (at * box.shape[1, 1:, None]).sum(axis=1) + (start + low)[:, None]
+        lengths = np.broadcast_to((high - low)[:, None], starts.shape)
+        owners = np.broadcast_to(chosen[:, None], starts.shape)
+        keep = inside & (lengths > 0)
+        return Ranges(starts[keep], np.ascontiguousarray(lengths[keep]), np.ascontiguousarray(owners[keep]))
+
+    def load(self, chosen: Chosen) -> None:
+        """Read the boxes and write them to shared memory."""
+        batch, box, report = self._batch, self._box, kernels.new_report()
+        memory, shared = batch.port.space("global"), batch.port.space("shared")
+        kernels.load_boxes(
+            memory.words[1], memory.words[8], memory.state[1], memory.state[8], batch.checks is not None,
+            shared.words[1], shared.words[8], shared.state[1], self._offsets[chosen], self._origins[chosen],
+            shared.size, self._coordinates[chosen], box.base, box.shape, box.element, box.swizzle, box.fill, report,
+        )  # fmt: skip
+        if box.description.element.startswith("tf32"):
+            ranges = self.shared_ranges(chosen)
+            _round_to_tf32(shared.words[4], ranges.starts // 4, ranges.lengths // 4)
+        batch.port.changes += 1
+        tell(batch, report, self._completion.lanes[chosen], self._site, "load")
+
+    def take(self, chosen: Chosen) -> None:
+        """Read the boxes from shared memory."""
+        batch, box, report = self._batch, self._box, kernels.new_report()
+        if self._staged is None:
+            self._staged = np.zeros((len(self._offsets), box.nbytes), np.uint8)
+        shared = batch.port.space("shared")
+        kernels.take_boxes(
+            shared.words[1], shared.state[1], batch.checks is not None, self._offsets, self._origins, shared.size,
+            self._coordinates, box.shape, box.element, box.swizzle, chosen, self._staged, report,
+        )  # fmt: skip
+        tell(batch, report, self._completion.lanes, self._site, "load")
+
+    def store(self, chosen: Chosen) -> None:
+        """Write the boxes that were read; what is combined goes one after the other, as boxes may overlap."""
+        if self._reduction is None:
+            self._put(chosen)
+            return
+        for number in range(len(chosen)):
+            one = chosen[number : number + 1]
+            self._combine(one, self._reduction)
+            self._put(one)
+
+    def _put(self, chosen: Chosen) -> None:
+        batch, box, report = self._batch, self._box, kernels.new_report()
+        assert self._staged is not None
+        memory = batch.port.space("global")
+        kernels.put_boxes(
+            memory.words[1], memory.state[1], memory.dirty, batch.checks is not None, self._coordinates, box.base,
+            box.shape, box.element, chosen, self._staged, report,
+        )  # fmt: skip
+        batch.port.changes += 1
+        tell(batch, report, self._completion.lanes, self._site, "store")
+
+    def _combine(self, chosen: Chosen, reduction: Reduction) -> None:
+        """Replace staged bytes by what they and the tensor's give."""
+        batch, box, report = self._batch, self._box, kernels.new_report()
+        memory = batch.port.space("global")
+        whole = box.shape.copy()
+        whole[0, 0] = -(-whole[0, 0] * box.element // kernels.PIECE) * kernels.PIECE // box.element
+        for op in chosen:
+            one = np.zeros(box.nbytes + 16, np.uint8)
+            state = np.zeros(box.nbytes + 16, np.uint8)
+            plain = np.array((0, 0, 0, box.inner, kernels.PIECE), np.int64)
+            zero = np.zeros(1, np.int64)
+            kernels.load_boxes(
+                memory.words[1], memory.words[8], memory.state[1], memory.state[8], batch.checks is not None, one,
+                one.view(np.uint64), state, zero, zero, box.nbytes, self._coordinates[op : op + 1], box.base, whole,
+                box.element, plain, box.fill, report,
+            )  # fmt: skip
+            assert self._staged is not None
+            self._staged[op] = reduction(one[: box.nbytes], self._staged[op])
+        tell(batch, report, self._completion.lanes[chosen], self._site, "store")
+
+
+def _round_to_tf32(words: Array, starts: Array, lengths: Array) -> None:
+    """Round what a load of tf32 elements brought: to the nearest of 10 bits, ties to even; infinities and NaNs stay."""
+    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+        part = words[start : start + length]
+        rounded = (part + ((part >> np.uint32(13) & np.uint32(1)) + np.uint32(0xFFF))) & np.uint32(0xFFFF_E000)
+        special = part & np.uint32(0x7F80_0000) == np.uint32(0x7F80_0000)
+        part[...] = np.where(special, part, rounded)

@@ -1,0 +1,315 @@
+"""What the fifth-generation tensor core does to tensor memory: products, copies from shared memory, shifts."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
+from kernbench.ptx.emulator.memory.tiles import Operand, Tiles, gather, gather_pieces, tiles_of, unpacked
+from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.numerics.matrix.descriptors import deep_descriptor, tcgen05_descriptor
+from kernbench.ptx.numerics.matrix.instruction import InstructionDescriptor, Part, instruction_descriptor, parts
+from kernbench.ptx.numerics.matrix.scaled import scale_values
+from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
+
+_LANE_SHIFT = 16
+# where scales lie
+_FIRST_QUARTER = Part((0, 1), (0, 32), (0, 0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """What an mma instruction says by itself."""
+
+    kind: str
+    pair: bool
+    stationary: bool
+    # whether A lies in tensor memory, and is shifted down by a row there
+    from_tensor: bool
+    shifted: bool
+    # elements that share a scale, 0 where there are none
+    block: int
+    site: Site
+    # whether the target has K = 96, and the addresses of next buffers that go with it
+    deep: bool = False
+
+    def descriptor(self, bits: int) -> InstructionDescriptor:
+        """The instruction descriptor."""
+        return instruction_descriptor(
+            bits, self.kind, "2" if self.pair else "1", self.stationary, self.block, self.deep
+        )
+
+
+@dataclass(eq=False)
+class Products:
+    """Operations of one mma instruction: one entry each for the CTA, addresses and descriptors, and the predicate."""
+
+    form: Form
+    ctas: Array
+    d: Array
+    a: Array
+    b: Array
+    instruction: Array
+    adds: Array
+    # exponent by which D is scaled down, lanes that are left alone, addresses of the scales of A and B
+    shift: int = 0
+    lanes: Array | None = None
+    scales: tuple[Array, Array] | None = None
+
+    def alike(self) -> list["Products"]:
+        """The operations sorted by what they have in common: addresses in tensor memory, instruction, predicate."""
+        keys = [self.d, self.instruction, self.adds, *([self.a] if self.form.from_tensor else []), *(self.scales or ())]
+        if all((key == key[0]).all() for key in keys):
+            return [self]
+        stacked = np.stack([key.astype(np.uint64) for key in keys], axis=1)
+        _, inverse = np.unique(stacked, axis=0, return_inverse=True)
+        return [self.part(np.flatnonzero(inverse.reshape(-1) == n)) for n in range(int(inverse.max()) + 1)]
+
+    def part(self, chosen: Array) -> "Products":
+        """Some of the operations."""
+        whole = (self.ctas, self.d, self.a, self.b, self.instruction, self.adds)
+        ctas, d, a, b, instruction, adds = (array[chosen] for array in whole)
+        lanes = None if self.lanes is None else self.lanes[chosen]
+        scales = None if self.scales is None else (self.scales[0][chosen], self.scales[1][chosen])
+        return Products(self.form, ctas, d, a, b, instruction, adds, self.shift, lanes, scales)
+
+    @property
+    def described(self) -> InstructionDescriptor:
+        """The instruction descriptor of the first."""
+        return self.form.descriptor(int(self.instruction[0]))
+
+    @property
+    def homes(self) -> Array:
+        """The CTAs each operation works on: [operations, 1 or 2]."""
+        if not self.form.pair:
+            return self.ctas[:, None]
+        first = self.ctas - self.ctas % 2
+        return np.stack([first, first + 1], axis=1)
+
+    def operand(self, which: str) -> Operand:
+        """The tile that each CTA holds of A or B."""
+        said = self.described
+        rows, side = (said.m, 0) if which == "a" else (said.n, 1)
+        return Operand(rows // self.homes.shape[1], said.k, said.kinds[1 + side], said.transposed[side])
+
+    def tiles(self, which: str) -> list[Tiles]:
+        """The tiles of A or B in shared memory, for all CTAs of all operations."""
+        found = self.a if which == "a" else self.b
+        decode = deep_descriptor if self.form.deep else tcgen05_descriptor
+        return tiles_of(np.repeat(found, self.homes.shape[1]), self.operand(which), decode)
+
+    def parts(self) -> tuple[Part, ...]:
+        """Where D lies."""
+        said = self.described
+        return parts(said.m, said.n, self.form.pair, self.form.stationary, int(self.d[0]) >> _LANE_SHIFT)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chain:
+    """Products that add to the same accumulators one after the other: the first, and the operands of all."""
+
+    first: Products
+    left: list[Array]
+    right: list[Array]
+
+    def takes(self, one: Products) -> bool:
+        """Whether an operation only goes on with the same sums."""
+        first = self.first
+        return (
+            bool(one.adds[0])
+            and one.instruction[0] == first.instruction[0]
+            and one.d[0] == first.d[0]
+            and one.form.kind == first.form.kind
+            and one.form.pair == first.form.pair
+            and np.array_equal(one.ctas, first.ctas)
+        )
+
+
+class TensorCore:
+    """Performs operations on the tensor memory of a batch; sums of one accumulator are made together.
+
+    What looks at tensor memory calls `flush` first.
+    """
+
+    def __init__(self, batch: Any, memory: TensorMemory):
+        self._batch = batch
+        self._memory = memory
+        self._chain: Chain | None = None
+
+    def multiply(self, operations: Products) -> None:
+        """D = A B, or A B + D; operations that are alike in one product."""
+        for group in operations.alike():
+            if group.described.problem:
+                continue
+            if not _chains(group):
+                self.flush()
+                self._multiply(group)
+                continue
+            if self._chain is None or not self._chain.takes(group):
+                self.flush()
+                self._chain = Chain(group, [], [])
+            ctas = group.homes.reshape(-1)
+            self._chain.right.append(self._right(group))
+            self._chain.left.append(gather(self._batch, ctas, group.tiles("a"), group.operand("a")))
+
+    def flush(self) -> None:
+        """Make the sums that were put off."""
+        chain, self._chain = self._chain, None
+        if chain is None:
+            return
+        left, right = (x[0] if len(x) == 1 else np.concatenate(x, axis=2) for x in (chain.left, chain.right))
+        sums = product(left, right)
+        if chain.first.described.negated:
+            np.negative(sums, out=sums)
+        self._accumulate(chain.first, chain.first.homes.reshape(-1), chain.first.parts()[0], sums)
+
+    def _right(self, one: Products) -> Array:
+        """B for each CTA that works on it: [ctas, n, k]."""
+        said, homes = one.described, one.homes
+        right = gather(self._batch, homes.reshape(-1), one.tiles("b"), one.operand("b"))
+        right = right.reshape(len(homes), said.n, said.k)
+        if one.scales is not None:
+            right = right * self._scales(one, homes[:, 0], one.scales[1], said.n, said.scale_bytes[1])
+        return np.repeat(right, 2, axis=0) if homes.shape[1] == 2 else right
+
+    def _multiply(self, one: Products) -> None:
+        said, homes = one.described, one.homes
+        ctas = homes.reshape(-1)
+        right = self._right(one)
+        kept = None
+        if not one.form.from_tensor:
+            kept = gather(self._batch, ctas, one.tiles("a"), one.operand("a"))
+        for part in one.parts():
+            left = self._left(one, ctas, part) if kept is None else kept
+            if one.scales is not None:
+                left = left * self._row_scales(one, homes)
+            sums = product(left, right[:, slice(*part.columns)])
+            if said.negated:
+                np.negative(sums, out=sums)
+            self._accumulate(one, ctas, part, sums)
+
+    def _left(self, one: Products, ctas: Array, part: Part) -> Array:
+        """A from tensor memory: [ctas, rows, k]."""
+        said = one.described
+        kind = said.kinds[1]
+        width = {"f16": 2, "bf16": 2, "tf32": 4}.get(kind, 1)
+        words = said.k * width // 4 if kind != "b4" else said.k // 8
+        found = np.ascontiguousarray(self._memory.read(ctas, part, int(one.a[0]) & 0xFFFF, words))
+        if one.form.shifted:
+            found[:, 1:] = found[:, :-1].copy()
+        if kind == "b4":
+            octets = found.view(np.uint8)
+            pairs = np.stack([octets & np.uint8(15), octets >> np.uint8(4)], axis=-1)
+            found, kind = pairs.reshape(*octets.shape[:2], -1), "e2m1"
+        else:
+            found = found.view(f"uint{8 * width}")
+        values_: Array = float32_of(found, kind)
+        return values_
+
+    def _row_scales(self, one: Products, homes: Array) -> Array:
+        assert one.scales is not None
+        said = one.described
+        rows = said.m // homes.shape[1]
+        return self._scales(one, homes.reshape(-1), one.scales[0], rows, said.scale_bytes[0])
+
+    def _scales(self, one: Products, ctas: Array, addresses: Array, rows: int, byte: int) -> Array:
+        """Scales of each row and element of K: row r in lane r % 32 and column r / 32, one byte a block.
+
+        More than a word holds go on behind the columns of all rows, which are counted in 128.
+        """
+        said, block = one.described, one.form.block
+        column, count, scales = int(addresses[0]) & 0xFFFF, -(-rows // 32), said.k // block
+        step, words = 4 * -(-rows // 128), -(-(byte + scales) // 4)
+        read = [self._memory.read(ctas, _FIRST_QUARTER, column + step * n, count) for n in range(words)]
+        octets = np.stack([np.ascontiguousarray(word.transpose(0, 2, 1)) for word in read], axis=-1).view(np.uint8)
+        octets = octets.reshape(len(ctas), 32 * count, 4 * words)[:, :rows]
+        found = scale_values(octets[:, :, byte : byte + scales], said.scale_format)
+        return np.repeat(found, block, axis=2)
+
+    def _accumulate(self, one: Products, ctas: Array, part: Part, sums: Array) -> None:
+        said, memory = one.described, self._memory
+        column, width = int(one.d[0]) & 0xFFFF, part.columns[1] - part.columns[0]
+        before = memory.read(ctas, part, column, width) if bool(one.adds[0]) else None
+        if before is not None and one.shift:
+            scaled = np.ascontiguousarray(before).view(np.float32) * np.float32(2.0**-one.shift)
+            before = scaled.view(np.uint32)
+        if before is not None:
+            before = np.ascontiguousarray(before)
+        result = accumulate(sums, before, said.kinds[0], said.saturates)
+        lanes = None if one.lanes is None else one.lanes.reshape(len(ctas), -1)
+        memory.write(ctas, part, column, result.astype(np.uint32, copy=False), lanes)
+
+    def copy(self, form: "CopyForm", ctas: Array, addresses: Array, descriptors: Array) -> None:
+        """tcgen05.cp: rows of shared memory to lanes."""
+        self.flush()
+        for address in np.unique(addresses):
+            chosen = addresses == address
+            homes = ctas[chosen]
+            tiles = form.tiles(descriptors[chosen])
+            data = gather_pieces(self._batch, homes, tiles)
+            if form.unpacks:
+                data = np.ascontiguousarray(unpacked(data, form.unpacks))
+            rows = data.view(np.uint32).reshape(len(homes), form.rows, -1)
+            lanes = form.lanes((int(address) >> _LANE_SHIFT) & 127)
+            for part, first in lanes:
+                self._memory.write(homes, part, int(address) & 0xFFFF, rows[:, first : first + part.rows])
+
+    def shift(self, ctas: Array, addresses: Array) -> None:
+        """tcgen05.shift: each of the rows goes one lane down, eight columns wide; the first stays."""
+        self.flush()
+        words = self._memory.words.reshape(len(self._memory.words), 128, -1)
+        for cta, address in zip(ctas.tolist(), addresses.tolist(), strict=True):
+            lane, column = (address >> _LANE_SHIFT) & 127, address & 0xFFFF
+            block = words[cta, lane:, column : column + 8]
+            block[1:] = block[:-1].copy()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyForm:
+    """What a copy says: rows and bytes of each in shared memory, and how rows go to lanes."""
+
+    rows: int
+    nbytes: int
+    spread: str
+    # bits of elements that are unpacked to bytes, 0 where bytes stay as they are
+    unpacks: int
+    site: Site
+
+    def tiles(self, descriptors: Array) -> list[Tiles]:
+        """The tiles descriptors name."""
+        return tiles_of(descriptors, Operand(self.rows, self.nbytes, "u8"), tcgen05_descriptor)
+
+    def lanes(self, base: int) -> list[tuple[Part, int]]:
+        """Parts of tensor memory and the first row that each receives."""
+        return _spread(self.spread, base)
+
+
+@cache
+def _spread(spread: str, base: int) -> list[tuple[Part, int]]:
+    none = (0, 0)
+    if spread == "4x256b":
+        lane = base % 32
+        return [(Part((q, q + 1), (lane, lane + 1), none), q) for q in range(4)]
+    order = {
+        "warpx4": ((0, 0), (1, 0), (2, 0), (3, 0)),
+        "warpx2::02_13": ((0, 0), (1, 32), (2, 0), (3, 32)),
+        "warpx2::01_23": ((0, 0), (1, 0), (2, 32), (3, 32)),
+    }
+    if spread in order:
+        return [(Part((q, q + 1), (0, 32), none), first) for q, first in order[spread]]
+    return [(Part((0, 4), (0, 32), none), 0)]
+
+
+def _chains(one: Products) -> bool:
+    """Whether an operation may wait for those that go on with its sums."""
+    return (
+        not one.form.from_tensor
+        and one.scales is None
+        and one.lanes is None
+        and not one.shift
+        and one.described.kinds[0] == "f32"
+        and len(one.parts()) == 1
+    )

@@ -1,0 +1,239 @@
+"""tcgen05: the tensor memory of a batch and what is under way in it.
+
+Products, copies and shifts are begun by single threads, work in order, and are complete when a commit's mbarrier says
+so. Loads give their registers at once, as a use of the registers waits for them, but go on reading until wait::ld;
+stores are seen after wait::st.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.agents import Agent
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import CopyForm, Products, TensorCore
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import COLUMNS, TensorMemory
+from kernbench.ptx.emulator.checks.asynchronous.tensor import TensorChecks
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.numerics.matrix.layout import Layout
+
+STORE = "tensor store"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """What a load or store says: the places of registers, whether two 16-bit halves share one, and their rows."""
+
+    layout: Layout
+    packed: bool
+    rows: Array
+    site: Site
+
+    @property
+    def lanes(self) -> int:
+        """Lanes it touches."""
+        return max(self.layout.shape[0], 32) if self.layout.shape[0] > 16 else 16
+
+    @property
+    def columns(self) -> int:
+        """Columns it spans."""
+        return self.layout.shape[1]
+
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """First and last + 1 columns that it touches, relative to its address."""
+        touched = np.unique(self.layout.columns)
+        if self.packed:
+            touched = np.union1d(touched, touched + 1)
+        pieces = np.split(touched, np.flatnonzero(np.diff(touched) > 1) + 1)
+        return tuple((int(piece[0]), int(piece[-1]) + 1) for piece in pieces)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Refused:
+    """Warps whose allocation has to wait."""
+
+    warps: Array
+    site: Site
+    again: Callable[[], None]
+
+
+class TensorUnit:
+    """Tensor memory and the tensor core of one batch."""
+
+    def __init__(self, batch: Any):
+        self._batch = batch
+        self.memory = TensorMemory(batch)
+        self._core = TensorCore(batch, self.memory)
+        self.checks = TensorChecks(batch, self.memory) if batch.checks is not None else None
+        bank = batch.banks["uint32"]
+        self._registers = bank[:, : batch.lanes].reshape(len(bank), -1, WARP)
+        # allocations that wait for columns, and are tried again when some are freed
+        self.waiting: list[Refused] = []
+
+    def allocate(self, warp: int, columns: int, site: Site) -> int:
+        """Columns for a warp's CTA: the first of them, -1 if it has to wait."""
+        self._core.flush()
+        cta = warp % self._batch.ctas
+        if self.checks is not None and not self.checks.allocates(warp, columns, site):
+            columns = min(max(32, 1 << max(columns - 1, 0).bit_length()), COLUMNS)
+        return self.memory.allocate(cta, columns, site)
+
+    def free(self, warps: Array, addresses: Array, columns: Array, site: Site) -> None:
+        """Warps give columns back."""
+        for warp, address, count in zip(warps.tolist(), addresses.tolist(), columns.tolist(), strict=True):
+            cta = warp % self._batch.ctas
+            if self.checks is not None:
+                self.checks.frees(warp, address, count, site)
+            self.memory.free(cta, address & 0xFFFF, count)
+        waiting, self.waiting = self.waiting, []
+        for one in waiting:
+            one.again()
+
+    def relinquish(self, warps: Array) -> None:
+        """The warps' CTAs allocate no more."""
+        self.memory.relinquished[warps % self._batch.ctas] = True
+
+    def multiply(self, operations: Products, lanes: Array) -> None:
+        """Lanes begin products."""
+        if self.checks is not None:
+            self.checks.multiplies(operations, lanes)
+        core = self._core
+        self._begin(lanes, operations.form.site, lambda chosen: core.multiply(operations.part(chosen)))
+
+    def copy(self, form: CopyForm, pair: bool, lanes: Array, addresses: Array, descriptors: Array) -> None:
+        """Lanes begin copies from shared memory."""
+        ctas = self.homes(lanes, pair)
+        if self.checks is not None:
+            self.checks.copies(form, ctas, lanes, addresses, descriptors)
+        core, width = self._core, ctas.shape[1]
+
+        def perform(chosen: Array) -> None:
+            more = np.repeat(chosen, width)
+            core.copy(form, ctas[chosen].reshape(-1), addresses[more], descriptors[more])
+
+        self._begin(lanes, form.site, perform)
+
+    def shift(self, pair: bool, lanes: Array, addresses: Array, site: Site) -> None:
+        """Lanes begin shifts."""
+        ctas = self.homes(lanes, pair)
+        if self.checks is not None:
+            self.checks.shifts(ctas, lanes, addresses, site)
+        core, width = self._core, ctas.shape[1]
+        self._begin(
+            lanes, site, lambda chosen: core.shift(ctas[chosen].reshape(-1), addresses[np.repeat(chosen, width)])
+        )
+
+    def homes(self, lanes: Array, pair: bool) -> Array:
+        """The CTAs that operations of lanes touch: [lanes, 1 or 2]."""
+        own = (lanes // WARP) % self._batch.ctas
+        return np.stack([own - own % 2, own - own % 2 + 1], axis=1) if pair else own[:, None]
+
+    def _begin(self, lanes: Array, site: Site, perform: Callable[[Array], None]) -> None:
+        self._batch.agents.begin(Agent("tensor", site, lanes, perform))
+
+    def commit(self, lanes: Array, slots: Array, owners: Array, site: Site) -> None:
+        """When what lanes began is done, each of `slots` (barriers of the lanes `owners` counts) is arrived at."""
+        mbarriers, checks = self._batch.mbarriers, self.checks
+        before = None if checks is None else checks.order.commits(lanes)
+        mbarriers.reach(slots, lanes[owners], site)
+
+        def signal(chosen: Array) -> None:
+            told = np.isin(owners, chosen) & (slots >= 0)
+            if checks is not None and before is not None:
+                checks.order.committed(slots[told], owners[told], before)
+            mbarriers.signal(slots[told], lanes[owners[told]], site)
+
+        self._batch.agents.begin(Agent("tensor", site, lanes, lambda chosen: self._core.flush(), signal))
+
+    def load(self, access: Access, warps: Array, addresses: Array) -> None:
+        """Warps load registers."""
+        if self.checks is not None:
+            self.checks.loads(access, warps, addresses)
+        if self._batch.journal is not None:
+            self._batch.journal.used(warps * WARP, access.site)
+        self._core.flush()
+        for group, quarter, lane, column in self._alike(warps, addresses):
+            ctas = group % self._batch.ctas
+            place = slice(lane, lane + access.lanes), slice(column, column + access.columns)
+            block = self.memory.words[self.memory.chosen(ctas), quarter, place[0], place[1]]
+            block = _whole(block, access)
+            rows, columns = access.layout.rows, access.layout.columns
+            found = block[:, rows, columns]
+            if access.packed:
+                found = (found & np.uint32(0xFFFF)) | block[:, rows, columns + 1] << np.uint32(16)
+            self._registers[access.rows[:, None], group[None, :]] = found.transpose(2, 0, 1)
+
+    def store(self, access: Access, warps: Array, addresses: Array) -> None:
+        """Warps store registers; what they hold now arrives by the wait."""
+        if self.checks is not None:
+            self.checks.stores(access, warps, addresses)
+        held = self._registers[access.rows[:, None], warps[None, :]]
+
+        def perform(chosen: Array) -> None:
+            self._store(access, warps[chosen], addresses[chosen], held[:, chosen])
+
+        self._batch.agents.begin(Agent(STORE, access.site, warps * WARP, perform))
+
+    def _store(self, access: Access, warps: Array, addresses: Array, held: Array) -> None:
+        self._core.flush()
+        order = {int(warp): place for place, warp in enumerate(warps)}
+        for group, quarter, lane, column in self._alike(warps, addresses):
+            ctas = group % self._batch.ctas
+            values = held[:, [order[int(warp)] for warp in group]].transpose(1, 2, 0)
+            rows, columns = access.layout.rows, access.layout.columns
+            if access.packed:
+                values = np.concatenate([values & np.uint32(0xFFFF), values >> np.uint32(16)], axis=2)
+                rows = np.concatenate([rows, rows], axis=1)
+                columns = np.concatenate([columns, columns + 1], axis=1)
+            inside = columns + column < COLUMNS
+            place = (ctas[:, None], quarter, (lane + rows[inside])[None] % 32, (column + columns[inside])[None])
+            self.memory.words[place] = values[:, inside]
+            self.memory.written[place] = True
+
+    def _alike(self, warps: Array, addresses: Array) -> list[tuple[Array, int, int, int]]:
+        """Warps of the same quarter and address: the warps, the quarter, the lane in it and the column."""
+        quarters = warps // self._batch.ctas % 4
+        keys = quarters.astype(np.int64) << 32 | addresses.astype(np.int64)
+        found = []
+        for key in np.unique(keys).tolist():
+            lane, column = key >> 16 & 31, key & 0xFFFF
+            found.append((warps[keys == key], key >> 32, lane, min(column, COLUMNS - 1)))
+        return found
+
+    def wait(self, warps: Array, loads: bool) -> None:
+        """wait::ld or wait::st of warps."""
+        if not loads:
+            here = np.zeros(self._batch.warps, bool)
+            here[warps] = True
+            self._batch.agents.complete(STORE, lambda agent: here[agent.lanes // WARP])
+        if self.checks is not None:
+            self.checks.order.waited(warps, loads)
+
+    def used(self, load: int, warps: Array) -> None:
+        """Warps use registers of the load at a site."""
+        if self.checks is not None:
+            self.checks.order.used(load, warps)
+
+    def fence(self, warps: Array, before: bool) -> None:
+        """fence::before_thread_sync or fence::after_thread_sync of warps."""
+        if self.checks is not None:
+            self.checks.order.fenced(warps, before)
+
+    def ended(self) -> None:
+        """All threads have ended."""
+        if self.checks is not None:
+            self.checks.ended()
+
+
+def _whole(block: Array, access: Access) -> Array:
+    """A block cut short by the end of tensor memory, filled up with poison."""
+    lanes, columns = access.lanes - block.shape[1], access.columns - block.shape[2]
+    if lanes <= 0 and columns <= 0:
+        return block
+    filled: Array = np.full((len(block), access.lanes, access.columns), np.uint32(0xFFFFFFFF))
+    filled[:, : block.shape[1], : block.shape[2]] = block
+    return filled

@@ -1,0 +1,210 @@
+"""CTA barriers: sixteen a CTA, each with the lanes that have arrived and the fragments that wait.
+
+A barrier without a count waits for every lane of the CTA that has not ended; one with a count for that many threads, a
+warp whose living lanes all arrived counting as 32, as hardware counts. More than that many begin its next round.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.barriers.gathering import active_bits
+from kernbench.ptx.emulator.checks.happens_before.named_barriers import NamedBarriers
+from kernbench.ptx.emulator.lanes.fragment import Fragment
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.program.program import Site
+
+
+@dataclass(eq=False)
+class Arrival:
+    """Lanes that wait: where they go on, and where the result of a reduction (`operation`) goes."""
+
+    fragment: Fragment
+    following: int
+    site: Site
+    target: int | None = None
+    operation: str = ""
+
+
+@dataclass(eq=False)
+class Barrier:
+    """One barrier number of all CTAs of a batch."""
+
+    number: int
+    lanes: Array
+    units: Array
+    expected: Array
+    # warps of each CTA that wait
+    present: Array
+    votes: Array
+    waiting: list[Arrival] = field(default_factory=list)
+
+
+class Barriers:
+    """The barriers of one batch."""
+
+    def __init__(self, scheduler: Any):
+        self._scheduler = scheduler
+        self._batch = scheduler.batch
+        self._barriers: dict[int, Barrier] = {}
+        self._checks = None if self._batch.checks is None else NamedBarriers(self._batch)
+
+    def _barrier(self, number: int) -> Barrier:
+        found = self._barriers.get(number)
+        if found is None:
+            ctas, warps = self._batch.ctas, self._batch.warps_per_cta
+            zeros = [np.zeros(ctas, np.int64) for _ in range(4)]
+            zeros[2] -= 1
+            present = np.zeros((ctas, warps), bool)
+            found = self._barriers[number] = Barrier(number, zeros[0], zeros[1], zeros[2], present, zeros[3])
+        return found
+
+    def arrive(
+        self,
+        fragment: Fragment,
+        number: int,
+        count: int | None,
+        following: int,
+        site: Site,
+        waits: bool = True,
+        predicate: Array | None = None,
+        operation: str = "",
+        target: int | None = None,
+    ) -> Fragment | None:
+        """Lanes arrive; those whose barrier is complete go on."""
+        batch, lanes = self._batch, fragment.lanes
+        barrier = self._barrier(number)
+        whole = lanes.count == batch.alive_count and not barrier.lanes.any() and predicate is None
+        nobody_ended = batch.alive_count == batch.launch.threads * batch.ctas
+        if whole and waits and (count is None or (count == batch.warps_per_cta * WARP and nobody_ended)):
+            if self._checks is not None:
+                self._checks.comes_whole(number, lanes, site)
+            batch.barrier_clocks()
+            if not nobody_ended and batch.checks is not None:
+                batch.checks.endings.gone_round(fragment, site)
+            return fragment.at(following)
+        ctas = lanes.present()[0] % batch.ctas
+        if self._checks is not None:
+            self._checks.same_count(barrier, ctas, count, site)
+            self._checks.same_operation(barrier, ctas, operation, site)
+        self._enter(barrier, lanes, predicate, waits)
+        if self._checks is not None:
+            self._checks.arrives(number, lanes, waits, site)
+        if count is not None:
+            barrier.expected[np.unique(ctas)] = count
+        if waits:
+            barrier.waiting.append(Arrival(fragment, following, site, target, operation))
+        self._complete(barrier)
+        if waits:
+            return None
+        return fragment.at(following)
+
+    def rounds(self, fragment: Fragment, number: int, count: int | None) -> list[Fragment]:
+        """The lanes by the round of the barrier in which they are counted; nearly always all in one."""
+        if count is None or count <= 0:
+            return [fragment]
+        warps, active = fragment.lanes.present()
+        ctas, units = warps % self._batch.ctas, self._units(warps, active)
+        order = np.argsort(ctas, kind="stable")
+        total, sorted_ctas = np.cumsum(units[order]), ctas[order]
+        first = np.searchsorted(sorted_ctas, sorted_ctas)
+        until = total - (total - units[order])[first] + self._barrier(number).units[sorted_ctas]
+        place = np.zeros(self._batch.warps, np.int64)
+        place[warps[order]] = (until - 1) // count
+        if (place <= 0).all():
+            return [fragment]
+        return self._by_round(fragment, np.repeat(place[fragment.window.warps], WARP))
+
+    def _by_round(self, fragment: Fragment, place: Array) -> list[Fragment]:
+        parts = []
+        for number in np.unique(place).tolist():
+            lanes = fragment.lanes.select(place == number)
+            if lanes is not None:
+                parts.append(self._scheduler.fragment(fragment, lanes, fragment.block))
+        return parts
+
+    def _units(self, warps: Array, active: Mask) -> Array:
+        """As how many threads each warp counts, with the lanes of it that come."""
+        counts = active.sum(axis=1)
+        alive = self._batch.alive.reshape(-1, WARP)[warps]
+        complete = (alive & ~active).sum(axis=1) == 0
+        units: Array = np.where(complete, WARP - alive.sum(axis=1) + counts, counts)
+        return units
+
+    def _enter(self, barrier: Barrier, lanes: Lanes, predicate: Array | None, waits: bool) -> None:
+        warps, active = lanes.present()
+        ctas = warps % self._batch.ctas
+        np.add.at(barrier.lanes, ctas, active.sum(axis=1))
+        np.add.at(barrier.units, ctas, self._units(warps, active))
+        if waits:
+            barrier.present[ctas, warps // self._batch.ctas] = True
+        if predicate is not None:
+            votes = (predicate & lanes.active()).reshape(-1, WARP).sum(axis=1)
+            np.add.at(barrier.votes, lanes.warp_numbers() % self._batch.ctas, votes)
+
+    def recheck(self) -> None:
+        """Lanes have ended: a barrier that waited for them only may be complete."""
+        for barrier in self._barriers.values():
+            if barrier.waiting:
+                self._complete(barrier)
+
+    def _complete(self, barrier: Barrier) -> None:
+        batch = self._batch
+        everybody = (barrier.expected < 0) & (barrier.lanes == batch.alive_by_cta)
+        counted = (barrier.expected >= 0) & (barrier.units >= barrier.expected)
+        done = (barrier.lanes > 0) & (everybody | counted)
+        if not done.any():
+            return
+        if self._checks is not None:
+            self._checks.completes(barrier.number, done, barrier.present)
+        waiting, barrier.waiting = barrier.waiting, []
+        if (
+            batch.checks is not None
+            and (everybody & done).any()
+            and batch.alive_count < batch.launch.threads * batch.ctas
+        ):
+            for arrival in waiting:
+                batch.checks.endings.gone_round(arrival.fragment, arrival.site)
+        for arrival in waiting:
+            self._release(barrier, arrival, done)
+        for array in (barrier.lanes, barrier.units, barrier.votes):
+            array[done] = 0
+        barrier.expected[done] = -1
+        barrier.present[done] = False
+
+    def _release(self, barrier: Barrier, arrival: Arrival, done: Array) -> None:
+        """Lanes of complete CTAs go on with their result, the others wait on."""
+        fragment = arrival.fragment
+        ctas = fragment.window.warps % self._batch.ctas
+        going, staying = self._scheduler.split(fragment, np.repeat(done[ctas], WARP))
+        if staying is not None:
+            barrier.waiting.append(Arrival(staying, arrival.following, arrival.site, arrival.target, arrival.operation))
+        if going is None:
+            return
+        if arrival.target is not None:
+            votes = barrier.votes[going.window.warps % self._batch.ctas]
+            members = barrier.lanes[going.window.warps % self._batch.ctas]
+            result = _RESULTS[arrival.operation](votes, members)
+            dtype = going.window.blank(arrival.target).dtype
+            going.window.put(arrival.target, np.repeat(result, WARP).astype(dtype), going.lanes.mask)
+        self._scheduler.push(going.at(arrival.following))
+
+    def waiting_bits(self) -> Array:
+        """For each warp, the lanes that wait at any barrier, as bits."""
+        found = np.zeros(self._batch.warps, np.uint32)
+        for _, _, arrival in self.waiting():
+            found[arrival.fragment.window.warps] |= active_bits(arrival.fragment.lanes)
+        return found
+
+    def waiting(self) -> list[tuple[int, Barrier, Arrival]]:
+        """Everything that waits: barrier number, barrier, arrival."""
+        return [(n, barrier, arrival) for n, barrier in self._barriers.items() for arrival in barrier.waiting]
+
+
+_RESULTS = {
+    "popc": lambda votes, members: votes,
+    "and": lambda votes, members: votes == members,
+    "or": lambda votes, members: votes > 0,
+}

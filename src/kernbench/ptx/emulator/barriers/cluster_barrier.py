@@ -1,0 +1,132 @@
+"""The barrier of a cluster: every thread of its CTAs arrives, and waits when it needs to."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.happens_before.clocks import group
+from kernbench.ptx.emulator.lanes.fragment import Fragment
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.program.program import Site
+
+
+@dataclass(eq=False, slots=True)
+class Waiter:
+    """Lanes that wait for their cluster."""
+
+    fragment: Fragment
+    following: int
+    site: Site
+    acquires: bool
+
+
+class ClusterBarrier:
+    """The cluster barriers of one batch."""
+
+    def __init__(self, scheduler: Any):
+        self._scheduler = scheduler
+        self._batch = scheduler.batch
+        clusters = self._batch.ctas // self._batch.places.size
+        self.phase: Array = np.zeros(clusters, np.int64)
+        self.arrived: Array = np.zeros(clusters, np.int64)
+        # the phase in which each lane arrived last, -1 before
+        self._lane_phase: Array = np.full(self._batch.lanes, -1, np.int64)
+        # lanes that have arrived and not waited since
+        self._unwaited: Mask = np.zeros(self._batch.lanes, bool)
+        self.waiting: list[Waiter] = []
+
+    def arrive(self, fragment: Fragment, site: Site, releases: bool) -> None:
+        """Lanes arrive."""
+        lanes = _lanes(fragment)
+        clusters = self._cluster(lanes)
+        checks = self._batch.checks
+        again = self._lane_phase[lanes] == self.phase[clusters]
+        if checks is not None:
+            twice = again | self._unwaited[lanes]
+            if twice.any():
+                checks.asynchronous.arrived_twice(lanes[twice], site)
+            self._release(checks, lanes, releases)
+        self._unwaited[lanes] = True
+        first = ~again
+        self._lane_phase[lanes[first]] = self.phase[clusters[first]]
+        np.add.at(self.arrived, clusters[first], 1)
+        self._batch.mbarriers.events += 1
+        self._complete()
+
+    def _release(self, checks: Any, lanes: Array, releases: bool) -> None:
+        """Arrivals tell what their lanes know; relaxed ones what they knew when they last passed a fence."""
+        for warp, cluster, mask in group(lanes, self._cluster(lanes)):
+            checks.patterns.publish(warp, mask, self._key(warp, int(self.phase[cluster])), releases)
+
+    def _key(self, warp: int, phase: int) -> tuple[Any, ...]:
+        size = self._batch.places.size
+        leader = warp % self._batch.ctas // size * size
+        return ("cluster", int(self._batch.numbers[leader]), phase)
+
+    def _cluster(self, lanes: Array) -> Array:
+        clusters: Array = (lanes // WARP) % self._batch.ctas // self._batch.places.size
+        return clusters
+
+    def _complete(self) -> None:
+        """Clusters whose living threads have all arrived enter the next phase."""
+        alive = self._batch.alive_by_cta.reshape(-1, self._batch.places.size).sum(axis=1)
+        done = (self.arrived > 0) & (self.arrived >= alive)
+        self.phase[done] += 1
+        self.arrived[done] = 0
+
+    def wait(self, fragment: Fragment, waiter: Waiter) -> Fragment | None:
+        """Lanes wait for the phase in which they arrived."""
+        passed = self._passed(fragment)
+        going, staying = self._scheduler.split(fragment, passed)
+        if staying is not None:
+            self.waiting.append(Waiter(staying, waiter.following, waiter.site, waiter.acquires))
+        if going is None:
+            return None
+        self._acquire(going, waiter)
+        if staying is None:
+            return fragment.at(waiter.following)
+        self._scheduler.push(going.at(waiter.following))
+        return None
+
+    def _passed(self, fragment: Fragment) -> Mask:
+        lanes = fragment.window.lane_numbers
+        passed: Mask = self._lane_phase[lanes] < self.phase[self._cluster(lanes)]
+        return passed
+
+    def _acquire(self, fragment: Fragment, waiter: Waiter) -> None:
+        checks = self._batch.checks
+        lanes = _lanes(fragment)
+        never = lanes[~self._unwaited[lanes]]
+        self._unwaited[lanes] = False
+        if checks is None:
+            return
+        if len(never):
+            checks.asynchronous.never_arrived(never, waiter.site)
+        if waiter.acquires:
+            for warp, cluster, mask in group(lanes, self._cluster(lanes)):
+                checks.patterns.take(warp, mask, self._key(warp, int(self.phase[cluster]) - 1))
+
+    def wake(self) -> bool:
+        """Nothing else can run: lanes whose cluster has arrived go on."""
+        if not self.waiting:
+            return False
+        self._complete()
+        waiting, self.waiting = self.waiting, []
+        for one in waiting:
+            going = self.wait(one.fragment, one)
+            if going is not None:
+                self._scheduler.push(going)
+        return bool(self._scheduler.ready)
+
+    def absent(self, cluster: int) -> Array:
+        """Living lanes of a cluster that have not arrived in its phase."""
+        lanes = np.flatnonzero(self._batch.alive)
+        missing: Array = lanes[(self._cluster(lanes) == cluster) & (self._lane_phase[lanes] < self.phase[cluster])]
+        return missing
+
+
+def _lanes(fragment: Fragment) -> Array:
+    lanes: Array = fragment.window.lane_numbers
+    return lanes if fragment.lanes.mask is None else lanes[fragment.lanes.mask]

@@ -1,0 +1,174 @@
+"""Gathering: an instruction that a warp runs together waits until every living lane it needs has come to it.
+
+A `.sync` instruction needs the lanes its mask names, an aligned barrier all of the warp. Lanes that are parked or still
+on their way are waited for; only when nothing else can run are those that never come told, and left out.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.fragment import Fragment
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.program import Site
+
+FULL = np.uint32(0xFFFFFFFF)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WarpOperation:
+    """What a gathered warp does: `perform(window, lanes)`, the slot of its mask operand, and where lanes go on.
+
+    Without a slot every lane of the warp is needed. `full` tells that the operand is a constant that names them all.
+    """
+
+    perform: Callable[[Window, Lanes], None]
+    members: int | None
+    full: bool
+    following: int
+    site: Site
+    # lanes that only meet, without exchanging values, may do so from different instructions
+    exchanges: bool = True
+    # a control that the lanes enter together instead
+    enter: Callable[[Any, Fragment], Fragment | None] | None = None
+
+    @property
+    def order(self) -> int:
+        """Which are let go first when lanes never come."""
+        return 2 if self.enter is not None else int(not self.exchanges)
+
+    def run(self, scheduler: Any, fragment: Fragment) -> Fragment | None:
+        """Do it, for lanes that are complete."""
+        if self.enter is not None:
+            return self.enter(scheduler, fragment)
+        self.perform(fragment.window, fragment.lanes)
+        return fragment.at(self.following)
+
+    def named(self, window: Window) -> Array:
+        """The lanes that each position's mask names, as bits."""
+        if self.members is None:
+            return np.full(window.size, FULL)
+        return np.broadcast_to(window.rows[self.members], window.size)
+
+
+@dataclass(eq=False)
+class Parked:
+    """Lanes that wait for others of their warps."""
+
+    fragment: Fragment
+    operation: WarpOperation
+
+
+def active_bits(lanes: Lanes) -> Array:
+    """For each warp of a set, its active lanes as bits."""
+    if lanes.mask is None:
+        return np.full(lanes.warp_count, FULL)
+    packed = np.packbits(lanes.mask.reshape(-1, WARP), axis=1, bitorder="little")
+    return np.ascontiguousarray(packed).view(np.uint32).reshape(-1)
+
+
+def together(enter: Callable[[Any, Fragment], Fragment | None], following: int, site: Site) -> WarpOperation:
+    """A control that all living lanes of a warp enter together."""
+    return WarpOperation(_nothing, None, True, following, site, False, enter)
+
+
+def _nothing(window: Window, lanes: Lanes) -> None:
+    """No exchange of values."""
+
+
+class Gathering:
+    """Warp operations of one batch that wait for lanes."""
+
+    def __init__(self, scheduler: Any):
+        self._scheduler = scheduler
+        self._batch = scheduler.batch
+        self._parked: dict[tuple[Any, ...], Parked] = {}
+
+    def arrive(self, fragment: Fragment, operation: WarpOperation) -> Fragment | None:
+        """Lanes come to a warp operation; those whose warps are complete perform it and go on."""
+        if fragment.lanes.whole and (operation.full or self._names_all(fragment, operation)):
+            return operation.run(self._scheduler, fragment)
+        earlier = self._parked.pop(fragment.place, None)
+        if earlier is not None:
+            fragment = self._scheduler.merged(earlier.fragment, fragment)
+        return self._sort(fragment, operation)
+
+    def _names_all(self, fragment: Fragment, operation: WarpOperation) -> bool:
+        """Whether the mask of every active lane names its whole warp."""
+        named = operation.named(fragment.window) == FULL
+        return bool((named if fragment.lanes.mask is None else named | ~fragment.lanes.mask).all())
+
+    def _sort(self, fragment: Fragment, operation: WarpOperation) -> Fragment | None:
+        going, staying = self._scheduler.split(fragment, self._missing(fragment, operation) == 0)
+        if staying is not None:
+            self._parked[staying.place] = Parked(staying, operation)
+        if going is None:
+            return None
+        self._batch.ended_lanes(going, operation)
+        self._batch.masks(going, operation)
+        result = operation.run(self._scheduler, going)
+        if staying is None or result is None:
+            return result
+        self._scheduler.push(result)
+        return None
+
+    def _missing(self, fragment: Fragment, operation: WarpOperation) -> Array:
+        """For each position, the living lanes that its mask names and that are not here, as bits."""
+        here = np.repeat(active_bits(fragment.lanes), WARP)
+        alive = np.repeat(self._batch.alive_bits[fragment.window.warps], WARP)
+        missing: Array = operation.named(fragment.window) & alive & ~here
+        return missing
+
+    def recheck(self) -> None:
+        """Lanes have ended: a warp that waited for them only may be complete."""
+        for place in list(self._parked):
+            parked = self._parked.pop(place, None)
+            going = None if parked is None else self._sort(parked.fragment, parked.operation)
+            if going is not None:
+                self._scheduler.push(going)
+
+    def settle(self) -> bool:
+        """Nothing else can run: let lanes meet across instructions, or go on without those that never come.
+
+        First those that exchange values, then those that only meet, last the barriers: what waits behind may be
+        complete by then. An aligned barrier is left only where its missing lanes wait for their warp or at a barrier
+        too; where they wait for something else, that is what is wrong.
+        """
+        here = np.zeros(self._batch.warps, np.uint32)
+        for one in self._parked.values():
+            here[one.fragment.window.warps] |= active_bits(one.fragment.lanes)
+        stuck = here | self._scheduler.barriers.waiting_bits()
+        ready = {place: one.operation.order for place, one in self._parked.items() if self._settles(one, stuck)}
+        chosen = [place for place, order in ready.items() if order == min(ready.values())]
+        for one in [self._parked.pop(place) for place in chosen]:
+            self._force(one, here)
+        return bool(chosen)
+
+    def _settles(self, parked: Parked, stuck: Array) -> bool:
+        fragment, operation = parked.fragment, parked.operation
+        if operation.enter is None:
+            return True
+        missing = self._missing(fragment, operation) & ~np.repeat(stuck[fragment.window.warps], WARP)
+        return not (missing[fragment.lanes.active()] != 0).any()
+
+    def _force(self, parked: Parked, here: Array) -> None:
+        fragment, operation = parked.fragment, parked.operation
+        active = fragment.lanes.active()
+        if operation.enter is not None:
+            self._batch.parted_barrier(fragment, operation.site, self._missing(fragment, operation), active)
+        else:
+            missing = self._missing(fragment, operation) & ~np.repeat(here[fragment.window.warps], WARP)
+            apart: Mask = active & (operation.exchanges | (missing != 0))
+            self._batch.missing_lanes(fragment, operation, operation.named(fragment.window), missing, apart)
+            self._batch.masks(fragment, operation)
+        going = operation.run(self._scheduler, fragment)
+        if going is not None:
+            self._scheduler.push(going)
+
+    def waiting(self) -> list[Parked]:
+        """Everything that waits."""
+        return list(self._parked.values())

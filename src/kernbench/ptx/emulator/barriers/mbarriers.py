@@ -1,0 +1,380 @@
+"""mbarriers of a batch: their state, who arrived, and what those who wait learn.
+
+A phase completes when no arrival and no byte is pending. Barriers are found by CTA and address; each has a number in
+its CTA, which gives the actor of copies that complete on it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.barriers import mbarrier_kernels as kernels
+from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
+    ALIVE,
+    BYTES_DELIVERED,
+    BYTES_EXPECTED,
+    EXPECTED,
+    INVALID,
+    LIVE,
+    PENDING,
+    PHASE,
+    START,
+    TX,
+    WAITED,
+)
+from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
+from kernbench.ptx.emulator.memory.cells import MET, TABLE
+from kernbench.ptx.emulator.program.program import Site
+
+_ALIGNMENT = 8
+# what the state of eight bytes has more if one of them was written
+_TOUCHED = np.uint64((WRITTEN ^ UNWRITTEN) * 0x0101_0101_0101_0101)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrival:
+    """How an instruction arrives."""
+
+    drop: bool = False
+    no_complete: bool = False
+    release: bool = True
+    # for other blocks, too
+    wide: bool = True
+
+
+class Mbarriers:
+    """The mbarriers of one batch; `slots` number them, negative ones say why there is none."""
+
+    def __init__(self, batch: Any, columns: int):
+        self._batch = batch
+        self._columns = columns
+        words = batch.shared_stride // _ALIGNMENT
+        self._lookup = np.full((batch.ctas, words), -1, np.int64)
+        self._used = np.zeros(batch.ctas, np.int64)
+        self._report = kernels.new_report()
+        self._first_lane: int = batch.launch.actors.lane(0)
+        self.count = 0
+        # arrivals and transactions so far: progress, for the search for deadlocks
+        self.events = 0
+        self._make(16)
+
+    def _make(self, capacity: int) -> None:
+        warps = self._batch.warps_per_cta
+        shapes = {
+            "state": (kernels.COLUMNS,),
+            "held": (self._columns,),
+            "done": (self._columns,),
+            "arrivals": (warps, 2),
+            "homes": (),
+            "places": (),
+            "columns": (),
+            "opened": (6,),
+        }
+        for name, shape in shapes.items():
+            dtype = np.int32 if name in ("held", "done") else np.int64
+            grown = np.zeros((capacity, *shape), dtype)
+            old = getattr(self, name, None)
+            if old is not None:
+                grown[: len(old)] = old
+            setattr(self, name, grown)
+        self.capacity = capacity
+
+    state: Array
+    held: Array
+    done: Array
+    # for each warp of the CTA the phase in which it last arrived, plus one, and the site
+    arrivals: Array
+    # CTA of the batch, offset in its shared memory, and the actor's column
+    homes: Array
+    places: Array
+    columns: Array
+    # the warp that initialised it and its clock then; the warp that fenced that, and its clock; the lane of either
+    opened: Array
+
+    def locate(self, addresses: Array, lanes: Array) -> Array:
+        """The barrier at each lane's address: -1 where none was ever made, -2 where none can be."""
+        batch = self._batch
+        slots: Array = np.empty(len(lanes), np.int64)
+        kernels.locate(
+            addresses, lanes, batch.ctas, batch.places.size, RANK_SHIFT, batch.launch.shared_bytes, self._lookup, slots
+        )
+        return slots
+
+    def at(self, ctas: Array, offsets: Array) -> Array:
+        """The barriers at offsets in CTAs of the batch, -1 where there is none."""
+        slots: Array = self._lookup[ctas, np.clip(offsets, 0, self._batch.launch.shared_bytes) // _ALIGNMENT]
+        return slots
+
+    def _new(self, cta: int, offset: int) -> int:
+        if self.count == self.capacity:
+            self._make(2 * self.capacity)
+        slot, number = self.count, int(self._used[cta])
+        self.count += 1
+        self._used[cta] += 1
+        self._lookup[cta, offset // _ALIGNMENT] = slot
+        self.homes[slot], self.places[slot] = cta, offset
+        self.columns[slot] = self._batch.launch.actors.barrier(number) if self._columns else 0
+        return slot
+
+    def init(self, addresses: Array, lanes: Array, counts: Array, site: Site) -> None:
+        """mbarrier.init: phase 0, `counts` arrivals expected."""
+        slots = self.locate(addresses, lanes)
+        ctas, offsets = self._batch.places.find(addresses, lanes)
+        for i, slot in enumerate(slots.tolist()):
+            if slot == -2:
+                self._complain("outside", lanes[i : i + 1], site, -1, addresses[i])
+                continue
+            if slot < 0:
+                slot = self._new(int(ctas[i]), int(offsets[i]))
+            elif self.state[slot, LIVE] == ALIVE:
+                self._complain("twice", lanes[i : i + 1], site, slot, addresses[i])
+            self._open(slot, int(lanes[i]), int(counts[i]), site, addresses[i])
+        self._batch.port.changes += 1
+
+    def _open(self, slot: int, lane: int, count: int, site: Site, address: Any) -> None:
+        if not 1 <= count <= kernels.LIMIT:
+            self._complain("count", np.array([lane]), site, slot, address, count)
+        row = self.state[slot]
+        phase = (int(row[PHASE]) + 2) & ~1 if row[LIVE] else 0
+        row[...] = 0
+        row[LIVE], row[PENDING], row[EXPECTED], row[kernels.LAST_LANE] = ALIVE, count, count, -1
+        row[PHASE] = row[WAITED] = row[START] = phase
+        self.arrivals[slot] = 0
+        checks = self._batch.checks
+        if checks is not None:
+            self.opened[slot] = (*checks.asynchronous.moment(lane), -1, 0, lane % WARP, 0)
+            self._bytes()[self._words(np.array([slot]))] &= ~_TOUCHED
+
+    def _bytes(self) -> Array:
+        """The state of shared memory, eight bytes at once."""
+        state: Array = self._batch.port.space("shared").state[8]
+        return state
+
+    def _words(self, slots: Array) -> Array:
+        """Where barriers lie, in units of eight bytes."""
+        words: Array = (self.homes[slots] * self._batch.shared_stride + self.places[slots]) // _ALIGNMENT
+        return words
+
+    def invalidate(self, addresses: Array, lanes: Array, site: Site) -> None:
+        """mbarrier.inval: the memory may be used for something else."""
+        slots = self._known(addresses, lanes, site)
+        self.state[slots[slots >= 0], LIVE] = INVALID
+
+    def _known(self, addresses: Array, lanes: Array, site: Site) -> Array:
+        """The barriers at addresses; complains where there is none."""
+        return self._usable(self.locate(addresses, lanes), addresses, lanes, site)
+
+    def _usable(self, slots: Array, addresses: Array, lanes: Array, site: Site, ctas: Array | None = None) -> Array:
+        usable = (slots >= 0) & (self.state[slots, LIVE] == ALIVE)
+        if not usable.all():
+            bad = int(np.argmin(usable))
+            slot = int(slots[bad])
+            what = "outside" if slot == -2 else "unused" if slot < 0 else "dead"
+            home = None if ctas is None else int(ctas[bad])
+            self._complain(what, lanes[~usable], site, slot, addresses[bad], home=home)
+        slots = np.where(usable, slots, -1)
+        checks = self._batch.checks
+        if checks is not None and self._batch.places.size > 1:
+            checks.asynchronous.ends.accessed(np.where(slots >= 0, self.homes[slots], -1), lanes, site)
+        if checks is not None and len(slots):
+            checks.asynchronous.used(slots, lanes, site)
+            touched = (slots >= 0) & (self._bytes()[self._words(slots)] & _TOUCHED != 0)
+            if touched.any():
+                first = int(np.argmax(touched))
+                checks.asynchronous.overwritten(int(slots[first]), int(lanes[first]), site)
+        return slots
+
+    def arrive(
+        self, addresses: Array, lanes: Array, counts: Array, transactions: Array, how: Arrival, site: Site
+    ) -> Array:
+        """Arrivals of lanes; gives the state before each."""
+        slots = self._known(addresses, lanes, site)
+        self.reach(slots, lanes, site)
+        self._note("arrive", slots, lanes, counts, site)
+        tokens = np.zeros(len(lanes), np.int64)
+        self._arrive(slots, lanes, counts, transactions, how, site, tokens)
+        return tokens
+
+    def _arrive(
+        self, slots: Array, lanes: Array, counts: Array, transactions: Array, how: Arrival, site: Site, tokens: Array
+    ) -> None:
+        batch, checks = self._batch, self._batch.checks
+        self.events += 1
+        if checks is not None and how.release:
+            checks.asynchronous.arriving(slots, lanes)
+        completed = kernels.arrive(
+            slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, self._tellers(lanes),
+            self._first_lane, batch.ctas, self.homes,
+            self.columns, self.state, self.held, self.done, *_clocks(checks), self.arrivals, site.number, tokens,
+            self._report,
+        )  # fmt: skip
+        batch.port.changes += int(completed)
+        if checks is not None:
+            checks.asynchronous.arrived(slots, lanes, how.release, how.wide)
+        self._tell(lanes, site)
+
+    def signal(self, slots: Array, lanes: Array, site: Site) -> None:
+        """Something asynchronous that `lanes` began arrives once on each barrier, knowing what `held` was told."""
+        zeros, ones = np.zeros(len(slots), np.int64), np.ones(len(slots), np.int64)
+        self._note("commit", slots, lanes, ones, site)
+        self._arrive(slots, lanes, ones, zeros, Arrival(release=False), site, zeros.copy())
+
+    def publish(self, slots: Array, lanes: Array) -> None:
+        """Whoever waits for these barriers' current phases learns what the warps of `lanes` know now."""
+        checks = self._batch.checks
+        if checks is None:
+            return
+        ctas = lanes // WARP % self._batch.ctas
+        local = (slots >= 0) & (self.homes[slots] == ctas)
+        whole = self._tellers(lanes)
+        checks.asynchronous.arriving(slots, lanes)
+        for slot, lane in zip(slots[local].tolist(), lanes[local].tolist(), strict=True):
+            warp = lane // WARP
+            kernels.publish(slot, lane, whole[warp], self._batch.ctas, *_clocks(checks), self.held, self._first_lane)
+        checks.asynchronous.arrived(slots, lanes, True)
+
+    def reach(self, slots: Array, lanes: Array, site: Site) -> None:
+        """Lanes change barriers now, or by what they begin now; some of them are those of other CTAs."""
+        checks = self._batch.checks
+        if checks is not None and self._batch.places.size > 1:
+            checks.asynchronous.ends.arriving(slots, lanes, site)
+
+    def known(self, addresses: Array, lanes: Array, site: Site) -> Array:
+        """The barriers at addresses, -1 (with a finding) where there is none."""
+        return self._known(addresses, lanes, site)
+
+    def known_at(self, ctas: Array, offsets: Array, lanes: Array, site: Site) -> Array:
+        """The barriers that lanes name by CTA of the batch and offset, -1 (with a finding) where there is none."""
+        return self._usable(self.at(ctas, offsets), offsets, lanes, site, ctas)
+
+    def _whole(self, lanes: Array, members: Array) -> Array:
+        """For each warp of the batch, whether all its `members`, a mask of each warp, are among `lanes`."""
+        whole: Array = np.bincount(lanes // WARP, minlength=self._batch.warps) >= np.bitwise_count(members)
+        return whole
+
+    def _tellers(self, lanes: Array) -> Array:
+        """For each warp of the batch, whether `lanes` tell all that it did."""
+        checks = self._batch.checks
+        return self._whole(lanes, self._batch.alive_bits if checks is None else checks.clocks.apart())
+
+    def raise_pending(self, slots: Array) -> None:
+        """One arrival more in the current phase of each barrier."""
+        np.add.at(self.state[:, PENDING], slots, 1)
+
+    def learn(self, slots: Array, columns: Array, clocks: Array) -> None:
+        """Whoever waits for these barriers' current phases learns of actors of the barriers' CTAs."""
+        if self._columns:
+            np.maximum.at(self.held, (slots, columns), clocks.astype(np.int32))
+
+    def expect(self, addresses: Array, lanes: Array, amounts: Array, site: Site) -> None:
+        """expect_tx of lanes, or complete_tx where amounts are negative."""
+        slots = self._known(addresses, lanes, site)
+        self.reach(slots, lanes, site)
+        self._transact(slots, lanes, amounts, site)
+
+    def _transact(self, slots: Array, lanes: Array, amounts: Array, site: Site) -> None:
+        self.events += 1
+        completed = kernels.expect(slots, amounts, self.state, self.held, self.done, self.columns, self._report)
+        self._batch.port.changes += int(completed)
+        self._tell(lanes, site)
+
+    def deliver(self, slots: Array, phases: Array, lanes: Array, amounts: Array, site: Site) -> None:
+        """Copies begun in `phases` have moved their bytes: complete_tx on their barriers."""
+        self._late(slots, phases, lanes, amounts, site)
+        self._note("bytes", slots, lanes, amounts, site)
+        self._transact(slots, lanes, -amounts, site)
+
+    def _late(self, slots: Array, phases: Array, lanes: Array, amounts: Array, site: Site) -> None:
+        """Bytes that reach a barrier after the phase they belong to: it did not expect them all."""
+        checks = self._batch.checks
+        here = np.where(slots >= 0, self.state[slots, PHASE], phases)
+        if checks is not None and (here != phases).any():
+            bad = int(np.argmax(here != phases))
+            checks.asynchronous.late_bytes(int(slots[bad]), int(phases[bad]), int(amounts[bad]), int(lanes[bad]), site)
+
+    def test(self, addresses: Array, lanes: Array, wanted: Array, parity: bool, site: Site) -> tuple[Array, Array]:
+        """The barriers, and whether the phase each lane waits for has completed."""
+        slots = self._known(addresses, lanes, site)
+        passed = np.zeros(len(lanes), bool)
+        kernels.test(slots, wanted, parity, self.state, passed, self._report)
+        self._report[...] = 0
+        return slots, passed
+
+    def acquire(self, slots: Array, lanes: Array, passed: Array, wide: bool = True) -> None:
+        """Lanes whose wait is over learn what the arrivals knew, those of other blocks only if it is `wide`."""
+        checks = self._batch.checks
+        if checks is not None:
+            whole, clocks = self._whole(lanes[passed], self._batch.alive_bits), checks.clocks
+            kernels.acquire(
+                slots, lanes, passed, whole, self._batch.ctas, self.homes, self.done, clocks.clocks, clocks.met
+            )
+            checks.asynchronous.waited(slots[passed], lanes[passed], whole, wide)
+            self._batch.copies.passed(slots[passed])
+
+    def phases(self, slots: Array) -> Array:
+        """The current phases of barriers."""
+        phases: Array = self.state[slots, PHASE]
+        return phases
+
+    def bytes_of(self, slot: int) -> tuple[int, int, int]:
+        """Bytes expected and delivered in the current phase, and what is outstanding."""
+        row = self.state[slot]
+        return int(row[BYTES_EXPECTED]), int(row[BYTES_DELIVERED]), int(row[TX])
+
+    def history(self, slot: int, phase: int) -> tuple[int, int]:
+        """Bytes that a phase expected and got before it completed, as far as they are remembered."""
+        row = self.state[slot]
+        before = int(row[kernels.BYTES_BEFORE]) if phase == row[PHASE] - 1 else 0
+        return before, before
+
+    def _note(self, kind: str, slots: Array, lanes: Array, amounts: Array, site: Site) -> None:
+        if self._batch.journal is not None:
+            self._batch.journal.arrived(kind, slots, lanes, amounts, site)
+
+    def _tell(self, lanes: Array, site: Site) -> None:
+        if not self._report.any():
+            return
+        for code, what in _TROUBLE.items():
+            count, position, slot = self._report[code].tolist()
+            if count:
+                self._complain(what, lanes[position : position + 1], site, slot, None)
+        self._report[...] = 0
+
+    def _complain(
+        self,
+        what: str,
+        lanes: Array,
+        site: Site,
+        slot: int,
+        address: Any,
+        value: int | None = None,
+        home: int | None = None,
+    ) -> None:
+        checks = self._batch.checks
+        if checks is not None:
+            checks.asynchronous.misuse(what, lanes, site, slot, address, value, home)
+
+
+_TROUBLE = {
+    kernels.TOO_MANY: "too many",
+    kernels.UNWAITED: "unwaited",
+    kernels.RANGE: "range",
+    kernels.COMPLETES: "completes",
+}
+_NO_CLOCKS = (
+    np.zeros((1, 1, 1), np.int32),
+    np.zeros((1, TABLE), np.int64)[:, MET],
+    np.zeros((1, WARP + 1, WARP), np.int32),
+)
+
+
+def _clocks(checks: Any) -> tuple[Array, Array, Array]:
+    """Clocks of warps, when their lanes met, and arrivals of single lanes."""
+    if checks is None:
+        return _NO_CLOCKS
+    clocks = checks.clocks
+    return clocks.clocks, clocks.met, clocks.peers

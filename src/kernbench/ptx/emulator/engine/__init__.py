@@ -1,0 +1,1 @@
+"""Running a launch: batches of resident CTAs, the scheduler, schedules, spinning loops."""

@@ -1,0 +1,263 @@
+"""A batch: CTAs that are resident together, with their registers, shared and local memory.
+
+Lanes are ordered by warp in the CTA first and CTA second, so that one warp role of all CTAs is a run of lanes. Lanes
+beyond the block in a partial last warp are never alive.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.agents import Agents
+from kernbench.ptx.emulator.asynchronous.copies.copies import Copies
+from kernbench.ptx.emulator.asynchronous.copies.groups import BulkGroups
+from kernbench.ptx.emulator.asynchronous.journal import Journal
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import TensorUnit
+from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Warpgroups
+from kernbench.ptx.emulator.barriers.mbarriers import Mbarriers
+from kernbench.ptx.emulator.checks.asynchronous.descriptors import Swizzles
+from kernbench.ptx.emulator.engine.scheduler import Scheduler
+from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT, places_of
+from kernbench.ptx.emulator.lanes.fragment import Fragment
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, from_mask
+from kernbench.ptx.emulator.lanes.slots import (
+    ConstantSlot,
+    RegisterSlot,
+    SpecialSlot,
+    SymbolSlot,
+    constant_array,
+)
+from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN, views
+from kernbench.ptx.emulator.memory.frames import Frames
+from kernbench.ptx.emulator.memory.port import Port, Space
+from kernbench.ptx.emulator.program.layout import RESERVED, RESERVED_BYTES
+from kernbench.ptx.emulator.program.special import special_row
+
+# entries between rows, so that rows of one bank do not fall into the same cache sets
+_PADDING = 48
+_NO_DIRTY = np.zeros(1, bool)
+# instead of the block that was the last: the lane lives, or was stopped
+LIVING, STOPPED = -2, -3
+
+
+class Batch:
+    """The state of resident CTAs, numbered from 0 to `ctas` here; `numbers` are their numbers in the grid."""
+
+    def __init__(self, launch: Any, numbers: Array):
+        self.launch = launch
+        self.program = launch.program
+        self.table = launch.program.table
+        self.numbers = numbers
+        self.ctas = len(numbers)
+        self.warps_per_cta = launch.warps_per_cta
+        self.warps = self.ctas * self.warps_per_cta
+        self.lanes = self.warps * WARP
+        self._make_registers()
+        self._make_lanes()
+        self.places = places_of(self)
+        self.journal: Journal | None = launch.follow(self)
+        self.frames = Frames(self, launch.local_bytes)
+        shared = self._make_shared()
+        self.checks = launch.checks.batch(self) if launch.checks is not None else None
+        self.port = Port(self, launch.arena, shared, self.frames.space(), self.checks)
+        self.copies = Copies(self)
+        self.agents = Agents(self, launch.schedule.eager)
+        self.mbarriers = Mbarriers(self, launch.actors.count if self.checks is not None else 0)
+        self.groups = BulkGroups(self)
+        self.swizzles = Swizzles(self)
+        self._tensor: TensorUnit | None = None
+        self.warpgroups = Warpgroups(self, launch.schedule.eager)
+        self.scheduler = Scheduler(self, launch.program, launch.meter)
+        everybody = from_mask(self.alive)
+        assert everybody is not None
+        self.scheduler.push(Fragment(everybody, self.scheduler.window(everybody), self.program.entry.entry))
+
+    def _make_registers(self) -> None:
+        width = self.lanes + _PADDING
+        self.banks: dict[str, Array] = {
+            bank: np.zeros((max(rows, 1), width), bank) for bank, rows in self.table.rows.items()
+        }
+        self._rows: dict[int, Array] = {}
+
+    def _make_lanes(self) -> None:
+        threads = self.launch.threads
+        inside = np.arange(self.warps_per_cta * WARP).reshape(self.warps_per_cta, 1, WARP)
+        thread = np.broadcast_to(inside, (self.warps_per_cta, self.ctas, WARP)).reshape(-1)
+        self.thread: Array = np.ascontiguousarray(thread)
+        self.alive: Mask = self.thread < threads
+        self.alive_count = int(np.count_nonzero(self.alive))
+        self.alive_by_cta: Array = np.full(self.ctas, threads)
+        self.alive_bits: Array = _bits(self.alive)
+        # the block that each lane ran last
+        self.ended_in: Array = np.full(self.lanes, LIVING)
+        warps = np.arange(self.warps)
+        self.cta_of_warp: Array = warps % self.ctas
+
+    def _make_shared(self) -> Space:
+        size = self.launch.shared_bytes
+        stride = -(-max(size, 16) // 128) * 128 + 128
+        words = np.full(self.ctas * stride, POISON, np.uint8)
+        state = np.zeros((self.ctas, stride), np.uint8)
+        if self.launch.checks is not None:
+            for start, end in self.launch.shared_parts:
+                state[:, start:end] = UNWRITTEN | TRACKED
+        for kept in (v for v in self.launch.program.shared if v.name == RESERVED):
+            room = slice(kept.offset, kept.offset + RESERVED_BYTES)
+            words.reshape(self.ctas, stride)[:, room] = 0
+            # the library that works with it relies on shuffles for its order, so that is not checked
+            state[:, room] = WRITTEN
+        self.shared_stride = stride
+        origins = np.repeat(self.cta_of_warp, WARP).astype(np.uint64) * np.uint64(stride)
+        return Space("shared", views(words), views(state.reshape(-1)), size, origins, _NO_DIRTY)
+
+    def row(self, slot: int) -> Array:
+        """The whole row of a slot: one entry a lane, or a zero-dimensional constant."""
+        found = self._rows.get(slot)
+        if found is None:
+            found = self._rows[slot] = self._make_row(slot)
+        return found
+
+    def _make_row(self, slot: int) -> Array:
+        spec = self.table.slots[slot]
+        if isinstance(spec, RegisterSlot):
+            return self.banks[spec.bank][spec.row, : self.lanes]
+        if isinstance(spec, ConstantSlot):
+            value: Array = constant_array(spec.bits, spec.dtype)
+            return np.full(self.lanes, value) if spec.spread else value
+        if isinstance(spec, SpecialSlot):
+            return np.ascontiguousarray(np.broadcast_to(special_row(self, spec.name), self.lanes).astype(spec.dtype))
+        assert isinstance(spec, SymbolSlot)
+        return self._symbol(spec)
+
+    def _symbol(self, spec: SymbolSlot) -> Array:
+        if spec.space == "shared":
+            ranks = self.places.ranks(np.arange(self.lanes)).astype(np.uint64)
+            return np.uint64(spec.offset) + (ranks << np.uint64(RANK_SHIFT))
+        if spec.space != "frame":
+            return np.array(self.launch.symbol(spec.space, spec.name) + spec.offset, spec.dtype)
+        return self.frames.cell(spec.name, spec.offset)
+
+    def set_base(self, function: str, base: int) -> None:
+        """Where the frame of the function that runs now begins."""
+        self.frames.set_base(function, base)
+
+    def parameter(self, slot: int, dtype: str, count: int) -> Array:
+        """`count` values of the kernel's parameters from a symbol's place on."""
+        spec = self.table.slots[slot]
+        assert isinstance(spec, SymbolSlot)
+        return self.launch.parameter(spec.name, spec.offset, dtype, count)  # type: ignore[no-any-return]
+
+    def pick(self, ready: dict[Any, Fragment]) -> Any:
+        """Which fragment runs next."""
+        return self.launch.pick(ready)
+
+    def end(self, lanes: Lanes, block: int) -> None:
+        """Lanes have ended, in a block that was the last they ran."""
+        numbers = self._numbers(lanes)
+        self.ended_in[numbers] = np.where(self.ended_in[numbers] == LIVING, block, self.ended_in[numbers])
+        if self.checks is not None and self.groups.used:
+            self.checks.asynchronous.lanes_ended(lanes)
+        warps, active = lanes.present()
+        np.subtract.at(self.alive_by_cta, warps % self.ctas, active.sum(axis=1))
+        alive = self.alive.reshape(-1, WARP)
+        alive[warps] &= ~active
+        self.alive_bits[warps] = _bits(np.ascontiguousarray(alive[warps]).reshape(-1))
+        self.alive_count -= lanes.count
+        if self.checks is not None:
+            self.checks.clocks.ended(warps, active)
+        if self.checks is not None and (self.launch.actors.asynchronous or self.places.size > 1):
+            self._blocks_ended(np.unique(warps % self.ctas))
+
+    def _blocks_ended(self, ctas: Array) -> None:
+        """Tell the checks of those of some CTAs that have no living thread left."""
+        ended = ctas[self.alive_by_cta[ctas] == 0]
+        if len(ended) and self.checks is not None:
+            self.checks.asynchronous.ends.ended(ended)
+
+    @property
+    def tensor(self) -> TensorUnit:
+        """Tensor memory and what works on it, made when it is first used."""
+        if self._tensor is None:
+            self._tensor = TensorUnit(self)
+        return self._tensor
+
+    @property
+    def tensor_memory(self) -> Any:
+        """Tensor memory, None as long as nothing has used it."""
+        return None if self._tensor is None else self._tensor.memory
+
+    @property
+    def allocation_waits(self) -> list[Any]:
+        """Allocations of tensor memory that wait for columns."""
+        return [] if self._tensor is None else list(self._tensor.waiting)
+
+    def ended(self) -> None:
+        """All threads have ended, and nothing is in flight any more."""
+        if self._tensor is not None:
+            self._tensor.ended()
+        if self.checks is not None:
+            self.checks.asynchronous.ended()
+
+    def changes(self) -> int:
+        """How often memory has been changed so far in the whole launch."""
+        return int(self.launch.changes())
+
+    def read_clock(self, to_come: int) -> int:
+        """Logical time, where so many instructions of a block are still to come."""
+        return int(self.launch.time.now(to_come))
+
+    def barrier_clocks(self) -> None:
+        """A barrier of all living warps of all CTAs completed; those that ended told nobody what they did."""
+        if self.checks is None:
+            return
+        if self.alive_count == self.launch.threads * self.ctas or self.alive_bits.all():
+            self.checks.barrier(None, None)
+        else:
+            present = (self.alive_bits != 0).reshape(-1, self.ctas).T
+            self.checks.barrier(present.any(axis=1), present)
+
+    def warp_clocks(self, window: Any, lanes: Lanes, members: int) -> None:
+        """Lanes of warps met at bar.warp.sync, each with those of the mask in its slot `members`."""
+        if self.checks is not None:
+            self.checks.warp_barrier(window, lanes, members)
+
+    def parted_barrier(self, fragment: Fragment, site: Any, missing: Array, active: Mask) -> None:
+        """An aligned barrier is reached by lanes whose siblings wait elsewhere for ever."""
+        if self.checks is not None:
+            self.checks.endings.parted(fragment, site, missing, active)
+
+    def ended_lanes(self, fragment: Fragment, operation: Any) -> None:
+        """A warp operation runs where lanes of its warps may have ended."""
+        if self.checks is not None and self.alive_count < self.launch.threads * self.ctas:
+            self.checks.endings.look(fragment, operation)
+
+    def masks(self, fragment: Fragment, operation: Any) -> None:
+        """A warp operation runs with masks that do not name whole warps."""
+        if self.checks is not None and operation.members is not None:
+            self.checks.endings.masks(fragment, operation)
+
+    def missing_lanes(self, fragment: Fragment, operation: Any, members: Array, missing: Array, bad: Mask) -> None:
+        """Lanes that a warp operation's mask names never came."""
+        if self.checks is not None and bad.any():
+            self.checks.missing_lanes(fragment, operation, members, missing, bad)
+
+    def stray(self, lanes: Lanes, site: Any, message: str) -> None:
+        """Control flow left the program."""
+        self.ended_in[self._numbers(lanes)] = STOPPED
+        self.launch.stray(self, lanes, site, message)
+
+    def _numbers(self, lanes: Lanes) -> Array:
+        """The numbers of the active lanes."""
+        numbers = lanes.lane_numbers()
+        return numbers if lanes.mask is None else numbers[lanes.mask]
+
+    def trapped(self, lanes: Lanes, site: Any, message: str = "the kernel executed a trap") -> None:
+        """The kernel stopped itself."""
+        self.ended_in[self._numbers(lanes)] = STOPPED
+        self.launch.stray(self, lanes, site, message, "trap")
+
+
+def _bits(mask: Mask) -> Array:
+    packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
+    return np.ascontiguousarray(packed).view(np.uint32).reshape(-1)

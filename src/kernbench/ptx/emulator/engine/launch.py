@@ -1,0 +1,273 @@
+"""A launch: CTAs run in batches, as many at once as are resident, until all have ended or nothing can go on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.demangling import title
+from kernbench.ptx.emulator.asynchronous.actors import Actors
+from kernbench.ptx.emulator.asynchronous.copies.tensors import TensorMaps
+from kernbench.ptx.emulator.asynchronous.journal import Journal
+from kernbench.ptx.emulator.engine.batch import Batch
+from kernbench.ptx.emulator.engine.machine import Architecture
+from kernbench.ptx.emulator.engine.schedule import Schedule
+from kernbench.ptx.emulator.engine.spinning import EndlessError
+from kernbench.ptx.emulator.engine.ticking import Time
+from kernbench.ptx.emulator.engine.waves import Waves
+from kernbench.ptx.emulator.inspect.naming import Naming
+from kernbench.ptx.emulator.inspect.probing import Probe
+from kernbench.ptx.emulator.instructions.calls.externals import needs_heap
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes
+from kernbench.ptx.emulator.memory.arena import Allocation, Arena
+from kernbench.ptx.emulator.memory.heap import Heap
+from kernbench.ptx.emulator.memory.room import require_room
+from kernbench.ptx.emulator.program.meter import Meter
+from kernbench.ptx.emulator.program.program import Program, Site
+from kernbench.result.run import Status
+from kernbench.safety.budget import Budget, OverBudgetError
+from kernbench.safety.stopping import StoppedError
+
+Extent = tuple[int, int, int]
+
+# lanes that run together: enough to hide what an instruction costs in Python, few enough for the caches
+_LANES = 16384
+# bytes that one batch may hold, and how many a byte of shared memory needs with its shadow
+_BATCH_BYTES = 1 << 29
+_SHADOW = 8
+_WORKSPACE = 256
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a program is launched: extents, the parameters and where they lie, addresses of the module's variables.
+
+    `dynamic_shared` are bytes; `number` counts the launches of a device.
+    """
+
+    grid: Extent
+    block: Extent
+    cluster: Extent
+    parameters: bytes
+    parameter_address: int
+    symbols: dict[str, int]
+    dynamic_shared: int
+    schedule: Schedule
+    budget: Budget
+    number: int
+
+
+class Launch:
+    """One launch of a program on a device's memory; `probe` looks inside, `naming` takes the values that it names."""
+
+    def __init__(
+        self,
+        program: Program,
+        arena: Arena,
+        machine: Architecture,
+        setting: Setting,
+        checks: Any,
+        probe: Probe | None = None,
+        naming: Naming | None = None,
+    ):
+        self.program, self.arena, self.machine = program, arena, machine
+        self.checks, self.probe, self.naming = checks, probe, naming
+        self.grid, self.block, self.cluster = setting.grid, setting.block, setting.cluster
+        self.schedule, self.number = setting.schedule, setting.number
+        self.threads = int(np.prod(self.block))
+        self.warps_per_cta = -(-self.threads // WARP)
+        self.explicit_cluster = self.cluster != (1, 1, 1)
+        self.actors = Actors(self.warps_per_cta, program.asynchronous)
+        self.dynamic_shared = setting.dynamic_shared
+        self.shared_bytes = program.static_shared + self.dynamic_shared
+        self.shared_parts = _shared_parts(program, self.dynamic_shared)
+        self.local_bytes = program.local_bytes
+        self.meter = Meter(setting.budget)
+        self.time = Time(self.meter)
+        # what printf wrote
+        self.printed: list[str] = []
+        self.unfinished = True
+        self.tensor_maps = TensorMaps(arena)
+        self._symbols = setting.symbols
+        self._parameters = setting.parameters
+        self._parameter_address = setting.parameter_address
+        self._offsets = {p.name: p.offset for p in program.kernel.params}
+        self._live: list[Batch] = []
+        self._ended_changes = 0
+        self._ended_stores = 0
+        # what the first CTAs do, where there is something asynchronous to follow
+        self.journal: Journal | None = None
+        self._workspace: Allocation | None = None
+        if needs_heap(program.kernel.module.functions) and arena.heap is None:
+            arena.heap = Heap(arena)
+        if checks is not None:
+            checks.begin(self)
+
+    def run(self) -> Status:
+        """Run all CTAs."""
+        waiting = self._waves()
+        resident = self.machine.resident(self.threads, self.shared_bytes)
+        try:
+            with np.errstate(all="ignore"):
+                return self._run(waiting, resident)
+        except StoppedError:
+            return Status.STOPPED
+        except OverBudgetError as spent:
+            if self.checks is not None:
+                self.checks.over_budget(str(spent), self.meter)
+            return Status.OVER_BUDGET
+        except EndlessError as loop:
+            if self.checks is not None:
+                self.checks.endless(loop.fragment, loop.loop, loop.rounds)
+            return Status.OVER_BUDGET
+
+    def close(self) -> None:
+        """Give back what the launch took for itself."""
+        if self._workspace is not None:
+            self.arena.free(self._workspace)
+            self._workspace = None
+
+    def _waves(self) -> Waves:
+        """CTA numbers in the order they become resident, a batch at a time."""
+        lanes = self.warps_per_cta * WARP
+        registers = sum(rows * np.dtype(bank).itemsize for bank, rows in self.program.table.rows.items())
+        nbytes = lanes * (registers + 2 * self.local_bytes) + _SHADOW * self.shared_bytes
+        size = int(np.prod(self.cluster))
+        name, threads = title(self.program.kernel.name), self.threads * size
+        require_room(size * nbytes, f"'{name}' with {threads} threads that run together", "use smaller blocks")
+        most = min(_LANES // lanes, _BATCH_BYTES // max(1, nbytes)) // size
+        return Waves(self.grid, self.cluster, max(1, most), self.schedule)
+
+    def _run(self, waiting: Waves, resident: int) -> Status:
+        while waiting.left or self._live:
+            running = sum(batch.ctas for batch in self._live)
+            room = waiting.left > 0 and (not self._live or running + waiting.following <= resident)
+            if room:
+                self._live.append(Batch(self, waiting.take()))
+            elif not self._yielded() and not self._later() and not self._settle():
+                self._stuck(waiting.left, resident)
+                return Status.DEADLOCKED
+            self._advance()
+        self.unfinished = False
+        return Status.FINISHED
+
+    def _advance(self) -> None:
+        """Run every batch until it waits for what no batch here does; those that have ended are dropped."""
+        progress = True
+        while progress:
+            for batch in self._live:
+                batch.scheduler.run()
+            for batch in [b for b in self._live if not b.alive_count]:
+                batch.agents.drain()
+                batch.ended()
+                self._ended_changes += batch.port.changes
+                self._ended_stores += batch.port.shared_stores
+                self._live.remove(batch)
+            progress = self._woken() or self._arrived()
+
+    def _woken(self) -> bool:
+        """Loops look again where memory has changed, and waits where their phase has completed."""
+        woken = [batch.scheduler.spinning.wake_changed() for batch in self._live]
+        if any(woken):
+            self.time.goes_on()
+        waits = [batch.scheduler.waiting.wake() or batch.scheduler.cluster.wake() for batch in self._live]
+        return any([*woken, *waits])
+
+    def _arrived(self) -> bool:
+        """No warp can go on: what is in flight completes, all of it at once."""
+        arrived = [batch.agents.drain() for batch in self._live]
+        return any(arrived)
+
+    def _yielded(self) -> bool:
+        """Loops that only let others go first go on."""
+        woken = [batch.scheduler.spinning.wake_yielded() for batch in self._live]
+        if any(woken):
+            self.time.polled(self.changes())
+        return any(woken)
+
+    def _later(self) -> bool:
+        """Only loops that have seen the time are left, if any: whether they may look again at a later one."""
+        loops = [batch.scheduler.spinning for batch in self._live if batch.scheduler.spinning.timed]
+        if not self.time.stands or not loops:
+            return False
+        progress = any([self.time.moved(self.changes()), *(spinning.left for spinning in loops)])
+        if not self.time.leaps(progress):
+            return False
+        for spinning in loops:
+            spinning.wake_timed(progress)
+        return True
+
+    def _settle(self) -> bool:
+        """Nothing runs and nothing more can become resident: let warps go on without lanes that never come."""
+        settled = [batch.scheduler.gathering.settle() for batch in self._live]
+        return any(settled)
+
+    def _stuck(self, waiting: int, resident: int) -> None:
+        if self.checks is not None:
+            self.checks.deadlock(self._live, waiting, resident)
+
+    def follow(self, batch: Batch) -> Journal | None:
+        """The journal of the first batch, if the checks are on and anything works beside the threads."""
+        if self.checks is None or self.journal is not None or not self.program.asynchronous:
+            return None
+        self.journal = Journal(batch)
+        return self.journal
+
+    def changes(self) -> int:
+        """How often memory has been changed."""
+        return self._ended_changes + sum(batch.port.changes for batch in self._live)
+
+    def changes_beside_stores_to_shared(self) -> int:
+        """The same, but for what threads stored to shared memory."""
+        return self.changes() - self._ended_stores - sum(batch.port.shared_stores for batch in self._live)
+
+    def addresses_in(self, parameter: str) -> list[int]:
+        """The 64-bit words of a parameter, any of which may be a pointer."""
+        found = next(p for p in self.program.kernel.params if p.name == parameter)
+        data = self._parameters[found.offset : found.offset + found.size]
+        return [int.from_bytes(data[n : n + 8], "little") for n in range(0, len(data) - 7, 8)]
+
+    def variable_addresses(self) -> list[int]:
+        """Where the module's variables lie."""
+        return list(self._symbols.values())
+
+    def symbol(self, space: str, name: str) -> int:
+        """The address of a module variable or kernel parameter."""
+        if space == "param":
+            return self._parameter_address + self._offsets[name]
+        return self._symbols[name]
+
+    def parameter(self, name: str, offset: int, dtype: str, count: int) -> Array:
+        """`count` values from a place in the kernel's parameters."""
+        start = self._offsets[name] + offset
+        width = np.dtype(dtype).itemsize
+        data = self._parameters[start : start + width * count]
+        return np.frombuffer(data.ljust(width * count, b"\0"), dtype)
+
+    def pick(self, ready: dict[Any, Any]) -> Any:
+        """Which fragment runs next."""
+        return self.schedule.pick(ready)
+
+    def grid_workspace(self) -> int:
+        """Where the blocks of a cooperative launch meet: memory that holds zeros when the launch begins."""
+        if self._workspace is None:
+            zeros = np.zeros(_WORKSPACE, np.uint8)
+            self._workspace = self.arena.allocate(_WORKSPACE, "grid barrier", "workspace", zeros)
+        return self._workspace.address
+
+    def external_call(self, batch: Batch, lanes: Array, site: Site, name: str) -> None:
+        """A function was called that has no body and no known meaning; it does nothing."""
+        if self.checks is not None:
+            self.checks.unknown_function(batch, lanes, site, name)
+
+    def stray(self, batch: Batch, lanes: Lanes, site: Site, message: str, kind: str = "misuse") -> None:
+        """Control flow left the program."""
+        if self.checks is not None:
+            self.checks.stray(batch, lanes, site, message, kind)
+
+
+def _shared_parts(program: Program, dynamic: int) -> list[tuple[int, int]]:
+    """First and last + 1 bytes of what shared memory holds."""
+    parts = [(v.offset, v.offset + v.size) for v in program.shared if v.size is not None]
+    return [*parts, (program.static_shared, program.static_shared + dynamic)]

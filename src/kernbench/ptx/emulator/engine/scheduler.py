@@ -1,0 +1,193 @@
+"""The scheduler of a batch: always runs the fragment that stands first, so that lanes meet again as early as they can.
+
+Fragments at the same place become one. A fragment that waits (at a barrier, for lanes of its warp, for memory to
+change) is parked with what it waits for, and everything else runs first.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.barriers.barriers import Barriers
+from kernbench.ptx.emulator.barriers.cluster_barrier import ClusterBarrier
+from kernbench.ptx.emulator.barriers.gathering import Gathering
+from kernbench.ptx.emulator.barriers.waiting import Waiting
+from kernbench.ptx.emulator.checks.memory.definedness import UndefinedLoadError
+from kernbench.ptx.emulator.engine.spinning import Spinning
+from kernbench.ptx.emulator.lanes.fragment import Fragment
+from kernbench.ptx.emulator.lanes.lanes import Lanes, Mask, union
+from kernbench.ptx.emulator.lanes.window import Window, window_of
+from kernbench.ptx.emulator.program.program import Block, Program
+
+Key = tuple[int, ...]
+_CACHED_WINDOWS = 64
+
+
+class Scheduler:
+    """Runs the fragments of one batch."""
+
+    def __init__(self, batch: Any, program: Program, meter: Any):
+        self.batch = batch
+        self.program = program
+        self.meter = meter
+        self.ready: dict[Key, Fragment] = {}
+        self.barriers = Barriers(self)
+        self.gathering = Gathering(self)
+        self.spinning = Spinning(self)
+        self.waiting = Waiting(self)
+        self.cluster = ClusterBarrier(self)
+        self._windows: dict[tuple[int, int], Window] = {}
+        self._limit: Key | None = None
+        # set when the first undefined value has been loaded
+        self._following_undefined = False
+
+    def key(self, fragment: Fragment) -> Key:
+        """Where a fragment stands in the order of the program."""
+        return (*fragment.prefix, self.program.blocks[fragment.block].rank)
+
+    def fragment(self, like: Fragment, lanes: Lanes, block: int) -> Fragment:
+        """Some lanes of a fragment at a block of their own."""
+        return Fragment(lanes, self.window(lanes), block, like.stack, like.prefix, like.block)
+
+    def window(self, lanes: Lanes) -> Window:
+        """The window of a set of lanes; those of runs are kept."""
+        if lanes.warps is not None:
+            return window_of(self.batch, lanes)
+        place = (lanes.first, lanes.last)
+        found = self._windows.get(place)
+        if found is None:
+            if len(self._windows) >= _CACHED_WINDOWS:
+                self._windows.clear()
+            found = self._windows[place] = window_of(self.batch, lanes)
+        return found
+
+    def push(self, fragment: Fragment) -> None:
+        """Let a fragment run in its turn; it joins one that stands at the same place."""
+        key = self.key(fragment)
+        other = self.ready.get(key)
+        if other is not None:
+            fragment = self.merged(other, fragment)
+        self.ready[key] = fragment
+        if self._limit is None or key < self._limit:
+            self._limit = key
+
+    def merged(self, one: Fragment, two: Fragment) -> Fragment:
+        """Two fragments of the same place as one."""
+        lanes = union(one.lanes, two.lanes, self.batch.lanes)
+        behind = one.behind if one.behind == two.behind else -1
+        return Fragment(lanes, self.window(lanes), one.block, one.stack, one.prefix, behind)
+
+    def run(self) -> None:
+        """Run until every fragment has ended or waits."""
+        while self.ready:
+            key = self.batch.pick(self.ready)
+            fragment = self.ready.pop(key)
+            self._limit = min(self.ready, default=None)
+            self._run(fragment)
+        self.meter.calls = ()
+
+    def _run(self, fragment: Fragment | None) -> None:
+        """Run a fragment until it ends, waits, or another one stands before it."""
+        blocks = self.program.blocks
+        while fragment is not None:
+            block = blocks[fragment.block]
+            if block.wait_loop is not None and self.spinning.parks(fragment, block):
+                return
+            fragment = self._step(fragment, block)
+            if fragment is not None and blocks[fragment.block].ends:
+                self.leave(fragment)
+                return
+            if fragment is not None and self._limit is not None and self.key(fragment) >= self._limit:
+                self.push(fragment)
+                return
+
+    def _step(self, fragment: Fragment, block: Block) -> Fragment | None:
+        """Run one block; the fragment if it goes on."""
+        lanes, window = fragment.lanes, fragment.window
+        self.meter.count(block, lanes)
+        self.meter.calls = fragment.stack
+        if fragment.stack:
+            frame = fragment.stack[-1]
+            self.batch.set_base(frame.callee, frame.base)
+        if self._following_undefined:
+            for general in block.watched.steps:
+                general(window, lanes.mask)
+        else:
+            self._run_steps(block, window, lanes)
+        if block.control is None:
+            return fragment.at(block.following)
+        result: Fragment | None = block.control(self, fragment)
+        return result
+
+    def _run_steps(self, block: Block, window: Window, lanes: Lanes) -> None:
+        """The plain steps of a block, until a load meets an undefined value."""
+        try:
+            if lanes.mask is None and lanes.warps is None:
+                for step in block.direct:
+                    step(window)
+            else:
+                for general in block.general:
+                    general(window, lanes.mask)
+        except UndefinedLoadError as met:
+            self._following_undefined = self.batch.checks.definedness.following = True
+            watched = block.watched
+            for general in watched.steps[watched.positions[met.site] :]:
+                general(window, lanes.mask)
+
+    def branch(self, fragment: Fragment, slot: int, negated: bool, target: int, following: int) -> Fragment | None:
+        """Lanes whose predicate holds go to `target`, the others to `following`."""
+        row = fragment.window.rows[slot]
+        lanes = fragment.lanes
+        if lanes.mask is None:
+            count = int(np.count_nonzero(row))
+            if count == 0 or count == lanes.count:
+                return fragment.at(target if (count > 0) != negated else following)
+        taken, rest = lanes.split(~row if negated else row.copy())
+        if rest is None:
+            return fragment.at(target)
+        if taken is None:
+            return fragment.at(following)
+        self.go(self.fragment(fragment, taken, target))
+        self.go(self.fragment(fragment, rest, following))
+        return None
+
+    def go(self, fragment: Fragment) -> None:
+        """Let lanes that branched run in their turn; those at the kernel's end are gone at once."""
+        if self.program.blocks[fragment.block].ends:
+            self.leave(fragment)
+        else:
+            self.push(fragment)
+
+    def under_guard(
+        self, fragment: Fragment, slot: int, negated: bool, control: Callable[..., Any], following: int
+    ) -> Fragment | None:
+        """A control for the lanes whose guard holds; the others go on."""
+        row = fragment.window.rows[slot]
+        taken, rest = fragment.lanes.split(~row if negated else row.copy())
+        if rest is None:
+            result: Fragment | None = control(self, fragment)
+            return result
+        if taken is None:
+            return fragment.at(following)
+        self.push(self.fragment(fragment, rest, following))
+        going: Fragment | None = control(self, self.fragment(fragment, taken, fragment.block))
+        if going is not None:
+            self.push(going)
+        return None
+
+    def split(self, fragment: Fragment, chosen: Mask) -> tuple[Fragment | None, Fragment | None]:
+        """The lanes where `chosen` holds and the others, as fragments at the same block."""
+        taken, rest = fragment.lanes.split(chosen)
+        if rest is None:
+            return fragment, None
+        if taken is None:
+            return None, fragment
+        return self.fragment(fragment, taken, fragment.block), self.fragment(fragment, rest, fragment.block)
+
+    def leave(self, fragment: Fragment) -> None:
+        """The lanes have ended."""
+        ended = self.program.blocks[fragment.block].ends
+        self.batch.end(fragment.lanes, fragment.behind if ended and fragment.behind >= 0 else fragment.block)
+        self.barriers.recheck()
+        self.gathering.recheck()

@@ -1,0 +1,255 @@
+"""Spinning: a loop that came round without changing anything waits for memory, and is parked instead of run.
+
+One that comes back to an earlier state without looking at memory never ends, and is told so at once. States are
+compared each round where a loop reads what others write, and now and then everywhere else. A loop that looks at a
+clock repeats nothing but while time stands still, and then waits for a later one.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.fragment import Fragment
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes
+from kernbench.ptx.emulator.memory.arena import LOCAL_BASE
+from kernbench.ptx.emulator.program.program import Block, WaitLoop
+
+# rounds of a loop that changes something each time, after which others run first: where it reads what others write,
+# and where it probably only computes
+_PATIENCE = 32
+_LONG_PATIENCE = 4096
+# states are kept at rounds that are a power of two from the first on, and compared for some rounds after each
+_FIRST_LOOK = 256
+_LONGEST_CYCLE = 64
+# bytes of local or shared memory that are worth comparing
+_MOST_COMPARED = 1 << 22
+# the bits above these tell the space of a generic address
+_WINDOW = np.uint64(44)
+_ADDRESS = (1 << 64) - 1
+
+
+class EndlessError(Exception):
+    """Lanes have come to a state in which they were before, and nothing outside can change what follows."""
+
+    def __init__(self, fragment: Fragment, loop: WaitLoop, rounds: int):
+        super().__init__("a loop never ends")
+        self.fragment, self.loop, self.rounds = fragment, loop, rounds
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    """Lanes in a loop: rounds so far, and a state with the changes of memory and the round it was seen in."""
+
+    lanes: Lanes
+    count: int = 0
+    seen: int = 0
+    changes: int = -1
+    values: tuple[Array, ...] | None = None
+    # it let others go first, and is looked at in this round already
+    yielded: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spinner:
+    """A parked loop; `changes` of memory when it looked last, or None if it only lets others go first."""
+
+    fragment: Fragment
+    loop: WaitLoop
+    changes: int | None
+
+
+class Spinning:
+    """Loops of one batch that wait."""
+
+    def __init__(self, scheduler: Any):
+        self._scheduler = scheduler
+        self._batch = scheduler.batch
+        self._rounds: dict[tuple[Any, ...], _Round] = {}
+        self.parked: list[Spinner] = []
+        # of loops that try to take something, how many blocks look next, and the changes of memory when some last did
+        self._crowd, self._tried = 1, -1
+        # loops that waited for a later time since anything else happened, and whether one was left for good
+        self._later: dict[int, WaitLoop] = {}
+        self.left = False
+
+    def parks(self, fragment: Fragment, block: Block) -> bool:
+        """Called at a loop's head: whether the fragment is to wait."""
+        loop = block.wait_loop
+        assert loop is not None
+        last = self._rounds.get(fragment.place)
+        if loop.head in self._later and not any(_within(fragment, other) for other in self._later.values()):
+            self.left = True
+        if last is None or fragment.behind not in loop.blocks or not _same_lanes(last.lanes, fragment.lanes):
+            last = self._rounds[fragment.place] = _Round(fragment.lanes)
+        if last.yielded:
+            last.yielded = False
+            return False
+        last.count += 1
+        if self._looks(loop, last.count) and self._closed(fragment, loop) and self._repeats(fragment, loop, last):
+            self._park(fragment, loop, last.changes)
+            return True
+        if not loop.reads_memory or last.count % (_PATIENCE if loop.waits else _LONG_PATIENCE):
+            return False
+        last.yielded = True
+        self._park(fragment, loop, None)
+        return True
+
+    def _looks(self, loop: WaitLoop, count: int) -> bool:
+        """Whether the state is compared in this round."""
+        return loop.waits or (count >= _FIRST_LOOK and count - (1 << count.bit_length() - 1) <= _LONGEST_CYCLE)
+
+    def _closed(self, fragment: Fragment, loop: WaitLoop) -> bool:
+        """Whether nobody but memory has a say in what these lanes do next."""
+        if loop.timed and not self._batch.launch.time.stands:
+            return False
+        if loop.closed == "block":
+            return self._batch.places.size == 1 and self._whole_blocks(fragment)
+        return loop.closed == "lane" or (loop.closed == "warp" and fragment.lanes.whole)
+
+    def _whole_blocks(self, fragment: Fragment) -> bool:
+        """Whether all living threads of each block that has some here are here."""
+        batch = self._batch
+        warps, active = fragment.lanes.present()
+        here = np.bincount(warps % batch.ctas, weights=active.sum(axis=1), minlength=batch.ctas)
+        return bool(((here == 0) | (here == batch.alive_by_cta)).all())
+
+    def _changes(self, loop: WaitLoop) -> int:
+        """How often memory has changed; of a block's own shared memory what it holds is compared instead."""
+        launch = self._batch.launch
+        return int(launch.changes_beside_stores_to_shared() if loop.closed == "block" else launch.changes())
+
+    def _repeats(self, fragment: Fragment, loop: WaitLoop, last: _Round) -> bool:
+        """Whether the lanes are where they were before, with memory unchanged since."""
+        changes, values = self._changes(loop), self._values(fragment, loop)
+        if values is None:
+            return False
+        if last.values is not None and last.changes == changes and _same(fragment, last.values, values):
+            if not loop.timed and (not loop.reads_memory or self._reads_own_memory(fragment, loop)):
+                raise EndlessError(fragment, loop, last.count - last.seen)
+            return True
+        power = last.count & (last.count - 1) == 0
+        if power or last.changes != changes or (loop.waits and last.count < _FIRST_LOOK):
+            last.values, last.changes, last.seen = values, changes, last.count
+        return False
+
+    def _reads_own_memory(self, fragment: Fragment, loop: WaitLoop) -> bool:
+        """Whether everything it reads lies in the lanes' own local memory, by the addresses of the last round."""
+        if not loop.reads or loop.waits:
+            return False
+        active = fragment.lanes.active()
+        for read in loop.reads:
+            addresses = np.broadcast_to(fragment.window.rows[read.slot], active.shape)[active] + np.uint64(
+                read.offset & _ADDRESS
+            )
+            if read.space or ((addresses >> _WINDOW) != LOCAL_BASE >> int(_WINDOW)).any():
+                return False
+        return True
+
+    def _values(self, fragment: Fragment, loop: WaitLoop) -> tuple[Array, ...] | None:
+        """What goes round the loop: first the lanes' local memory (and their blocks' shared memory), then registers."""
+        frames = self._batch.frames
+        parts = frames.in_use(fragment)
+        if sum(nbytes for _, nbytes in parts) * fragment.lanes.count > _MOST_COMPARED:
+            return None
+        lanes = frames.lanes_of(fragment) if frames.nbytes else np.arange(0)
+        memory = np.concatenate([frames.bytes_at(lanes, start, nbytes) for start, nbytes in parts], axis=1)
+        if loop.closed == "block":
+            shared = self._shared(fragment)
+            if shared.size > _MOST_COMPARED:
+                return None
+            memory = np.concatenate([memory.reshape(-1), shared.reshape(-1)])
+        return (memory, *(np.array(fragment.window.rows[slot]) for slot in loop.carried))
+
+    def _shared(self, fragment: Fragment) -> Array:
+        """The shared memory of a fragment's blocks."""
+        batch = self._batch
+        blocks = np.unique(fragment.lanes.present()[0] % batch.ctas)
+        words: Array = batch.port.space("shared").words[1]
+        held: Array = words[: batch.ctas * batch.shared_stride].reshape(batch.ctas, -1)[blocks]
+        return held
+
+    def _park(self, fragment: Fragment, loop: WaitLoop, changes: int | None) -> None:
+        if changes is not None:
+            self._rounds.pop(fragment.place, None)
+        self.parked.append(Spinner(fragment, loop, changes))
+
+    def wake_changed(self) -> bool:
+        """Nothing else can run: loops look again if memory has changed since they looked."""
+        waking = [s for s in self.parked if s.changes is not None and s.changes != self._changes(s.loop)]
+        taking = [spinner for spinner in waking if spinner.loop.takes]
+        woken = self._wake([spinner for spinner in waking if not spinner.loop.takes])
+        return self._try_some(taking) or woken if taking else woken
+
+    def _try_some(self, taking: list[Spinner]) -> bool:
+        """Of loops that try to take something, let the first block look; more and more while nobody gets it.
+
+        One of those who wait for a lock can have it, so that all others would look in vain each time it is given back.
+        """
+        changes = self._batch.changes()
+        self._crowd = 2 * self._crowd if changes == self._tried else 1
+        self._tried = changes
+        blocks = np.unique(np.concatenate([s.fragment.lanes.present()[0] % self._batch.ctas for s in taking]))
+        first = np.zeros(self._batch.ctas, bool)
+        first[blocks[: self._crowd]] = True
+        waking: list[Spinner] = []
+        for spinner in taking:
+            lanes = spinner.fragment.lanes
+            chosen = np.repeat(first[lanes.warp_numbers() % self._batch.ctas], WARP)
+            now, later = self._scheduler.split(spinner.fragment, chosen)
+            place = self.parked.index(spinner)
+            parts = [Spinner(part, spinner.loop, spinner.changes) for part in (now, later) if part is not None]
+            self.parked[place : place + 1] = parts
+            waking += parts[:1] if now is not None else []
+        return self._wake(waking)
+
+    def wake_yielded(self) -> bool:
+        """Nothing else can run at all: loops that let others go first go on."""
+        return self._wake([spinner for spinner in self.parked if spinner.changes is None])
+
+    @property
+    def timed(self) -> bool:
+        """Whether a parked loop looks at a clock."""
+        return any(spinner.loop.timed for spinner in self.parked)
+
+    def wake_timed(self, progress: bool) -> bool:
+        """It is later: loops that look at a clock look again. With `progress` something else has happened before."""
+        waking = [spinner for spinner in self.parked if spinner.loop.timed]
+        if progress:
+            self._later, self.left = {}, False
+        self._later.update((spinner.loop.head, spinner.loop) for spinner in waking)
+        return self._wake(waking)
+
+    def _wake(self, waking: list[Spinner]) -> bool:
+        gone = {id(spinner) for spinner in waking}
+        self.parked = [spinner for spinner in self.parked if id(spinner) not in gone]
+        for spinner in waking:
+            self._scheduler.push(spinner.fragment)
+        return bool(waking)
+
+
+def _within(fragment: Fragment, loop: WaitLoop) -> bool:
+    """Whether lanes at a loop's head came there without leaving another loop, by themselves or in what it calls."""
+    calls = {frame.following - 1 for frame in fragment.stack}
+    return bool(calls & loop.blocks) or ({fragment.block, fragment.behind} <= loop.blocks)
+
+
+def _same_lanes(one: Lanes, two: Lanes) -> bool:
+    if one is two:
+        return True
+    if one.count != two.count or one.first != two.first or one.last != two.last:
+        return False
+    masks = one.mask is two.mask or np.array_equal(one.active(), two.active())
+    return bool(masks and np.array_equal(one.warp_numbers(), two.warp_numbers()))
+
+
+def _same(fragment: Fragment, before: tuple[Array, ...], now: tuple[Array, ...]) -> bool:
+    mask = fragment.lanes.mask
+    if not np.array_equal(before[0], now[0]):
+        return False
+    for old, new in zip(before[1:], now[1:], strict=True):
+        differs = old != new
+        if (differs if mask is None else differs & mask).any():
+            return False
+    return True

@@ -1,0 +1,42 @@
+"""The CTAs of a grid that are not resident yet, handed out a batch at a time: a grid may be far larger than memory."""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.clusters import Extent, cluster_members
+
+
+class Waves:
+    """Batches of whole clusters in the schedule's order, `most` clusters each."""
+
+    def __init__(self, grid: Extent, cluster: Extent, most: int, schedule: Any):
+        self._grid, self._cluster, self._most, self._schedule = grid, cluster, most, schedule
+        self._size = prod(cluster)
+        self._total = prod(grid) // self._size
+        self._given = 0
+        self._next: Array = np.zeros(0, np.int64)
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._given < self._total:
+            self._next = self._schedule.wave(self._total, self._given, self._given + self._most)
+
+    @property
+    def left(self) -> int:
+        """CTAs that wait for their turn."""
+        return (self._total - self._given) * self._size
+
+    @property
+    def following(self) -> int:
+        """CTAs of the batch that comes next."""
+        return len(self._next) * self._size if self.left else 0
+
+    def take(self) -> Array:
+        """The CTA numbers of the next batch."""
+        members = cluster_members(self._grid, self._cluster, self._next)
+        self._given += len(self._next)
+        self._draw()
+        return members.reshape(-1)

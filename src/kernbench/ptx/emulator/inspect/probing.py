@@ -1,0 +1,180 @@
+"""Looking inside a launch: a step before every instruction notes where lanes stand, and stops where that is asked for.
+
+The steps are decoded only for launches that are given a stopper; other programs have none of them. What is kept is that
+of one warp: its registers, the shared memory of its block, and the tensor memory that its block has allocated.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.demangling import title
+from kernbench.ptx.emulator.checks.findings.reporter import by_axis
+from kernbench.ptx.emulator.inspect.naming import ELEMENT_TYPES
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.program import SharedVariable, Site
+from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.emulator.program.steps import Step, action
+from kernbench.ptx.types import TYPES
+from kernbench.result.finding import FORMAL, Finding, Place
+from kernbench.safety.stopping import Stopped, StoppedError, Stopper
+
+_SIGNS = {"s": "int", "f": "float"}
+
+
+def probe_step(site: Site) -> Step:
+    """What runs before an instruction in a launch that may be stopped."""
+
+    def general(window: Window, mask: Mask | None) -> None:
+        window.batch.launch.probe.visit(window, mask, site)
+
+    return action(general)
+
+
+class Probe:
+    """Follows one launch for a stopper. `sites` are those of the program, `registers` those of each function.
+
+    A source line is many instructions: it is reached at the first of those that lie together. `shared` has the element
+    types of shared variables by where they begin, those that are known.
+    """
+
+    def __init__(
+        self,
+        stopper: Stopper,
+        kernel: str,
+        sites: list[Site],
+        registers: dict[str, list[Register]],
+        shared: Mapping[int, str],
+    ):
+        self._stopper = stopper
+        self._registers = registers
+        self._shared = shared
+        self._file = f"<ptx {kernel}>"
+        self._here: tuple[Window, Mask | None, Site] | None = None
+        # by number, the line of each site in the file that is meant (0: in another), and whether a line begins there
+        self._lines = [self._line(site) for site in sites]
+        places = [(site.function, line) for site, line in zip(sites, self._lines, strict=True)]
+        self._begins = [place != before for before, place in zip([None, *places], places, strict=False)]
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """What the launch had where it was stopped."""
+        return self._stopper.met
+
+    def visit(self, window: Window, mask: Mask | None, site: Site) -> None:
+        """Lanes are about to run the instruction of a site."""
+        stopper = self._stopper
+        if stopper.met is not None:
+            return
+        self._here = (window, mask, site)
+        line = self._lines[site.number]
+        if line:
+            stopper.reached.add(line)
+        if line != stopper.wanted.line or not line or not self._begins[site.number]:
+            return
+        for warp in _warps(window, mask):
+            if stopper.counts(line, self._name(window.batch, warp)):
+                self._keep(window, mask, site, warp, "this instruction is next")
+                raise StoppedError
+
+    def found(self, finding: Finding) -> None:
+        """A finding was made: stop if it is about the instruction that runs now."""
+        if not self._stopper.at_finding or self._stopper.met is not None or self._here is None:
+            return
+        if finding.severity == FORMAL and not self._stopper.strict:
+            return
+        window, mask, site = self._here
+        places = [finding.where, *(other.where for other in finding.others)]
+        if Place(self._file, site.line, title(site.function)) in places:
+            why = f"{finding.kind}: {finding.message}"
+            self._keep(window, mask, site, _warps(window, mask)[0], why)
+            raise StoppedError
+
+    def _line(self, site: Site) -> int:
+        """The line that a site is of, in the file that is meant; 0 where it is in another."""
+        wanted = self._stopper.wanted
+        if not wanted.file or wanted.file.endswith(".ptx") or wanted.file == self._file:
+            return site.line
+        places = ((site.source_file, site.source_line), *site.frames)
+        return next((line for file, line in places if file and self._stopper.matches(file)), 0)
+
+    def _name(self, batch: Any, warp: int) -> str:
+        block = by_axis(int(batch.numbers[warp % batch.ctas]), batch.launch.grid)
+        return f"warp {warp // batch.ctas} of block {block}"
+
+    def _keep(self, window: Window, mask: Mask | None, site: Site, warp: int, why: str) -> None:
+        batch = window.batch
+        registers, about = self._held(batch, site.function, warp)
+        active = np.ones(window.size, bool) if mask is None else mask
+        arrays = {"active lanes": active[window.lane_numbers // WARP == warp].copy()}
+        memories, kinds = _memories(batch, warp % batch.ctas, self._shared)
+        arrays |= memories | registers
+        about |= kinds
+        where = Place(self._file, site.line, title(site.function), site.text)
+        if site.source_line and site.source_file:
+            where = Place(site.source_file, site.source_line, title(site.function))
+            why += f" (PTX line {site.line}: {site.text})"
+        self._stopper.keep(where, self._name(batch, warp), why, arrays, about)
+
+    def _held(self, batch: Any, function: str, warp: int) -> tuple[dict[str, Array], dict[str, str]]:
+        """The registers of a function in one warp: an element a lane, of the type they were declared with."""
+        arrays: dict[str, Array] = {}
+        about: dict[str, str] = {}
+        lanes = slice(warp * WARP, (warp + 1) * WARP)
+        for register in self._registers.get(function, []):
+            name = register.name if register.name not in arrays else f"{register.name} (inner {register.number})"
+            rows = batch.banks[register.bank][register.row : register.row + register.rows, lanes]
+            arrays[name] = _typed(np.array(rows if register.rows > 1 else rows[0]), register.type)
+            about[name] = f".{register.type}"
+        return arrays, about
+
+
+def _warps(window: Window, mask: Mask | None) -> list[int]:
+    """The warps of a window that have an active lane."""
+    numbers = window.lane_numbers if mask is None else window.lane_numbers[mask]
+    return [int(warp) for warp in np.unique(numbers // WARP)]
+
+
+def _typed(bits: Array, type_name: str) -> Array:
+    """Bits as the numbers that a register's type says they are; those without a number's type stay bits."""
+    kind = TYPES[type_name]
+    if kind.bits != 8 * bits.dtype.itemsize or type_name[:1] not in _SIGNS or type_name[1:] != str(kind.bits):
+        return bits
+    return bits.view(f"{_SIGNS[type_name[0]]}{kind.bits}")
+
+
+def _memories(batch: Any, cta: int, kinds: Mapping[int, str]) -> tuple[dict[str, Array], dict[str, str]]:
+    """Shared memory of a block by variable, its element types, and what it has allocated of tensor memory, as words."""
+    launch = batch.launch
+    start = cta * batch.shared_stride
+    memory = batch.port.space("shared").words[1][start : start + launch.shared_bytes]
+    parts = {v.name: (v.offset, v.offset + v.size) for v in batch.program.shared if v.size}
+    if launch.dynamic_shared:
+        static = batch.program.static_shared
+        parts[_dynamic_name(batch.program.shared)] = (static, static + launch.dynamic_shared)
+    found: dict[str, Array] = {}
+    about: dict[str, str] = {}
+    for name, (first, last) in parts.items():
+        kind = kinds.get(first, "")
+        found[f"shared {name}"] = _elements(memory[first:last].copy(), kind)
+        about |= {f"shared {name}": f".{kind}"} if kind else {}
+    if batch.tensor_memory is not None:
+        words = batch.tensor_memory.words[cta].reshape(-1, batch.tensor_memory.words.shape[-1])
+        for first, columns, _ in batch.tensor_memory.allocations[cta].values():
+            found[f"tensor memory {first} to {first + columns - 1}"] = words[:, first : first + columns].copy()
+    return found, about
+
+
+def _dynamic_name(variables: Sequence[SharedVariable]) -> str:
+    """What dynamic shared memory is called: by its variable, if it has one."""
+    names = [variable.name for variable in variables if not variable.size]
+    return f"dynamic ({names[0]})" if len(names) == 1 else "dynamic"
+
+
+def _elements(memory: Array, kind: str) -> Array:
+    """Bytes as elements of a type, or as words where it is not known."""
+    dtype = ELEMENT_TYPES.get(kind, np.dtype(f"uint{kind[1:]}" if kind in ("b16", "b32", "b64") else "uint32"))
+    return memory.view(dtype) if len(memory) % dtype.itemsize == 0 else memory

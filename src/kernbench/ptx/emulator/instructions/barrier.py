@@ -1,0 +1,116 @@
+"""Barriers and fences."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.barriers.gathering import together
+from kernbench.ptx.emulator.instructions.mbarrier import init_fence
+from kernbench.ptx.emulator.instructions.warp import gathered
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.access_order import SCOPES, Order
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.steps import ControlStep, Step, action
+
+# barriers of a block
+_BARRIERS = 16
+
+
+def barrier(d: Decoding) -> ControlStep:
+    """bar and barrier: sync, arrive and red."""
+    number, count, predicate = d.position("id"), d.position("count"), d.position("p")
+    assert number is not None
+    id_slot = d.source(number)
+    count_slot = None if count is None else d.source(count)
+    predicate_slot = None if predicate is None else d.source(predicate)
+    target = d.target(0) if predicate is not None else None
+    following, site, waits, operation = d.following, d.site, d.mod("mode") != "arrive", d.mod("op")
+    aligned = d.instruction.opcode == "bar" or d.has("aligned")
+
+    def run(scheduler: Any, fragment: Any) -> Any:
+        results: list[Any] = []
+        for group, (one, many) in _groups(scheduler, fragment, id_slot, count_slot):
+            problem = _problem(one, many)
+            if problem:
+                scheduler.batch.stray(group.lanes, site, problem)
+                scheduler.leave(group)
+                results.append(None)
+                continue
+            for part in scheduler.barriers.rounds(group, one, many):
+                votes = None if predicate_slot is None else np.array(part.window.rows[predicate_slot])
+                results.append(
+                    scheduler.barriers.arrive(part, one, many, following, site, waits, votes, operation, target)
+                )
+        if len(results) == 1:
+            return results[0]
+        for going in filter(None, results):
+            scheduler.push(going)
+        return None
+
+    if not aligned:
+        return ControlStep(run)
+    meeting = together(run, following, site)
+    return ControlStep(lambda scheduler, fragment: scheduler.gathering.arrive(fragment, meeting))
+
+
+def _problem(number: int, count: int | None) -> str:
+    """What is wrong with a barrier's number or count, which may come from registers."""
+    if not 0 <= number < _BARRIERS:
+        return f"barrier {number}: a block has 0 to {_BARRIERS - 1}"
+    if count is not None and count % WARP:
+        return f"barrier {number} for {count} threads: the count is a multiple of the warp's {WARP}"
+    return ""
+
+
+def _groups(scheduler: Any, fragment: Any, id_slot: int, count_slot: int | None) -> Any:
+    """Lanes by the barrier and count they name; nearly always all the same."""
+    numbers = fragment.window.rows[id_slot]
+    counts = None if count_slot is None else fragment.window.rows[count_slot]
+    if not numbers.ndim and (counts is None or not counts.ndim):
+        return [(fragment, (int(numbers), None if counts is None else int(counts)))]
+    size = fragment.window.size
+    many = np.full(size, -1) if counts is None else np.broadcast_to(counts, size).astype(np.int64)
+    keys = np.broadcast_to(numbers, size).astype(np.int64) * (1 << 32) + many + 1
+    groups = []
+    for key in np.unique(keys[fragment.lanes.active()]):
+        lanes = fragment.lanes.select(keys == key)
+        number, count = int(key) >> 32, (int(key) & 0xFFFFFFFF) - 1
+        group = scheduler.fragment(fragment, lanes, fragment.block)
+        groups.append((group, (number, None if count < 0 else count)))
+    return groups
+
+
+def warp_barrier(d: Decoding) -> ControlStep:
+    """bar.warp.sync: lanes meet, and memory is ordered between them."""
+    members = d.row_slot(d.source(0))
+
+    def perform(window: Window, lanes: Lanes) -> None:
+        window.batch.warp_clocks(window, lanes, members)
+
+    return gathered(d, perform, 0, exchanges=False)
+
+
+def fence(d: Decoding) -> Step:
+    """membar and fence: what was written before may be published after."""
+    if d.has("mbarrier_init"):
+        return action(init_fence)
+    sem = d.mod("sem")
+    sequential = sem == "sc" or d.instruction.opcode == "membar"
+    order = Order(SCOPES[d.mod("scope")], sem != "release", sem != "acquire", sequential=sequential)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks is not None:
+            window.batch.checks.fence(window, mask, order)
+
+    return action(general)
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
+    "bar": barrier,
+    "bar.red": barrier,
+    "bar.warp": warp_barrier,
+    "fence": fence,
+}
+CONTROLS: frozenset[str] = frozenset(("bar", "bar.red", "bar.warp"))

@@ -1,0 +1,305 @@
+"""Bulk copies, tensor copies and reductions, their groups, and asynchronous stores."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.asynchronous.copies import tensors
+from kernbench.ptx.emulator.asynchronous.copies.bulk import ALIGNMENT, Ends, begin_copy, global_ends, shared_ends
+from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, in_group, on_barrier
+from kernbench.ptx.emulator.asynchronous.copies.reductions import reduction_of
+from kernbench.ptx.emulator.instructions.mbarrier import active_lanes, addresses_of, values_of
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.steps import Step, action
+from kernbench.ptx.module import Address, Vector
+from kernbench.ptx.tensor_map import ELEMENT_BYTES, PACKED_ELEMENTS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Destinations:
+    """Where loads go: for each operation (a lane and a CTA) its lane's position, CTA and offset, and its barrier."""
+
+    positions: Array
+    ctas: Array
+    offsets: Array
+    slots: Array
+
+
+def _address(d: Decoding, name: str) -> AddressSlot:
+    index = d.position(name)
+    assert index is not None
+    return d.address(index)
+
+
+def _optional(d: Decoding, name: str) -> int | None:
+    index = d.position(name)
+    return None if index is None else d.source(index)
+
+
+def _destinations(
+    window: Window, lanes: Array, targets: Array, barriers: Array, masks: Array | None, pair: bool, site: Any
+) -> _Destinations:
+    """One operation a lane, or one for each CTA that its multicast mask names, at the same offsets there.
+
+    Each destination signals the barrier at the same offset in its own CTA. With `pair` (.cta_group::2) it signals, of
+    its pair of CTAs, the one whose rank is even if the CTA that holds the named barrier has an even rank, else the odd
+    one: whoever issues the copy.
+    """
+    batch = window.batch
+    ctas, offsets = batch.places.find(targets, lanes)
+    if masks is None:
+        return _Destinations(np.arange(len(lanes)), ctas, offsets, batch.mbarriers.known(barriers, lanes, site))
+    if batch.checks is not None:
+        batch.checks.asynchronous.multicast(masks, lanes, site)
+    positions, ranks = np.nonzero(batch.places.named(masks))
+    peers = batch.places.peers(batch.places.own(lanes)[positions], ranks)
+    homes, places = batch.places.find(barriers, lanes)
+    # a cluster's CTAs lie side by side in the batch from a multiple of its size on: parities of ranks are theirs
+    paired = pair and batch.places.size > 1
+    at = (peers & ~1) | (homes[positions] & 1) if paired else peers
+    slots = batch.mbarriers.known_at(at, places[positions], lanes[positions], site)
+    return _Destinations(positions, peers, offsets[positions], slots)
+
+
+def _aligned(window: Window, lanes: Array, site: Any, what: str, values: Array, unit: int) -> None:
+    """Complain about values that are no multiple of `unit`."""
+    bad = values % unit != 0
+    if window.batch.checks is not None and bad.any():
+        value, lane = int(values[bad][0]), int(lanes[bad][0])
+        window.batch.checks.misaligned_copy(site, what, value, unit, lane, int(np.count_nonzero(bad)))
+
+
+def bulk_copy(d: Decoding) -> Step:
+    """cp.async.bulk: bytes between global and shared memory, or to the shared memory of a peer."""
+    target, source, size, site = _address(d, "dst"), _address(d, "src"), _optional(d, "size"), d.site
+    assert size is not None
+    barrier = None if d.position("mbar") is None else _address(d, "mbar")
+    mask_slot, kept_slot = _optional(d, "mask"), _optional(d, "bytes")
+    outward, inward = d.mod("dst") == "global", d.mod("src") == "global"
+    reduction = reduction_of(d.mod("op"), d.mod("type")) if d.has("reduce") else None
+    d.store_space = "global" if outward else "shared"
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch, lanes = window.batch, active_lanes(window, mask)
+        sizes = values_of(window, size, mask)
+        targets, sources = addresses_of(window, target, mask), addresses_of(window, source, mask)
+        for what, values in (("size", sizes), ("destination", targets), ("source", sources)):
+            _aligned(window, lanes, site, what, values.astype(np.int64), ALIGNMENT)
+        if outward:
+            kept = None if kept_slot is None else values_of(window, kept_slot, mask)
+            ends = shared_ends(batch, *batch.places.find(sources, lanes))
+            completion: Completion = in_group(batch, lanes, site)
+            begin_copy(batch, ends, global_ends(batch, targets), sizes, completion, site, kept, reduction)
+            return
+        assert barrier is not None
+        masks = None if mask_slot is None else values_of(window, mask_slot, mask)
+        to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, False, site)
+        which = np.flatnonzero(to.slots >= 0)
+        at = to.positions[which]
+        ends = global_ends(batch, sources) if inward else shared_ends(batch, *batch.places.find(sources, lanes))
+        completion = on_barrier(batch, lanes[at], to.slots[which], sizes[at], site)
+        into = shared_ends(batch, to.ctas[which], to.offsets[which])
+        begin_copy(batch, ends.chosen(at), into, sizes[at], completion, site, None, reduction)
+
+    return action(general)
+
+
+def _coordinates(d: Decoding, name: str) -> tuple[AddressSlot, list[int]]:
+    """The slots of a tensor operand: its map and its coordinates."""
+    index = d.position(name)
+    assert index is not None
+    operand = d.operands[index]
+    assert isinstance(operand, Address)
+    items = operand.more[0].items if isinstance(operand.more[0], Vector) else operand.more
+    return d.address(index), [d.value(item, "s32") for item in items]
+
+
+def _boxes(
+    window: Window, lanes: Array, maps: Array, rank: int, counted: bool, site: Any
+) -> list[tuple[tensors.Box, Array]]:
+    """The tensor maps that lanes name, each with the positions of its lanes; complains where there is none."""
+    found = []
+    for address in np.unique(maps):
+        which = np.flatnonzero(maps == address)
+        try:
+            box = window.batch.launch.tensor_maps.at(int(address))
+            if box.description.rank != rank:
+                raise MisuseError(f"the tensor map has {box.description.rank} dimensions, the instruction {rank}")
+            if box.description.im2col != counted:
+                made, told = ("im2col", "tile") if box.description.im2col else ("tile", "im2col")
+                raise MisuseError(f"the tensor map is for {made} mode, the instruction says {told}")
+        except MisuseError as problem:
+            if window.batch.checks is not None:
+                window.batch.checks.bad_tensor_map(site, str(problem), int(address), lanes[which])
+            continue
+        if window.batch.checks is not None:
+            window.batch.checks.asynchronous.map_used(int(address), lanes[which], site)
+        found.append((box, which))
+    return found
+
+
+def _points(window: Window, slots: list[int], mask: Mask | None) -> Array:
+    """Coordinates of each active lane, as signed numbers."""
+    return np.stack(
+        [values_of(window, slot, mask, np.uint32).view(np.int32).astype(np.int64) for slot in slots], axis=1
+    )
+
+
+def _legal_points(window: Window, lanes: Array, points: Array, box: tensors.Box, site: Any, stores: bool) -> None:
+    """Complain about coordinates that the copy engine refuses."""
+    if box.description.grain == 1:
+        _aligned(window, lanes, site, "innermost coordinate (in bytes)", points[:, 0] * box.element, ALIGNMENT)
+    else:
+        _aligned(window, lanes, site, "innermost coordinate", points[:, 0], box.description.step)
+    below = (points < 0).any(axis=1)
+    if stores and window.batch.checks is not None and below.any():
+        point = tuple(points[below][0].tolist())
+        window.batch.checks.negative_point(site, point, int(lanes[below][0]), int(np.count_nonzero(below)))
+
+
+def _parts(d: Decoding) -> Callable[[tensors.Box, Array], tuple[Array, int]]:
+    """What one copy is made of: `parts(box, points)` gives the coordinates of all, and the bytes from one to the next.
+
+    Four rows of a gather or scatter, the pixels of a column, or the one box.
+    """
+
+    def four(box: tensors.Box, points: Array) -> tuple[Array, int]:
+        columns = np.repeat(points[:, :1], 4, axis=1)
+        return np.stack([columns, points[:, 1:5]], axis=2), box.room
+
+    def column(box: tensors.Box, points: Array) -> tuple[Array, int]:
+        return tensors.pixels(box, points, box.description.box[1]), int(box.swizzle[3])
+
+    makers = {"tile::gather4": four, "tile::scatter4": four, "im2col": column, "im2col_no_offs": column}
+    return makers.get(d.mod("mode"), lambda box, points: (points[:, None], 0))
+
+
+def _inside(window: Window, lanes: Array, points: Array, box: tensors.Box, site: Any) -> None:
+    """Complain about columns that begin outside the pixel box."""
+    bad = np.zeros(len(points), bool)
+    for dimension, (first, last) in enumerate(box.description.pixel_box, 1):
+        bad |= (points[:, dimension] < first) | (points[:, dimension] > last)
+    if window.batch.checks is not None and bad.any():
+        point = tuple(points[bad][0].tolist())
+        limits = box.description.pixel_box
+        window.batch.checks.outside_pixels(site, point, limits, int(lanes[bad][0]), int(np.count_nonzero(bad)))
+
+
+def tensor_load(d: Decoding) -> Step:
+    """cp.async.bulk.tensor from global to shared memory."""
+    target, barrier, site = _address(d, "dst"), _address(d, "mbar"), d.site
+    source, slots = _coordinates(d, "src")
+    mask_slot, rank, parts = _optional(d, "mask"), int(d.mod("dim")[0]), _parts(d)
+    pair = d.mod("group") == "cta_group::2"
+    place = d.position("offsets")
+    counted, moved = place is not None, [] if place is None else d.sources(place)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch, lanes = window.batch, active_lanes(window, mask)
+        if not len(lanes):
+            return
+        targets, points = addresses_of(window, target, mask), _points(window, slots, mask)
+        _aligned(window, lanes, site, "destination", targets.astype(np.int64), tensors.ALIGNMENT)
+        masks = None if mask_slot is None else values_of(window, mask_slot, mask)
+        to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, pair, site)
+        shifts = np.zeros((len(lanes), rank), np.int64)
+        for number, slot in enumerate(moved, 1):
+            shifts[:, number] = values_of(window, slot, mask)
+        for box, which in _boxes(window, lanes, addresses_of(window, source, mask), rank, counted, site):
+            named = np.zeros(len(lanes), bool)
+            named[which] = True
+            chosen = np.flatnonzero(named[to.positions] & (to.slots >= 0))
+            at = to.positions[chosen]
+            if counted:
+                _inside(window, lanes[at], points[at], box, site)
+            if len(at):
+                found, step = parts(box, points[at])
+                count = found.shape[1]
+                here = (found + shifts[at, None]).reshape(-1, rank)
+                offsets = np.repeat(to.offsets[chosen], count) + np.tile(np.arange(count) * step, len(at))
+                at, ctas, barriers = (np.repeat(one, count) for one in (at, to.ctas[chosen], to.slots[chosen]))
+                _legal_points(window, lanes[at], here, box, site, False)
+                completion = on_barrier(batch, lanes[at], barriers, np.full(len(at), box.nbytes), site)
+                tensors.begin_load(batch, box, shared_ends(batch, ctas, offsets), here, completion, site)
+
+    return action(general)
+
+
+def _refused(element: str, reduces: bool) -> str:
+    """Why elements of this type cannot be stored, or an empty string."""
+    if element == "b4x16_p64":
+        return f"elements of {element} can be loaded, not stored: use 'b4x16', without gaps"
+    if reduces and element in PACKED_ELEMENTS:
+        return f"elements of {element} cannot be combined, only stored"
+    return ""
+
+
+def tensor_store(d: Decoding) -> Step:
+    """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor from shared to global memory."""
+    source, site = _address(d, "src"), d.site
+    d.address_reads.clear()
+    target, slots = _coordinates(d, "dst")
+    rank, parts, operation = int(d.mod("dim")[0]), _parts(d), d.mod("op")
+    counted = d.mod("mode") == "im2col_no_offs"
+    d.store_space = "global"
+    reductions = {
+        element: reduction_of(operation, element.partition(".")[0].replace("tf32", "f32"))
+        for element in ELEMENT_BYTES
+        if operation
+    }
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch, lanes = window.batch, active_lanes(window, mask)
+        if not len(lanes):
+            return
+        sources, points = addresses_of(window, source, mask), _points(window, slots, mask)
+        _aligned(window, lanes, site, "source", sources.astype(np.int64), tensors.ALIGNMENT)
+        ctas, offsets = batch.places.find(sources, lanes)
+        maps = addresses_of(window, target, mask)
+        for box, which in _boxes(window, lanes, maps, rank, counted, site):
+            who = lanes[which]
+            if refusal := _refused(box.description.element, bool(operation)):
+                if batch.checks is not None:
+                    batch.checks.bad_tensor_map(site, refusal, int(maps[which[0]]), who)
+                continue
+            if counted:
+                _inside(window, who, points[which], box, site)
+            found, step = parts(box, points[which])
+            count, here = found.shape[1], found.reshape(-1, rank)
+            place = np.repeat(offsets[which], count) + np.tile(np.arange(count) * step, len(who))
+            home, who = np.repeat(ctas[which], count), np.repeat(who, count)
+            _legal_points(window, who, here, box, site, not counted)
+            completion = in_group(batch, who, site)
+            ends: Ends = shared_ends(batch, home, place)
+            reduction = reductions.get(box.description.element)
+            tensors.begin_store(batch, box, ends, here, completion, site, reduction)
+
+    return action(general)
+
+
+def commit(d: Decoding) -> Step:
+    """cp.async.bulk.commit_group."""
+    return action(lambda window, mask: window.batch.groups.commit(active_lanes(window, mask)))
+
+
+def wait(d: Decoding) -> Step:
+    """cp.async.bulk.wait_group: all but the last n groups of the thread are done, or have been read."""
+    keep, reading = d.constant_of(0) or 0, d.has("read")
+    return action(lambda window, mask: window.batch.groups.wait(active_lanes(window, mask), keep, reading))
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
+    "cp.bulk": bulk_copy,
+    "cp.bulk.reduce": bulk_copy,
+    "cp.bulk.commit": commit,
+    "cp.bulk.wait": wait,
+    "cp.tensor.load": tensor_load,
+    "cp.tensor.store": tensor_store,
+    "cp.tensor.reduce": tensor_store,
+}

@@ -1,0 +1,1 @@
+"""Calls of functions, and the functions that no module defines."""

@@ -1,0 +1,151 @@
+"""Functions that a kernel calls and no module defines: printf's vprintf, a failed assert, malloc and free."""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.findings.reporter import thread_name
+from kernbench.ptx.emulator.instructions.calls.formatting import formatted
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
+from kernbench.ptx.emulator.program.program import Site
+
+# lines that printf may leave in a run, and bytes of a string
+MOST_LINES = 10_000
+_LONGEST = 4096
+_WINDOW = 44
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call by `lanes`; `arguments` are bytes, a row a lane."""
+
+    batch: Any
+    lanes: Array
+    arguments: list[Array]
+    site: Site
+
+    def numbers(self, index: int, kind: str = "u8") -> list[int]:
+        """An argument of each lane as a number."""
+        return [int(row.view(kind)[0]) for row in self.arguments[index]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What a function gives: a number a lane, or why its lanes end here."""
+
+    results: list[int] | None = None
+    failure: str = ""
+
+
+def call(name: str, batch: Any, lanes: Array, arguments: list[Array], site: Site) -> Outcome:
+    """Run an external function; one that is not known gives zeros, and is told."""
+    known = _FUNCTIONS.get(name)
+    if known is None:
+        batch.launch.external_call(batch, lanes, site, name)
+        return Outcome()
+    return known(Call(batch, lanes, arguments, site))
+
+
+def needs_heap(functions: Any) -> bool:
+    """Whether one of a module's functions takes memory from the heap."""
+    return any(name in _HEAP and function.body is None for name, function in functions.items())
+
+
+def _print(call: Call) -> Outcome:
+    """vprintf(format, arguments): the lines go to the run."""
+    printed, counts = call.batch.launch.printed, []
+    for lane, layout, place in zip(call.lanes, call.numbers(0), call.numbers(1), strict=True):
+        reader = _Reader(call.batch, int(lane), place)
+        text, taken = formatted(reader.text(layout), reader.value, reader.text)
+        counts.append(taken)
+        if len(printed) < MOST_LINES:
+            printed.append(text.decode(errors="replace"))
+    return Outcome(counts)
+
+
+def _fail(call: Call) -> Outcome:
+    """__assertfail(message, file, line, function, size): the threads stop."""
+    reader = _Reader(call.batch, int(call.lanes[0]), 0)
+    message, file, function = (reader.text(call.numbers(n)[0]).decode(errors="replace") for n in (0, 1, 3))
+    line = call.numbers(2, "u4")[0]
+    return Outcome(failure=f"assertion '{message}' of {function} failed at {file}:{line}")
+
+
+def _allocate(call: Call) -> Outcome:
+    """malloc(size): null where the heap is full."""
+    launch, results = call.batch.launch, []
+    for lane, nbytes in zip(call.lanes, call.numbers(0), strict=True):
+        name = f"memory of malloc({nbytes}) by {thread_name(call.batch, int(lane))} in PTX line {call.site.line}"
+        made = launch.arena.heap.allocate(nbytes, name, launch.checks is not None)
+        if made is not None and launch.checks is not None:
+            launch.checks.forget(made)
+        results.append(0 if made is None else made.address)
+    return Outcome(results)
+
+
+def _free(call: Call) -> Outcome:
+    """free(pointer): nothing for null."""
+    for lane, address in zip(call.lanes, call.numbers(0), strict=True):
+        problem = call.batch.launch.arena.heap.free(address) if address else ""
+        if problem and call.batch.checks is not None:
+            call.batch.checks.bad_free(call.site, int(lane), address, problem)
+    return Outcome()
+
+
+_HEAP: dict[str, Callable[[Call], Outcome]] = {
+    "malloc": _allocate,
+    "_Znwm": _allocate,
+    "_Znam": _allocate,
+    "free": _free,
+    "_ZdlPv": _free,
+    "_ZdaPv": _free,
+    "_ZdlPvm": _free,
+    "_ZdaPvm": _free,
+}
+_FUNCTIONS: dict[str, Callable[[Call], Outcome]] = {"vprintf": _print, "__assertfail": _fail, **_HEAP}
+
+
+class _Reader:
+    """Reads memory as one lane sees it, and values from a place on."""
+
+    def __init__(self, batch: Any, lane: int, place: int):
+        self._batch, self._lane, self._place = batch, lane, place
+
+    def value(self, code: str) -> int | float:
+        """The next value, at a multiple of its size."""
+        size = struct.calcsize(code)
+        self._place = -(-self._place // size) * size
+        data = self._bytes(self._place, size).ljust(size, b"\0")
+        self._place += size
+        number: int | float = struct.unpack(f"<{code}", data)[0]
+        return number
+
+    def text(self, address: int) -> bytes:
+        """The characters at an address, up to the final zero; a pointer to nowhere gives a mark."""
+        data = self._bytes(address, _LONGEST)
+        return data.partition(b"\0")[0] if data else b"(bad string)"
+
+    def _bytes(self, address: int, nbytes: int) -> bytes:
+        """Bytes at a generic address; fewer where the memory ends."""
+        base, space = _SPACES.get(address >> _WINDOW, (0, ""))
+        if not space:
+            return b""
+        memory = self._batch.port.space(space)
+        start = address - base
+        if not 0 <= start < memory.size:
+            return b""
+        end = min(start + nbytes, memory.size)
+        origin = int(memory.origins[self._lane]) if memory.origins.size else 0
+        data: bytes = np.asarray(memory.words[1][origin + start : origin + end]).tobytes()
+        return data
+
+
+_SPACES = {
+    GLOBAL_BASE >> _WINDOW: (GLOBAL_BASE, "global"),
+    LOCAL_BASE >> _WINDOW: (LOCAL_BASE, "local"),
+    SHARED_BASE >> _WINDOW: (SHARED_BASE, "shared"),
+}

@@ -1,0 +1,209 @@
+"""Clusters: their barrier, addresses of peers, stores to them, launch control; and tensor maps that kernels make."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.copies import tensor_maps
+from kernbench.ptx.emulator.asynchronous.copies.bulk import begin_write, shared_ends
+from kernbench.ptx.emulator.asynchronous.copies.completion import on_barrier
+from kernbench.ptx.emulator.asynchronous.copies.reductions import reduction_of
+from kernbench.ptx.emulator.barriers.cluster_barrier import Waiter
+from kernbench.ptx.emulator.barriers.gathering import together
+from kernbench.ptx.emulator.instructions.mbarrier import active_lanes, addresses_of, values_of
+from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, SHARED_BASE, WRITTEN
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.steps import ControlStep, Step, action
+from kernbench.ptx.tensor_map import TENSOR_MAP_BYTES
+
+_PLACE = (1 << RANK_SHIFT) - 1
+_ANSWER_BYTES = 16
+
+
+def barrier(d: Decoding) -> ControlStep:
+    """barrier.cluster.arrive and wait."""
+    following, site = d.following, d.site
+    waits, ordered, aligned = d.mod("mode") == "wait", d.mod("sem") != "relaxed", d.has("aligned")
+
+    def run(scheduler: Any, fragment: Any) -> Any:
+        if waits:
+            return scheduler.cluster.wait(fragment, Waiter(fragment, following, site, ordered))
+        scheduler.cluster.arrive(fragment, site, ordered)
+        return fragment.at(following)
+
+    if not aligned:
+        return ControlStep(run)
+    meeting = together(run, following, site)
+    return ControlStep(lambda scheduler, fragment: scheduler.gathering.arrive(fragment, meeting))
+
+
+def map_address(d: Decoding) -> Step:
+    """mapa: the address of the same variable in the CTA of a rank."""
+    generic = "shared" not in d.mod("space")
+
+    def function(address: Any, rank: Any, target: Any) -> None:
+        kind = target.dtype.type
+        base = kind(SHARED_BASE) if generic and target.itemsize == 8 else kind(0)
+        target[...] = (address & kind(_PLACE)) | (rank.astype(target.dtype) << kind(RANK_SHIFT)) | base
+
+    return d.compute(function, [d.source(1), d.source(2)], [d.target(0)])
+
+
+def rank_of_address(d: Decoding) -> Step:
+    """getctarank: whose shared memory an address lies in."""
+
+    def function(address: Any, target: Any) -> None:
+        kind = address.dtype.type
+        target[...] = ((address & kind(0xFFFFFFFF)) >> kind(RANK_SHIFT)).astype(target.dtype)
+
+    return d.compute(function, [d.source(1)], [d.target(0)])
+
+
+def store(d: Decoding) -> Step:
+    """st.async and red.async: a store to a CTA of the cluster that completes on an mbarrier."""
+    address, values, site = d.address(0), [d.register_slot(slot) for slot in d.sources(1)], d.site
+    barrier_address = d.address(2)
+    reduction = reduction_of(d.mod("op"), d.mod("type")) if d.has("op") else None
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch, lanes = window.batch, active_lanes(window, mask)
+        dtype = batch.table.slots[values[0]].dtype
+        data = np.stack([values_of(window, slot, mask, dtype) for slot in values], axis=1)
+        slots = batch.mbarriers.known(addresses_of(window, barrier_address, mask), lanes, site)
+        which = np.flatnonzero(slots >= 0)
+        ctas, offsets = batch.places.find(addresses_of(window, address, mask)[which], lanes[which])
+        sizes = np.full(len(which), data.itemsize * data.shape[1])
+        completion = on_barrier(batch, lanes[which], slots[which], sizes, site)
+        begin_write(batch, data[which], shared_ends(batch, ctas, offsets), completion, site, reduction)
+
+    return action(general)
+
+
+def store_bulk(d: Decoding) -> Step:
+    """st.bulk: zeros to shared memory."""
+    address, size = d.address(0), d.source(1)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch, lanes = window.batch, active_lanes(window, mask)
+        ends = shared_ends(batch, *batch.places.find(addresses_of(window, address, mask), lanes))
+        shared = batch.port.space("shared")
+        for place, limit, nbytes in zip(ends.places, ends.limits, values_of(window, size, mask), strict=True):
+            part = slice(int(place), int(min(place + nbytes, limit)))
+            shared.words[1][part] = 0
+            shared.state[1][part] |= WRITTEN
+        batch.port.changes += 1
+
+    return action(general)
+
+
+def replace(d: Decoding) -> Step:
+    """tensormap.replace: one field of a tensor map in shared or global memory."""
+    address, field, index = d.address(0), d.mod("field"), d.position("index")
+    ordinal = None if index is None else d.constant_of(index)
+    position = d.position("value")
+    assert position is not None
+    value = d.source(position)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch, lanes = window.batch, active_lanes(window, mask)
+        for data, new in zip(
+            _objects(batch, addresses_of(window, address, mask), lanes),
+            values_of(window, value, mask, np.uint64),
+            strict=True,
+        ):
+            if data is not None:
+                tensor_maps.replace(data, field, ordinal, int(new))
+        batch.port.changes += 1
+
+    return action(general)
+
+
+def _objects(batch: Any, addresses: Array, lanes: Array) -> list[Array | None]:
+    """The 128 bytes at each address of shared or global memory, in place; None outside memory."""
+    ctas, offsets = batch.places.find(addresses, lanes)
+    found: list[Array | None] = []
+    for address, cta, offset in zip(addresses.tolist(), ctas.tolist(), offsets.tolist(), strict=True):
+        inside = GLOBAL_BASE <= address < SHARED_BASE
+        space = batch.port.space("global" if inside else "shared")
+        place = address - GLOBAL_BASE if inside else cta * batch.shared_stride + offset
+        limit = space.size if inside else cta * batch.shared_stride + space.size
+        fits = place >= 0 and place + TENSOR_MAP_BYTES <= limit
+        found.append(space.words[1][place : place + TENSOR_MAP_BYTES] if fits else None)
+    return found
+
+
+def copy_map(d: Decoding) -> Step:
+    """tensormap.cp_fenceproxy: a tensor map from shared to global memory, shown to the tensor map proxy."""
+    target, source, size = d.address(0), d.address(1), d.constant_of(2) or TENSOR_MAP_BYTES
+    d.store_space = "global"
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch, lanes = window.batch, active_lanes(window, mask)
+        arena = batch.launch.arena
+        addresses = addresses_of(window, target, mask)
+        for data, address in zip(
+            _objects(batch, addresses_of(window, source, mask), lanes), addresses.tolist(), strict=True
+        ):
+            place = address - GLOBAL_BASE
+            if data is not None and 0 <= place <= arena.used - size:
+                arena.words[1][place : place + size] = data[:size]
+                arena.state[1][place : place + size] |= WRITTEN
+                if batch.checks is not None:
+                    batch.checks.asynchronous.map_written(address)
+        batch.port.changes += 1
+
+    return action(general)
+
+
+def cancel(d: Decoding) -> Step:
+    """clusterlaunchcontrol.try_cancel: there is never a launch left to take over, and the answer says so."""
+    address, barrier_address, site = d.address(0), d.address(1), d.site
+    everywhere = d.has("multicast")
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch, lanes = window.batch, active_lanes(window, mask)
+        size = batch.places.size if everywhere else 1
+        positions = np.repeat(np.arange(len(lanes)), size)
+        ctas, offsets = batch.places.find(addresses_of(window, address, mask), lanes)
+        _, barriers = batch.places.find(addresses_of(window, barrier_address, mask), lanes)
+        ranks = np.tile(np.arange(size), len(lanes))
+        homes = batch.places.peers(ctas[positions], ranks) if everywhere else ctas
+        slots = batch.mbarriers.at(homes, barriers[positions])
+        which = np.flatnonzero(slots >= 0)
+        at = positions[which]
+        completion = on_barrier(batch, lanes[at], slots[which], np.full(len(at), _ANSWER_BYTES), site)
+        answer = np.zeros((len(at), _ANSWER_BYTES), np.uint8)
+        begin_write(batch, answer, shared_ends(batch, homes[which], offsets[at]), completion, site, None)
+
+    return action(general)
+
+
+def query(d: Decoding) -> Step:
+    """clusterlaunchcontrol.query_cancel: no launch was taken over."""
+    targets = d.targets(0)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        for target in targets:
+            window.put(target, np.zeros((), window.batch.table.slots[target].dtype), mask)
+
+    return action(general)
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
+    "bar.cluster": barrier,
+    "mapa": map_address,
+    "getctarank": rank_of_address,
+    "st.async": store,
+    "red.async": store,
+    "st.bulk": store_bulk,
+    "tensormap.replace": replace,
+    "tensormap.cp_fenceproxy": copy_map,
+    "cluster.cancel": cancel,
+    "cluster.query": query,
+}
+CONTROLS: frozenset[str] = frozenset(("bar.cluster",))

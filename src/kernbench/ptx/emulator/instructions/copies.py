@@ -1,0 +1,107 @@
+"""Asynchronous copies from global to shared memory, thread by thread."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.program.steps import Step, action
+
+# bytes of each lane that nobody wrote, and where they come from
+Undefined = tuple[Array, Any] | None
+
+
+def begin(d: Decoding) -> Step:
+    """cp.async: bytes beyond `src_size` are zeros; the data is read now and arrives at the wait."""
+    size = d.constant_of(2) or 0
+    if size not in (4, 8, 16):
+        raise d.error(f"cp.async copies 4, 8 or 16 bytes, not {size}")
+    target, source = d.address(0), d.address(1)
+    present = d.position("src_size")
+    limit = None if present is None else d.row_slot(d.source(present))
+    rows = np.array(d.bank_rows([d.temporary("uint32") for _ in range(size // 4)])[1], np.int64)
+    d.traffic = ("global", "read", size)
+    site, to, by = d.site, np.uint64(target.offset), np.uint64(source.offset)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch = window.batch
+        lanes = window.lane_numbers if mask is None else window.lane_numbers[mask]
+        chosen = slice(None) if mask is None else mask
+        origin = batch.port.addresses(window, source.slot)[chosen]
+        left = None if limit is None else window.rows[limit][chosen]
+        undefined = _read(batch, origin, lanes, by, rows, left, site)
+        batch.copies.begin(lanes, batch.port.addresses(window, target.slot)[chosen] + to, rows, site, undefined)
+
+    return action(general)
+
+
+def _read(
+    batch: Any, origin: Array, lanes: Array, offset: Any, rows: Array, left: Array | None, site: Site
+) -> Undefined:
+    """Load the source's words; words beyond `left` bytes are zero, and nothing is read for them.
+
+    Returns which bytes of each lane nobody wrote, where that is to be followed.
+    """
+    port, registers = batch.port, batch.banks["uint32"]
+    nbytes = 4 * len(rows)
+    if left is None or (left >= nbytes).all():
+        port.load("global", origin, lanes, offset, "uint32", rows, None, site)
+        return _loaded(batch, None, lanes, 0, nbytes)
+    registers[rows[:, None], lanes[None, :]] = 0
+    whole = left >= nbytes
+    undefined: Undefined = None
+    if whole.any():
+        port.load("global", origin, lanes, offset, "uint32", rows, whole, site)
+        undefined = _loaded(batch, undefined, lanes, 0, nbytes)
+    for number, row in enumerate(rows):
+        partial = ~whole & (left > 4 * number)
+        if partial.any():
+            word = np.array([row])
+            port.load("global", origin, lanes, offset + np.uint64(4 * number), "uint32", word, partial, site)
+            kept = np.clip(left.astype(np.int64) - 4 * number, 0, 4)
+            undefined = _loaded(batch, undefined, lanes, 4 * number, nbytes, kept)
+            bits = ((np.uint64(1) << (8 * kept).astype(np.uint64)) - np.uint64(1)).astype(np.uint32)
+            registers[row, lanes[partial]] &= bits[partial]
+    return undefined
+
+
+def _loaded(
+    batch: Any, before: Undefined, lanes: Array, first: int, nbytes: int, kept: Array | None = None
+) -> Undefined:
+    """What the last load met, of at most `kept` bytes from byte `first` of each copy on, and what was met before."""
+    found = None if batch.checks is None else batch.checks.definedness.take_loaded()
+    if found is None:
+        return before
+    undefined = np.zeros((lanes.size, nbytes), bool) if before is None else before[0]
+    bad, origin = found
+    if kept is not None:
+        bad = bad & (np.arange(bad.shape[1]) < kept[:, None])
+    undefined[:, first : first + bad.shape[1]] |= bad
+    return undefined, origin
+
+
+def _lanes(window: Window, mask: Mask | None) -> Array:
+    return window.lane_numbers if mask is None else window.lane_numbers[mask]
+
+
+def commit(d: Decoding) -> Step:
+    """cp.async.commit_group."""
+    return action(lambda window, mask: window.batch.copies.commit(_lanes(window, mask)))
+
+
+def wait(d: Decoding) -> Step:
+    """cp.async.wait_group and wait_all."""
+    keep = None if d.mod("op") == "wait_all" else d.constant_of(0)
+    return action(lambda window, mask: window.batch.copies.wait(_lanes(window, mask), keep))
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
+    "cp.async": begin,
+    "cp.async.commit": commit,
+    "cp.async.wait": wait,
+}

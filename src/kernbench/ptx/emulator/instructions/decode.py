@@ -1,0 +1,323 @@
+"""Decoding: a kernel and the functions it reaches become one program."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from kernbench.ptx.emulator.inspect.naming import naming_step
+from kernbench.ptx.emulator.inspect.probing import probe_step
+from kernbench.ptx.emulator.instructions import CONTROLS, meaning_of
+from kernbench.ptx.emulator.instructions.control import leave
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot, SlotTable
+from kernbench.ptx.emulator.memory.stack import STACK_BYTES
+from kernbench.ptx.emulator.program.flow import Order, order_blocks
+from kernbench.ptx.emulator.program.layout import (
+    RESERVED,
+    SharedLayout,
+    all_scopes,
+    lay_out_frame,
+    mentioned,
+    reachable,
+)
+from kernbench.ptx.emulator.program.locations import Origin
+from kernbench.ptx.emulator.program.operands import Decoding, Linker
+from kernbench.ptx.emulator.program.program import Block, Code, Program, Site, brief
+from kernbench.ptx.emulator.program.scopes import Line, Register, Scope, flatten
+from kernbench.ptx.emulator.program.steps import ControlStep, Step, guarded
+from kernbench.ptx.isa import Resolved, resolve
+from kernbench.ptx.module import Function, Instruction, Integer, Kernel
+from kernbench.ptx.printer import instruction_text
+
+# how many activations of recursive functions the local memory of a thread holds
+_DEEPEST_RECURSION = 64
+
+
+@dataclass(eq=False)
+class Body:
+    """A function taken apart: its lines, what each resolves to, and the blocks they fall into."""
+
+    function: Function
+    lines: list[Line]
+    scope: Scope
+    code: Code
+    resolved: list[Resolved]
+    # the line at which each block begins
+    starts: list[int] = field(default_factory=list)
+    # decoded instructions of each block, and the blocks that may follow it, numbered from the function's first
+    decodings: list[list[Decoding]] = field(default_factory=list)
+    edges: list[list[int]] = field(default_factory=list)
+    order: Order = field(default_factory=lambda: Order((), ()))
+
+    @property
+    def entry(self) -> bool:
+        """Whether it is the kernel."""
+        return self.function.kind == "entry"
+
+    def all_registers(self) -> list[Register]:
+        """Its registers, in the order of their first use."""
+        return [r for scope in all_scopes(self.lines, self.scope) for r in scope.registers.values()]
+
+    def formal_registers(self) -> list[Register]:
+        """Registers that a call sets."""
+        formals = (self.scope.register(formal.name) for formal in self.function.params if formal.space == "reg")
+        return [register for register in formals if register is not None]
+
+    def block_at(self, line: int) -> int:
+        """The number of the block that begins at a line."""
+        return self.code.entry + self.starts.index(line)
+
+
+# the lines of functions before which a wait for all wgmma operations is put, by the functions' names
+Waits = Mapping[str, Collection[int]]
+_NO_WAITS: Waits = {}
+
+
+def decode(
+    kernel: Kernel, clustered: bool = False, probed: bool = False, named: bool = False, waits: Waits = _NO_WAITS
+) -> tuple[Program, list[Body]]:
+    """The program of a kernel, and its functions for further analysis; raises `PtxError` for what cannot be run.
+
+    `clustered` tells that it is launched with clusters of several CTAs; `probed` that somebody looks inside; `named`
+    that its checkpoints are wanted.
+    """
+    return _Decoder(kernel, clustered, probed, named, waits).decode()
+
+
+class _Decoder:
+    def __init__(self, kernel: Kernel, clustered: bool, probed: bool, named: bool, waits: Waits):
+        self.kernel = kernel
+        self.probed = probed
+        self.named = named
+        self.waits = waits
+        self.module = kernel.module
+        self.table = SlotTable()
+        self.shared = SharedLayout()
+        names = self.module.variables, self.module.functions
+        self.linker = Linker(self.table, *names, clustered=clustered, target=self.module.arch)
+        self.blocks: list[Block] = []
+        self.sites: list[Site] = []
+        self.files = kernel.module.source_files
+
+    def decode(self) -> tuple[Program, list[Body]]:
+        bodies = [self._body(function) for function in reachable(self.kernel, self.module).values()]
+        self._place_shared(bodies)
+        static = self.shared.close()
+        self.linker.shared = self.shared.offsets
+        for body in bodies:
+            self._partition(body)
+            self.linker.codes[body.code.name] = body.code
+        for body in bodies:
+            self._decode(body)
+        local = place_frames(self.linker.codes, self.kernel.name)
+        if self.linker.takes_stack:
+            local += STACK_BYTES
+        return self._program(static, local), bodies
+
+    def _program(self, static: int, local: int) -> Program:
+        return Program(
+            self.kernel,
+            self.table,
+            self.blocks,
+            self.linker.codes,
+            self.sites,
+            self.shared.variables,
+            static,
+            self.shared.declared,
+            local,
+            self.linker.used,
+            self.linker.takes_stack,
+        )
+
+    def _body(self, function: Function) -> Body:
+        lines, scope = flatten(function, self.table, self.module, self.named)
+        if waits := self.waits.get(function.name):
+            lines = _with_waits(lines, all_scopes(lines, scope), waits)
+        code = Code(function.name, params=function.params, returns=function.returns, scope=id(scope))
+        for formal in (*function.params, *function.returns):
+            register = scope.register(formal.name) if formal.space == "reg" else None
+            if register is not None:
+                code.formals[formal.name] = self.table.number(RegisterSlot(register.bank, register.row))
+        lay_out_frame(code, all_scopes(lines, scope), function.kind == "entry")
+        return Body(function, lines, scope, code, [resolve(line.instruction) for line in lines])
+
+    def _place_shared(self, bodies: list[Body]) -> None:
+        for body in bodies:
+            for scope in all_scopes(body.lines, body.scope):
+                for variable in scope.variables.values():
+                    if variable.space == "shared":
+                        self.shared.place(id(scope), variable)
+            assert body.function.body is not None
+            for name in mentioned(body.function.body):
+                if name.startswith(RESERVED):
+                    self.shared.reserve()
+                outside = self.module.variables.get(name)
+                if outside is not None and outside.space == "shared":
+                    self.shared.place(0, outside)
+
+    def _partition(self, body: Body) -> None:
+        starts = {0, len(body.lines)}
+        for scope in all_scopes(body.lines, body.scope):
+            starts.update(scope.labels.values())
+        starts.update(n + 1 for n, resolved in enumerate(body.resolved) if resolved.meaning in CONTROLS)
+        body.starts = sorted(starts)
+        body.code.entry = len(self.blocks)
+        for _ in body.starts:
+            self.blocks.append(Block(len(self.blocks), body.code.name))
+
+    def _decode(self, body: Body) -> None:
+        first = body.code.entry
+        for position, start in enumerate(body.starts):
+            end = body.starts[position + 1] if position + 1 < len(body.starts) else start
+            following = self._fill(body, self.blocks[first + position], start, end)
+            body.edges.append([number - first for number in following])
+        body.order = order_blocks(body.edges)
+        for position, rank in enumerate(body.order.ranks):
+            self.blocks[first + position].rank = first + rank
+        for scope in all_scopes(body.lines, body.scope):
+            for register in scope.registers.values():
+                rows = range(register.row, register.row + register.rows)
+                body.code.rows.setdefault(register.bank, []).extend(rows)
+
+    def _fill(self, body: Body, block: Block, start: int, end: int) -> list[int]:
+        """Decode a block's lines; returns the numbers of the blocks that may follow."""
+        block.following = block.number + 1
+        control: ControlStep | None = None
+        decodings: list[Decoding] = []
+        for number in range(start, end):
+            decoding = self._decoding(body, number, block.following)
+            made = meaning_of(decoding)
+            decodings.append(decoding)
+            decoding.first_step = len(block.direct)
+            for step in (*self._looking(decoding), *decoding.before):
+                _append(block, step)
+            if isinstance(made, ControlStep):
+                control = made
+                block.control = _guarded_control(decoding, made).run
+            else:
+                _append_guarded(block, decoding, made)
+            decoding.last_step = len(block.direct)
+            if decoding.line.checkpoint is None:
+                _account(block, decoding)
+        if start == len(body.lines):
+            control = leave(body.entry)
+            block.control = control.run
+        body.decodings.append(decodings)
+        return _edges(block, control, decodings)
+
+    def _looking(self, decoding: Decoding) -> tuple[Step, ...]:
+        """Steps of those who look inside, before an instruction."""
+        if decoding.line.checkpoint is not None:
+            return (naming_step(decoding, decoding.line.checkpoint, self.module),)
+        return (probe_step(decoding.site),) if self.probed else ()
+
+    def _decoding(self, body: Body, number: int, following: int) -> Decoding:
+        line = body.lines[number]
+        instruction = line.instruction
+        text = brief(self.module.line_text(instruction.line).strip() or instruction_text(instruction))
+        source = self._source(line.loc)
+        site = Site(len(self.sites), body.code.name, instruction.opcode, instruction.line, text, *source)
+        self.sites.append(site)
+        resolved = body.resolved[number]
+        return Decoding(line, resolved, site, body.code, self.linker, body.entry, following, body.block_at)
+
+    def _source(self, origin: Origin | None) -> tuple[str, int, tuple[tuple[str, int], ...]]:
+        """File and line to show, and those of all functions inlined into each other there, the innermost first."""
+        if origin is None:
+            return "", 0, ()
+        frames = tuple((self.files.get(one.file, ""), one.source_line) for one in origin.frames)
+        return *frames[origin.shown], frames
+
+
+def _with_waits(lines: list[Line], scopes: list[Scope], before: Collection[int]) -> list[Line]:
+    """The lines with a wait for all wgmma operations before some of them; labels there stand before the wait."""
+    found: list[Line] = []
+    moved = []
+    for number, line in enumerate(lines):
+        moved.append(len(found))
+        if number in before:
+            found.extend(replace(line, instruction=one, checkpoint=None) for one in _wait_at(line.instruction.line))
+        found.append(line)
+    moved.append(len(found))
+    for scope in scopes:
+        scope.labels.update({name: moved[number] for name, number in scope.labels.items()})
+    return found
+
+
+def _wait_at(line: int) -> tuple[Instruction, Instruction]:
+    """All that was issued is committed, and waited for."""
+    commit = Instruction("wgmma", ("commit_group", "sync", "aligned"), (), None, line)
+    wait = Instruction("wgmma", ("wait_group", "sync", "aligned"), (Integer(0, "0"),), None, line)
+    return commit, wait
+
+
+def _append(block: Block, step: Step) -> None:
+    block.direct.append(step.direct)
+    block.general.append(step.general)
+
+
+def _append_guarded(block: Block, decoding: Decoding, made: Step) -> None:
+    guard = decoding.guard()
+    for step in (made, *decoding.after):
+        _append(block, step if guard is None else guarded(step, *guard, decoding.writes_guard()))
+
+
+def _guarded_control(decoding: Decoding, control: ControlStep) -> ControlStep:
+    guard = decoding.guard()
+    if guard is None or control.guards_itself:
+        return control
+    slot, negated = guard
+    inner, following = control.run, decoding.following
+
+    def run(scheduler: object, fragment: object) -> object:
+        return scheduler.under_guard(fragment, slot, negated, inner, following)  # type: ignore[attr-defined]
+
+    return ControlStep(run)
+
+
+def _account(block: Block, decoding: Decoding) -> None:
+    block.sites.append(decoding.site)
+    block.kinds[decoding.resolved.form.cost] += 1
+    if decoding.traffic is not None:
+        space, direction, nbytes = decoding.traffic
+        block.traffic[space, direction] += nbytes
+    block.flops += decoding.flops
+
+
+def _edges(block: Block, control: ControlStep | None, decodings: list[Decoding]) -> list[int]:
+    if control is None:
+        return [block.following]
+    falls = control.falls or (bool(decodings) and decodings[-1].instruction.guard is not None)
+    return [*dict.fromkeys((*control.targets, *((block.following,) if falls else ())))]
+
+
+def place_frames(codes: dict[str, Code], entry: str) -> int:
+    """Where each function's frame begins in a thread's local memory; returns the bytes a thread needs."""
+    for code in codes.values():
+        if "" in code.callees:
+            code.callees.discard("")
+            code.callees.update(name for name in codes if name != entry)
+    for code in codes.values():
+        code.recursive = code.name in _called(code, codes)
+    pending = [entry]
+    while pending:
+        caller = codes[pending.pop()]
+        for callee in (codes[name] for name in caller.callees if name in codes):
+            base = caller.base + caller.frame_bytes
+            if not callee.recursive and base > callee.base:
+                callee.base = base
+                pending.append(callee.name)
+    end = max(code.base + code.frame_bytes for code in codes.values())
+    if any(code.recursive for code in codes.values()):
+        end += _DEEPEST_RECURSION * max(16, sum(code.frame_bytes for code in codes.values()))
+    return end
+
+
+def _called(code: Code, codes: dict[str, Code]) -> set[str]:
+    """Every function that a call from `code` may reach."""
+    found: set[str] = set()
+    pending = list(code.callees)
+    while pending:
+        name = pending.pop()
+        if name in codes and name not in found:
+            found.add(name)
+            pending.extend(codes[name].callees)
+    return found

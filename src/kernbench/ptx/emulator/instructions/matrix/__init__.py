@@ -1,0 +1,1 @@
+"""Instructions of matrix units: loads and stores of fragments, mma, wgmma, tcgen05."""

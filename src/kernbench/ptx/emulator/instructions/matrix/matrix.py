@@ -1,0 +1,177 @@
+"""Matrix fragments: loads and stores of 8x8 matrices by a warp, transposition, and multiply-accumulate."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.memory.port import space_of
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.steps import Step, action
+
+_LANE = np.arange(WARP)
+
+
+def _from_lanes(row: Array, lanes: Array) -> Array:
+    """For each position, the value of another lane of its warp."""
+    return np.ascontiguousarray(row.reshape(-1, WARP)[:, lanes]).reshape(-1)
+
+
+def _tile(values: Array, size: int) -> Array:
+    return np.tile(values, size // WARP)
+
+
+def whole_warps(window: Window, mask: Mask | None, site: Any) -> None:
+    """Matrix instructions are run by all lanes of a warp together."""
+    if mask is not None and window.batch.checks is not None:
+        window.batch.checks.whole_warps(window, mask, site)
+
+
+def _moves(d: Decoding, count: int) -> list[tuple[int, Array, Array]]:
+    """For each 32-bit register, or each half where transposed: register, lane that gives the row's address, offset."""
+    moves = []
+    for matrix in range(count):
+        if not d.has("trans"):
+            moves.append((matrix, 8 * matrix + _LANE // 4, 4 * (_LANE % 4)))
+            continue
+        for half in (0, 1):
+            moves.append((matrix, 8 * matrix + 2 * (_LANE % 4) + half, 2 * (_LANE // 4)))
+    return moves
+
+
+def _plain_shape(d: Decoding) -> bool:
+    return d.mod("shape") == "m8n8" and d.mod("type") == "b16"
+
+
+# bits of an element in memory, by what the instruction says of it
+_NARROW = {"": 8, "b6x16_p32": 6, "b4x16_p64": 4}
+
+
+def load_narrow(d: Decoding) -> Step:
+    """ldmatrix of 16 elements a row, each a byte of a register: as they stand, or rows across lanes (.trans).
+
+    Lane 8j + i (16j + i of sixteen rows) gives the address of row i of matrix j. Elements of 6 or 4 bits fill the
+    first 12 or 8 of a row's 16 bytes and come in the lower bits of their bytes.
+    """
+    address, targets = d.address(1), d.targets(0)
+    space = space_of(address.space or d.mod("space") or "shared")
+    d.traffic = ("shared", "read", 4 * len(targets))
+    bits, transposed, site = _NARROW[d.mod("stype")], d.has("trans"), d.site
+    scratch = d.temporary("uint8")
+    bank, rows = d.bank_rows([scratch])
+    row = np.array(rows, np.int64)
+
+    def octet(window: Window, mask: Mask | None, places: Array) -> Array:
+        window.batch.port.load(space, places, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+        found: Array = window.rows[scratch].astype(np.uint32)
+        return found
+
+    def element(window: Window, mask: Mask | None, base: Array, lanes: Array, column: Array) -> Array:
+        """The element of a column of the rows whose addresses some lanes give."""
+        first = column * bits
+        places = _from_lanes(base, lanes) + _tile((first // 8).astype(np.uint64), window.size)
+        value = octet(window, mask, places)
+        if 8 % bits:
+            inside = _tile(((first % 8 + bits - 1) // 8).astype(np.uint64), window.size)
+            value = value | octet(window, mask, places + inside) << np.uint32(8)
+        return (value >> _tile((first % 8).astype(np.uint32), window.size)) & np.uint32((1 << bits) - 1)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        whole_warps(window, mask, site)
+        base = window.batch.port.addresses(window, address.slot) + np.uint64(address.offset)
+        results = []
+        for number in range(len(targets)):
+            value = np.zeros(window.size, np.uint32)
+            for part in range(4):
+                down, across = 4 * (_LANE % 4) + part, _LANE // 4
+                lanes = 16 * (number // 2) + down if transposed else 8 * number + across
+                column = across + 8 * (number % 2) if transposed else down
+                value |= element(window, mask, base, lanes, column) << np.uint32(8 * part)
+            results.append(value)
+        for target, value in zip(targets, results, strict=True):
+            window.put(target, value, mask)
+
+    return action(general)
+
+
+def load_matrix(d: Decoding) -> Step:
+    """ldmatrix: lane 8j + i gives the address of row i of matrix j; each lane receives two elements of a matrix."""
+    if not _plain_shape(d):
+        return load_narrow(d)
+    index = d.position("p")
+    assert index is not None
+    address, targets = d.address(index), d.targets(0)
+    space = space_of(address.space or d.mod("space") or "shared")
+    d.traffic = ("shared", "read", 4 * len(targets))
+    moves = _moves(d, len(targets))
+    transposed, site = d.has("trans"), d.site
+    scratch = d.temporary("uint16" if transposed else "uint32")
+    bank, rows = d.bank_rows([scratch])
+    row = np.array(rows, np.int64)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        whole_warps(window, mask, site)
+        port = window.batch.port
+        base = port.addresses(window, address.slot) + np.uint64(address.offset)
+        results: dict[int, Array] = {}
+        for number, lanes, offsets in moves:
+            places = _from_lanes(base, lanes) + _tile(offsets.astype(np.uint64), window.size)
+            port.load(space, places, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+            found = window.rows[scratch].astype(np.uint32)
+            results[number] = found if number not in results else results[number] | found << np.uint32(16)
+        for number, value in results.items():
+            window.put(targets[number], value, mask)
+
+    return action(general)
+
+
+def store_matrix(d: Decoding) -> Step:
+    """stmatrix: the other way round."""
+    if not _plain_shape(d):
+        raise d.error(f"{d.instruction.name} is not emulated: only .m8n8 of .b16 is stored")
+    address, sources = d.address(0), [d.register_slot(slot) for slot in d.sources(1)]
+    space = space_of(address.space or d.mod("space") or "shared")
+    d.traffic = ("shared", "written", 4 * len(sources))
+    moves = _moves(d, len(sources))
+    transposed, site = d.has("trans"), d.site
+    scratch = d.temporary("uint16" if transposed else "uint32")
+    bank, rows = d.bank_rows([scratch])
+    row = np.array(rows, np.int64)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        whole_warps(window, mask, site)
+        port = window.batch.port
+        base = port.addresses(window, address.slot) + np.uint64(address.offset)
+        seen: set[int] = set()
+        for number, lanes, offsets in moves:
+            value = window.rows[sources[number]]
+            if transposed:
+                value = (value >> np.uint32(16 if number in seen else 0)).astype(np.uint16)
+            seen.add(number)
+            window.put(scratch, value, mask)
+            places = _from_lanes(base, lanes) + _tile(offsets.astype(np.uint64), window.size)
+            port.store(space, places, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+
+    return action(general)
+
+
+def move_matrix(d: Decoding) -> Step:
+    """movmatrix: an 8x8 matrix of 16-bit elements, transposed across the warp."""
+    source, target, site = d.row_slot(d.source(1)), d.target(0), d.site
+
+    def general(window: Window, mask: Mask | None) -> None:
+        whole_warps(window, mask, site)
+        halves = np.ascontiguousarray(window.rows[source]).view(np.uint16).reshape(-1, 8, 8)
+        window.put(target, np.ascontiguousarray(halves.transpose(0, 2, 1)).reshape(-1).view(np.uint32), mask)
+
+    return action(general)
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
+    "ldmatrix": load_matrix,
+    "stmatrix": store_matrix,
+    "movmatrix": move_matrix,
+}

@@ -1,0 +1,320 @@
+"""Tensor memory and the tensor core of the fifth generation."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import CopyForm, Form, Products
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Access, Refused
+from kernbench.ptx.emulator.instructions.matrix.matrix import whole_warps
+from kernbench.ptx.emulator.instructions.matrix.wgmma import leaders, pick
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.memory.port import space_of
+from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.steps import ControlStep, Step, action
+from kernbench.ptx.numerics.matrix.instruction import DEEP_TARGETS
+from kernbench.ptx.numerics.matrix.tensor_memory import registers
+
+# elements that share a scale, by the vector size and what it is called
+_BLOCKS = {"scale_vec::1X": 32, "scale_vec::2X": 32, "scale_vec::4X": 16, "block32": 32, "block16": 16}
+
+
+def _active(window: Window, mask: Mask | None) -> Array:
+    """The positions of all active lanes."""
+    return np.arange(window.size) if mask is None else np.flatnonzero(mask)
+
+
+def _address(window: Window, address: AddressSlot, chosen: Array) -> Array:
+    """Addresses in tensor memory of some positions."""
+    found = pick(window.rows[address.slot], chosen).astype(np.int64) + address.offset
+    return found & 0xFFFFFFFF
+
+
+def allocate(d: Decoding) -> ControlStep:
+    """tcgen05.alloc: the address of the columns is written to shared memory; waits while none are free."""
+    address, columns = d.address(0), d.source(1)
+    space = space_of(address.space or d.mod("space"))
+    scratch = d.temporary("uint32")
+    bank, rows = d.bank_rows([scratch])
+    row = np.array(rows, np.int64)
+    following, site, offset = d.following, d.site, np.uint64(address.offset)
+
+    def grant(fragment: Any, position: int) -> bool:
+        """Allocate for the warp at a position and write the address; whether it was possible."""
+        window = fragment.window
+        batch, lane = window.batch, window.lane_numbers[position]
+        count = int(np.broadcast_to(window.rows[columns], window.size)[position])
+        first = batch.tensor.allocate(int(lane) // WARP, count, site)
+        if first < 0:
+            return False
+        batch.banks[bank][rows[0], lane] = first
+        places = batch.port.addresses(window, address.slot)[position : position + 1]
+        batch.port.store(space, places, window.lane_numbers[position : position + 1], offset, bank, row, None, site)
+        if batch.checks is not None:
+            # the whole warp runs it together
+            batch.checks.clocks.advance(np.array([int(lane) // WARP]))
+        return True
+
+    def attempt(scheduler: Any, fragment: Any) -> Any:
+        positions = leaders(fragment.window, fragment.lanes.mask)
+        refused = [int(position) for position in positions if not grant(fragment, int(position))]
+        if not refused:
+            return fragment.at(following)
+        late = np.zeros(fragment.window.size, bool)
+        for position in refused:
+            late[position // WARP * WARP : (position // WARP + 1) * WARP] = True
+        staying, going = scheduler.split(fragment, late)
+        waiting = Refused(staying.window.warps, site, lambda: again(scheduler, staying))
+        scheduler.batch.tensor.waiting.append(waiting)
+        if going is not None:
+            scheduler.push(going.at(following))
+        return None
+
+    def again(scheduler: Any, fragment: Any) -> None:
+        going = attempt(scheduler, fragment)
+        if going is not None:
+            scheduler.push(going)
+
+    def run(scheduler: Any, fragment: Any) -> Any:
+        whole_warps(fragment.window, fragment.lanes.mask, site)
+        return attempt(scheduler, fragment)
+
+    return ControlStep(run)
+
+
+def free(d: Decoding) -> Step:
+    """tcgen05.dealloc."""
+    address, columns, site = d.source(0, "b32"), d.source(1), d.site
+
+    def perform(window: Window, chosen: Array, warps: Array) -> None:
+        places = pick(window.rows[address], chosen).astype(np.int64)
+        window.batch.tensor.free(warps, places, pick(window.rows[columns], chosen).astype(np.int64), site)
+
+    return _by_warps(d, perform)
+
+
+def _by_warps(d: Decoding, perform: Callable[[Window, Array, Array], None]) -> Step:
+    """A step for whole warps: `perform(window, positions of one lane of each, warps)`."""
+    site = d.site
+
+    def general(window: Window, mask: Mask | None) -> None:
+        whole_warps(window, mask, site)
+        chosen = leaders(window, mask)
+        if len(chosen):
+            perform(window, chosen, window.warps[chosen // WARP])
+
+    return action(general)
+
+
+def relinquish(d: Decoding) -> Step:
+    """tcgen05.relinquish_alloc_permit."""
+    return _by_warps(d, lambda window, chosen, warps: window.batch.tensor.relinquish(warps))
+
+
+def load(d: Decoding) -> Step:
+    """tcgen05.ld."""
+    return _access(d, d.targets(0), 1, "load")
+
+
+def store(d: Decoding) -> Step:
+    """tcgen05.st."""
+    index = d.position("r")
+    assert index is not None
+    return _access(d, [d.register_slot(slot) for slot in d.sources(index)], 0, "store")
+
+
+def _access(d: Decoding, slots: list[int], index: int, what: str) -> Step:
+    address, split = d.address(index), d.position("split")
+    half = 0 if split is None else d.constant_of(split) or 0
+    rows = np.array(d.bank_rows(slots)[1], np.int64)
+    packed = d.has("pack") or d.has("unpack")
+    access = Access(registers(d.mod("shape"), int(d.mod("num")[1:]), half, packed), packed, rows, d.site)
+    d.traffic = ("tensor", "read" if what == "load" else "written", 4 * len(slots))
+
+    def perform(window: Window, chosen: Array, warps: Array) -> None:
+        unit = window.batch.tensor
+        (unit.load if what == "load" else unit.store)(access, warps, _address(window, address, chosen))
+
+    return _by_warps(d, perform)
+
+
+def wait(d: Decoding) -> Step:
+    """tcgen05.wait::ld and wait::st."""
+    loads = d.mod("op") == "wait::ld"
+    return _by_warps(d, lambda window, chosen, warps: window.batch.tensor.wait(warps, loads))
+
+
+def fence(d: Decoding) -> Step:
+    """tcgen05.fence::before_thread_sync and fence::after_thread_sync."""
+    before = d.mod("op") == "fence::before_thread_sync"
+
+    def general(window: Window, mask: Mask | None) -> None:
+        chosen = leaders(window, mask)
+        window.batch.tensor.fence(window.warps[chosen // WARP], before)
+
+    return action(general)
+
+
+def multiply(d: Decoding) -> Step:
+    """tcgen05.mma, also of stationary weights (.ws)."""
+    form = _form(d)
+    target = d.address(0)
+    left: Any = d.address(1) if form.from_tensor else d.source(1)
+    right, said = d.source(2), d.source(_at(d, "idesc"), "u32")
+    adds = d.source(_at(d, "enable_d"))
+    scales = [d.address(_at(d, name)) for name in ("scale_a", "scale_b")] if form.block else []
+    mask_index, scale_index = d.position("lanes"), d.position("scale_d")
+    disabled = [] if mask_index is None else d.sources(mask_index)
+    shift = 0 if scale_index is None else d.constant_of(scale_index) or 0
+    zero = d.position("zero_mask")
+    zero_mask = None if zero is None else d.source(zero)
+
+    def one(window: Window, chosen: Array) -> None:
+        rows, batch = window.rows, window.batch
+        lanes = window.lane_numbers[chosen]
+        if zero_mask is not None and pick(rows[zero_mask], chosen).any():
+            raise d.error(f"{d.instruction.name}: zero-column masks are not emulated, only a mask of 0 is")
+        a = _address(window, left, chosen) if form.from_tensor else pick(rows[left], chosen)
+        operations = Products(
+            form,
+            (lanes // WARP) % batch.ctas,
+            _address(window, target, chosen),
+            a,
+            pick(rows[right], chosen),
+            pick(rows[said], chosen),
+            pick(rows[adds], chosen),
+            shift,
+            _enabled([pick(rows[slot], chosen) for slot in disabled]),
+            (_address(window, scales[0], chosen), _address(window, scales[1], chosen)) if scales else None,
+        )
+        batch.tensor.multiply(operations, lanes)
+
+    return _by_threads(one)
+
+
+def _at(d: Decoding, name: str) -> int:
+    index = d.position(name)
+    assert index is not None, name
+    return index
+
+
+def _form(d: Decoding) -> Form:
+    block = 0
+    if d.has("block_scale") or "mx" in d.mod("kind"):
+        block = _BLOCKS[d.mod("vector", "block16" if d.mod("kind") == "kind::mxf4nvf4" else "block32")]
+    return Form(
+        d.mod("kind"),
+        d.mod("group") == "cta_group::2",
+        d.has("ws"),
+        d.resolved.rules[1].name == "a",
+        d.has("ashift"),
+        block,
+        d.site,
+        d.linker.target in DEEP_TARGETS,
+    )
+
+
+def _enabled(words: list[Array]) -> Array | None:
+    """Lanes that are written, from the words that disable them; None where none is disabled."""
+    if not words or not any(word.any() for word in words):
+        return None
+    stacked = np.stack(words, axis=1).astype(np.uint32)
+    bits = np.unpackbits(stacked.view(np.uint8).reshape(len(stacked), -1), axis=1, bitorder="little")
+    enabled: Array = bits == 0
+    return enabled
+
+
+def _by_threads(one: Callable[[Window, Array], None]) -> Step:
+    """A step that single threads run: lanes of the same warp one after the other."""
+
+    def general(window: Window, mask: Mask | None) -> None:
+        chosen = _active(window, mask)
+        warps = chosen // WARP
+        if len(chosen) == 0:
+            return
+        if len(chosen) == 1 or (np.diff(warps) > 0).all():
+            one(window, chosen)
+            return
+        rank = np.arange(len(chosen)) - np.searchsorted(warps, warps)
+        for number in range(int(rank.max()) + 1):
+            one(window, chosen[rank == number])
+
+    return action(general)
+
+
+def copy(d: Decoding) -> Step:
+    """tcgen05.cp."""
+    shape, address, source = d.mod("shape"), d.address(0), d.source(1)
+    rows, bits = (int(part) for part in shape.removesuffix("b").split("x"))
+    spread = d.mod("multicast") or (shape if shape == "4x256b" else "")
+    unpacks = {"b6x16_p32": 6, "b4x16_p64": 4}.get(d.mod("sformat"), 0)
+    form, pair = CopyForm(rows, bits // 8, spread, unpacks, d.site), d.mod("group") == "cta_group::2"
+
+    def one(window: Window, chosen: Array) -> None:
+        lanes = window.lane_numbers[chosen]
+        window.batch.tensor.copy(
+            form, pair, lanes, _address(window, address, chosen), pick(window.rows[source], chosen)
+        )
+
+    return _by_threads(one)
+
+
+def shift_down(d: Decoding) -> Step:
+    """tcgen05.shift."""
+    address, pair, site = d.address(0), d.mod("group") == "cta_group::2", d.site
+
+    def one(window: Window, chosen: Array) -> None:
+        window.batch.tensor.shift(pair, window.lane_numbers[chosen], _address(window, address, chosen), site)
+
+    return _by_threads(one)
+
+
+def commit(d: Decoding) -> Step:
+    """tcgen05.commit: an mbarrier is arrived at when what the thread began is done; with a mask, that of each CTA."""
+    address, mask_index, site = d.address(0), d.position("mask"), d.site
+    mask_slot = None if mask_index is None else d.source(mask_index)
+    offset = np.uint64(address.offset)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        chosen, batch = _active(window, mask), window.batch
+        if not len(chosen):
+            return
+        lanes = window.lane_numbers[chosen]
+        places = pick(window.rows[address.slot], chosen).astype(np.uint64) + offset
+        if mask_slot is None:
+            slots, owners = batch.mbarriers.known(places, lanes, site), np.arange(len(lanes))
+        else:
+            slots, owners = _everywhere(batch, places, lanes, pick(window.rows[mask_slot], chosen), site)
+        batch.tensor.commit(lanes, slots, owners, site)
+
+    return action(general)
+
+
+def _everywhere(batch: Any, places: Array, lanes: Array, masks: Array, site: Any) -> tuple[Array, Array]:
+    """The barriers at the same offset in every CTA of the cluster that a mask names, and whose each is."""
+    if batch.checks is not None:
+        batch.checks.asynchronous.multicast(masks, lanes, site)
+    _, offsets = batch.places.find(places, lanes)
+    owners, ranks = np.nonzero(batch.places.named(masks))
+    peers = batch.places.peers(batch.places.own(lanes)[owners], ranks)
+    return batch.mbarriers.known_at(peers, offsets[owners], lanes[owners], site), owners
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
+    "tcgen05.alloc": allocate,
+    "tcgen05.dealloc": free,
+    "tcgen05.relinquish": relinquish,
+    "tcgen05.ld": load,
+    "tcgen05.st": store,
+    "tcgen05.wait": wait,
+    "tcgen05.fence": fence,
+    "tcgen05.mma": multiply,
+    "tcgen05.mma.ws": multiply,
+    "tcgen05.cp": copy,
+    "tcgen05.shift": shift_down,
+    "tcgen05.commit": commit,
+}
+CONTROLS: frozenset[str] = frozenset(("tcgen05.alloc",))

@@ -1,0 +1,114 @@
+"""Warpgroup matrix instructions: issue, fence, commit, wait."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Form
+from kernbench.ptx.emulator.instructions.matrix.matrix import whole_warps
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.steps import ControlStep, Step, action, nothing
+from kernbench.ptx.numerics.matrix.layout import dimensions
+
+
+def multiply(d: Decoding) -> Step:
+    """wgmma.mma_async."""
+    form, site = _form(d), d.site
+    a, b = (None if form.a_rows is not None else d.source(1)), d.source(2)
+    scale = d.position("scale_d")
+    assert scale is not None
+    adds, meta = d.source(scale), d.position("meta")
+    words = None if meta is None else d.row_slot(d.source(meta))
+    d.flops = 2 * 64 * form.n * form.k // (4 * WARP)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        whole_warps(window, mask, site)
+        rows, chosen = window.rows, leaders(window, mask)
+        warps = window.warps[chosen // WARP]
+        left = None if a is None else pick(rows[a], chosen)
+        said = None if words is None else rows[words].reshape(-1, WARP)[chosen // WARP]
+        window.batch.warpgroups.issue(form, warps, left, pick(rows[b], chosen), pick(rows[adds], chosen), said)
+
+    return action(general)
+
+
+def _form(d: Decoding) -> Form:
+    _, n, k = dimensions(d.mod("shape"))
+    d_rows = d.bank_rows(d.targets(0))[1]
+    d.sources(0)
+    in_registers = d.resolved.rules[1].name == "a"
+    a_rows = d.bank_rows([d.register_slot(slot) for slot in d.sources(1)])[1] if in_registers else None
+    signs = [_immediate(d, name, 1) for name in ("scale_a", "scale_b")]
+    return Form(
+        n,
+        k,
+        (d.mod("dtype"), d.mod("atype"), d.mod("btype")),
+        np.array(d_rows, np.int64),
+        None if a_rows is None else np.array(a_rows, np.int64),
+        (_immediate(d, "trans_a", 0) == 1, _immediate(d, "trans_b", 0) == 1),
+        signs[0] * signs[1] < 0,
+        d.has("satfinite"),
+        d.site,
+        None if d.position("meta") is None else _immediate(d, "selector", 0),
+    )
+
+
+def _immediate(d: Decoding, name: str, default: int) -> int:
+    index = d.position(name)
+    if index is None:
+        return default
+    value = d.constant_of(index)
+    return default if value is None else value - (1 << 32) if value >> 31 == 1 else value
+
+
+def leaders(window: Window, mask: Mask | None) -> Array:
+    """The position of the first active lane of each warp that has one."""
+    if mask is None:
+        return np.arange(0, window.size, WARP)
+    rows = mask.reshape(-1, WARP)
+    live = rows.any(axis=1)
+    found: Array = (np.arange(len(rows)) * WARP + rows.argmax(axis=1))[live]
+    return found
+
+
+def pick(row: Any, chosen: Array) -> Array:
+    """The values of a row, or of a constant, at some positions."""
+    found: Array = row[chosen] if row.ndim else np.full(len(chosen), row)
+    return found
+
+
+def fence(d: Decoding) -> Step:
+    """wgmma.fence: what it orders is followed by steps of the analysis."""
+    return nothing()
+
+
+def commit(d: Decoding) -> Step:
+    """wgmma.commit_group."""
+
+    def general(window: Window, mask: Mask | None) -> None:
+        window.batch.warpgroups.commit(window.warps[leaders(window, mask) // WARP])
+
+    return action(general)
+
+
+def wait(d: Decoding) -> ControlStep:
+    """wgmma.wait_group."""
+    keep, following, site = d.constant_of(0) or 0, d.following, d.site
+
+    def run(scheduler: Any, fragment: Any) -> Any:
+        return scheduler.batch.warpgroups.wait(fragment, keep, following, site)
+
+    return ControlStep(run)
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
+    "wgmma": multiply,
+    "wgmma.fence": fence,
+    "wgmma.commit": commit,
+    "wgmma.wait": wait,
+}
+CONTROLS: frozenset[str] = frozenset(("wgmma.wait",))

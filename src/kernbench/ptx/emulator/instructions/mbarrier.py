@@ -1,0 +1,195 @@
+"""mbarrier instructions, and fences between proxies."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.barriers.mbarriers import Arrival
+from kernbench.ptx.emulator.barriers.waiting import Wait
+from kernbench.ptx.emulator.checks.happens_before.clocks import masks_of
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, Order
+from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.steps import ControlStep, Step, action, nothing
+from kernbench.ptx.module import Name
+
+_PENDING = np.uint64((1 << 24) - 1)
+_INIT = Order(CLUSTER_SCOPE, releases=True)
+
+
+def active_lanes(window: Window, mask: Mask | None) -> Array:
+    """Lane numbers of the active positions."""
+    lanes: Array = window.lane_numbers
+    return lanes if mask is None else lanes[mask]
+
+
+_NARROW = np.uint64(0xFFFF_FFFF)
+
+
+def values_of(window: Window, slot: int, mask: Mask | None, dtype: Any = np.int64) -> Array:
+    """An operand's value in each active lane."""
+    row = window.rows[slot]
+    if not row.ndim:
+        return np.full(window.size if mask is None else int(np.count_nonzero(mask)), row).astype(dtype)
+    return (row if mask is None else row[mask]).astype(dtype)
+
+
+def addresses_of(window: Window, address: AddressSlot, mask: Mask | None) -> Array:
+    """An address operand in each active lane; one of 32 bits comes round."""
+    found: Array = values_of(window, address.slot, mask, np.uint64) + np.uint64(address.offset)
+    return found & _NARROW if window.rows[address.slot].dtype == np.uint32 else found
+
+
+def _operand(d: Decoding, name: str) -> int:
+    index = d.position(name)
+    assert index is not None
+    return index
+
+
+def init(d: Decoding) -> Step:
+    """mbarrier.init."""
+    address, count, site = d.address(0), d.source(1), d.site
+
+    def general(window: Window, mask: Mask | None) -> None:
+        lanes, places = active_lanes(window, mask), addresses_of(window, address, mask)
+        window.batch.mbarriers.init(places, lanes, values_of(window, count, mask), site)
+
+    return action(general)
+
+
+def invalidate(d: Decoding) -> Step:
+    """mbarrier.inval."""
+    address, site = d.address(0), d.site
+    return action(
+        lambda window, mask: window.batch.mbarriers.invalidate(
+            addresses_of(window, address, mask), active_lanes(window, mask), site
+        )
+    )
+
+
+def arrive(d: Decoding) -> Step:
+    """mbarrier.arrive and arrive_drop, with a count or expected bytes."""
+    address, site = d.address(_operand(d, "a")), d.site
+    count, nbytes = d.position("count"), d.position("bytes")
+    count_slot = None if count is None else d.source(count)
+    bytes_slot = None if nbytes is None else d.source(nbytes)
+    discards = d.operands[0] == Name("_")
+    target = None if discards else d.target(0)
+    wide = d.mod("scope") != "cta"
+    how = Arrival(d.mod("op") == "arrive_drop", d.has("noComplete"), d.mod("sem") != "relaxed", wide)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        lanes = active_lanes(window, mask)
+        counts = np.ones(len(lanes), np.int64) if count_slot is None else values_of(window, count_slot, mask)
+        moved = np.zeros(len(lanes), np.int64) if bytes_slot is None else values_of(window, bytes_slot, mask)
+        tokens = window.batch.mbarriers.arrive(addresses_of(window, address, mask), lanes, counts, moved, how, site)
+        if target is not None:
+            spread = np.zeros(window.size, np.uint64)
+            spread[slice(None) if mask is None else mask] = tokens.astype(np.uint64)
+            window.put(target, spread, mask)
+
+    return action(general)
+
+
+def transact(d: Decoding) -> Step:
+    """mbarrier.expect_tx and complete_tx."""
+    address, amount, site = d.address(0), d.source(1), d.site
+    sign = 1 if d.mod("op") == "expect_tx" else -1
+
+    def general(window: Window, mask: Mask | None) -> None:
+        amounts = sign * values_of(window, amount, mask)
+        window.batch.mbarriers.expect(addresses_of(window, address, mask), active_lanes(window, mask), amounts, site)
+
+    return action(general)
+
+
+def wait(d: Decoding) -> ControlStep:
+    """mbarrier.test_wait and try_wait."""
+    address, parity = d.address(1), d.has("parity")
+    operation = Wait(
+        address.slot,
+        address.offset,
+        d.source(2),
+        parity,
+        d.target(0),
+        False,
+        d.mod("sem") != "relaxed",
+        d.mod("scope") != "cta",
+        d.following,
+        d.site,
+    )
+    d.wait = operation
+    return ControlStep(lambda scheduler, fragment: scheduler.waiting.arrive(fragment, operation))
+
+
+def pending(d: Decoding) -> Step:
+    """mbarrier.pending_count: of the state that an arrival gave."""
+    return d.compute(_pending, [d.source(1)], [d.target(0)])
+
+
+def _pending(state: Any, target: Any) -> None:
+    target[...] = state & _PENDING
+
+
+def copies_arrive(d: Decoding) -> Step:
+    """cp.async.mbarrier.arrive: an arrival when the thread's earlier cp.async copies are done."""
+    address, site, counted = d.address(0), d.site, not d.has("noinc")
+
+    def general(window: Window, mask: Mask | None) -> None:
+        lanes = active_lanes(window, mask)
+        window.batch.copies.arrive(lanes, addresses_of(window, address, mask), counted, site)
+
+    return action(general)
+
+
+def proxy_fence(d: Decoding) -> Step:
+    """fence.proxy: what was accessed ordinarily before is shown to asynchronous operations after."""
+    if d.mod("kind").startswith("tensormap") and d.operands:
+        return _acquire_map(d)
+    if d.mod("kind") == "alias" or d.mod("kind").startswith("tensormap"):
+        return nothing()
+
+    space = "shared" if d.mod("kind") == "async::generic" else d.mod("space").partition("::")[0]
+
+    def general(window: Window, mask: Mask | None) -> None:
+        checks = window.batch.checks
+        if checks is not None:
+            checks.asynchronous.proxy_fence(*masks_of(window, mask), space)
+
+    return action(general)
+
+
+def _acquire_map(d: Decoding) -> Step:
+    """fence.proxy.tensormap with an address: a tensor map is shown to the copy engine."""
+    address = d.address(0)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        checks = window.batch.checks
+        if checks is not None:
+            checks.asynchronous.maps_acquired(addresses_of(window, address, mask), active_lanes(window, mask))
+
+    return action(general)
+
+
+def init_fence(window: Window, mask: Mask | None) -> None:
+    """fence.mbarrier_init: barriers initialised before are shown to asynchronous operations after."""
+    checks = window.batch.checks
+    if checks is not None:
+        checks.asynchronous.fenced(*masks_of(window, mask))
+        checks.fence(window, mask, _INIT)
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
+    "mbarrier.init": init,
+    "mbarrier.inval": invalidate,
+    "mbarrier.arrive": arrive,
+    "mbarrier.tx": transact,
+    "mbarrier.wait": wait,
+    "mbarrier.pending": pending,
+    "cp.async.arrive": copies_arrive,
+    "fence.proxy": proxy_fence,
+}
+CONTROLS: frozenset[str] = frozenset(("mbarrier.wait",))

@@ -1,0 +1,147 @@
+"""Loads, stores and hints."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
+from kernbench.ptx.emulator.memory.port import space_of
+from kernbench.ptx.emulator.program.access_order import SCOPES, WEAK, Order
+from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.steps import Step, action, compute, nothing
+from kernbench.ptx.module import Address, Name
+from kernbench.ptx.types import TYPES
+
+_STRONG = frozenset(("volatile", "relaxed", "acquire", "release"))
+
+
+def space_name(d: Decoding, address: AddressSlot) -> str:
+    """The array an access reaches: what the variable lies in, or what the modifier says."""
+    return space_of(address.space or d.mod("space"))
+
+
+def load(d: Decoding) -> Step:
+    """ld and ldu."""
+    index = d.position("a")
+    assert index is not None
+    address = d.address(index)
+    targets = d.targets(0)
+    d.traffic = (space_label(d, address), "read", TYPES[d.mod("type")].nbytes * len(targets))
+    if d.mod("type") == "b128":
+        targets = d.halves(targets[0])
+    if address.space == "param":
+        d.parameter = address.name
+        return _parameter(d, address, targets, _outside(d, index))
+    if d.entry and not address.space and d.mod("space") in ("param", "param::entry"):
+        address = _of_parameters(d, address)
+    bank, rows = d.bank_rows(targets)
+    return _access("load", d, address, bank, rows)
+
+
+def _of_parameters(d: Decoding, address: AddressSlot) -> AddressSlot:
+    """A register that points into the kernel's parameters, whole again where only its lower 32 bits were kept."""
+    whole = d.temporary("uint64")
+    base = d.table.constant(GLOBAL_BASE, "uint64")
+    d.before.append(compute(np.bitwise_or, (address.slot, base), (whole,)))
+    return AddressSlot(whole, address.offset, "", address.name)
+
+
+def store(d: Decoding) -> Step:
+    """st."""
+    index = d.position("a")
+    assert index is not None
+    address = d.address(index)
+    sources = d.sources(1)
+    d.traffic = (space_label(d, address), "written", TYPES[d.mod("type")].nbytes * len(sources))
+    if d.mod("type") == "b128":
+        sources = d.halves(sources[0])
+    d.store_space = space_name(d, address)
+    bank, rows = d.bank_rows([d.register_slot(source) for source in sources])
+    return _access("store", d, address, bank, rows)
+
+
+def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[int]) -> Step:
+    space, slot, offset = space_name(d, address), address.slot, np.uint64(address.offset)
+    row_numbers = np.array(rows, np.int64)
+    site, loads = d.site, what == "load"
+    d.order = _order(d, loads)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        batch, order = window.batch, d.order
+        port, checks = batch.port, batch.checks if d.order.strong else None
+        if checks is not None:
+            checks.synchronise(space, window, slot, offset, mask, order)
+        access = port.load if loads else port.store
+        lanes = window.lane_numbers
+        try:
+            access(space, port.addresses(window, slot), lanes, offset, bank, row_numbers, mask, site, order.scope)
+        finally:
+            # a load that meets an undefined value leaves by an exception, and has been made
+            if checks is not None:
+                checks.synchronised()
+
+    return action(general)
+
+
+def _order(d: Decoding, loads: bool) -> Order:
+    sem = d.mod("sem")
+    if sem not in _STRONG:
+        return WEAK
+    return Order(SCOPES[d.mod("scope")], sem == "acquire", sem == "release", reads=loads, writes=not loads)
+
+
+def space_label(d: Decoding, address: AddressSlot) -> str:
+    """The space's name in the metrics."""
+    return (address.space or d.mod("space") or "generic").partition("::")[0]
+
+
+def _outside(d: Decoding, index: int) -> str:
+    """What a load at a fixed place of a kernel parameter misses of it; nothing if it lies inside."""
+    operand, nbytes = d.instruction.operands[index], d.traffic[2] if d.traffic else 0
+    if not isinstance(operand, Address) or not isinstance(operand.base, Name):
+        return ""
+    size = next((formal.size or 0 for formal in d.code.params if formal.name == operand.base.text), None)
+    if size is None or 0 <= operand.offset <= size - nbytes:
+        return ""
+    return f"reads {nbytes} bytes at offset {operand.offset} of parameter '{operand.base.text}', which has {size} bytes"
+
+
+def _parameter(d: Decoding, address: AddressSlot, targets: list[int], outside: str) -> Step:
+    """A kernel parameter at a fixed place: one value for all lanes."""
+    dtype = d.table.slots[targets[0]].dtype
+    slot, site = address.slot, d.site
+
+    def general(window: Window, mask: Mask | None) -> None:
+        if outside and window.batch.checks is not None:
+            window.batch.checks.outside_parameter(site, outside)
+        values = window.batch.parameter(slot, dtype, len(targets))
+        for target, value in zip(targets, values, strict=True):
+            window.put(target, value, mask)
+
+    return action(general)
+
+
+def hint(d: Decoding) -> Step:
+    """Caches have no effect on values."""
+    return nothing()
+
+
+def create_policy(d: Decoding) -> Step:
+    """A cache policy is a number nobody looks at."""
+    return d.compute(_zero, [d.table.constant(0, "uint64")], [d.target(0)])
+
+
+def _zero(source: Any, target: Any) -> None:
+    target[...] = 0
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
+    "ld": load,
+    "st": store,
+    "hint": hint,
+    "discard": hint,
+    "createpolicy": create_policy,
+}

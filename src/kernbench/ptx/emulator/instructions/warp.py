@@ -1,0 +1,176 @@
+"""Operations across the lanes of a warp."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.barriers.gathering import WarpOperation
+from kernbench.ptx.emulator.lanes import warp_kernels as kernels
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.steps import ControlStep, Step, action
+
+_FULL = 0xFFFFFFFF
+_NO_MASK = np.zeros(0, bool)
+_NO_PREDICATE = np.zeros(0, bool)
+
+
+def gathered(
+    d: Decoding, perform: Callable[[Window, Lanes], None], mask: int | None = None, exchanges: bool = True
+) -> ControlStep:
+    """A warp operation that waits for the lanes that its mask operand names."""
+    index = d.position("mask") if mask is None else mask
+    assert index is not None
+    full = d.constant_of(index) is not None and (d.constant_of(index) or 0) & _FULL == _FULL
+    operation = WarpOperation(perform, d.row_slot(d.source(index)), full, d.following, d.site, exchanges)
+    return ControlStep(lambda scheduler, fragment: scheduler.gathering.arrive(fragment, operation))
+
+
+def _inside(lanes: Lanes) -> Mask:
+    """The mask as compiled kernels take it: none where every warp is whole, as what idle warps compute is not kept."""
+    return _NO_MASK if lanes.whole or lanes.mask is None else lanes.mask
+
+
+def shuffle(d: Decoding) -> ControlStep:
+    """shfl.sync."""
+    step, clamp, members = d.constant_of(2), d.constant_of(3), d.constant_of(4)
+    if step is not None and clamp is not None and members is not None and members & _FULL == _FULL:
+        return _fixed_shuffle(d, step, clamp)
+    mode = kernels.MODES[d.mod("mode")]
+    a, b, c, mask = (d.row_slot(d.source(index)) for index in (1, 2, 3, 4))
+    target, predicate, site = d.target(0), d.second(0), d.site
+
+    def perform(window: Window, lanes: Lanes) -> None:
+        rows = window.rows
+        out = window.scratch("uint32", 5)
+        inside = _NO_PREDICATE if predicate is None else window.scratch("bool", 5)
+        # idle warps among them may hold any mask, which is no fault
+        here = _NO_MASK if lanes.mask is None else lanes.mask
+        bad, first = kernels.shuffle(mode, rows[a], rows[b], rows[c], rows[mask], here, out, inside)
+        window.put(target, out, lanes.mask)
+        if predicate is not None:
+            window.put(predicate, inside, lanes.mask)
+        if bad and window.batch.checks is not None:
+            window.batch.checks.inactive_source(window, site, bad, first)
+
+    return gathered(d, perform)
+
+
+def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
+    """A shuffle by constants: the same permutation for every warp, as long as all its lanes are there."""
+    mode = kernels.MODES[d.mod("mode")]
+    lanes, constants = np.arange(WARP, dtype=np.uint32), np.zeros((2, WARP), np.uint32)
+    constants[0], constants[1] = step & _FULL, clamp & _FULL
+    everybody, sources, valid = np.full(WARP, _FULL, np.uint32), np.zeros(WARP, np.uint32), np.zeros(WARP, bool)
+    kernels.shuffle(mode, lanes, constants[0], constants[1], everybody, _NO_MASK, sources, valid)
+    a, target, predicate, site = d.row_slot(d.source(1)), d.target(0), d.second(0), d.site
+
+    def perform(window: Window, lanes: Lanes) -> None:
+        out = window.scratch("uint32", 5)
+        bad, first = kernels.permute(window.rows[a], sources, _inside(lanes), out)
+        window.put(target, out, lanes.mask)
+        if predicate is not None:
+            window.put(predicate, np.tile(valid, window.size // WARP), lanes.mask)
+        if bad and window.batch.checks is not None:
+            window.batch.checks.inactive_source(window, site, bad, first)
+
+    return gathered(d, perform)
+
+
+def vote(d: Decoding) -> ControlStep:
+    """vote.sync."""
+    mode = kernels.VOTES[d.mod("mode")]
+    a, members, target = d.row_slot(d.source(1)), d.row_slot(d.source(2)), d.target(0)
+    ballot = d.mod("mode") == "ballot"
+
+    def perform(window: Window, lanes: Lanes) -> None:
+        mask = lanes.mask
+        out = window.scratch("uint32", 5)
+        kernels.vote(mode, window.rows[a], window.rows[members], _inside(lanes), out)
+        window.put(target, out if ballot else out != 0, mask)
+
+    return gathered(d, perform)
+
+
+def match(d: Decoding) -> ControlStep:
+    """match.any and match.all."""
+    everywhere = d.mod("mode") == "all"
+    a, members, target = d.row_slot(d.source(1)), d.row_slot(d.source(2)), d.target(0)
+    predicate = d.second(0)
+
+    def perform(window: Window, lanes: Lanes) -> None:
+        mask = lanes.mask
+        out = window.scratch("uint32", 5)
+        kernels.match(window.rows[a], window.rows[members], _inside(lanes), out)
+        if everywhere:
+            same = out == (window.rows[members] & np.repeat(_bits(window, mask), WARP))
+            out = np.where(same, out, np.uint32(0))
+            if predicate is not None:
+                window.put(predicate, same, mask)
+        window.put(target, out, mask)
+
+    return gathered(d, perform)
+
+
+def _bits(window: Window, mask: Mask | None) -> Any:
+    """The active lanes of each warp as bits."""
+    if mask is None:
+        return np.full(window.size // WARP, 0xFFFFFFFF, np.uint32)
+    packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
+    return np.ascontiguousarray(packed).view(np.uint32).reshape(-1)
+
+
+def reduce(d: Decoding) -> ControlStep:
+    """redux.sync."""
+    kind = d.mod("type")
+    name = f"{d.mod('op')}.{kind[0]}" if d.mod("op") in ("min", "max") else d.mod("op")
+    a, members, target = d.row_slot(d.source(1)), d.row_slot(d.source(2)), d.target(0)
+    code, absolute, nan = kernels.REDUCTIONS[name], d.has("abs"), d.has("NaN")
+
+    def perform(window: Window, lanes: Lanes) -> None:
+        mask = lanes.mask
+        out = window.scratch("uint32", 5)
+        kernels.reduce(code, window.rows[a], window.rows[members], _inside(lanes), out, absolute, nan)
+        window.put(target, out, mask)
+
+    return gathered(d, perform)
+
+
+def elect(d: Decoding) -> ControlStep:
+    """elect.sync: the lowest lane of the mask."""
+    members, target, predicate = d.row_slot(d.source(1)), d.target(0), d.second(0)
+
+    def perform(window: Window, lanes: Lanes) -> None:
+        mask = lanes.mask
+        bits = window.rows[members] & np.repeat(_bits(window, mask), WARP)
+        # a mask that names nobody who is here elects lane 0, and is told elsewhere
+        lowest = np.maximum(bits & (~bits + np.uint32(1)), np.uint32(1))
+        leader = np.log2(lowest.astype(np.float64)).astype(np.uint32)
+        if predicate is not None:
+            window.put(predicate, leader == np.tile(np.arange(WARP, dtype=np.uint32), window.size // WARP), mask)
+        window.put(target, leader, mask)
+
+    return gathered(d, perform)
+
+
+def active_mask(d: Decoding) -> Step:
+    """activemask: the lanes that stand here together now."""
+    target = d.target(0)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        window.put(target, np.repeat(_bits(window, mask), WARP), mask)
+
+    return action(general)
+
+
+MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
+    "shfl": shuffle,
+    "vote": vote,
+    "match": match,
+    "redux": reduce,
+    "elect": elect,
+    "activemask": active_mask,
+}
+CONTROLS: frozenset[str] = frozenset(("shfl", "vote", "match", "redux", "elect"))

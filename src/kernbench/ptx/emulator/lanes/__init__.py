@@ -1,0 +1,1 @@
+"""Sets of lanes and the rows they work on: registers by slot, windows, fragments, clusters."""

@@ -1,0 +1,71 @@
+"""Clusters: CTAs that share their shared memory. The address of a peer's memory carries its rank above 16 MiB."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.lanes import WARP
+
+RANK_SHIFT = 24
+_PLACE = np.uint64((1 << RANK_SHIFT) - 1)
+_WINDOW = np.uint64((1 << 44) - 1)
+
+Extent = tuple[int, int, int]
+
+
+def cluster_members(grid: Extent, cluster: Extent, numbers: Array) -> Array:
+    """CTA numbers of the clusters with these numbers, as [clusters, ranks]; x counts fastest in both."""
+    across = [g // c for g, c in zip(grid, cluster, strict=True)]
+    rank = np.arange(int(np.prod(cluster)))
+    place, inside = _coordinates(numbers, across), _coordinates(rank, cluster)
+    x, y, z = (p[:, None] * c + i[None, :] for p, c, i in zip(place, cluster, inside, strict=True))
+    members: Array = x + grid[0] * (y + grid[1] * z)
+    return members
+
+
+def _coordinates(numbers: Array, extent: Sequence[int]) -> tuple[Array, Array, Array]:
+    return numbers % extent[0], numbers // extent[0] % extent[1], numbers // (extent[0] * extent[1])
+
+
+class Places:
+    """Where shared addresses of a batch's lanes point to: CTA of the batch and offset in its shared memory."""
+
+    def __init__(self, ctas: int, size: int):
+        self._ctas = ctas
+        self.size = size
+
+    def ranks(self, lanes: Array) -> Array:
+        """The rank of each lane's CTA in its cluster."""
+        return (lanes // WARP) % self._ctas % self.size
+
+    def own(self, lanes: Array) -> Array:
+        """The CTA of each lane."""
+        ctas: Array = (lanes // WARP) % self._ctas
+        return ctas
+
+    def find(self, addresses: Array, lanes: Array) -> tuple[Array, Array]:
+        """CTA and offset of shared addresses, of the shared window or generic; CTA -1 where no such rank exists."""
+        ctas = self.own(lanes)
+        inside = addresses & _WINDOW
+        if self.size == 1:
+            return ctas, inside.astype(np.int64)
+        rank = (inside >> np.uint64(RANK_SHIFT)).astype(np.int64)
+        target = np.where(rank < self.size, ctas - ctas % self.size + rank, -1)
+        return target, (inside & _PLACE).astype(np.int64)
+
+    def named(self, masks: Array) -> Array:
+        """For each multicast mask and rank of a cluster, whether the mask names it."""
+        found: Array = ((masks[:, None].astype(np.int64) >> np.arange(self.size)) & 1).astype(bool)
+        return found
+
+    def peers(self, ctas: Array, ranks: Array) -> Array:
+        """The CTAs of given ranks in the clusters of `ctas`."""
+        found: Array = ctas - ctas % self.size + ranks
+        return found
+
+
+def places_of(batch: Any) -> Places:
+    """The places of a batch."""
+    return Places(batch.ctas, int(np.prod(batch.launch.cluster)))

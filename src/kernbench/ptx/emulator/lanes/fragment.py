@@ -1,0 +1,47 @@
+"""Fragments: lanes that stand at the same block with the same calls behind them, and run it together."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kernbench.ptx.emulator.lanes.lanes import Lanes
+from kernbench.ptx.emulator.lanes.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A call that has not returned: where to go on, which function was called, and where its frame begins."""
+
+    following: int
+    callee: str
+    base: int
+    top: int
+    # transfers of results from the callee's frame to the caller's
+    results: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Fragment:
+    """Lanes at a block; `prefix` holds the ranks of the calls behind them, so that keys order all depths."""
+
+    lanes: Lanes
+    window: Window
+    block: int
+    stack: tuple[Frame, ...] = ()
+    prefix: tuple[int, ...] = ()
+    # the block that the lanes ran last, -1 where they came from several
+    behind: int = -1
+
+    def at(self, block: int) -> "Fragment":
+        """The same lanes at another block."""
+        self.behind, self.block = self.block, block
+        return self
+
+    @property
+    def level(self) -> int:
+        """The block of the kernel itself in which the lanes stand: that of the outermost call, or their own."""
+        return self.stack[0].following - 1 if self.stack else self.block
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Fragments of the same place may be one."""
+        return self.block, self.prefix

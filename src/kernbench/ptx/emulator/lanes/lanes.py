@@ -1,0 +1,153 @@
+"""Which lanes of a batch stand together: a run of warps or a list of warps, and a mask where not every lane is active.
+
+Positions number the lanes of the set's warps from 0; a mask has one entry a position. A list of warps holds those with
+an active lane; a run holds whatever lies between its first and its last one, warps without an active lane among them.
+Values may be computed for all positions and kept under the mask; whatever *counts* warps, or notes that they came,
+must ask for `present()`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.ptx.emulator.lanes.compiled import kernel
+
+WARP = 32
+# a run of warps that is filled less than this is kept as a list
+_DENSE = 0.25
+
+Mask = NDArray[np.bool_]
+Warps = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lanes:
+    """Warps `first` to `last` (exclusive), or those of `warps`; `mask` over positions, None for all; `count` active.
+
+    `live` warps have an active lane; `whole` tells that the lanes of each warp are all active or all inactive.
+    """
+
+    first: int
+    last: int
+    warps: Warps | None
+    mask: Mask | None
+    count: int
+    live: int
+    whole: bool = True
+
+    @property
+    def positions(self) -> int:
+        """Lanes of the warps, active or not."""
+        return self.warp_count * WARP
+
+    @property
+    def warp_count(self) -> int:
+        """Warps of the list, or inside the run: some of a run may have no active lane."""
+        return self.last - self.first if self.warps is None else len(self.warps)
+
+    def warp_numbers(self) -> Warps:
+        """The batch's numbers of the warps, in order of position; those of a run without an active lane included."""
+        return np.arange(self.first, self.last) if self.warps is None else self.warps
+
+    def present(self) -> tuple[Warps, Mask]:
+        """The numbers of the warps that have an active lane, and which lanes these are: one row of 32 a warp."""
+        warps, active = self.warp_numbers(), self.active().reshape(-1, WARP)
+        if self.live == len(warps):
+            return warps, active
+        here = active.any(axis=1)
+        return warps[here], active[here]
+
+    def lane_numbers(self) -> NDArray[np.int64]:
+        """The batch's lane numbers, one a position."""
+        return (self.warp_numbers()[:, None] * WARP + np.arange(WARP)).reshape(-1)
+
+    def active(self) -> Mask:
+        """The mask, written out."""
+        return np.ones(self.positions, bool) if self.mask is None else self.mask
+
+    def select(self, chosen: Mask) -> "Lanes | None":
+        """The active lanes where `chosen` (over positions) holds; None if there are none."""
+        mask = chosen if self.mask is None else chosen & self.mask
+        return _normal(self, mask)
+
+    def split(self, chosen: Mask) -> "tuple[Lanes | None, Lanes | None]":
+        """Active lanes where `chosen` holds, and the others."""
+        mask = chosen if self.mask is None else chosen & self.mask
+        count = int(np.count_nonzero(mask))
+        if count == self.count:
+            return self, None
+        if count == 0:
+            return None, self
+        rest = ~mask if self.mask is None else self.mask & ~mask
+        return _normal(self, mask), _normal(self, rest)
+
+    def spread(self, total: int) -> Mask:
+        """The active lanes as a mask over all `total` lanes of the batch."""
+        mask = np.zeros(total, bool)
+        if self.warps is None:
+            mask[self.first * WARP : self.last * WARP] = True if self.mask is None else self.mask
+        else:
+            mask.reshape(-1, WARP)[self.warps] = self.active().reshape(-1, WARP)
+        return mask
+
+
+def everything(warps: int) -> Lanes:
+    """All lanes of `warps` warps."""
+    return Lanes(0, warps, None, None, warps * WARP, warps)
+
+
+def from_mask(mask: Mask) -> Lanes | None:
+    """The lanes of a mask over all lanes of a batch; None if it is empty."""
+    warps = len(mask) // WARP
+    return _normal(everything(warps), mask)
+
+
+def union(one: Lanes, two: Lanes, total: int) -> Lanes:
+    """The lanes of two sets that share none."""
+    if one.mask is None and two.mask is None and one.warps is None and two.warps is None:
+        low, high = (one, two) if one.first < two.first else (two, one)
+        if low.last == high.first:
+            return Lanes(low.first, high.last, None, None, one.count + two.count, one.live + two.live)
+    mask = one.spread(total)
+    mask |= two.spread(total)
+    joined = from_mask(mask)
+    assert joined is not None
+    return joined
+
+
+def _normal(within: Lanes, mask: Mask) -> Lanes | None:
+    """The lanes of `mask`, a mask over the positions of `within`, in the cheapest form."""
+    count, first, last, live = _survey(mask)
+    if count == 0:
+        return None
+    kept = mask[first * WARP : last * WARP]
+    if within.warps is None and live >= (last - first) * _DENSE:
+        start, whole = within.first, live * WARP == count
+        return Lanes(start + first, start + last, None, None if count == kept.size else kept, count, live, whole)
+    rows = mask.reshape(-1, WARP)
+    filled = rows.any(axis=1)
+    mask = np.ascontiguousarray(rows[filled]).reshape(-1)
+    warps = within.warp_numbers()[filled]
+    return Lanes(0, 0, warps, None if count == mask.size else mask, count, live, live * WARP == count)
+
+
+@kernel
+def _survey(mask: Any) -> Any:
+    """Active lanes, first and last + 1 warp with one, and warps with one."""
+    count = 0
+    first = -1
+    last = 0
+    live = 0
+    for warp in range(mask.size // WARP):
+        here = 0
+        for lane in range(WARP):
+            here += mask[warp * WARP + lane]
+        if here:
+            count += here
+            live += 1
+            last = warp + 1
+            if first < 0:
+                first = warp
+    return count, first, last, live

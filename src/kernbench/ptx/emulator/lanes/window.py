@@ -1,0 +1,126 @@
+"""Windows: the rows of a set of warps. A run of warps sees its registers in place; a list of warps by copies.
+
+Operations read `rows[slot]` and write through `put`, which leaves inactive lanes alone. On a run of warps that are
+all active an operation may also write `rows[slot]` directly.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.compiled import kernel
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.slots import BANKS, SlotTable
+
+
+class Storage(Protocol):
+    """What a window needs of its batch."""
+
+    table: SlotTable
+
+    def row(self, slot: int) -> Array:
+        """The whole row of a slot: one entry a lane, or none for a constant."""
+
+
+class Window:
+    """The rows of some warps of a batch, whatever their mask."""
+
+    def __init__(self, batch: Any, lanes: Lanes):
+        self.batch = batch
+        self.size = lanes.positions
+        self.warps = lanes.warp_numbers()
+        self.lane_numbers = lanes.lane_numbers()
+        self._table: SlotTable = batch.table
+        self._scratch: dict[tuple[str, int], Array] = {}
+        self.rows: Sequence[Array] = ()
+        # where its positions lie in a row of the whole batch
+        self.index: Any = self.lane_numbers
+
+    def scratch(self, dtype: str, number: int = 0) -> Array:
+        """An array of one entry a position, the same each time for the same `dtype` and `number`."""
+        found = self._scratch.get((dtype, number))
+        if found is None:
+            found = self._scratch[dtype, number] = np.zeros(self.size, dtype)
+        return found
+
+    def blank(self, slot: int, number: int = 0) -> Array:
+        """Scratch of the slot's type, to compute what `put` then writes."""
+        return self.scratch(self._table.slots[slot].dtype, number)
+
+    def put(self, slot: int, values: Array, mask: Mask | None) -> None:
+        """Write `values` (one a position, or one for all) to the active lanes of a register."""
+        raise NotImplementedError
+
+
+class RunWindow(Window):
+    """A run of warps: rows are slices of the batch's."""
+
+    def __init__(self, batch: Any, lanes: Lanes):
+        super().__init__(batch, lanes)
+        part = self.index = slice(lanes.first * WARP, lanes.last * WARP)
+        # programs have thousands of slots, and launches many windows
+        order = self._table.order()
+        rows: list[Array] = []
+        for bank in BANKS:
+            rows.extend(batch.banks[bank][:, part])
+        rows.extend(_part(batch.row(slot), part) for slot in order.others)
+        self.rows = order.chosen(rows)
+
+    def put(self, slot: int, values: Array, mask: Mask | None) -> None:
+        """Write `values` to the active lanes of a register."""
+        row = self.rows[slot]
+        if mask is None:
+            row[...] = values
+        elif values.shape == row.shape and row.ndim == 1 and values.dtype == row.dtype:
+            blend(row, values, mask)
+        else:
+            row[mask] = values[mask] if values.ndim == row.ndim else values
+
+
+def _part(row: Array, part: slice) -> Array:
+    return row[part] if row.ndim else row
+
+
+class ListWindow(Window):
+    """A list of warps: rows are gathered when read and scattered when written."""
+
+    def __init__(self, batch: Any, lanes: Lanes):
+        super().__init__(batch, lanes)
+        self.rows = _Gathered(batch, self.lane_numbers)
+
+    def put(self, slot: int, values: Array, mask: Mask | None) -> None:
+        """Write `values` to the active lanes of a register."""
+        row = self.batch.row(slot)
+        if mask is None:
+            row[self.lane_numbers] = values
+        else:
+            row[self.lane_numbers[mask]] = values[mask] if values.ndim else values
+
+
+class _Gathered(Sequence[Array]):
+    """Rows of listed lanes, copied when asked for."""
+
+    def __init__(self, batch: Storage, lanes: Any):
+        self._batch = batch
+        self._lanes = lanes
+
+    def __getitem__(self, slot: Any) -> Any:
+        row = self._batch.row(slot)
+        return row[self._lanes] if row.ndim else row
+
+    def __len__(self) -> int:
+        return len(self._batch.table.slots)
+
+
+@kernel
+def blend(target: Any, values: Any, mask: Any) -> None:
+    """target = values where mask."""
+    for i in range(target.size):
+        target[i] = values[i] if mask[i] else target[i]
+
+
+def window_of(batch: Any, lanes: Lanes) -> Window:
+    """The window of a set of lanes' warps."""
+    return RunWindow(batch, lanes) if lanes.warps is None else ListWindow(batch, lanes)

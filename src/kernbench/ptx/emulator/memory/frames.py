@@ -1,0 +1,189 @@
+"""Frames: the local memory of threads, where called functions keep their parameters and variables."""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.fragment import Fragment, Frame
+from kernbench.ptx.emulator.memory.arena import NOTHING, POISON, UNWRITTEN, WRITTEN, views
+from kernbench.ptx.emulator.memory.port import Space
+from kernbench.ptx.emulator.memory.stack import STACK_BYTES, Stack
+from kernbench.ptx.emulator.program.program import Code
+
+
+class Frames:
+    """Local memory of one batch: `nbytes` for each lane, the kernel's frame first and those of calls behind it."""
+
+    def __init__(self, batch: Any, nbytes: int):
+        self._batch = batch
+        self.nbytes = nbytes
+        self._stride = max(16, nbytes)
+        size = batch.lanes * self._stride if nbytes else 16
+        self._bytes: Array = np.full(size, POISON, np.uint8)
+        # what lies beyond the frames, and between the variables of one, is no memory
+        self._state: Array = np.full(size, NOTHING, np.uint8)
+        self._fresh: dict[str, Array] = {}
+        if nbytes:
+            kernel = self._fresh_frame(batch.program.entry)
+            self._state.reshape(-1, self._stride)[:, : len(kernel)] = kernel
+        # where the frame of each function begins now, and the cells that hold addresses in it
+        self._bases: dict[str, int] = {}
+        self._cells: dict[str, list[tuple[Array, int]]] = {}
+        # what alloca takes from, made when it is first used, and where it ended when a function was called
+        self._stack: Stack | None = None
+        self._ends: dict[int, Array] = {}
+        # registers of recursive functions, by function and depth
+        self._kept: dict[tuple[str, int], dict[str, Array]] = {}
+        # and which of them were undefined, for the same
+        self._kept_flags: dict[tuple[str, int], dict[tuple[str, int], Array]] = {}
+
+    def space(self) -> Space:
+        """Local memory as loads and stores see it."""
+        origins = np.arange(self._batch.lanes, dtype=np.uint64) * np.uint64(self._stride)
+        words, state = views(self._bytes), views(self._state)
+        return Space("local", words, state, self.nbytes, origins, np.zeros(1, bool))
+
+    def _fresh_frame(self, code: Code) -> Array:
+        """The states of the bytes of a function's frame when it begins."""
+        states = self._fresh.get(code.name)
+        if states is None:
+            states = self._fresh[code.name] = np.full(code.frame_bytes, NOTHING, np.uint8)
+            for _, offset, nbytes in code.variables:
+                states[offset : offset + nbytes] = UNWRITTEN
+        return states
+
+    def base_of(self, function: str) -> int:
+        """Where the frame of a function begins now."""
+        return self._bases.get(function, 0)
+
+    @property
+    def room(self) -> int:
+        """Bytes of local memory that frames may fill."""
+        return self.nbytes - (STACK_BYTES if self._batch.program.takes_stack else 0)
+
+    @property
+    def stack(self) -> Stack:
+        """The stacks of all lanes."""
+        if self._stack is None:
+            state = self._state.reshape(-1, self._stride)
+            self._stack = Stack(self._batch.lanes, state, self._stride - STACK_BYTES)
+        return self._stack
+
+    def cell(self, function: str, offset: int) -> Array:
+        """An address in a function's frame, kept up to date while calls come and go."""
+        cell: Array = np.array(self._bases.get(function, 0) + offset, np.uint64)
+        self._cells.setdefault(function, []).append((cell, offset))
+        return cell
+
+    def set_base(self, function: str, base: int) -> None:
+        """Where the frame of the function that runs now begins."""
+        if self._bases.get(function, 0) != base:
+            self._bases[function] = base
+            for cell, offset in self._cells.get(function, ()):
+                cell[...] = base + offset
+
+    def enter(self, fragment: Fragment, code: Code, caller: int, frame: Frame, arguments: tuple[Any, ...]) -> None:
+        """Begin a frame, hand over arguments, and keep the registers of a function that is entered again."""
+        values = [self._read(fragment, transfer, caller) for transfer in arguments]
+        if code.recursive:
+            self._keep(fragment, code, frame.base)
+        if self._batch.program.takes_stack:
+            lanes = _lanes(fragment)
+            self._ends.setdefault(frame.base, np.zeros(self._batch.lanes, np.int64))[lanes] = self.stack.tops(lanes)
+        if self.nbytes:
+            self._state.reshape(-1, self._stride)[_lanes(fragment), frame.base : frame.top] = self._fresh_frame(code)
+        for transfer, value in zip(arguments, values, strict=True):
+            self._write(fragment, transfer, frame.base, value)
+
+    def leave(self, fragment: Fragment, frame: Frame, caller: int) -> None:
+        """Give back the registers of a function that was entered again, and hand over results."""
+        values = [self._read(fragment, transfer, frame.base) for transfer in frame.results]
+        code = self._batch.program.codes[frame.callee]
+        if code.recursive:
+            self._restore(fragment, code, frame.base)
+        if self._batch.program.takes_stack:
+            lanes = _lanes(fragment)
+            self.stack.restore(lanes, self._ends[frame.base][lanes], None)
+        if self.nbytes:
+            self._state.reshape(-1, self._stride)[_lanes(fragment), frame.base : frame.top] = NOTHING
+        for transfer, value in zip(frame.results, values, strict=True):
+            self._write(fragment, transfer, caller, value)
+
+    def lanes_of(self, fragment: Fragment) -> Array:
+        """Lane numbers of a fragment's active lanes."""
+        return _lanes(fragment)
+
+    def in_use(self, fragment: Fragment) -> list[tuple[int, int]]:
+        """Where the local memory of a fragment's lanes may hold anything: their frames, and what alloca takes from."""
+        program = self._batch.program
+        top = fragment.stack[-1].top if fragment.stack else program.entry.frame_bytes
+        taken = STACK_BYTES if program.takes_stack else 0
+        return [(0, min(top, self.nbytes)), (self.nbytes - taken, taken)]
+
+    def bytes_at(self, lanes: Array, start: int, nbytes: int) -> Array:
+        """A copy of some bytes of local memory, a row a lane."""
+        return np.ascontiguousarray(self._bytes.reshape(-1, self._stride)[lanes, start : start + nbytes])
+
+    def give(self, lanes: Array, start: int, nbytes: int, results: list[int] | None) -> None:
+        """The results of a function that has no body: a number a lane, or zeros."""
+        part = slice(start, start + nbytes)
+        numbers = [0] * len(lanes) if results is None else results
+        data = b"".join((n & ((1 << 8 * nbytes) - 1)).to_bytes(nbytes, "little") for n in numbers)
+        self._bytes.reshape(-1, self._stride)[lanes, part] = np.frombuffer(data, np.uint8).reshape(len(lanes), nbytes)
+        self._state.reshape(-1, self._stride)[lanes, part] = WRITTEN
+
+    def _read(self, fragment: Fragment, transfer: Any, base: int) -> tuple[Array, Array | None]:
+        """A value as bytes a lane and their state, or as a row."""
+        if transfer.from_slot:
+            row = np.broadcast_to(fragment.window.rows[transfer.source], fragment.window.size).copy()
+            return row, None
+        part = slice(base + transfer.source, base + transfer.source + transfer.nbytes)
+        lanes = fragment.window.lane_numbers
+        return self._bytes.reshape(-1, self._stride)[lanes, part], self._state.reshape(-1, self._stride)[lanes, part]
+
+    def _write(self, fragment: Fragment, transfer: Any, base: int, value: tuple[Array, Array | None]) -> None:
+        data, state = value
+        if transfer.to_slot:
+            dtype = fragment.window.blank(transfer.target).dtype
+            row = data if data.ndim == 1 else _as_row(data, dtype)
+            fragment.window.put(transfer.target, row.astype(dtype), fragment.lanes.mask)
+            return
+        if data.ndim == 1:
+            data = data.view(np.uint8).reshape(len(data), -1)
+        chosen = slice(None) if fragment.lanes.mask is None else fragment.lanes.mask
+        lanes = _lanes(fragment)
+        part = slice(base + transfer.target, base + transfer.target + data.shape[1])
+        self._bytes.reshape(-1, self._stride)[lanes, part] = data[chosen]
+        self._state.reshape(-1, self._stride)[lanes, part] = WRITTEN if state is None else state[chosen]
+
+    def _keep(self, fragment: Fragment, code: Code, base: int) -> None:
+        """Save a function's registers for the lanes of a fragment, one place for each depth of the stack."""
+        kept, lanes = self._kept.setdefault((code.name, base), {}), _lanes(fragment)
+        for bank, rows in code.rows.items():
+            if bank not in kept:
+                kept[bank] = np.zeros((len(rows), self._batch.lanes), bank)
+            kept[bank][:, lanes] = self._batch.banks[bank][np.array(rows)[:, None], lanes]
+        if self._batch.checks is not None:
+            flags = self._kept_flags.setdefault((code.name, base), {})
+            self._batch.checks.definedness.flags.keep(code.rows, lanes, flags)
+
+    def _restore(self, fragment: Fragment, code: Code, base: int) -> None:
+        kept, lanes = self._kept[code.name, base], _lanes(fragment)
+        for bank, rows in code.rows.items():
+            self._batch.banks[bank][np.array(rows)[:, None], lanes] = kept[bank][:, lanes]
+        if self._batch.checks is not None:
+            self._batch.checks.definedness.flags.restore(code.rows, lanes, self._kept_flags[code.name, base])
+
+
+def _lanes(fragment: Fragment) -> Array:
+    lanes: Array = fragment.window.lane_numbers
+    return lanes if fragment.lanes.mask is None else lanes[fragment.lanes.mask]
+
+
+def _as_row(data: Array, dtype: Any) -> Array:
+    """Bytes of each lane as one value each."""
+    padded = np.zeros((len(data), dtype.itemsize), np.uint8)
+    padded[:, : data.shape[1]] = data
+    row: Array = padded.view(dtype).reshape(-1)
+    return row

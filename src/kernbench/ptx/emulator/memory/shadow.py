@@ -1,0 +1,263 @@
+"""Races of asynchronous operations: their byte ranges are entered in the shadow cells of memory, as accesses of actors.
+
+An operation knows what the warp that began it knows. Of ordinary writes it knows only what a proxy fence has let
+through; ordinary reads need no fence. What it does itself is known to whoever learns of its actor's clock: by a wait on
+the mbarrier it completes on, or for the group it belongs to.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.compiled import kernel, part
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.memory.arena import TRACKED
+from kernbench.ptx.emulator.memory.cells import (
+    CLOCK_LIMIT,
+    CLOCK_SHIFT,
+    EARLIER_READ,
+    LANES,
+    NUMBER_MASK,
+    NUMBER_SHIFT,
+    READ,
+    SITE_SHIFT,
+    STAMP,
+    STRONG,
+    STRONG_WRITE,
+    WRITE,
+    decode,
+    knows_far_lane,
+    knows_lane,
+    stamp,
+    who,
+)
+from kernbench.ptx.emulator.program.program import Site
+
+_RACE, _FENCE = 0, 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """Bytes that operations touch: first place and length of each range, and the operation it belongs to.
+
+    Places count from the start of the space's array: for shared memory CTA after CTA of the batch, for global memory
+    from the arena's start.
+    """
+
+    starts: Array
+    lengths: Array
+    owners: Array
+
+    @staticmethod
+    def each(starts: Array, length: int) -> "Ranges":
+        """One range of the same length for each operation."""
+        count = len(starts)
+        return Ranges(starts.astype(np.int64), np.full(count, length, np.int64), np.arange(count))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trouble:
+    """What was found: "race" or "missing-fence", how often, the operation and place of the first, the other's cell.
+
+    `mask` are the other's lanes, if it is a warp.
+    """
+
+    kind: str
+    count: int
+    operation: int
+    place: int
+    cell: int
+    mask: int
+
+
+class Shadow:
+    """The hook for accesses of agents of one batch."""
+
+    def __init__(self, batch: Any, checks: Any):
+        self._batch = batch
+        self._checks = checks
+        self._clocks = checks.clocks
+        # rows of operation, place, cell and lanes of the other access, and what is missing
+        self._suspects = np.zeros((1 << 15, 5), np.int64)
+
+    def enter(
+        self,
+        space: str,
+        writes: bool,
+        ranges: Ranges,
+        lanes: Array,
+        columns: Array,
+        clocks: Array,
+        site: Site,
+        ahead: Array | None = None,
+        homes: Array | None = None,
+        atomic: bool = False,
+    ) -> None:
+        """Operations begun by `lanes` access ranges, as the actors of `columns` at `clocks`.
+
+        Actors belong to the CTAs `homes` of the batch, without them to those of the lanes. `ahead` are columns of which
+        an operation knows everything so far, for units that work in order. `atomic` accesses do not race with each
+        other.
+        """
+        batch = self._batch
+        warps = lanes // WARP
+        ctas, inside = warps % batch.ctas, warps // batch.ctas
+        knowledge = self._clocks.own_rows(lanes)
+        if ahead is not None:
+            knowledge[np.arange(len(lanes)), ahead] = CLOCK_LIMIT
+        firsts = self._clocks.first_numbers[ctas]
+        owners = firsts if homes is None else self._clocks.first_numbers[homes]
+        stamps = stamp(clocks, owners + columns) | (np.int64(self._checks.sites.number(site)) << SITE_SHIFT)
+        stamps |= np.int64(STRONG if atomic else 0)
+        # of its own warp an operation knows what its lane did, and of the others what they did before they met
+        first_lane: int = batch.launch.actors.lane(0)
+        own = self._clocks.clocks[ctas, inside, inside]
+        knowledge[np.arange(len(lanes)), first_lane + inside] = own * WARP + lanes % WARP
+        if self._checks.log is not None:
+            self._checks.log.operations(space, writes, site, lanes, columns, clocks, homes, knowledge, ranges)
+        cells, beside, first_byte, state = self._checks.agent_memory(space)
+        count = note_ranges(
+            writes, ranges.starts, ranges.lengths, ranges.owners, knowledge, firsts, stamps, ctas, warps,
+            batch.warps_per_cta, cells, beside, first_byte, state, self._clocks.known, self._clocks.known_rows,
+            first_lane, batch.launch.actors.proxied(0, space), self._clocks.peers, self._suspects,
+        )  # fmt: skip
+        if count:
+            self._tell(space, writes, lanes, site, self._suspects[: min(count, len(self._suspects))])
+
+    def _tell(self, space: str, writes: bool, lanes: Array, site: Site, found: Array) -> None:
+        """Of what is not plainly ordered, report what no lane's own knowledge orders."""
+        for code, kind in enumerate(("race", "missing-fence")):
+            these = found[found[:, 4] == code]
+            these = these[~(self._known(lanes, these) if code == _RACE else self._allocators(these, writes))]
+            if len(these):
+                operation, place, cell, mask, _ = these[0].tolist()
+                trouble = Trouble(kind, len(these), operation, place, cell, mask)
+                self._checks.agent_trouble(space, writes, int(lanes[operation]), site, trouble)
+
+    def _allocators(self, found: Array, writes: bool) -> Array:
+        """Which words tcgen05.alloc wrote, and an operation writes over: what the tensor unit wrote needs no fence."""
+        sites = self._checks.sites
+        numbers = [decode(int(cell) & ((1 << 64) - 1))[0] for cell in found[:, 2]] if writes else []
+        known = ["tcgen05.alloc" in sites.site(number).text for number in numbers]
+        return np.array(known, bool) if writes else np.zeros(len(found), bool)
+
+    def _known(self, lanes: Array, found: Array) -> Array:
+        """Which of the suspects are ordered by what the lanes that began the operations know alone."""
+        known = np.zeros(len(found), bool)
+        if not len(found) or not self._clocks.helps(lanes).any():
+            return known
+        different, places = np.unique(found[:, [0, 2, 3]], axis=0, return_inverse=True)
+        each = [
+            not self._checks.unknown(int(lanes[operation]), cell, mask) for operation, cell, mask in different.tolist()
+        ]
+        ordered: Array = np.array(each)[places.reshape(-1)]
+        return ordered
+
+
+@part
+def _touched(start: Any, length: Any, word: Any) -> Any:
+    low = max(start - 4 * word, 0)
+    high = min(start + length - 4 * word, 4)
+    return ((1 << (high - low)) - 1) << low
+
+
+@part
+def _order(
+    cell: Any, mask: Any, plain: Any, row: Any, first: Any, warps: Any, known: Any, known_row: Any, lanes: Any,
+    proxied: Any, arrivals: Any, cta: Any, ctas: Any,
+) -> Any:  # fmt: skip
+    """-1 if the access of `cell` comes before; else what is missing: _FENCE or _RACE. `plain` needs no fence."""
+    number = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
+    clock = (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
+    column = number - first
+    if column < 0 or column >= row.size:
+        if known_row < 0:
+            return _RACE
+        thread = number % row.size < warps and knows_far_lane(clock, mask, known[known_row], number + lanes, lanes)
+        return -1 if clock <= known[known_row, number] or thread else _RACE
+    if clock > row[column] and not (
+        column < warps and knows_lane(clock, mask, row[lanes + column], arrivals[column * ctas + cta, WARP])
+    ):
+        return _RACE
+    if column < warps and not plain and clock > row[column + proxied]:
+        return _FENCE
+    return -1
+
+
+@kernel
+def note_ranges(
+    writes: Any,
+    starts: Any,
+    lengths: Any,
+    owners: Any,
+    knowledge: Any,
+    firsts: Any,
+    stamps: Any,
+    ctas: Any,
+    warps_of: Any,
+    warps: Any,
+    cells: Any,
+    lanes: Any,
+    first_byte: Any,
+    state: Any,
+    known: Any,
+    known_rows: Any,
+    first_lane: Any,
+    proxied: Any,
+    arrivals: Any,
+    suspects: Any,
+) -> Any:
+    """Enter ranges of operations, and gather what is not ordered before them; gives how much that is."""
+    count = 0
+    all_ctas = known_rows.size // warps
+    for i in range(starts.size):
+        operation = owners[i]
+        row, mine = knowledge[operation], stamps[operation]
+        first, known_row, cta = firsts[operation], known_rows[warps_of[operation]], ctas[operation]
+        place, length = starts[i] - first_byte, lengths[i]
+        for word in range(place >> 2, (place + length + 3) >> 2):
+            byte = max(4 * word, place)
+            if not state[byte + first_byte] & TRACKED:
+                continue
+            touched = _touched(place, length, word)
+            for column in range(EARLIER_READ + 1 if writes else READ):
+                cell = np.int64(cells[word, column])
+                if not cell & touched or (mine & STRONG and cell & STRONG):
+                    continue
+                mask = who(cell, np.int64(lanes[word, LANES + column]), touched)
+                code = _order(
+                    cell, mask, column >= READ, row, first, warps, known, known_row, first_lane, proxied, arrivals,
+                    cta, all_ctas,
+                )  # fmt: skip
+                if code >= 0:
+                    if count < suspects.shape[0]:
+                        suspects[count, 0] = operation
+                        suspects[count, 1] = byte + first_byte
+                        suspects[count, 2] = cell
+                        suspects[count, 3] = mask
+                        suspects[count, 4] = code
+                    count += 1
+            _replace(word, mine | touched, writes, cells, lanes)
+    return count
+
+
+@part
+def _replace(word: Any, mine: Any, writes: Any, cells: Any, lanes: Any) -> None:
+    """Enter an operation's access in the cells of a word."""
+    column = READ
+    if writes:
+        column = STRONG_WRITE if mine & STRONG else WRITE
+        if column == WRITE:
+            for other in range(STRONG_WRITE, EARLIER_READ + 1):
+                if not np.int64(cells[word, other]) & 15 & ~mine:
+                    cells[word, other] = 0
+    last = np.int64(cells[word, column])
+    if last and not (last ^ mine) & STAMP:
+        mine |= last & 15
+    elif last and column != WRITE:
+        cells[word, column + 1] = cells[word, column]
+        lanes[word, LANES + column + 1] = lanes[word, LANES + column]
+    cells[word, column] = np.uint64(mine)
+    lanes[word, LANES + column] = 1

@@ -1,0 +1,45 @@
+"""The stack of each thread from which alloca takes: the end of its local memory, beyond all frames."""
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.memory.arena import NOTHING, UNWRITTEN
+
+# bytes a thread may take
+STACK_BYTES = 1 << 14
+
+
+class Stack:
+    """Stacks of all lanes of a batch; `state` is that of local memory, a row a lane. What is not taken is no memory."""
+
+    def __init__(self, lanes: int, state: Array, begin: int):
+        self.nbytes = state.shape[1] - begin
+        self._state, self._begin = state, begin
+        self._tops: Array = np.full(lanes, begin, np.int64)
+        state[:, begin:] = NOTHING
+
+    def tops(self, lanes: Array) -> Array:
+        """Where the stack of each lane ends."""
+        return self._tops[lanes]
+
+    def take(self, lanes: Array, sizes: Array, step: int, mask: Mask | None) -> tuple[Array, Mask | None]:
+        """Where fresh memory begins for each lane, and the lanes for which there was none (None if for all)."""
+        starts: Array = -(-self._tops[lanes] // step) * step
+        ends = starts + np.broadcast_to(sizes, lanes.shape)
+        active = np.ones(len(lanes), bool) if mask is None else mask
+        fits = (ends <= self._state.shape[1]) & (ends >= starts)
+        for position in np.flatnonzero(active & fits):
+            self._state[lanes[position], starts[position] : ends[position]] = UNWRITTEN
+        taken = active & fits
+        self._tops[lanes[taken]] = ends[taken]
+        failed = active & ~fits
+        return starts, failed if failed.any() else None
+
+    def restore(self, lanes: Array, tops: Array, mask: Mask | None) -> None:
+        """Give back what lies beyond given ends."""
+        active = np.ones(len(lanes), bool) if mask is None else mask
+        wanted = np.clip(np.broadcast_to(tops, lanes.shape), self._begin, self._tops[lanes])
+        for position in np.flatnonzero(active & (wanted < self._tops[lanes])):
+            self._state[lanes[position], wanted[position] :] = NOTHING
+        self._tops[lanes[active]] = wanted[active]

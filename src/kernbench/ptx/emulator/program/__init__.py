@@ -1,0 +1,1 @@
+"""A kernel as data before anything runs: names, operands, blocks of steps, control flow, layout, source lines."""

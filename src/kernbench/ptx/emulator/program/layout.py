@@ -1,0 +1,169 @@
+"""Where variables lie: shared memory of a kernel, and the frame that each function has in local memory."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from kernbench.ptx.emulator.program.program import Code, SharedVariable
+from kernbench.ptx.emulator.program.scopes import Line, Scope
+from kernbench.ptx.errors import PtxError
+from kernbench.ptx.module import Block, Function, Instruction, Kernel, Label, Module, Variable
+from kernbench.ptx.names import qualified_name, source_name
+from kernbench.ptx.walking import instructions_of, names_in, parts_of_call, statements_of
+
+# bytes between shared variables, and behind local ones, so that running over the end of one is not silently the next
+_GAP = 16
+# shared memory that the system has in each block since sm_80, all zeros when a block begins; libraries work with it
+RESERVED = "%reserved_smem"
+RESERVED_BYTES = 1024
+# local memory that a thread can have
+LOCAL_BYTES = 1 << 19
+
+
+class SharedLayout:
+    """Shared memory: static variables from address 0 upward, dynamic memory after them."""
+
+    def __init__(self) -> None:
+        self.variables: list[SharedVariable] = []
+        self.offsets: dict[tuple[int, str], int] = {}
+        self.declared = 0
+        self._end = 0
+        self._dynamic: list[tuple[int, Variable]] = []
+        self.alignment = 16
+
+    def place(self, scope: int, variable: Variable) -> None:
+        """Find room for a variable; unsized ones all begin where the static ones end."""
+        if (scope, variable.name) in self.offsets:
+            return
+        alignment = variable.natural_alignment
+        if not variable.size:
+            self._dynamic.append((scope, variable))
+            self.alignment = max(self.alignment, alignment)
+            self.offsets[scope, variable.name] = -1
+            return
+        start = -(-(self._end + _GAP if self._end else 0) // alignment) * alignment
+        self.offsets[scope, variable.name] = start
+        self.variables.append(SharedVariable(variable.name, start, variable.size))
+        self._end = start + variable.size
+        self.declared += variable.size
+
+    def reserve(self) -> None:
+        """Find room for what the system keeps, which counts as nobody's declaration."""
+        if (0, RESERVED) not in self.offsets:
+            start = self.offsets[0, RESERVED] = -(-(self._end + _GAP if self._end else 0) // 128) * 128
+            self.variables.append(SharedVariable(RESERVED, start, RESERVED_BYTES))
+            self._end = start + RESERVED_BYTES
+
+    def close(self) -> int:
+        """Bytes of static variables, the gaps included; places the dynamic ones."""
+        end = -(-(self._end + _GAP if self._end else 0) // self.alignment) * self.alignment
+        for scope, variable in self._dynamic:
+            self.offsets[scope, variable.name] = end
+            self.variables.append(SharedVariable(variable.name, end, None))
+        self.variables = _as_in_the_source(self.variables)
+        return end
+
+
+def _as_in_the_source(variables: list[SharedVariable]) -> list[SharedVariable]:
+    """The variables by the names that people know; with their functions where two would be called the same."""
+    names = [variable.name for variable in variables]
+    for shorter in (qualified_name, source_name):
+        told = [shorter(variable.name) for variable in variables]
+        counts = Counter(told)
+        names = [new if counts[new] == 1 else old for new, old in zip(told, names, strict=True)]
+    return [replace(variable, name=name) for variable, name in zip(variables, names, strict=True)]
+
+
+def all_scopes(lines: Iterable[Line], outer: Scope) -> list[Scope]:
+    """Every scope that holds an instruction, and those around them."""
+    found: dict[int, Scope] = {id(outer): outer}
+    for line in lines:
+        scope: Scope | None = line.scope
+        while scope is not None and id(scope) not in found:
+            found[id(scope)] = scope
+            scope = scope.parent
+    return list(found.values())
+
+
+def lay_out_frame(code: Code, scopes: Iterable[Scope], entry: bool) -> None:
+    """Give each local variable and call parameter a place in the function's frame."""
+    end = 0
+    for scope in scopes:
+        for variable in scope.variables.values():
+            kernel_parameter = entry and id(scope) == code.scope and variable in code.params
+            if variable.space not in ("local", "param") or kernel_parameter:
+                continue
+            alignment = variable.natural_alignment
+            end = -(-end // alignment) * alignment
+            code.frame[id(scope), variable.name] = end
+            code.variables.append((variable.name, end, variable.size or 0))
+            end += variable.size or 0
+            if end > LOCAL_BYTES:
+                message = f"'{variable.name}' ends at byte {end:,} of the local memory of '{code.name}'"
+                raise PtxError(f"{message}; a thread has {LOCAL_BYTES:,} bytes: use a global array", variable.line)
+            end += _GAP if variable.space == "local" else 0
+    code.frame_bytes = -(-end // 16) * 16
+
+
+def reachable(kernel: Kernel, module: Module) -> dict[str, Function]:
+    """The kernel and every function with a body that it may call, by name.
+
+    A call through a register may reach any function of the module whose address is taken, also in another kernel: an
+    earlier launch may have left the address in memory, as objects with virtual functions do.
+    """
+    found: dict[str, Function] = {}
+    pending = [kernel.function]
+    indirect = False
+    while pending:
+        function = pending.pop()
+        if function.name in found or function.body is None:
+            continue
+        found[function.name] = function
+        names = _with_tables(set(mentioned(function.body)), module)
+        if not indirect and _calls_a_register(function.body, module):
+            indirect = True
+            names |= _addresses_taken(module)
+        pending.extend(module.functions[name] for name in sorted(names) if name in module.functions)
+    return found
+
+
+def _calls_a_register(body: Block, module: Module) -> bool:
+    """Whether a function calls another by its address."""
+    calls = (one for one in instructions_of(body) if _is_call(one))
+    return any(parts_of_call(one.operands)[0] not in module.functions for one in calls)
+
+
+def _is_call(instruction: Instruction) -> bool:
+    return instruction.opcode.partition(".")[0] == "call"
+
+
+def _addresses_taken(module: Module) -> set[str]:
+    """Names that stand in initial values, or in instructions otherwise than as what is called."""
+    found = {name for variable in module.variables.values() for name in names_in(variable.initial)}
+    bodies = [one.body for one in module.functions.values()]
+    bodies += [kernel.function.body for kernel in module.kernels.values()]
+    for body in bodies:
+        for instruction in instructions_of(body):
+            used = instruction.operands
+            found.update(names_in(parts_of_call(used)[1:] if _is_call(instruction) else used))
+    return found
+
+
+def _with_tables(names: set[str], module: Module) -> set[str]:
+    """With the names in initial values: a table of functions, or of such tables, is how they are reached."""
+    pending = list(names)
+    while pending:
+        variable = module.variables.get(pending.pop())
+        further = set(names_in(variable.initial)) - names if variable is not None else set()
+        names |= further
+        pending += further
+    return names
+
+
+def mentioned(body: Block | None) -> Iterator[str]:
+    """Every name that instructions and target tables use."""
+    for statement in statements_of(body):
+        if isinstance(statement, Instruction):
+            yield from names_in(statement.operands)
+        elif isinstance(statement, Label):
+            yield from statement.targets

@@ -1,0 +1,248 @@
+"""A kernel as the scheduler runs it: blocks of steps, each ended by a control, over all functions it can reach."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from kernbench.ptx.emulator.lanes.slots import SlotTable
+from kernbench.ptx.emulator.program.steps import Direct, General
+from kernbench.ptx.module import Kernel, Variable
+
+# a control takes the scheduler and the fragment, and gives back the fragment if it simply goes on
+Control = Callable[[Any, Any], Any]
+
+
+# registers of a list that are shown, and how long a line is at least before its lists are looked at
+_SHOWN = 6
+_LONG = 120
+# of instructions by which threads release or acquire
+_HANDING_OVER = ("fence.acq_rel", "fence.sc", "fence.acquire", "fence.release", "membar", ".acquire", ".release")
+_VOLATILE = re.compile(r"(?:@\S+\s+)?(?:ld|st)\.volatile\b")
+_LIST = re.compile(r"\{([^{}]*)\}")
+
+
+def brief(text: str) -> str:
+    """The text of an instruction with long lists of registers cut."""
+    if len(text) < _LONG:
+        return text
+    return _LIST.sub(_cut, text)
+
+
+def _cut(found: re.Match[str]) -> str:
+    names = found[1].split(",")
+    if len(names) <= _SHOWN + 2:
+        return found[0]
+    return f"{{{','.join(names[: _SHOWN - 1])}, ... {names[-1].strip()}}} ({len(names)} registers)"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One instruction of the text: its PTX line, its text, and the source line it was compiled from.
+
+    Of functions that were inlined into each other `frames` holds a file and line each, the innermost first; the source
+    line is that of them which is the person's own.
+    """
+
+    number: int
+    function: str
+    opcode: str
+    line: int
+    text: str
+    source_file: str = ""
+    source_line: int = 0
+    frames: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A block's steps with those that follow undefined values, and where they go on behind a site that met one."""
+
+    steps: list[General]
+    positions: dict[int, int]
+
+
+@dataclass(eq=False)
+class Block:
+    """Steps that run one after the other, then a control; without one, the next block follows."""
+
+    number: int
+    function: str
+    rank: int = 0
+    direct: list[Direct] = field(default_factory=list)
+    general: list[General] = field(default_factory=list)
+    # makes the general steps with those that follow undefined values, and what it has made
+    follow: Callable[[], Watched] | None = None
+    followed: Watched | None = None
+    control: Control | None = None
+    following: int = -1
+    # sites in order, the control's last
+    sites: list[Site] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    # bytes each lane moves, by (space, direction), and floating-point operations
+    traffic: Counter[tuple[str, str]] = field(default_factory=Counter)
+    flops: int = 0
+    # a block of the kernel that does nothing but end the thread
+    ends: bool = False
+    # set where this block is the head of a loop that may wait for another thread
+    wait_loop: "WaitLoop | None" = None
+
+    @property
+    def watched(self) -> Watched:
+        """The steps that follow undefined values, made when they are first asked for."""
+        if self.followed is None:
+            self.followed = Watched(self.general, {}) if self.follow is None else self.follow()
+        return self.followed
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRead:
+    """A read inside a loop: the slot of its address and the offset, its space and bytes, and its place."""
+
+    slot: int
+    offset: int
+    space: str
+    nbytes: int
+    site: Site
+
+
+# origins of addresses: a pointer that could be any, and one to a variable of the module
+UNKNOWN = "?"
+VARIABLE = "&"
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlace:
+    """An instruction that writes memory: its space, and the parameters and variables its address may come from."""
+
+    site: Site
+    space: str
+    origins: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaitLoop:
+    """A loop: its head, all its blocks, and the slots whose values go round it."""
+
+    head: int
+    blocks: frozenset[int]
+    carried: tuple[int, ...]
+    reads: tuple[LoopRead, ...]
+    # whether it looks like one that only waits for others, and whether it reads what others may write at all
+    waits: bool
+    reads_memory: bool
+    # what must be together for its next state to follow from the last: "lane", "warp", "block", or "" for never
+    closed: str
+    # whether it tries to take something that only one of those who wait can have, as a lock
+    takes: bool
+    # whether it looks at a clock: its state repeats only while time stands still
+    timed: bool
+
+
+@dataclass(eq=False)
+class Code:
+    """One function: where its blocks begin, what its frame holds, which register rows it owns."""
+
+    name: str
+    entry: int = -1
+    params: tuple[Variable, ...] = ()
+    returns: tuple[Variable, ...] = ()
+    # offsets of parameters and local variables in the frame, by (scope identity, name)
+    frame: dict[tuple[int, str], int] = field(default_factory=dict)
+    # the same by place: name, offset, bytes; what lies between them is no memory
+    variables: list[tuple[str, int, int]] = field(default_factory=list)
+    frame_bytes: int = 0
+    # slots of parameters and results that are registers
+    formals: dict[str, int] = field(default_factory=dict)
+    base: int = 0
+    # register rows it owns, by bank
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    # identity of the outermost scope, to which parameters belong
+    scope: int = 0
+    recursive: bool = False
+    carry_row: int = -1
+    callees: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedVariable:
+    """A variable in shared memory: where it lies, and its size (None: all dynamic shared memory)."""
+
+    name: str
+    offset: int
+    size: int | None
+
+
+@dataclass(eq=False)
+class Program:
+    """All that does not depend on a launch."""
+
+    kernel: Kernel
+    table: SlotTable
+    blocks: list[Block]
+    codes: dict[str, Code]
+    sites: list[Site]
+    shared: list[SharedVariable]
+    # where dynamic shared memory begins, and the bytes that the static variables declare
+    static_shared: int
+    declared_shared: int
+    local_bytes: int
+    # module variables it uses, by name
+    variables: dict[str, Variable]
+    # whether threads take memory from their stack as they run
+    takes_stack: bool = False
+    # registers, by bank and row, that are followed because they may be read before they are set, and their bytes
+    undefined_registers: list[tuple[tuple[str, int], int]] = field(default_factory=list)
+    # sites of loads and divisions whose results are followed where they are undefined
+    caught: set[int] = field(default_factory=set)
+    # sites of copies that carry undefined bytes from memory to memory
+    carrying: set[int] = field(default_factory=set)
+    # whether it is launched with several parameters that point to one array
+    aliased: bool = False
+    # sites of loads that are entered as reads where their value is stored
+    deferred: set[int] = field(default_factory=set)
+    # sites of loads whose value leaves a warp by guarded stores only, and by which: see `unused_loads`
+    idle_loads: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    leaving: set[tuple[int, int]] = field(default_factory=set)
+    # sites of reductions, and of atomics whose result nothing reads
+    blind: set[int] = field(default_factory=set)
+    # everything in it that writes memory
+    writers: list[WritePlace] = field(default_factory=list)
+    # kernel parameters whose memory the program may write; None where that cannot be told
+    written_params: frozenset[str] | None = None
+    # what all loads and stores through a kernel parameter take its elements for, and where; those that agree
+    parameter_types: dict[str, tuple[str, Site]] = field(default_factory=dict)
+    # whether anything in it works beside the threads
+    asynchronous: bool = False
+    # blocks that may follow each block of the kernel itself, those of them that only jump or end, and for some which
+    # blocks lie behind
+    edges: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    idle: frozenset[int] = frozenset()
+    behind: dict[int, Any] = field(default_factory=dict)
+
+    @cached_property
+    def source_lines(self) -> list[str]:
+        """The lines of the text it was read from, with their ends."""
+        return [brief(line) for line in self.kernel.module.source.splitlines(keepends=True)]
+
+    @cached_property
+    def text(self) -> str:
+        """All its instructions, to look for a word in them."""
+        return "\n".join(site.text for site in self.sites)
+
+    @cached_property
+    def hands_over(self) -> bool:
+        """Whether its threads hand over data by flags at all."""
+        return any(word in self.text for word in _HANDING_OVER)
+
+    @cached_property
+    def volatile_sites(self) -> frozenset[int]:
+        """Its volatile loads and stores."""
+        return frozenset(site.number for site in self.sites if _VOLATILE.match(site.text))
+
+    @property
+    def entry(self) -> Code:
+        """The kernel itself."""
+        return self.codes[self.kernel.name]

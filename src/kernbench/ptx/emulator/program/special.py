@@ -1,0 +1,109 @@
+"""Special registers of a batch: a value for all lanes, or one each."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.program.layout import RESERVED, RESERVED_BYTES
+
+_AXES = "xyz"
+
+
+def special_row(batch: Any, name: str) -> Any:
+    """The value of a special register, one for all lanes or one a lane; 0 for those that say nothing here."""
+    base, _, component = name.partition(".")
+    if component:
+        return _VECTORS[base](batch)[_AXES.index(component)]
+    made = _SCALARS.get(base)
+    return made(batch) if made is not None else np.uint64(0)
+
+
+def _by_axis(number: Any, extent: tuple[int, int, int]) -> tuple[Any, Any, Any]:
+    x, y, _ = extent
+    return number % x, number // x % y, number // (x * y)
+
+
+def _cta_numbers(batch: Any) -> Any:
+    return np.repeat(batch.numbers[batch.cta_of_warp], WARP)
+
+
+def _lane(batch: Any) -> Any:
+    return np.arange(batch.lanes) % WARP
+
+
+def _lane_mask(relation: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    def row(batch: Any) -> Any:
+        lane = np.arange(WARP)
+        table = (relation(lane[None, :], lane[:, None]) * (1 << lane[None, :])).sum(axis=1)
+        return np.tile(table, batch.warps)
+
+    return row
+
+
+def _ranks(batch: Any) -> Any:
+    """The rank of each lane's CTA in its cluster."""
+    return batch.places.ranks(np.arange(batch.lanes))
+
+
+def _clusters(batch: Any) -> tuple[int, int, int]:
+    """How many clusters the grid has along each axis."""
+    x, y, z = (g // c for g, c in zip(batch.launch.grid, batch.launch.cluster, strict=True))
+    return x, y, z
+
+
+def _cluster_places(batch: Any) -> tuple[Any, Any, Any]:
+    """Where each lane's cluster stands in the grid of clusters."""
+    axes = zip(_by_axis(_cta_numbers(batch), batch.launch.grid), batch.launch.cluster, strict=True)
+    x, y, z = (place // size for place, size in axes)
+    return x, y, z
+
+
+def _reserved(offset: int) -> Callable[[Any], Any]:
+    """An address in the shared memory that the system keeps in each block."""
+
+    def row(batch: Any) -> Any:
+        start = next((v.offset for v in batch.launch.program.shared if v.name == RESERVED), 0)
+        return start + offset + (_ranks(batch).astype(np.int64) << RANK_SHIFT)
+
+    return row
+
+
+_VECTORS: dict[str, Callable[[Any], Any]] = {
+    "%tid": lambda batch: _by_axis(batch.thread, batch.launch.block),
+    "%ntid": lambda batch: batch.launch.block,
+    "%ctaid": lambda batch: _by_axis(_cta_numbers(batch), batch.launch.grid),
+    "%nctaid": lambda batch: batch.launch.grid,
+    "%clusterid": _cluster_places,
+    "%nclusterid": _clusters,
+    "%cluster_ctaid": lambda batch: _by_axis(_ranks(batch), batch.launch.cluster),
+    "%cluster_nctaid": lambda batch: batch.launch.cluster,
+}
+_SCALARS: dict[str, Callable[[Any], Any]] = {
+    "%laneid": _lane,
+    "%warpid": lambda batch: batch.thread // WARP,
+    "%nwarpid": lambda batch: batch.launch.machine.warps_per_sm,
+    "%smid": lambda batch: _cta_numbers(batch) % batch.launch.machine.sms,
+    "%nsmid": lambda batch: batch.launch.machine.sms,
+    "%gridid": lambda batch: batch.launch.number,
+    "%is_explicit_cluster": lambda batch: batch.launch.explicit_cluster,
+    "%cluster_ctarank": _ranks,
+    "%cluster_nctarank": lambda batch: batch.places.size,
+    "%lanemask_eq": _lane_mask(lambda other, lane: other == lane),
+    "%lanemask_le": _lane_mask(lambda other, lane: other <= lane),
+    "%lanemask_lt": _lane_mask(lambda other, lane: other < lane),
+    "%lanemask_ge": _lane_mask(lambda other, lane: other >= lane),
+    "%lanemask_gt": _lane_mask(lambda other, lane: other > lane),
+    "%envreg1": lambda batch: batch.launch.grid_workspace() >> 32,
+    "%envreg2": lambda batch: batch.launch.grid_workspace() & 0xFFFFFFFF,
+    "%total_smem_size": lambda batch: batch.launch.shared_bytes,
+    "%aggr_smem_size": lambda batch: batch.launch.shared_bytes,
+    "%dynamic_smem_size": lambda batch: batch.launch.dynamic_shared,
+    "%reserved_smem_offset_begin": _reserved(0),
+    "%reserved_smem_offset_end": _reserved(RESERVED_BYTES),
+    "%reserved_smem_offset_cap": lambda batch: RESERVED_BYTES,
+    "%reserved_smem_offset_0": _reserved(0),
+    "%reserved_smem_offset_1": _reserved(RESERVED_BYTES // 2),
+}

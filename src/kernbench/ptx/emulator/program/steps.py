@@ -1,0 +1,155 @@
+"""Steps: what a decoded instruction does to a window. `direct` runs where every lane of a run of warps is active.
+
+`general(window, mask)` is the full form: mask over positions, None for all. Guards narrow the mask.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.window import Window
+
+Direct = Callable[[Window], None]
+General = Callable[[Window, "Mask | None"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction in both forms."""
+
+    direct: Direct
+    general: General
+
+
+@dataclass(frozen=True, slots=True)
+class ControlStep:
+    """An instruction that decides where lanes go on, or makes them wait.
+
+    `run(scheduler, fragment)` gives the fragment back if it simply goes on at its block. `targets` are blocks it may
+    go to beside the next one, which it reaches if `falls`. With `guards_itself` it looks at its guard by itself.
+    """
+
+    run: Callable[[Any, Any], Any]
+    targets: tuple[int, ...] = ()
+    falls: bool = True
+    guards_itself: bool = False
+
+
+def action(general: General) -> Step:
+    """A step whose two forms are one."""
+    return Step(lambda window: general(window, None), general)
+
+
+def guarded(step: Step, guard: int, negated: bool, own: bool) -> Step:
+    """`step` where the predicate of slot `guard` holds; `own` tells that the step writes that predicate."""
+    general = step.general
+
+    def run(window: Window, mask: Mask | None) -> None:
+        active = window.rows[guard]
+        if negated:
+            active = ~active
+        elif own:
+            active = active.copy()
+        general(window, active if mask is None else active & mask)
+
+    return action(run)
+
+
+def compute(function: Callable[..., Any], sources: Sequence[int], targets: Sequence[int]) -> Step:
+    """`function(*sources, *targets)` over rows; targets may be the same registers as sources."""
+    return Step(_direct(function, tuple(sources), tuple(targets)), _general(function, tuple(sources), tuple(targets)))
+
+
+def _general(function: Callable[..., Any], sources: tuple[int, ...], targets: tuple[int, ...]) -> General:
+    if len(targets) == 1 and len(sources) in _SINGLE:
+        return _SINGLE[len(sources)](function, *sources, *targets)
+
+    def run(window: Window, mask: Mask | None) -> None:
+        rows = window.rows
+        blanks = [window.blank(target, number) for number, target in enumerate(targets)]
+        function(*[rows[source] for source in sources], *blanks)
+        for target, values in zip(targets, blanks, strict=True):
+            window.put(target, values, mask)
+
+    return run
+
+
+def _single_one(function: Callable[..., Any], a: int, d: int) -> General:
+    def run(window: Window, mask: Mask | None) -> None:
+        out = window.blank(d)
+        function(window.rows[a], out)
+        window.put(d, out, mask)
+
+    return run
+
+
+def _single_two(function: Callable[..., Any], a: int, b: int, d: int) -> General:
+    def run(window: Window, mask: Mask | None) -> None:
+        rows, out = window.rows, window.blank(d)
+        function(rows[a], rows[b], out)
+        window.put(d, out, mask)
+
+    return run
+
+
+def _single_three(function: Callable[..., Any], a: int, b: int, c: int, d: int) -> General:
+    def run(window: Window, mask: Mask | None) -> None:
+        rows, out = window.rows, window.blank(d)
+        function(rows[a], rows[b], rows[c], out)
+        window.put(d, out, mask)
+
+    return run
+
+
+_SINGLE: dict[int, Callable[..., General]] = {1: _single_one, 2: _single_two, 3: _single_three}
+
+
+def _direct(function: Callable[..., Any], sources: tuple[int, ...], targets: tuple[int, ...]) -> Direct:
+    shape = _SHAPES.get((len(sources), len(targets)))
+    if shape is not None:
+        return shape(function, *sources, *targets)
+    operands = (*sources, *targets)
+
+    def run(window: Window) -> None:
+        rows = window.rows
+        function(*[rows[slot] for slot in operands])
+
+    return run
+
+
+def _one(function: Callable[..., Any], a: int, d: int) -> Direct:
+    def run(window: Window) -> None:
+        rows = window.rows
+        function(rows[a], rows[d])
+
+    return run
+
+
+def _two(function: Callable[..., Any], a: int, b: int, d: int) -> Direct:
+    def run(window: Window) -> None:
+        rows = window.rows
+        function(rows[a], rows[b], rows[d])
+
+    return run
+
+
+def _three(function: Callable[..., Any], a: int, b: int, c: int, d: int) -> Direct:
+    def run(window: Window) -> None:
+        rows = window.rows
+        function(rows[a], rows[b], rows[c], rows[d])
+
+    return run
+
+
+_SHAPES: dict[tuple[int, int], Callable[..., Direct]] = {(1, 1): _one, (2, 1): _two, (3, 1): _three}
+
+
+def copy(source: Any, target: Any) -> None:
+    """target = source."""
+    target[...] = source
+
+
+def nothing() -> Step:
+    """A step without effect."""
+    return Step(lambda window: None, lambda window, mask: None)

@@ -1,0 +1,236 @@
+"""Clusters: ranks, each other's shared memory, their barrier, multicast and remote arrivals."""
+
+import numpy as np
+import pytest
+from tests.ptx.emulator.asynchronous.cluster_kernels import (
+    ARRIVE_AND_WAIT,
+    CASES,
+    COPIES,
+    EXCHANGE,
+    FRAME,
+    INIT,
+    MULTICAST,
+    REMOTE,
+    WAIT,
+    launch,
+)
+from tests.ptx.emulator.asynchronous.conftest import kinds
+
+from kernbench import ptx
+from kernbench.common.errors import MisuseError
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "eager", "reversed"])
+@pytest.mark.parametrize("name", CASES)
+def test_results(name, schedule):
+    body, ctas, cluster, expected = CASES[name]
+    run = launch(body, ctas, cluster, schedule=schedule)
+    assert run.findings == []
+    np.testing.assert_array_equal(run.outputs["out"], np.broadcast_to(expected, (ctas, 32)))
+
+
+def test_ranks_of_a_cluster_in_two_dimensions():
+    device = ptx.EmulatedDevice("sm_90a")
+    text = FRAME.replace("BODY\n", "  mov.u32 %r40, %cluster_ctaid.y;\n  mad.lo.u32 %r40, %r40, 16, %r1;\n")
+    text = text.replace(
+        "mov.u32 %r5, %ctaid.x;", "mov.u32 %r5, %ctaid.y;\n  mov.u32 %r6, %ctaid.x;\n  mad.lo.u32 %r5, %r5, 4, %r6;"
+    )
+    out = device.empty((16, 32), np.uint32, "out")
+    tensor_map = device.tensor_map(device.array(np.zeros((16, 32), np.uint32)), (32, 16), (128,), (32, 4))
+    run = device.launch(ptx.parse(text).kernels["kernel"], (4, 4), 32, [tensor_map, out], cluster=(2, 2))
+    assert run.findings == []
+    expected = [[16 * (y % 2) + 2 * (y % 2) + x % 2 for x in range(4)] for y in range(4)]
+    assert run.outputs["out"][:, 0].reshape(4, 4).tolist() == expected
+
+
+def test_a_missing_cluster_barrier():
+    assert "race" in kinds(launch(EXCHANGE.replace(ARRIVE_AND_WAIT, "")))
+
+
+def test_a_relaxed_arrival_orders_nothing():
+    body = EXCHANGE.replace("arrive.release", "arrive.relaxed")
+    assert "race" in kinds(launch(body))
+
+
+def test_a_multicast_that_a_peer_does_not_wait_for():
+    assert "race" in kinds(launch(MULTICAST.replace(WAIT, "")))
+
+
+def test_a_relaxed_remote_arrival_orders_nothing():
+    assert "race" in kinds(launch(REMOTE.replace("arrive.release.cluster", "arrive.relaxed.cluster")))
+
+
+def without_the_last_barrier(body):
+    before, _, after = body.rpartition(ARRIVE_AND_WAIT)
+    return before + after
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "eager"])
+def test_a_block_that_ends_while_its_peer_is_sent_a_copy_of_its_memory(schedule):
+    run = launch(without_the_last_barrier(COPIES), schedule=schedule)
+    assert kinds(run) == ["use-after-free"]
+    message = run.findings[0].message
+    assert "block (0, 0, 0) ends, and nothing says that an asynchronous copy that completes on an mbarrier" in message
+    assert "mbarrier of block (1, 0, 0) is done with its shared" in message
+
+
+def test_a_block_that_ends_before_its_peer_has_read_its_memory():
+    body = """  add.u32 %r9, %r4, %r8;
+  st.shared.b32 [%r9], %r6;
+  ARRIVE_AND_WAIT
+  mapa.shared::cluster.u32 %r10, %r9, %r7;
+  ld.shared::cluster.b32 %r40, [%r10];
+""".replace("  ARRIVE_AND_WAIT\n", ARRIVE_AND_WAIT)
+    assert "use-after-free" in kinds(launch(body))
+    assert kinds(launch(body + ARRIVE_AND_WAIT)) == []
+
+
+def test_memory_of_a_block_that_has_ended():
+    body = """  setp.eq.u32 %p2, %r1, 0;
+  mov.u32 %r40, 0;
+  @%p2 st.global.b32 [%rd2], %r40;
+  @%p2 exit;
+  mapa.shared::cluster.u32 %r10, %r4, %r7;
+  add.u32 %r10, %r10, %r8;
+  st.shared::cluster.b32 [%r10], %r0;
+"""
+    run = launch(body)
+    assert kinds(run) == ["use-after-free"]
+    assert "accesses the shared memory of block (0, 0, 0), which has ended" in run.findings[0].message
+
+
+def test_a_peers_barrier_must_be_shown_to_copies():
+    run = launch(COPIES.replace("  @!%p0 fence.mbarrier_init.release.cluster;\n", ""))
+    assert kinds(run) == ["missing-fence"]
+
+
+def test_an_arrival_without_the_wait_between():
+    run = launch(MULTICAST.replace("  barrier.cluster.wait.acquire.aligned;\n", "", 1))
+    assert kinds(run) == ["missing-fence", "misuse", "race"]
+    assert any("twice without a wait between" in finding.message for finding in run.findings)
+
+
+@pytest.mark.parametrize("what", ["mbarrier.arrive.release", "mbarrier.try_wait.parity.acquire"])
+def test_the_scope_of_a_block_orders_nothing_between_blocks(what):
+    assert kinds(launch(REMOTE.replace(f"{what}.cluster", f"{what}.cta"))) == ["race"]
+
+
+def test_a_remote_arrival_of_one_lane_does_not_speak_for_its_warp():
+    assert kinds(launch(REMOTE.replace("  bar.warp.sync -1;\n", ""))) == ["race"]
+
+
+def test_a_remote_arrival_speaks_for_its_own_lane():
+    body = REMOTE.replace("  bar.warp.sync -1;\n", "").replace("  st.shared::cluster", "  @!%p0 st.shared::cluster")
+    body = body.replace("  ld.shared.b32 %r40, [%r9];\n", "  ld.shared.b32 %r40, [%r4];\n")
+    assert kinds(launch(body)) == []
+
+
+def test_a_deadlock_at_the_cluster_barrier():
+    body = """  setp.eq.u32 %p2, %r1, 1;
+  @!%p2 barrier.cluster.arrive;
+  @!%p2 barrier.cluster.wait;
+  @!%p2 bra OUT;
+  bar.sync 1, 64;
+OUT:
+  mov.u32 %r40, 0;
+"""
+    run = launch(body)
+    assert kinds(run) == ["deadlock"]
+    assert "wait at the cluster's barrier: 32 have arrived" in run.findings[0].message
+
+
+def test_clusters_that_do_not_fit_the_grid():
+    with pytest.raises(MisuseError, match="no multiple of cluster"):
+        launch("  mov.u32 %r40, 0;\n", ctas=3)
+
+
+def test_a_multicast_to_blocks_that_the_cluster_has_not():
+    run = launch(MULTICAST.replace("mov.u16 %h1, 3;", "mov.u16 %h1, 0x13;"))
+    assert kinds(run) == ["misuse"]
+    assert "the multicast mask 0x13, and its cluster has 2 blocks" in run.findings[0].message
+
+
+def test_a_multicast_on_a_barrier_that_a_peer_never_made():
+    run = launch(MULTICAST.replace("  @!%p0 mbarrier.init", "  setp.eq.u32 %p4, %r6, 0;\n  @%p4 mbarrier.init"), 2)
+    found = [finding.message for finding in run.findings if finding.kind == "mbarrier-misuse"]
+    assert any("of block (1, 0, 0), which was never initialised" in message for message in found)
+
+
+def test_a_second_wait_needs_a_second_arrival():
+    wait = "  barrier.cluster.wait.acquire.aligned;\n"
+    run = launch(EXCHANGE.replace(wait, wait + wait))
+    assert kinds(run) == ["misuse"]
+    assert "without an arrival before it" in run.findings[0].message
+
+
+PARTING = (
+    INIT
+    + """  mapa.shared::cluster.u32 %r11, %r3, %r7;
+  @!%p0 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r11];
+  mov.u32 %r40, 0;
+"""
+)
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "eager", "reversed", 5])
+def test_an_arrival_on_a_barrier_of_a_block_that_may_have_ended(schedule):
+    run = launch(PARTING, schedule=schedule)
+    assert kinds(run) == ["use-after-free"]
+    assert "arrives on mbarrier 'bar'+0" in run.findings[0].message
+    assert "nothing keeps that block from ending before" in run.findings[0].message
+
+
+@pytest.mark.parametrize("end", [WAIT, ARRIVE_AND_WAIT, WAIT.replace("acquire.cluster", "relaxed.cluster")])
+def test_an_arrival_that_the_block_waits_for(end):
+    assert kinds(launch(PARTING + end)) == []
+
+
+COMMIT = (
+    INIT
+    + """  mapa.shared::cluster.u32 %r10, %r3, %r7;
+  setp.eq.u32 %p4, %r1, 0;
+  not.pred %p5, %p0;
+  and.pred %p4, %p4, %p5;
+  @%p4 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r10];
+  @%p4 bra DONE;
+"""
+)
+ENDS = {
+    "nothing": ("", ["use-after-free"]),
+    "wait": (WAIT.replace("WAIT:", "  setp.eq.u32 %p6, %r1, 0;\n  @%p6 bra DONE;\nWAIT:"), []),
+    "cluster barrier": ("DONE:\n" + ARRIVE_AND_WAIT.replace(".aligned", ""), []),
+}
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed"])
+@pytest.mark.parametrize("name", ENDS)
+def test_a_commit_on_a_barrier_of_a_block_that_may_have_ended(name, schedule):
+    end, kinds = ENDS[name]
+    body = COMMIT + end + ("" if "DONE:" in end else "DONE:\n") + "  mov.u32 %r40, %r0;\n"
+    run = launch(body, device=ptx.EmulatedDevice("sm_100a"), arch="sm_100a", schedule=schedule)
+    assert [f.kind for f in run.findings] == kinds, run.findings
+
+
+FENCE = "  @!%p0 fence.mbarrier_init.release.cluster;\n"
+RELAXED = INIT.replace("arrive.release", "arrive.relaxed")
+
+
+@pytest.mark.parametrize("body", [MULTICAST, REMOTE])
+def test_one_thread_fences_its_barriers_and_all_arrive_relaxed(body):
+    """The fence of a single lane and the relaxed arrival behind it release what that lane initialised."""
+    assert launch(body.replace(INIT, RELAXED)).findings == []
+    assert "race" in kinds(launch(body.replace(INIT, RELAXED.replace(FENCE, ""))))
+
+
+def test_a_fence_of_threads_that_initialised_nothing():
+    others = RELAXED.replace("@!%p0 fence", "@%p0 fence")
+    assert "race" in kinds(launch(REMOTE.replace(INIT, others)))
+
+
+def test_a_compiler_joins_a_cluster_by_relaxed_arrivals_behind_a_proxy_fence():
+    """Triton does, for what its tensor core reads of a peer; others are held to a release, and it to its fence."""
+    fence = "  fence.proxy.async.shared::cta;\n"
+    body = EXCHANGE.replace(ARRIVE_AND_WAIT, fence + ARRIVE_AND_WAIT.replace("arrive.release", "arrive.relaxed"))
+    assert launch(body, sign="// Generated by LLVM NVPTX Back-End\n").findings == []
+    assert "race" in kinds(launch(body))
+    assert "race" in kinds(launch(body.replace(fence, ""), sign="// Generated by LLVM NVPTX Back-End\n"))

@@ -1,0 +1,75 @@
+"""Products at addresses of tensor memory that have no meaning: told, and never the end of the run."""
+
+import pytest
+from tests.ptx.emulator.asynchronous.tcgen05 import COMMIT, KINDS_F16, WAIT, idesc, kernel, launch, mma, tiles
+
+from kernbench import ptx
+
+# A for M = 64 in the half of the lanes: zeros, 16 lanes of each warp
+STORE_A = """
+  mov.b32 %r31, 0;
+  add.u32 %r39, %r5, {place};
+  tcgen05.st.sync.aligned.16x128b.x2.b32 [%r39], {{%r31, %r31, %r31, %r31}};
+  tcgen05.wait::st.sync.aligned;
+  tcgen05.fence::before_thread_sync;
+  bar.sync 0;
+  tcgen05.fence::after_thread_sync;
+  add.u32 %r40, %r3, {place};
+"""
+LOAD = "  add.u32 %r42, %r5, {half};\n  tcgen05.ld.sync.aligned.16x64b.x1.b32 {{%d0}}, [%r42];\n"
+
+
+def halves(a, d, m=64):
+    """The findings of D = A B with A in half `a` of tensor memory and D in half `d`."""
+    _, _, data, descriptors = tiles(4, m, 64, 16, KINDS_F16)
+    product = mma("f16", a="[%r40]").replace("[%r3]", f"[%r3+{d << 16}]")
+    body = STORE_A.format(place=64 + (a << 16)) + product + COMMIT + WAIT + LOAD.format(half=d << 16)
+    run, words = launch(kernel(body, 1), data, descriptors, idesc(m, 64, KINDS_F16), 1)
+    return [finding.message for finding in run.findings], words
+
+
+@pytest.mark.parametrize("half", [0, 16])
+def test_either_half_of_the_lanes(half):
+    found, words = halves(half, half)
+    assert not found
+    assert not words.any()
+
+
+def test_a_in_the_other_half():
+    assert any(
+        "A that thread (0, 0, 0) of block (0, 0, 0) gives has lane 16, that of D lane 0" in m for m in halves(16, 0)[0]
+    )
+    assert any("gives has lane 0, that of D lane 16" in message for message in halves(0, 16)[0])
+
+
+def products(address, m=64, kinds=KINDS_F16):
+    _, _, data, descriptors = tiles(4, m, 64, 16, kinds)
+    product = f"  mov.b32 %r44, {address};\n" + mma("f16").replace("[%r3]", "[%r44]")
+    body = product + COMMIT + WAIT + "  mov.b32 %d0, 0;\n"
+    return launch(kernel(body, 1), data, descriptors, idesc(m, 64, kinds), 1)[0]
+
+
+@pytest.mark.parametrize(("m", "lane"), [(64, 20), (64, 31), (128, 16), (128, 100)])
+def test_lane_of_d(m, lane):
+    run = products(lane << 16, m)
+    assert {finding.kind for finding in run.findings} == {"tensor-memory"}
+    assert any(f"gives has lane {lane}; with M = {m} it is 0" in finding.message for finding in run.findings)
+
+
+@pytest.mark.parametrize("address", [0xFFFFFFFF, 0xFFFF, 511, 512])
+def test_columns_that_do_not_exist(address):
+    run = products(address)
+    assert any("of tensor memory; allocated: 0 to 128" in finding.message for finding in run.findings)
+
+
+def test_address_that_nobody_wrote():
+    """Without an allocation the address is whatever the slot held."""
+    _, _, data, descriptors = tiles(4, 64, 64, 16, KINDS_F16)
+    code = kernel(mma("f16") + COMMIT + WAIT + "  mov.b32 %d0, 0;\n", 1)
+    text = code.module.emit()
+    alloc = next(line for line in text.split("\n") if "tcgen05.alloc" in line)
+    run, _ = launch(
+        ptx.parse(text.replace(alloc, "")).kernels["kernel"], data, descriptors, idesc(64, 64, KINDS_F16), 1
+    )
+    kinds = {finding.kind for finding in run.findings}
+    assert {"uninitialised-read", "tensor-memory"} <= kinds
