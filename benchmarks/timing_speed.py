@@ -20,9 +20,9 @@ from typing import Any
 
 from kernbench.bench import find, run_bench
 from kernbench.machine import load
+from kernbench.mesh.time import time_recording
 from kernbench.result.run import Run
 from kernbench.sweep import Collected, Processes, make_plan, run_sweep
-from kernbench.timing import time_recording
 from kernbench.timing.engine import run_events
 from simpy_ring import Ring, as_graph, as_processes, count_events, run_engine, run_simpy
 

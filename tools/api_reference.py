@@ -12,7 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "api.md"
-ROOMS = ("mesh", "npu", "ptx", "bench", "golden", "machine", "timing", "result", "report", "sweep", "testing")
+ROOMS = ("mesh", "npu", "ptx", "bench", "golden", "machine", "mesh.time", "result", "report", "sweep", "testing")
 # shown beside the names a room exports: what kernels are handed
 KERNEL_SIDE = {"mesh": [("kernbench.triton_emu.tl_context", "TLContext")]}
 HEAD = """# API reference

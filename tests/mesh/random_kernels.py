@@ -13,8 +13,8 @@ import numpy as np
 from kernbench import machine, mesh
 from kernbench.common.ipcq_types import OPPOSITE
 from kernbench.common.pe_commands import OPERATION_NAMES, TensorHandle
+from kernbench.mesh.time import time_recording
 from kernbench.safety.timed_order import TimedOrder, strided_bytes
-from kernbench.timing import time_recording
 
 SMALL = machine.load("small")
 ROWS = COLUMNS = 12

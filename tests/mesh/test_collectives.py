@@ -6,7 +6,7 @@ import pytest
 from kernbench import machine, mesh
 from kernbench.common.errors import MisuseError
 from kernbench.mesh.collectives import algorithms, choose
-from kernbench.timing import time_recording
+from kernbench.mesh.time import time_recording
 
 CASES = [(a.operation, a.name, t) for a in algorithms() for t in sorted(a.topologies)]
 # a grid needs full rows of four

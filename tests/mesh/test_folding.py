@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kernbench import mesh
 from kernbench.machine import load
+from kernbench.mesh.time import retime
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget
-from kernbench.timing import retime
 from kernbench.triton_emu.folding import Fold
 
 SHAPES = ((16, 16), (8, 32), (16, 1), (48, 16))

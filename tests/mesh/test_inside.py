@@ -6,9 +6,9 @@ import pytest
 from kernbench import mesh
 from kernbench.common.errors import MisuseError
 from kernbench.machine.grid import Grid
+from kernbench.mesh.time import retime
 from kernbench.mesh.wiring import inside
 from kernbench.result import Status
-from kernbench.timing import retime
 
 
 def collect(x_ptr, o_ptr, team, *, tl):

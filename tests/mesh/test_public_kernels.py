@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kernbench import mesh
-from kernbench.timing import retime
+from kernbench.mesh.time import retime
 
 F = np.float32
 WRONG = "wrong numbers"

@@ -5,7 +5,7 @@ import pytest
 
 from kernbench import mesh
 from kernbench.machine import load
-from kernbench.timing import retime
+from kernbench.mesh.time import retime
 
 X = np.arange(16, dtype=np.float32).reshape(4, 4)
 

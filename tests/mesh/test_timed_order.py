@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from tests.mesh import random_kernels as kernels
 
-from kernbench.timing import graph, lower
+from kernbench.mesh.time import lower
+from kernbench.timing import graph
 
 
 @pytest.mark.parametrize("seed", range(20))

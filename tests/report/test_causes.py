@@ -2,9 +2,9 @@
 
 import pytest
 
+from kernbench.mesh.time.gap import CAUSES
 from kernbench.npu.time.causes import BEYOND, FLOORS, WORKS, waiting
 from kernbench.report.causes import explain, explained
-from kernbench.timing.gap import CAUSES
 
 
 @pytest.mark.parametrize("cause", [*CAUSES, *BEYOND, *(f"{FLOORS[0]} {waiting(work)}" for work in WORKS)])

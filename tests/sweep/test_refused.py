@@ -72,7 +72,7 @@ def test_a_refused_point_is_run_again_only_when_asked(tmp_path, monkeypatch):
 
 
 def test_a_machine_too_slow_to_be_timed_is_a_row(monkeypatch):
-    monkeypatch.setattr("kernbench.timing.clock.LONGEST_PS", 1e13)
+    monkeypatch.setattr("kernbench.mesh.time.clock.LONGEST_PS", 1e13)
     rows = rows_of(plan({"machine.link.latency": ["20", "1 s", "30"]}, h_q=4, h_kv=2))
     assert [row.get("time_ps", 0) > 0 for row in rows] == [True, False, True]
     assert "so slow that this run could take" in rows[1]["refused"]

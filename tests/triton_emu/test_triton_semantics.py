@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kernbench import mesh
 from kernbench.common.pe_commands import OPERATIONS, MathCmd
-from kernbench.timing import retime
+from kernbench.mesh.time import retime
 from kernbench.triton_emu import TLContext, run_kernel
 
 NAN, INF = math.nan, math.inf

@@ -294,7 +294,7 @@ def _call(bench: Bench, name: str, function: Callable[..., Any], *args: Any, **k
 
 def _timed(bench: Bench, p: Any, run: Run, host: Any, drawn: bool) -> Run:
     # compiled code: imported only by those who ask for time
-    from kernbench.timing import retime
+    from kernbench.mesh.time import retime
 
     timed = _retimed(run, lambda one: retime(one, host.machine, drawn))
     if bench.repeats is not None and "time_ps" in timed.metrics:

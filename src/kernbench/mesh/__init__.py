@@ -1,6 +1,24 @@
-"""The mesh machine: PEs that talk over bounded queues to installed neighbours, and the host that launches on them."""
+"""The mesh machine: PEs that talk over bounded queues to installed neighbours, and the host that launches on them.
 
-from kernbench.mesh.host import Host
-from kernbench.mesh.tensors import Tensor
+Names are imported when they are first used: time and the target's record need no host.
+"""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernbench.mesh.host import Host
+    from kernbench.mesh.tensors import Tensor
+
+_HOMES = {"Host": "host", "Tensor": "tensors"}
 __all__ = ["Host", "Tensor"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"kernbench.mesh has no {name!r}; it has: {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return __all__

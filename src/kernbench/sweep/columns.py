@@ -4,9 +4,9 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
+from kernbench.mesh.time import CAUSES
 from kernbench.npu.time.causes import FLOORS, GAPS, PIPE_FLOORS
 from kernbench.sweep.points import floor_column, gap_column, utilisation_column
-from kernbench.timing import CAUSES
 
 _WHOLE = re.compile(r"[0-9]{1,30}", re.ASCII)
 _SIGNED = re.compile(r"-?[0-9]{1,30}", re.ASCII)

@@ -14,10 +14,10 @@ import kernbench
 from kernbench.bench import find, run_bench
 from kernbench.bench.machines import load_machine, machine_key
 from kernbench.common.errors import BenchError, KernbenchError, MachineError
+from kernbench.mesh.time import summary, time_recording
 from kernbench.result.launches import joined_metrics
 from kernbench.result.run import Run
 from kernbench.sweep.plan import Group, Plan, Point, told
-from kernbench.timing import summary, time_recording
 
 Row = dict[str, Any]
 _PACKAGE = str(Path(kernbench.__file__).parent)

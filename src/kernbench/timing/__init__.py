@@ -1,18 +1,4 @@
-"""Time: a recording and a machine in, a timeline out. No kernel code runs here."""
+"""What all targets share of time: graphs of commands, and the engine that plays them against rates.
 
-from kernbench.timing.clock import Timing, time_recording
-from kernbench.timing.critical import CriticalPath, critical_path
-from kernbench.timing.gap import CAUSES
-from kernbench.timing.measure import measure, retime, summary, timeline
-
-__all__ = [
-    "CAUSES",
-    "CriticalPath",
-    "Timing",
-    "critical_path",
-    "measure",
-    "retime",
-    "summary",
-    "time_recording",
-    "timeline",
-]
+What a command costs, what waits for what, and where the time went is each target's own and lies in its package.
+"""

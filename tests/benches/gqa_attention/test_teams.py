@@ -15,8 +15,8 @@ from kernbench.benches._algorithms import ALGORITHMS
 from kernbench.benches.gqa_attention.limits import Problem, array_cycles, limits
 from kernbench.benches.gqa_attention.parts.teams import Team, arms_of
 from kernbench.machine.grid import Grid
+from kernbench.mesh.time.costs import gemm_ps
 from kernbench.mesh.wiring import inside
-from kernbench.timing.costs import gemm_ps
 
 BENCH = find("milestone_gqa_llama70b")
 TEAMS = {"team_kv": "multi_user_prefill", "team_mlo": "multi_user_decode"}

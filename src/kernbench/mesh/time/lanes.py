@@ -3,9 +3,9 @@
 import numpy as np
 
 from kernbench.common.ipcq_types import DIRECTIONS
+from kernbench.mesh.time.lower import CPU, FIRST_DMA, GEMM, MATH, OUT, Lowered
 from kernbench.result.timeline import Lane
 from kernbench.timing.graph import Ints
-from kernbench.timing.lower import CPU, FIRST_DMA, GEMM, MATH, OUT, Lowered
 
 WORKS = ("cpu", "gemm", "math", "link", "dma")
 # by engine; all DMA channels are the last

@@ -20,12 +20,12 @@ import numpy as np
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.ipcq_types import DIRECTIONS, OPPOSITE
 from kernbench.common.pe_commands import OPERATIONS
+from kernbench.mesh.time.columns import IS_TRANSFER, Columns, cases, make_columns
+from kernbench.mesh.time.conflicts import Conflicts, find_conflicts, layout, no_conflicts
+from kernbench.mesh.time.order import write_edges
 from kernbench.result.recording import NONE, Recording
 from kernbench.timing import graph as g
-from kernbench.timing.columns import IS_TRANSFER, Columns, cases, make_columns
-from kernbench.timing.conflicts import Conflicts, find_conflicts, layout, no_conflicts
 from kernbench.timing.graph import Edges, Graph, Ints, Small, build_graph
-from kernbench.timing.order import write_edges
 
 Known = TypeVar("Known")
 CODE = {name: row.code for name, row in OPERATIONS.items()}

@@ -22,9 +22,10 @@ from kernbench.benches.gqa_attention.limits import (
     through_root,
 )
 from kernbench.common.errors import MachineError
-from kernbench.timing import critical_path, graph, retime, summary, time_recording
-from kernbench.timing.costs import gemm_ps, math_ps
-from kernbench.timing.measure import sensitivity, timeline
+from kernbench.mesh.time import critical_path, retime, summary, time_recording
+from kernbench.mesh.time.costs import gemm_ps, math_ps
+from kernbench.mesh.time.measure import sensitivity, timeline
+from kernbench.timing import graph
 
 REFERENCE = machine.load("reference")
 BENCH = find("milestone_gqa_llama70b")
@@ -267,7 +268,7 @@ def test_deeper_queues_are_not_slower_where_nothing_is_shared(depth, more):
 def test_the_same_digits_on_any_hash_seed():
     script = (
         "from kernbench.bench import find, run_bench\n"
-        "from kernbench.timing import retime\n"
+        "from kernbench.mesh.time import retime\n"
         "from kernbench.machine import load\n"
         "b = find('milestone_gqa_llama70b')\n"
         "small = {'context': 24, 'd_head': 16, 'h_q': 4, 'h_kv': 2}\n"

@@ -17,10 +17,10 @@ import numpy as np
 
 from kernbench.common.pe_commands import OPERATIONS
 from kernbench.machine import Machine
+from kernbench.mesh.time.lower import FIRST_DMA, Lowered
 from kernbench.result.recording import HandleType
 from kernbench.timing.engine import Rates
 from kernbench.timing.graph import NO_SERVER, Ints, Small
-from kernbench.timing.lower import FIRST_DMA, Lowered
 
 _NAMES = list(OPERATIONS)
 # simple passes of operations that take several: up and down for a scan, compare and choose for a sort, the products

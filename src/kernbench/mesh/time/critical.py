@@ -9,11 +9,11 @@ import numpy as np
 
 from kernbench.common.compiled import loop
 from kernbench.common.pe_commands import OPERATION_NAMES
+from kernbench.mesh.time.clock import Timing
+from kernbench.mesh.time.lanes import WORKS, commands_of, lane_numbers, lanes, works_of
 from kernbench.result.timeline import Step
 from kernbench.timing import graph as g
-from kernbench.timing.clock import Timing
 from kernbench.timing.graph import Ints, Small, owner
-from kernbench.timing.lanes import WORKS, commands_of, lane_numbers, lanes, works_of
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ import pytest
 
 from kernbench import mesh
 from kernbench.common.pe_commands import OPERATIONS
-from kernbench.timing import columns as columns_module
-from kernbench.timing.columns import cases, make_columns
+from kernbench.mesh.time import columns as columns_module
+from kernbench.mesh.time.columns import cases, make_columns
 from kernbench.timing.graph import build_graph, make_graph
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from kernbench.common.pe_commands import OPERATION_NAMES, OPERATIONS
 from kernbench.machine import Machine
 from kernbench.machine.keys import PS_PER_SECOND
-from kernbench.timing.clock import Timing
-from kernbench.timing.costs import PASSES
+from kernbench.mesh.time.clock import Timing
+from kernbench.mesh.time.costs import PASSES
+from kernbench.mesh.time.lower import CODE, Lowered
 from kernbench.timing.graph import Ints
-from kernbench.timing.lower import CODE, Lowered
 
 # softmax is a max, a subtraction, an exp, a sum and a division
 _SOFTMAX_OPERATIONS = 5

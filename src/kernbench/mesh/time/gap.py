@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernbench.common.compiled import loop, part
+from kernbench.mesh.time.clock import Timing
+from kernbench.mesh.time.lower import FIRST_DMA, GEMM, MATH, Lowered
+from kernbench.mesh.time.work import Work, cube_bytes, link_times
 from kernbench.timing import graph as g
-from kernbench.timing.clock import Timing
 from kernbench.timing.graph import Ints, Small, owner
-from kernbench.timing.lower import FIRST_DMA, GEMM, MATH, Lowered
-from kernbench.timing.work import Work, cube_bytes, link_times
 
 IDLE_CAUSES = (
     "exposed communication",

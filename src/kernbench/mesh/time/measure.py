@@ -8,17 +8,17 @@ import numpy as np
 from kernbench.common.errors import MachineError
 from kernbench.common.pe_commands import OPERATION_NAMES
 from kernbench.machine import Machine
+from kernbench.mesh.time.clock import Timing, time_recording
+from kernbench.mesh.time.counters import counters
+from kernbench.mesh.time.critical import CriticalPath, critical_path
+from kernbench.mesh.time.gap import split_gap
+from kernbench.mesh.time.lanes import lane_numbers, lanes
+from kernbench.mesh.time.lower import BLOCKING, CODE, FIRST_DMA, GEMM, MATH
+from kernbench.mesh.time.work import Work, achieved_rates, count_work, work_floors
 from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Timeline, Waits
 from kernbench.timing import graph as g
-from kernbench.timing.clock import Timing, time_recording
-from kernbench.timing.counters import counters
-from kernbench.timing.critical import CriticalPath, critical_path
-from kernbench.timing.gap import split_gap
 from kernbench.timing.graph import Ints
-from kernbench.timing.lanes import lane_numbers, lanes
-from kernbench.timing.lower import BLOCKING, CODE, FIRST_DMA, GEMM, MATH
-from kernbench.timing.work import Work, achieved_rates, count_work, work_floors
 
 MOST_FOR_SENSITIVITY = 200_000
 # one more of each rate, to see what it would gain; latencies count as rates of their own

@@ -6,10 +6,10 @@ import numpy as np
 
 from kernbench.common.errors import MachineError
 from kernbench.machine import Machine
+from kernbench.mesh.time.costs import rates
+from kernbench.mesh.time.lower import FIRST_DMA, Lowered, lower
 from kernbench.result.recording import Recording
-from kernbench.timing.costs import rates
 from kernbench.timing.engine import Rates, Times, run_events, run_longest_path
-from kernbench.timing.lower import FIRST_DMA, Lowered, lower
 
 LONGEST_PS = 2.0**62
 

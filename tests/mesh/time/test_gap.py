@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kernbench import machine, mesh
 from kernbench.bench import find, run_bench
-from kernbench.timing import CAUSES, measure, summary, time_recording
+from kernbench.mesh.time import CAUSES, measure, summary, time_recording
 
 REFERENCE = machine.load("reference")
 # dispatch takes no time, so that it hides in no other cause

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.timing.clock import Timing
+from kernbench.mesh.time.clock import Timing
+from kernbench.mesh.time.lanes import lanes
+from kernbench.mesh.time.lower import FIRST_DMA
 from kernbench.timing.graph import Ints
-from kernbench.timing.lanes import lanes
-from kernbench.timing.lower import FIRST_DMA
 
 Series = tuple[Ints, NDArray[Any]]
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernbench import machine, mesh
+from kernbench.mesh.time import conflicts as module
+from kernbench.mesh.time import time_recording
+from kernbench.mesh.time.conflicts import find_conflicts, layout, normal_form, overlaps
 from kernbench.result.recording import Pattern, Tables
-from kernbench.timing import conflicts as module
-from kernbench.timing import time_recording
-from kernbench.timing.conflicts import find_conflicts, layout, normal_form, overlaps
 
 SMALL = machine.load("small")
 
