@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # tests/safety/test_watchdog.py is left out: while coverage traces, one of its tests waits for ever.
 MEASURED ?= $(addprefix tests/safety/test_,safety.py timed_order.py) \
 	$(addprefix tests/mesh/test_,deadlocks.py findings.py memory.py outputs.py) tests/npu \
-	$(addprefix tests/ptx/,emulator test_validate.py test_directives.py)
+	$(addprefix tests/ptx/,emulator validation)
 
 .PHONY: demo test coverage docs test-gpu bench bench-full install clean
 

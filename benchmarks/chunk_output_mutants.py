@@ -13,9 +13,9 @@ import numpy as np
 
 from kernbench import ptx
 from kernbench.bench import find, parameters_of
-from kernbench.ptx.module import Kernel
 from kernbench.ptx.mutation import mutations
 from kernbench.ptx.proof import Proof, Verdict, prove
+from kernbench.ptx.text.module import Kernel
 from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
 

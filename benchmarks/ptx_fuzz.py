@@ -19,11 +19,11 @@ from types import FrameType
 
 from kernbench import ptx
 from kernbench.ptx.isa import FORMS
-from kernbench.ptx.isa.form import Form
-from kernbench.ptx.module import Block, Function
-from kernbench.ptx.parser import parse_statements
-from kernbench.ptx.printer import statements_text
-from kernbench.ptx.validation import problems
+from kernbench.ptx.isa.forms.form import Form
+from kernbench.ptx.text.module import Block, Function
+from kernbench.ptx.text.parser import parse_statements
+from kernbench.ptx.text.printer import statements_text
+from kernbench.ptx.validation.validation import problems
 
 _TOKEN = re.compile(r"[A-Za-z_$%.][\w$:.]*|\d[\w.]*|\S", re.ASCII)
 _REGISTERS = parse_statements(".reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<99>; .reg .b64 %rd<9>; .reg .f32 %f<9>;")

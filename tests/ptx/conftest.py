@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernbench.ptx.cuda_driver import unavailable
+from kernbench.ptx.devices.cuda_driver import unavailable
 
 
 def pytest_collection_modifyitems(items):

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from tests.ptx.toolchain import run_ptxas
 
-from kernbench.ptx.isa.form import Form, OperandRule, Resolved
+from kernbench.ptx.isa.forms.form import Form, OperandRule, Resolved
 from kernbench.ptx.isa.resolve import filled
 from kernbench.ptx.isa.since import since
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.types import TYPES
 
 _REGISTERS = {1: "%p", 8: "%c", 16: "%h", 32: "%r", 64: "%rd", 128: "%q"}
 _DECLARED = """

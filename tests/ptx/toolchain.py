@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.assembler import find_ptxas
+from kernbench.ptx.devices.assembler import find_ptxas
 
 
 def _find_ptxas() -> str | None:

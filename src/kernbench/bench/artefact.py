@@ -14,7 +14,7 @@ from typing import Any
 
 from kernbench.bench.ptx_file import LaunchFile
 from kernbench.common.errors import BenchError
-from kernbench.ptx.module import Kernel, Parameter
+from kernbench.ptx.text.module import Kernel, Parameter
 
 WARP = 32
 # Triton's element types by our names

@@ -46,10 +46,10 @@ from kernbench import golden
 from kernbench.bench.definition import Expected
 from kernbench.common.dtypes import DTYPES, Array
 from kernbench.common.errors import BenchError, KernbenchError, unknown
-from kernbench.ptx.checkpoints import PtxCheckpoint, read_checkpoint
-from kernbench.ptx.demangling import choose, title
-from kernbench.ptx.element_types import MORE_TYPES
-from kernbench.ptx.module import Kernel, Module, Parameter
+from kernbench.ptx.launching.element_types import MORE_TYPES
+from kernbench.ptx.names.demangling import choose, title
+from kernbench.ptx.text.checkpoints import PtxCheckpoint, read_checkpoint
+from kernbench.ptx.text.module import Kernel, Module, Parameter
 from kernbench.result.comparison import Comparison
 from kernbench.result.run import Run, Status
 

@@ -18,7 +18,7 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError
 from kernbench.golden import attention
 from kernbench.machine import Machine
-from kernbench.ptx.host import DEVICES
+from kernbench.ptx.devices.host import DEVICES
 from kernbench.result.run import Run, Status
 
 KERNELS = {

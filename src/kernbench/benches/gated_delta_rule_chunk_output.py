@@ -16,8 +16,8 @@ from kernbench.common.errors import BenchError
 from kernbench.golden import gated_delta_rule
 from kernbench.golden.gated_delta_rule import Chunks
 from kernbench.machine import Machine
+from kernbench.ptx.devices.host import DEVICES
 from kernbench.ptx.emulator.engine.machine import architecture
-from kernbench.ptx.host import DEVICES
 from kernbench.result.run import Run
 
 KERNELS: dict[str, type[ChunkOutputKernel]] = {

@@ -7,35 +7,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernbench.ptx.assembler import assemble
     from kernbench.ptx.builder import PtxBuildError, PtxFunction, PtxKernel, PtxModule
-    from kernbench.ptx.checkpoints import PtxCheckpoint
-    from kernbench.ptx.cuda_device import CudaDevice
-    from kernbench.ptx.device import EmulatedDevice
-    from kernbench.ptx.device_base import DeviceArray
-    from kernbench.ptx.errors import PtxError, PtxSyntaxError
-    from kernbench.ptx.host import Host
-    from kernbench.ptx.module import Kernel, Module
-    from kernbench.ptx.parser import parse
-    from kernbench.ptx.validation import validate
+    from kernbench.ptx.devices.assembler import assemble
+    from kernbench.ptx.devices.cuda_device import CudaDevice
+    from kernbench.ptx.devices.device import EmulatedDevice
+    from kernbench.ptx.devices.host import Host
+    from kernbench.ptx.launching.device_base import DeviceArray
+    from kernbench.ptx.text.checkpoints import PtxCheckpoint
+    from kernbench.ptx.text.errors import PtxError, PtxSyntaxError
+    from kernbench.ptx.text.module import Kernel, Module
+    from kernbench.ptx.text.parser import parse
+    from kernbench.ptx.validation.validation import validate
 
 _HOMES = {
-    "parse": "parser",
-    "Module": "module",
-    "Kernel": "module",
-    "PtxError": "errors",
-    "PtxSyntaxError": "errors",
-    "validate": "validation",
+    "parse": "text.parser",
+    "Module": "text.module",
+    "Kernel": "text.module",
+    "PtxError": "text.errors",
+    "PtxSyntaxError": "text.errors",
+    "validate": "validation.validation",
     "PtxKernel": "builder",
     "PtxModule": "builder",
     "PtxFunction": "builder",
     "PtxBuildError": "builder",
-    "PtxCheckpoint": "checkpoints",
-    "EmulatedDevice": "device",
-    "DeviceArray": "device_base",
-    "CudaDevice": "cuda_device",
-    "Host": "host",
-    "assemble": "assembler",
+    "PtxCheckpoint": "text.checkpoints",
+    "EmulatedDevice": "devices.device",
+    "DeviceArray": "launching.device_base",
+    "CudaDevice": "devices.cuda_device",
+    "Host": "devices.host",
+    "assemble": "devices.assembler",
 }
 __all__ = [
     "CudaDevice",

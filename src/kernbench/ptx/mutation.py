@@ -10,10 +10,10 @@ from functools import cached_property
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.builder.forms import with_slots
-from kernbench.ptx.errors import PtxError
-from kernbench.ptx.isa.form import Resolved
+from kernbench.ptx.isa.forms.form import Resolved
 from kernbench.ptx.isa.resolve import resolve
-from kernbench.ptx.module import (
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import (
     Address,
     Block,
     Function,
@@ -25,8 +25,8 @@ from kernbench.ptx.module import (
     Registers,
     Statement,
 )
-from kernbench.ptx.printer import instruction_text
-from kernbench.ptx.walking import instructions_of
+from kernbench.ptx.text.printer import instruction_text
+from kernbench.ptx.text.walking import instructions_of
 
 _SCRATCH = "%mutant"
 _MBARRIER_BYTES, _STEP = 8, 16

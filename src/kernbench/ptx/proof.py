@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernbench.common.errors import KernbenchError, MisuseError
-from kernbench.ptx.demangling import title
-from kernbench.ptx.module import Kernel
+from kernbench.ptx.emulator.checks.happens_before.relation import AccessOrder, Change
 from kernbench.ptx.mutation import Mutation, mutations
-from kernbench.ptx.order import AccessOrder, Change
+from kernbench.ptx.names.demangling import title
+from kernbench.ptx.text.module import Kernel
 from kernbench.result.run import Run, Status
 
 SCHEDULES = ("canonical", "eager")

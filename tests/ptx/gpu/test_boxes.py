@@ -6,7 +6,7 @@ from tests.ptx.emulator.asynchronous.boxes import contents, loaded, random_case,
 from tests.ptx.emulator.asynchronous.kernels import WALK, WALKED, dump_box, phases, put_box
 
 from kernbench import ptx
-from kernbench.ptx.cuda_device import CudaDevice
+from kernbench.ptx.devices.cuda_device import CudaDevice
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernbench import ptx
-from kernbench.ptx.cuda_device import CudaDevice
+from kernbench.ptx.devices.cuda_device import CudaDevice
 
 KERNEL = """.version 8.0
 .target sm_90

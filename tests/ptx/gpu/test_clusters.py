@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.ptx.emulator.asynchronous.cluster_kernels import CASES, launch
 
-from kernbench.ptx.cuda_device import CudaDevice
+from kernbench.ptx.devices.cuda_device import CudaDevice
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -11,10 +11,10 @@ import pytest
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.assembler import AssemblyError
-from kernbench.ptx.cuda_device import CudaDevice
-from kernbench.ptx.cuda_driver import CudaError
-from kernbench.ptx.tensor_map import ELEMENTS, INTERLEAVES, TensorMapDescription
+from kernbench.ptx.devices.assembler import AssemblyError
+from kernbench.ptx.devices.cuda_device import CudaDevice
+from kernbench.ptx.devices.cuda_driver import CudaError
+from kernbench.ptx.launching.tensor_map import ELEMENTS, INTERLEAVES, TensorMapDescription
 from kernbench.result import Status
 
 HEADER = ".version 8.0\n.target sm_90\n.address_size 64\n"
@@ -316,8 +316,8 @@ def test_arguments_are_checked_before_anything_runs(device):
 FAULT = """
 import numpy as np
 from kernbench import ptx
-from kernbench.ptx.cuda_device import CudaDevice
-from kernbench.ptx.cuda_driver import DeviceLostError
+from kernbench.ptx.devices.cuda_device import CudaDevice
+from kernbench.ptx.devices.cuda_driver import DeviceLostError
 from kernbench.safety.budget import Budget
 text = '''{text}'''
 device = CudaDevice()

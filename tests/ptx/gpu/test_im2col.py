@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.ptx.emulator.asynchronous.test_im2col import CASES, Convolution, load
 
-from kernbench.ptx.cuda_device import CudaDevice
+from kernbench.ptx.devices.cuda_device import CudaDevice
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 
 from kernbench import ptx
 from kernbench.ptx.conformance import CASES, compare, inputs_for, run_case, source
-from kernbench.ptx.cuda_device import CudaDevice
+from kernbench.ptx.devices.cuda_device import CudaDevice
 
 # relative and absolute distance that two implementations within the documented error may have
 DISTANCES = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.builder import FULL_MASK, Context, Pointer, PtxKernel, Register
-from kernbench.ptx.module import Kernel
+from kernbench.ptx.text.module import Kernel
 
 WARP = 32
 LOG2_E = 1.4426950408889634

@@ -13,8 +13,8 @@ from typing import Any
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.builder import Context, PtxKernel, Register
-from kernbench.ptx.host import Host
-from kernbench.ptx.module import Kernel
+from kernbench.ptx.devices.host import Host
+from kernbench.ptx.text.module import Kernel
 
 CHUNK = 64
 # elements of a row of 128 bytes, as wide as the swizzle

@@ -26,8 +26,8 @@ from kernbench.cli.ptx.options import (
     TRACE,
 )
 from kernbench.common.errors import BenchError
-from kernbench.ptx.errors import PtxError
-from kernbench.ptx.validation import validate
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.validation.validation import validate
 from kernbench.report import pipeline_text
 from kernbench.safety.budget import Budget
 

@@ -14,9 +14,9 @@ from kernbench.cli.output import check_targets, errors, results
 from kernbench.cli.ptx.launching import read_module
 from kernbench.cli.ptx.options import FILE
 from kernbench.common.errors import KernbenchError
-from kernbench.ptx.demangling import demangled
-from kernbench.ptx.module import Kernel, Module
-from kernbench.ptx.walking import instructions_of
+from kernbench.ptx.names.demangling import demangled
+from kernbench.ptx.text.module import Kernel, Module
+from kernbench.ptx.text.walking import instructions_of
 
 
 def info(file: FILE, json: JSON = None) -> None:

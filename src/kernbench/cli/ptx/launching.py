@@ -16,8 +16,8 @@ from kernbench.cli.inside import check_first_wrong, stop_and_tell
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.cli.report import write_page
 from kernbench.common.errors import BenchError, KernbenchError
-from kernbench.ptx.errors import PtxError
-from kernbench.ptx.module import Kernel, Module
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import Kernel, Module
 from kernbench.report import run_text, trace_bytes
 from kernbench.report.first_wrong import first_wrong_text
 from kernbench.report.printed import printed_text

@@ -24,8 +24,8 @@ from kernbench.cli.ptx.options import (
     SHARED,
     STEPS,
 )
-from kernbench.ptx.module import Kernel
 from kernbench.ptx.proof import Verdict, prove
+from kernbench.ptx.text.module import Kernel
 from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
 

@@ -7,7 +7,7 @@ opposite one, too.
 
 from kernbench.ptx.builder.body import Body, Entry
 from kernbench.ptx.builder.errors import PtxBuildError
-from kernbench.ptx.module import Instruction, Label, Name
+from kernbench.ptx.text.module import Instruction, Label, Name
 
 __kernbench_internal__ = True
 

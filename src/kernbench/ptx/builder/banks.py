@@ -6,7 +6,7 @@ compilers declare them.
 
 from kernbench.common.errors import unknown
 from kernbench.ptx.builder.errors import PtxBuildError
-from kernbench.ptx.types import TYPES, ScalarType
+from kernbench.ptx.text.types import TYPES, ScalarType
 
 __kernbench_internal__ = True
 

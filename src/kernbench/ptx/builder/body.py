@@ -11,8 +11,8 @@ from kernbench.ptx.builder.banks import PREFIXES, declared
 from kernbench.ptx.builder.errors import PtxBuildError
 from kernbench.ptx.builder.needs import Needs
 from kernbench.ptx.builder.values import Label, Predicate, Register
-from kernbench.ptx.module import Block, Directive, Function, Instruction, Loc, Registers, Statement, Variable
-from kernbench.ptx.module import Label as LabelStatement
+from kernbench.ptx.text.module import Block, Directive, Function, Instruction, Loc, Registers, Statement, Variable
+from kernbench.ptx.text.module import Label as LabelStatement
 from kernbench.result.finding import Place
 from kernbench.safety.places import SiteTable
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernbench.ptx.builder.memory import Memory
 from kernbench.ptx.builder.values import Register
-from kernbench.ptx.module import Group, Instruction, Name, Variable
+from kernbench.ptx.text.module import Group, Instruction, Name, Variable
 
 if TYPE_CHECKING:
     from kernbench.ptx.builder.kernel import DeviceFunction

@@ -7,7 +7,7 @@ from kernbench.ptx.builder.body import NAME
 from kernbench.ptx.builder.issue import Condition, Issuer, Value
 from kernbench.ptx.builder.numbers import is_number
 from kernbench.ptx.builder.values import Inverted, Label, Predicate, Register
-from kernbench.ptx.module import Label as LabelStatement
+from kernbench.ptx.text.module import Label as LabelStatement
 
 __kernbench_internal__ = True
 

@@ -6,7 +6,7 @@ from kernbench.ptx.builder.banks import agrees, declared, scalar
 from kernbench.ptx.builder.issue import Condition, Issuer, Number, Value
 from kernbench.ptx.builder.numbers import immediate
 from kernbench.ptx.builder.values import Predicate, Register
-from kernbench.ptx.module import Instruction, Name, Vector
+from kernbench.ptx.text.module import Instruction, Name, Vector
 
 __kernbench_internal__ = True
 

@@ -13,7 +13,7 @@ from kernbench.ptx.builder.numbers import is_number
 from kernbench.ptx.builder.places import Places
 from kernbench.ptx.builder.pointer import Location, Pointer, location_of
 from kernbench.ptx.builder.values import Register
-from kernbench.ptx.module import Name
+from kernbench.ptx.text.module import Name
 
 __kernbench_internal__ = True
 

@@ -8,7 +8,7 @@ from kernbench.common.errors import unknown
 from kernbench.ptx.builder.numbers import is_number
 from kernbench.ptx.builder.pointer import Location, location_of
 from kernbench.ptx.builder.values import Inverted, Label, Register
-from kernbench.ptx.isa.form import Form, OperandRule
+from kernbench.ptx.isa.forms.form import Form, OperandRule
 from kernbench.ptx.isa.resolve import filled, fits, form_text, slot_modifiers
 from kernbench.ptx.isa.table import FORMS, forms_of
 

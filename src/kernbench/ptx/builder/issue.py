@@ -10,11 +10,11 @@ from kernbench.ptx.builder.forms import Candidate, described, inputs_text, match
 from kernbench.ptx.builder.numbers import immediate, is_number, needs_register
 from kernbench.ptx.builder.pointer import location_of
 from kernbench.ptx.builder.values import Inverted, Label, Predicate, Register
-from kernbench.ptx.errors import PtxError
-from kernbench.ptx.isa.form import OperandRule
+from kernbench.ptx.isa.forms.form import OperandRule
 from kernbench.ptx.isa.resolve import filled, resolve
-from kernbench.ptx.module import Address, Guard, Instruction, Name, Not, Operand, Pair, Vector
-from kernbench.ptx.walking import names_in
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import Address, Guard, Instruction, Name, Not, Operand, Pair, Vector
+from kernbench.ptx.text.walking import names_in
 
 __kernbench_internal__ = True
 

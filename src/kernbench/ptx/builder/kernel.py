@@ -13,10 +13,10 @@ from kernbench.ptx.builder.copies import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES
 from kernbench.ptx.builder.errors import PtxBuildError
 from kernbench.ptx.builder.memory import BLOCK_SHARED
 from kernbench.ptx.builder.needs import Needs
-from kernbench.ptx.errors import PtxError
-from kernbench.ptx.module import Directive, Function, Item, Kernel, Module, Variable
-from kernbench.ptx.parser import parse
-from kernbench.ptx.validation import validate
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import Directive, Function, Item, Kernel, Module, Variable
+from kernbench.ptx.text.parser import parse
+from kernbench.ptx.validation.validation import validate
 from kernbench.result.finding import Place
 
 __kernbench_internal__ = True

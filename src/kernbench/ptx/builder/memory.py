@@ -10,7 +10,7 @@ from kernbench.ptx.builder.issue import Condition, Issuer, Number, Value
 from kernbench.ptx.builder.numbers import immediate, needs_register
 from kernbench.ptx.builder.pointer import Location, Pointer, location_of
 from kernbench.ptx.builder.values import Register
-from kernbench.ptx.module import Address, Instruction, Name, Variable
+from kernbench.ptx.text.module import Address, Instruction, Name, Variable
 
 __kernbench_internal__ = True
 

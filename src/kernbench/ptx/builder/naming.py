@@ -9,7 +9,7 @@ from kernbench.ptx.builder.numbers import is_number
 from kernbench.ptx.builder.pointer import Pointer
 from kernbench.ptx.builder.tcgen05 import TensorMemory
 from kernbench.ptx.builder.values import Register
-from kernbench.ptx.checkpoints import PtxCheckpoint
+from kernbench.ptx.text.checkpoints import PtxCheckpoint
 
 __kernbench_internal__ = True
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from kernbench.common.errors import unknown
 from kernbench.ptx.builder.errors import PtxBuildError
-from kernbench.ptx.isa.form import Form, Resolved
+from kernbench.ptx.isa.forms.form import Form, Resolved
 from kernbench.ptx.isa.since import has_target, since
 from kernbench.ptx.isa.special import SpecialRegister
-from kernbench.ptx.targets import TARGETS as EVERY_TARGET
+from kernbench.ptx.isa.targets import TARGETS as EVERY_TARGET
 from kernbench.result.finding import Place
 
 __kernbench_internal__ = True

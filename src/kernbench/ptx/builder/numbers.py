@@ -10,7 +10,7 @@ import numpy as np
 
 from kernbench.ptx.builder.banks import scalar
 from kernbench.ptx.builder.errors import PtxBuildError
-from kernbench.ptx.module import Float, Integer
+from kernbench.ptx.text.module import Float, Integer
 
 __kernbench_internal__ = True
 

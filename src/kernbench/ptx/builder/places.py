@@ -7,7 +7,7 @@ from kernbench.ptx.builder.memory import Memory
 from kernbench.ptx.builder.numbers import is_number
 from kernbench.ptx.builder.pointer import Location, location_of
 from kernbench.ptx.builder.values import Register
-from kernbench.ptx.module import Variable
+from kernbench.ptx.text.module import Variable
 
 __kernbench_internal__ = True
 

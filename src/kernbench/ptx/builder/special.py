@@ -4,7 +4,7 @@ from kernbench.common.errors import unknown
 from kernbench.ptx.builder.issue import Issuer
 from kernbench.ptx.builder.values import Register
 from kernbench.ptx.isa.special import SPECIAL_REGISTERS
-from kernbench.ptx.module import Name
+from kernbench.ptx.text.module import Name
 
 __kernbench_internal__ = True
 

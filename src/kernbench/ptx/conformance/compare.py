@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.ptx.conformance.inputs import FORMATS, Bits
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.types import TYPES
 
 
 @dataclass(frozen=True)

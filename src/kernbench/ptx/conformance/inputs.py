@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.ptx.conformance.cases import Case, Value
-from kernbench.ptx.types import TYPES, ScalarType
+from kernbench.ptx.text.types import TYPES, ScalarType
 
 Bits = NDArray[Any]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernbench.ptx.conformance.cases import Case, Value
 from kernbench.ptx.conformance.inputs import Bits
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.types import TYPES
 
 BLOCK = 128
 ENTRY = "apply"

@@ -5,7 +5,7 @@
 `op`, `mode`, `part`, `shape`, and `hint` for an L2 cache policy.
 """
 
-from kernbench.ptx.isa.form import Form, OperandRule, Resolved, Slot
+from kernbench.ptx.isa.forms.form import Form, OperandRule, Resolved, Slot
 from kernbench.ptx.isa.resolve import form_text, resolve
 from kernbench.ptx.isa.special import SPECIAL_REGISTERS, SpecialRegister, special_register
 from kernbench.ptx.isa.table import FORMS, forms_of

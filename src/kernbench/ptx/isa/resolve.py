@@ -10,11 +10,23 @@ from dataclasses import replace
 from functools import lru_cache
 
 from kernbench.common.errors import unknown
-from kernbench.ptx.errors import PtxError
-from kernbench.ptx.isa.form import Form, OperandRule, Resolved
+from kernbench.ptx.isa.forms.form import Form, OperandRule, Resolved
 from kernbench.ptx.isa.table import FORMS, forms_of
-from kernbench.ptx.module import Address, Float, Group, Instruction, Integer, Name, Not, Offset, Operand, Pair, Vector
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import (
+    Address,
+    Float,
+    Group,
+    Instruction,
+    Integer,
+    Name,
+    Not,
+    Offset,
+    Operand,
+    Pair,
+    Vector,
+)
+from kernbench.ptx.text.types import TYPES
 
 _ORDERED = frozenset(
     ("type", "dtype", "atype", "btype", "ctype", "stype", "alayout", "blayout", "dst", "src", "primary", "secondary")
@@ -54,7 +66,7 @@ def resolve(instruction: Instruction) -> Resolved:
     shapes = tuple([shape_of(operand) for operand in instruction.operands])
     found = _resolve(instruction.opcode, instruction.modifiers, shapes)
     if isinstance(found, str):
-        from kernbench.ptx.printer import instruction_text
+        from kernbench.ptx.text.printer import instruction_text
 
         raise PtxError(found, instruction.line, instruction.column, instruction_text(instruction))
     return found

@@ -3,8 +3,8 @@
 import re
 from typing import NamedTuple
 
-from kernbench.ptx.isa.form import Form, Resolved
-from kernbench.ptx.targets import FAMILIES
+from kernbench.ptx.isa.forms.form import Form, Resolved
+from kernbench.ptx.isa.targets import FAMILIES
 
 
 class Since(NamedTuple):

@@ -1,6 +1,6 @@
 """The table: every form of every group, by opcode."""
 
-from kernbench.ptx.isa.form import Form
+from kernbench.ptx.isa.forms.form import Form
 from kernbench.ptx.isa.rows import GROUPS
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernbench.ptx.isa.form import Resolved
+from kernbench.ptx.isa.forms.form import Resolved
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from kernbench.ptx.numerics.scalar import (
     narrower,
     widener,
 )
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.types import TYPES
 
 Scalar = Callable[..., Any]
 

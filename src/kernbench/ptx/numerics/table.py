@@ -22,7 +22,7 @@ from kernbench.ptx.numerics import (
     permute,
 )
 from kernbench.ptx.numerics.loops import Operation, Row
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.types import TYPES
 
 Mods = Mapping[str, str]
 Factory = Callable[[Mods], Operation]

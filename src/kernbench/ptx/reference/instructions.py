@@ -11,7 +11,7 @@ from kernbench.ptx.reference.machine import CLUSTER_WINDOW, Machine, Step, Threa
 from kernbench.ptx.reference.program import names_of
 from kernbench.ptx.reference.reader import Reader, Value
 from kernbench.ptx.reference.values import BINARY, COMPARISONS, UNARY, UPDATES, number, type_of
-from kernbench.ptx.types import TYPES, ScalarType
+from kernbench.ptx.text.types import TYPES, ScalarType
 
 _ORDERS = ("relaxed", "acquire", "release", "acq_rel", "volatile", "sc")
 

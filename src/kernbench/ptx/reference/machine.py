@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.module import Kernel
 from kernbench.ptx.reference.barriers import ClusterBarriers, CtaBarriers
 from kernbench.ptx.reference.order import Access, Knowledge, Party, Patterns, Shadow
 from kernbench.ptx.reference.program import Program, program_of
+from kernbench.ptx.text.module import Kernel
 
 if TYPE_CHECKING:
     from kernbench.ptx.reference.asynchronous import LaterArrival, Mbarrier, Operation, Sent

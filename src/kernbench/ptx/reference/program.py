@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kernbench.ptx.errors import PtxError
-from kernbench.ptx.module import (
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import (
     Address,
     Block,
     Guard,

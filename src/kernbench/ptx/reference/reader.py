@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from kernbench.ptx.module import Address, Float, Instruction, Integer, Name, Not, Offset, Operand
 from kernbench.ptx.reference.machine import WARP, Machine, Thread
 from kernbench.ptx.reference.order import SCOPES
 from kernbench.ptx.reference.program import UnknownInstructionError
+from kernbench.ptx.text.module import Address, Float, Instruction, Integer, Name, Not, Offset, Operand
 
 Value = Callable[[Thread], int]
 _SPACES = ("shared", "global", "local", "param")

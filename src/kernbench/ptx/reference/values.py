@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from kernbench.ptx.types import TYPES, ScalarType
+from kernbench.ptx.text.types import TYPES, ScalarType
 
 
 def signed(value: int, bits: int) -> int:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from kernbench.ptx.module import Name, Pair
 from kernbench.ptx.reference.machine import Machine, Step, Thread
 from kernbench.ptx.reference.order import told_by
 from kernbench.ptx.reference.reader import Reader
 from kernbench.ptx.reference.values import UPDATES, number, type_of
+from kernbench.ptx.text.module import Name, Pair
 
 
 def _warp_barrier(machine: Machine) -> Callable[[list[Thread]], None]:

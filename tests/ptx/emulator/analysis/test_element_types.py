@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernbench import ptx
-from kernbench.ptx.names import source_name
+from kernbench.ptx.names.names import source_name
 from kernbench.report import run_text
 from kernbench.safety.stopping import Stopper, stop_at
 

@@ -11,7 +11,7 @@ from tests.ptx.emulator.asynchronous.kernels import HEAD, put_box
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.errors import PtxError
+from kernbench.ptx.text.errors import PtxError
 
 FRAME = (
     HEAD.format(arch="{arch}")

@@ -6,8 +6,8 @@ from tests.ptx.toolchain import need_ptxas
 
 from kernbench import ptx
 from kernbench.common.errors import KernelError, MisuseError
-from kernbench.ptx.checkpoints import PtxCheckpoint, checkpoint_of, read_checkpoint
-from kernbench.ptx.index_expressions import Expression
+from kernbench.ptx.text.checkpoints import PtxCheckpoint, checkpoint_of, read_checkpoint
+from kernbench.ptx.text.index_expressions import Expression
 
 FOREIGN = """.version 8.0
 .target sm_80

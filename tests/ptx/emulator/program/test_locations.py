@@ -4,9 +4,9 @@ import pytest
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.checkpoints import PtxCheckpoint, with_checkpoints
 from kernbench.ptx.emulator.program.locations import Locations, is_library
-from kernbench.ptx.module import Loc
+from kernbench.ptx.text.checkpoints import PtxCheckpoint, with_checkpoints
+from kernbench.ptx.text.module import Loc
 
 FILES = """
 .file 1 "kernel.cu"

@@ -6,9 +6,9 @@ from kernbench.ptx.emulator.analysis.analysis import analyse
 from kernbench.ptx.emulator.analysis.injected_waits import missing_waits
 from kernbench.ptx.emulator.instructions.decode import Body, decode
 from kernbench.ptx.emulator.program.program import Program
-from kernbench.ptx.keeping import Kept, no_collections
-from kernbench.ptx.module import Item, Kernel, Module
-from kernbench.ptx.validation import validate
+from kernbench.ptx.text.keeping import Kept, no_collections
+from kernbench.ptx.text.module import Item, Kernel, Module
+from kernbench.ptx.validation.validation import validate
 
 # programs by what they are made of, up to this many instructions; the items are held so that their identity is theirs
 _PROGRAMS: Kept[Hashable, tuple[tuple[Item, ...], Program]] = Kept(200_000)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import UNKNOWN, VARIABLE, Site
-from kernbench.ptx.module import Name, Offset
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.module import Name, Offset
+from kernbench.ptx.text.types import TYPES
 
 BARRIER = "b64"
 _MOVES = frozenset(("mov", "selp"))

@@ -18,7 +18,7 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Block, Program
 from kernbench.ptx.emulator.program.scopes import Register
-from kernbench.ptx.module import Name
+from kernbench.ptx.text.module import Name
 
 # groups that may be left in flight are not counted further
 _MOST_GROUPS = 16

@@ -9,8 +9,8 @@ from kernbench.ptx.emulator.lanes.slots import RegisterSlot
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import LoopRead, Program, WaitLoop
 from kernbench.ptx.emulator.program.scopes import Register
-from kernbench.ptx.module import Name
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.module import Name
+from kernbench.ptx.text.types import TYPES
 
 # a loop that carries more than this computes something
 _MOST_CARRIED = 24

@@ -9,7 +9,7 @@ from operator import and_, eq, ge, gt, le, lt, ne, or_, xor
 from typing import Any
 
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.module import Integer, Name, Not, Operand
+from kernbench.ptx.text.module import Integer, Name, Not, Operand
 
 _LONGEST_WAY = 8
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {"eq": eq, "ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge}

@@ -8,7 +8,6 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.demangling import demangled
 from kernbench.ptx.emulator.checks.asynchronous.asynchronous import AsynchronousChecks
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, by_axis, some_threads, thread_name
 from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, masks_of
@@ -34,6 +33,7 @@ from kernbench.ptx.emulator.memory.cells import SUSPECTS, WARP_LIMIT, decode, ne
 from kernbench.ptx.emulator.memory.port import UNCHECKED, Place, Space, Spot, offsets_of
 from kernbench.ptx.emulator.program.access_order import Order
 from kernbench.ptx.emulator.program.program import Program, Site
+from kernbench.ptx.names.demangling import demangled
 from kernbench.result.finding import Finding
 
 CHECKED = (

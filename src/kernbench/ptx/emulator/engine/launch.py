@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.demangling import title
 from kernbench.ptx.emulator.asynchronous.actors import Actors
 from kernbench.ptx.emulator.asynchronous.copies.tensors import TensorMaps
 from kernbench.ptx.emulator.asynchronous.journal import Journal
@@ -25,6 +24,7 @@ from kernbench.ptx.emulator.memory.heap import Heap
 from kernbench.ptx.emulator.memory.room import require_room
 from kernbench.ptx.emulator.program.meter import Meter
 from kernbench.ptx.emulator.program.program import Program, Site
+from kernbench.ptx.names.demangling import title
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.stopping import StoppedError

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.targets import FAMILIES
+from kernbench.ptx.isa.targets import FAMILIES
 
 
 @dataclass(frozen=True, slots=True)

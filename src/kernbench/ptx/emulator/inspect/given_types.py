@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.device_base import DeviceArray
 from kernbench.ptx.emulator.inspect.naming import ELEMENT_TYPES
 from kernbench.ptx.emulator.program.program import Program
+from kernbench.ptx.launching.device_base import DeviceArray
 
 
 def type_hints(program: Program, given: Sequence[Any]) -> list[str]:

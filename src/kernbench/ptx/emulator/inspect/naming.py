@@ -14,8 +14,6 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import KernelError, MisuseError, unknown
-from kernbench.ptx.checkpoints import PtxCheckpoint
-from kernbench.ptx.demangling import title
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import COLUMNS, LANES
 from kernbench.ptx.emulator.checks.findings.reporter import by_axis
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
@@ -26,11 +24,13 @@ from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.special import special_row
 from kernbench.ptx.emulator.program.steps import Step, action
-from kernbench.ptx.index_expressions import Expression
 from kernbench.ptx.isa.special import SPECIAL_REGISTERS
-from kernbench.ptx.module import Module
-from kernbench.ptx.names import qualified_name, source_name
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.names.demangling import title
+from kernbench.ptx.names.names import qualified_name, source_name
+from kernbench.ptx.text.checkpoints import PtxCheckpoint
+from kernbench.ptx.text.index_expressions import Expression
+from kernbench.ptx.text.module import Module
+from kernbench.ptx.text.types import TYPES
 from kernbench.result.checkpoint import Checkpoint, Taken
 from kernbench.result.finding import Place
 

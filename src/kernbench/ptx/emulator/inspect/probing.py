@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.demangling import title
 from kernbench.ptx.emulator.checks.findings.reporter import by_axis
 from kernbench.ptx.emulator.inspect.naming import ELEMENT_TYPES
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
@@ -18,7 +17,8 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.program import SharedVariable, Site
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Step, action
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.names.demangling import title
+from kernbench.ptx.text.types import TYPES
 from kernbench.result.finding import FORMAL, Finding, Place
 from kernbench.safety.stopping import Stopped, StoppedError, Stopper
 

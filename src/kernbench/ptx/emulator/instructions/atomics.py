@@ -15,7 +15,7 @@ from kernbench.ptx.emulator.program.access_order import SCOPES, Order
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.numerics import operation
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.types import TYPES
 
 _WORDS = frozenset(("b16", "b32", "b64", "u32", "s32", "u64", "s64", "f32", "f64"))
 _ACQUIRES, _RELEASES = frozenset(("acquire", "acq_rel")), frozenset(("release", "acq_rel"))

@@ -17,8 +17,8 @@ from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.steps import Step, action
-from kernbench.ptx.module import Address, Vector
-from kernbench.ptx.tensor_map import ELEMENT_BYTES, PACKED_ELEMENTS
+from kernbench.ptx.launching.tensor_map import ELEMENT_BYTES, PACKED_ELEMENTS
+from kernbench.ptx.text.module import Address, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, SHARED_BASE, WRITTEN
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import ControlStep, Step, action
-from kernbench.ptx.tensor_map import TENSOR_MAP_BYTES
+from kernbench.ptx.launching.tensor_map import TENSOR_MAP_BYTES
 
 _PLACE = (1 << RANK_SHIFT) - 1
 _ANSWER_BYTES = 16

@@ -10,7 +10,7 @@ from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import ControlStep, Step, action, nothing
-from kernbench.ptx.module import Name
+from kernbench.ptx.text.module import Name
 
 
 def branch(d: Decoding) -> ControlStep:

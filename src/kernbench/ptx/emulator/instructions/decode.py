@@ -24,8 +24,8 @@ from kernbench.ptx.emulator.program.program import Block, Code, Program, Site, b
 from kernbench.ptx.emulator.program.scopes import Line, Register, Scope, flatten
 from kernbench.ptx.emulator.program.steps import ControlStep, Step, guarded
 from kernbench.ptx.isa import Resolved, resolve
-from kernbench.ptx.module import Function, Instruction, Integer, Kernel
-from kernbench.ptx.printer import instruction_text
+from kernbench.ptx.text.module import Function, Instruction, Integer, Kernel
+from kernbench.ptx.text.printer import instruction_text
 
 # how many activations of recursive functions the local memory of a thread holds
 _DEEPEST_RECURSION = 64

@@ -9,7 +9,7 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import Step
 from kernbench.ptx.numerics import FACTORIES, operation
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.types import TYPES
 
 # floating-point operations of one lane
 _FLOPS = {"add.float": 1, "sub.float": 1, "mul.float": 1, "fma": 2, "div.float": 1, "rcp": 1, "sqrt": 1, "rsqrt": 1}

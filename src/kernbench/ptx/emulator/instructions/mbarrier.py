@@ -14,7 +14,7 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, Order
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.steps import ControlStep, Step, action, nothing
-from kernbench.ptx.module import Name
+from kernbench.ptx.text.module import Name
 
 _PENDING = np.uint64((1 << 24) - 1)
 _INIT = Order(CLUSTER_SCOPE, releases=True)

@@ -12,8 +12,8 @@ from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.access_order import SCOPES, WEAK, Order
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.steps import Step, action, compute, nothing
-from kernbench.ptx.module import Address, Name
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.module import Address, Name
+from kernbench.ptx.text.types import TYPES
 
 _STRONG = frozenset(("volatile", "relaxed", "acquire", "release"))
 

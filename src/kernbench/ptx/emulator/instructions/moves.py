@@ -10,8 +10,8 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import Step, action, compute, copy
-from kernbench.ptx.module import Name, Offset
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.module import Name, Offset
+from kernbench.ptx.text.types import TYPES
 
 _CLOCKS = frozenset(("%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"))
 _WINDOW = 44

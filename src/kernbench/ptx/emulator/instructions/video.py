@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import Step
 from kernbench.ptx.isa.parts import split_part
-from kernbench.ptx.module import Name
 from kernbench.ptx.numerics.video import Parts, multiply_add, packed, scalar
+from kernbench.ptx.text.module import Name
 
 
 def _step(d: Decoding, make: Callable[[Parts], Callable[..., None]]) -> Step:

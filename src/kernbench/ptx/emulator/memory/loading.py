@@ -7,9 +7,9 @@ import numpy as np
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.memory.arena import Allocation, Arena
 from kernbench.ptx.emulator.program.operands import float_bits, function_address
-from kernbench.ptx.errors import PtxError
-from kernbench.ptx.module import Float, Generic, Integer, Masked, Module, Name, Offset, Variable
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import Float, Generic, Integer, Masked, Module, Name, Offset, Variable
+from kernbench.ptx.text.types import TYPES
 
 # an unsized external array that nobody defined
 _EXTERNAL_BYTES = 0

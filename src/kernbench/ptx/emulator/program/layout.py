@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from kernbench.ptx.emulator.program.program import Code, SharedVariable
 from kernbench.ptx.emulator.program.scopes import Line, Scope
-from kernbench.ptx.errors import PtxError
-from kernbench.ptx.module import Block, Function, Instruction, Kernel, Label, Module, Variable
-from kernbench.ptx.names import qualified_name, source_name
-from kernbench.ptx.walking import instructions_of, names_in, parts_of_call, statements_of
+from kernbench.ptx.names.names import qualified_name, source_name
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import Block, Function, Instruction, Kernel, Label, Module, Variable
+from kernbench.ptx.text.walking import instructions_of, names_in, parts_of_call, statements_of
 
 # bytes between shared variables, and behind local ones, so that running over the end of one is not silently the next
 _GAP = 16

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import PurePath
 
-from kernbench.ptx.module import Loc, Module
+from kernbench.ptx.text.module import Loc, Module
 
 # functions inlined into each other that are followed
 _DEEPEST = 64

@@ -11,10 +11,22 @@ from kernbench.ptx.emulator.program.access_order import WEAK, Order
 from kernbench.ptx.emulator.program.program import Code, Site
 from kernbench.ptx.emulator.program.scopes import Line, Register
 from kernbench.ptx.emulator.program.steps import Step, compute, copy
-from kernbench.ptx.errors import PtxError
 from kernbench.ptx.isa import Resolved, special_register
-from kernbench.ptx.module import Address, Float, Function, Integer, Name, Not, Offset, Operand, Pair, Variable, Vector
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import (
+    Address,
+    Float,
+    Function,
+    Integer,
+    Name,
+    Not,
+    Offset,
+    Operand,
+    Pair,
+    Variable,
+    Vector,
+)
+from kernbench.ptx.text.types import TYPES
 
 FUNCTION_BASE = 0x10
 

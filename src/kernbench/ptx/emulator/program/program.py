@@ -9,7 +9,7 @@ from typing import Any
 
 from kernbench.ptx.emulator.lanes.slots import SlotTable
 from kernbench.ptx.emulator.program.steps import Direct, General
-from kernbench.ptx.module import Kernel, Variable
+from kernbench.ptx.text.module import Kernel, Variable
 
 # a control takes the scheduler and the fragment, and gives back the fragment if it simply goes on
 Control = Callable[[Any, Any], Any]

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from kernbench.ptx.checkpoints import PtxCheckpoint, checkpoint_of
 from kernbench.ptx.emulator.lanes.slots import SlotTable
 from kernbench.ptx.emulator.program.locations import Locations, Origin
-from kernbench.ptx.errors import PtxError
-from kernbench.ptx.module import (
+from kernbench.ptx.text.checkpoints import PtxCheckpoint, checkpoint_of
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import (
     Block,
     Function,
     Instruction,
@@ -20,7 +20,7 @@ from kernbench.ptx.module import (
     Statement,
     Variable,
 )
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.types import TYPES
 
 _COMPONENTS = ("x", "y", "z", "w")
 _COLOURS = {"r": "x", "g": "y", "b": "z", "a": "w"}

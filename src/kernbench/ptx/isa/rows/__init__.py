@@ -10,14 +10,12 @@ from kernbench.ptx.isa.rows import (
     floating,
     integer,
     logic,
-    matrix,
     mbarrier,
     memory,
-    tcgen05,
     video,
     warp,
-    wgmma,
 )
+from kernbench.ptx.isa.rows.matrix import matrix, tcgen05, wgmma
 
 GROUPS = (
     integer.group,

@@ -1,7 +1,7 @@
 """Atomics and reductions in memory."""
 
-from kernbench.ptx.isa.rows._types import SCOPE
-from kernbench.ptx.isa.syntax import Group
+from kernbench.ptx.isa.forms.syntax import Group
+from kernbench.ptx.isa.forms.type_lists import SCOPE
 
 group = Group("Atomics", "atomic")
 row = group.row

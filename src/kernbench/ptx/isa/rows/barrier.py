@@ -1,7 +1,7 @@
 """Barriers and fences."""
 
-from kernbench.ptx.isa.rows._types import SCOPE
-from kernbench.ptx.isa.syntax import Group
+from kernbench.ptx.isa.forms.syntax import Group
+from kernbench.ptx.isa.forms.type_lists import SCOPE
 
 group = Group("Barriers and fences", "sync")
 row = group.row

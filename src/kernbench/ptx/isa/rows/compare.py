@@ -1,7 +1,7 @@
 """Compare and select."""
 
-from kernbench.ptx.isa.rows._types import BITS
-from kernbench.ptx.isa.syntax import Group
+from kernbench.ptx.isa.forms.syntax import Group
+from kernbench.ptx.isa.forms.type_lists import BITS
 
 group = Group("Compare and select", "int")
 row = group.row

@@ -1,6 +1,6 @@
 """Control flow and the rest."""
 
-from kernbench.ptx.isa.syntax import Group
+from kernbench.ptx.isa.forms.syntax import Group
 
 group = Group("Control flow", "control")
 row = group.row

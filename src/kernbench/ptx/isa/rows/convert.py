@@ -1,7 +1,7 @@
 """Moves and conversions."""
 
-from kernbench.ptx.isa.rows._types import BITS, INT8, RND, RNI
-from kernbench.ptx.isa.syntax import Group
+from kernbench.ptx.isa.forms.syntax import Group
+from kernbench.ptx.isa.forms.type_lists import BITS, INT8, RND, RNI
 
 group = Group("Moves and conversions", "convert")
 row = group.row

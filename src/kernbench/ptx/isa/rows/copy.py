@@ -1,7 +1,7 @@
 """Asynchronous copies: cp.async, bulk and tensor copies, asynchronous stores, tensor maps."""
 
-from kernbench.ptx.isa.rows._types import SCOPE, TENSOR
-from kernbench.ptx.isa.syntax import Group
+from kernbench.ptx.isa.forms.syntax import Group
+from kernbench.ptx.isa.forms.type_lists import SCOPE, TENSOR
 
 group = Group("Asynchronous copies", "copy")
 row = group.row

@@ -1,7 +1,7 @@
 """Floating-point arithmetic: single, double, half, brain, packed and mixed."""
 
-from kernbench.ptx.isa.rows._types import BRAIN, HALF, RND
-from kernbench.ptx.isa.syntax import Group
+from kernbench.ptx.isa.forms.syntax import Group
+from kernbench.ptx.isa.forms.type_lists import BRAIN, HALF, RND
 
 group = Group("Floating-point arithmetic", "float")
 row = group.row

@@ -1,7 +1,7 @@
 """Integer arithmetic."""
 
-from kernbench.ptx.isa.rows._types import INT, SIGNED
-from kernbench.ptx.isa.syntax import Group
+from kernbench.ptx.isa.forms.syntax import Group
+from kernbench.ptx.isa.forms.type_lists import INT, SIGNED
 
 group = Group("Integer arithmetic", "int")
 row = group.row

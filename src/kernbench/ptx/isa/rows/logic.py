@@ -1,7 +1,7 @@
 """Logic, shifts and bit fields."""
 
-from kernbench.ptx.isa.rows._types import BITS
-from kernbench.ptx.isa.syntax import Group
+from kernbench.ptx.isa.forms.syntax import Group
+from kernbench.ptx.isa.forms.type_lists import BITS
 
 group = Group("Logic, shifts and bit fields", "int")
 row = group.row

@@ -1,6 +1,6 @@
 """mbarrier objects, cluster launch control and multimem."""
 
-from kernbench.ptx.isa.syntax import Group
+from kernbench.ptx.isa.forms.syntax import Group
 
 group = Group("mbarrier, cluster launch control and multimem", "sync")
 row = group.row

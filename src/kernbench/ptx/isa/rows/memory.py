@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from kernbench.ptx.isa.rows._types import LOADED, SCOPE
-from kernbench.ptx.isa.syntax import Group
+from kernbench.ptx.isa.forms.syntax import Group
+from kernbench.ptx.isa.forms.type_lists import LOADED, SCOPE
 
 group = Group("Loads, stores and cache control", "memory")
 row = group.row

@@ -1,6 +1,6 @@
 """Video instructions: bytes and halves of registers, one at a time or as packed lanes."""
 
-from kernbench.ptx.isa.syntax import Group
+from kernbench.ptx.isa.forms.syntax import Group
 
 group = Group("Video instructions", "int")
 row = group.row

@@ -1,6 +1,6 @@
 """Operations across the lanes of a warp."""
 
-from kernbench.ptx.isa.syntax import Group
+from kernbench.ptx.isa.forms.syntax import Group
 
 group = Group("Warp operations", "warp")
 row = group.row

@@ -9,7 +9,7 @@ from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import UNKNOWN, VARIABLE, WritePlace
 from kernbench.ptx.emulator.program.scopes import Register
-from kernbench.ptx.module import Kernel
+from kernbench.ptx.text.module import Kernel
 
 
 def bits(registers: Iterable[Register]) -> int:

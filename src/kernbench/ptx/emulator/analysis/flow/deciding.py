@@ -19,7 +19,7 @@ from kernbench.ptx.emulator.program.dominance import branch_region
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Block
 from kernbench.ptx.emulator.program.scopes import Register
-from kernbench.ptx.module import Name
+from kernbench.ptx.text.module import Name
 
 # what computes a value from others of its lane
 COMPUTES = frozenset((*lanewise.MEANINGS, *video.MEANINGS, *moves.MEANINGS))

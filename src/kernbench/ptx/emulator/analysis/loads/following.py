@@ -17,8 +17,8 @@ from kernbench.ptx.emulator.instructions import lanewise, moves
 from kernbench.ptx.emulator.lanes.slots import ConstantSlot, SymbolSlot
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
-from kernbench.ptx.module import Float, Integer, Name, Not, Offset, Operand
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.module import Float, Integer, Name, Not, Offset, Operand
+from kernbench.ptx.text.types import TYPES
 
 # what is computed of a lane's own registers alone, but for a flag that is no register
 _COMPUTES = frozenset((*lanewise.MEANINGS, *moves.MEANINGS)) - {"add.carry", "sub.carry", "mad.carry"}

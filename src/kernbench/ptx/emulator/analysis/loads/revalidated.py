@@ -14,8 +14,8 @@ from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.access_order import Order
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
-from kernbench.ptx.module import Name, Operand, Variable
-from kernbench.ptx.walking import parts_of_call
+from kernbench.ptx.text.module import Name, Operand, Variable
+from kernbench.ptx.text.walking import parts_of_call
 
 # spaces that no other thread writes
 _OWN = frozenset(("param", "local", "const"))

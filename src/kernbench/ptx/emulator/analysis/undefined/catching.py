@@ -12,7 +12,7 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Step, action
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.types import TYPES
 
 # what compilers compute ahead, and do not use where the divisor is zero
 DIVISIONS = frozenset(("div.int", "rem.int"))

@@ -20,8 +20,8 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Step, action, guarded
-from kernbench.ptx.module import Integer, Name, Not, Operand
-from kernbench.ptx.types import TYPES
+from kernbench.ptx.text.module import Integer, Name, Not, Operand
+from kernbench.ptx.text.types import TYPES
 
 # operations that put a value together from parts, which are these operands: one part that is defined makes it so
 _JOINING = {"or": (1, 2), "bfi": (1, 2), "lop3": (1, 2, 3), "prmt": (1, 2)}

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.tensor_map import TENSOR_MAP_BYTES, TensorMapDescription
+from kernbench.ptx.launching.tensor_map import TENSOR_MAP_BYTES, TensorMapDescription
 
 MAGIC = 0x4D54424B
 LAYOUT = np.dtype(

@@ -15,7 +15,7 @@ from kernbench.ptx.emulator.asynchronous.copies.tensor_maps import decode
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED
 from kernbench.ptx.emulator.memory.shadow import Ranges
 from kernbench.ptx.emulator.program.program import Site
-from kernbench.ptx.tensor_map import SWIZZLES, TENSOR_MAP_BYTES, TensorMapDescription
+from kernbench.ptx.launching.tensor_map import SWIZZLES, TENSOR_MAP_BYTES, TensorMapDescription
 
 ALIGNMENT = 128
 # swizzle -> mask and shift of the address bits that are exchanged, and whether 8-byte halves are

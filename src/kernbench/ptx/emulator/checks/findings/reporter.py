@@ -6,12 +6,12 @@ from math import prod
 from typing import Any
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.demangling import title
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import WARP_LIMIT
 from kernbench.ptx.emulator.program.locations import is_library
 from kernbench.ptx.emulator.program.meter import Meter
 from kernbench.ptx.emulator.program.program import Program, Site
+from kernbench.ptx.names.demangling import title
 from kernbench.result.finding import FAULT, FORMAL, Finding, FindingLog, Other, Place
 
 # PTX lines of one source line that a finding names

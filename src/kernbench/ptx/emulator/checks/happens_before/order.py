@@ -13,10 +13,10 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.happens_before.conflicts import Meetings, unordered
 from kernbench.ptx.emulator.checks.happens_before.flow import WORD, Flow, Words, mixed, words_of
+from kernbench.ptx.emulator.checks.happens_before.relation import AccessOrder, packed
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT
 from kernbench.ptx.emulator.program.program import Site
-from kernbench.ptx.order import AccessOrder, packed
 
 # memory whose accesses can conflict with each other; tensor memory by what is done, and by what is begun
 DOMAINS = ("shared", "global", "tensor", "begun")

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.demangling import demangled
 from kernbench.ptx.emulator.instructions.calls import externals
 from kernbench.ptx.emulator.lanes.fragment import Fragment, Frame
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Code
 from kernbench.ptx.emulator.program.steps import ControlStep
-from kernbench.ptx.module import Function, Name, Operand, Variable
-from kernbench.ptx.walking import parts_of_call
+from kernbench.ptx.names.demangling import demangled
+from kernbench.ptx.text.module import Function, Name, Operand, Variable
+from kernbench.ptx.text.walking import parts_of_call
 
 # calls within calls that a thread may make; those of functions without local memory would fill none
 DEEPEST_CALL = 5000

@@ -1,0 +1,358 @@
+"""The emulated GPU: arrays in its memory, and launches that tell what a kernel computed and what is wrong with it."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kernbench import __version__
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError, OtherHardwareError
+from kernbench.ptx.emulator.analysis.building import build, check_valid, program_of
+from kernbench.ptx.emulator.analysis.element_types import shared_types
+from kernbench.ptx.emulator.asynchronous.copies import tensor_maps
+from kernbench.ptx.emulator.checks import Checks
+from kernbench.ptx.emulator.engine.launch import Launch, Setting
+from kernbench.ptx.emulator.engine.machine import architecture, target_runs_on
+from kernbench.ptx.emulator.engine.schedule import schedule_of
+from kernbench.ptx.emulator.inspect.given_types import type_hints
+from kernbench.ptx.emulator.inspect.naming import ELEMENT_TYPES, Naming
+from kernbench.ptx.emulator.inspect.probing import Probe
+from kernbench.ptx.emulator.memory.arena import NOTHING, WRITTEN, Allocation, Arena
+from kernbench.ptx.emulator.memory.loading import LoadedModule
+from kernbench.ptx.emulator.program.program import Program
+from kernbench.ptx.launching.arguments import pack_arguments
+from kernbench.ptx.launching.device_base import (
+    Device,
+    DeviceArray,
+    Extent,
+    host_array,
+    kernel_of,
+    launch_shape,
+    shape_of,
+)
+from kernbench.ptx.launching.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
+from kernbench.ptx.names.demangling import named, title
+from kernbench.ptx.text.checkpoints import PtxCheckpoint, with_checkpoints
+from kernbench.ptx.text.module import Kernel
+from kernbench.ptx.views.pipeline import pipeline_of
+from kernbench.result.checkpoint import Taken
+from kernbench.result.finding import FAULT, FORMAL, Finding
+from kernbench.result.run import Run, Status
+from kernbench.safety.budget import Budget
+from kernbench.safety.stopping import Stopper
+
+_PARAMETER_BYTES = 32764
+BUDGET = Budget(steps=50_000_000, seconds=600.0)
+
+
+class EmulatedArray(DeviceArray):
+    """An array in the memory of an emulated device."""
+
+    def __init__(self, device: "EmulatedDevice", allocation: Allocation, shape: tuple[int, ...], dtype: Any, name: str):
+        super().__init__(allocation.address, shape, dtype, name)
+        self._device = device
+        self.allocation = allocation
+
+    def numpy(self) -> Array:
+        """A copy of the contents."""
+        self.check_usable()
+        return self._device.read(self.allocation).view(self.dtype).reshape(self.shape)
+
+    def free(self) -> None:
+        """Give the memory back; a kernel that still uses it is told so."""
+        self.check_usable()
+        self._device.release(self.allocation)
+
+    def check_usable(self) -> None:
+        """Raise if the array was freed."""
+        if not self.allocation.live:
+            raise MisuseError(f"{self!r} was freed: make a new array")
+
+
+class EmulatedDevice(Device):
+    """A GPU of architecture `arch` that exists only here; `launch` runs a kernel with every check."""
+
+    def __init__(self, arch: str = "sm_90a"):
+        self.arch = arch
+        self.machine = architecture(arch)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._arena = Arena(self.machine.memory_bytes)
+        self._parameters = self._arena.allocate(_PARAMETER_BYTES, "kernel parameters", "param")
+        # what each allocation was made as, to give outputs their shape
+        self._arrays: dict[int, EmulatedArray] = {}
+        self._programs: dict[tuple[int, bool, bool], tuple[Kernel, Program]] = {}
+        self._modules: dict[int, tuple[Any, LoadedModule]] = {}
+        self._launches = 0
+
+    def __repr__(self) -> str:
+        return f"<EmulatedDevice {self.arch}: {self._arena.live_bytes:,} bytes in use>"
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: a launch returns when it has ended."""
+
+    def close(self) -> None:
+        """Forget all arrays and programs."""
+        self._reset()
+
+    def array(self, value: Any, name: str = "") -> EmulatedArray:
+        """A copy of `value` (NumPy, torch, anything with `__dlpack__`) on the device."""
+        if isinstance(value, EmulatedArray):
+            return value
+        host = host_array(value)
+        data = np.frombuffer(host.tobytes(), np.uint8)
+        return self._made(host.shape, host.dtype, name, data)
+
+    def empty(self, shape: Any, dtype: Any = np.float32, name: str = "") -> EmulatedArray:
+        """An array nobody has written: it holds poison, and reading it is a finding."""
+        return self._made(shape_of(shape), np.dtype(dtype), name, None)
+
+    def _made(self, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, data: Array | None) -> EmulatedArray:
+        nbytes = prod(shape) * dtype.itemsize
+        allocation = self._arena.allocate(nbytes, name or "array", "global", data)
+        made = EmulatedArray(self, allocation, shape, dtype, name)
+        self._arrays[allocation.offset] = made
+        return made
+
+    def tensor_map(
+        self, array: DeviceArray, dims: Any, strides: Any, box: Any, swizzle: str = "none", **more: Any
+    ) -> TensorMap:
+        """A tensor map for bulk copies, checked as the real encoder checks it."""
+        return self.encode(describe_tensor_map(array, dims, strides, box, swizzle, **more))
+
+    def encode(self, description: TensorMapDescription) -> TensorMap:
+        """The 128 bytes a kernel receives; their layout is the emulator's own."""
+        return TensorMap(description, tensor_maps.encode(description))
+
+    def read(self, allocation: Allocation) -> Array:
+        """A copy of an allocation's bytes."""
+        return self._arena.contents(allocation).copy()
+
+    def release(self, allocation: Allocation) -> None:
+        """End an allocation."""
+        self._arena.free(allocation)
+        del self._arrays[allocation.offset]
+
+    def launch(
+        self,
+        kernel: Any,
+        grid: Any,
+        block: Any,
+        args: Sequence[Any] = (),
+        shared_bytes: int = 0,
+        *,
+        cluster: Any = None,
+        checks: bool = True,
+        schedule: Any = "canonical",
+        budget: Budget | None = None,
+        order: bool | str = False,
+        stop: Stopper | None = None,
+        checkpoints: Sequence[PtxCheckpoint] = (),
+        taken: Taken | None = None,
+    ) -> Run:
+        """Run `kernel` on every block of `grid` and wait for it.
+
+        `schedule` is "canonical", "eager" (asynchronous operations complete as soon as they begin, not as late as they
+        may), "reversed" or a seed: one legal order of many. `budget.steps` counts instructions as they are run for all
+        lanes together. With `order`, `recording` is the happens-before relation of all accesses (`AccessOrder`), to
+        be compared with that of another run; with `order="conflicts"` it also tells what meets at every word of memory.
+        `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there. `taken` gets every value
+        that the kernel names, and those of `checkpoints`, which name them by line for a kernel that does not.
+        """
+        if order not in (False, True, "conflicts"):
+            raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")
+        if order and not checks:
+            raise MisuseError("order=True asks the checks what they know: leave checks=False out")
+        kernel = kernel_of(kernel)
+        blocks, threads, clusters = launch_shape(grid, block, cluster, kernel)
+        stop = stop if stop is not None and stop.met is None else None
+        given = [self._usable(arg) for arg in args]
+        clustered, probe, naming = clusters != (1, 1, 1), None, None
+        if stop is not None:
+            program, probe = _probed(kernel, clustered, stop)
+        elif taken is not None:
+            program, naming = _named(with_checkpoints(kernel, checkpoints), clustered, taken)
+        else:
+            program = self._program(kernel, clustered, self._aliased(kernel, given))
+        self._check_fit(kernel, program, shared_bytes)
+        parameters = _parameter_block(kernel, pack_arguments(kernel.params, given))
+        names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
+        setting = self._setting(kernel, (blocks, threads, clusters), parameters, shared_bytes, schedule, budget)
+        self._pass(parameters)
+        self._arena.clear_written()
+        checker = Checks(program, self._arena, names, order) if checks else None
+        launch = Launch(program, self._arena, self.machine, setting, checker, probe, naming)
+        if probe is not None and checker is not None:
+            checker.reporter.log.told = probe.found
+        status = launch.run()
+        launch.close()
+        run = _run_of(launch, status, self._outputs(names))
+        run.origin.update(self._origin(kernel, blocks, threads, shared_bytes, schedule))
+        if hints := type_hints(program, given):
+            run.views["hints"] = hints
+        return run
+
+    def element_types(self, kernel: Any) -> dict[str, np.dtype[Any]]:
+        """What the kernel takes the elements behind its pointers for, by parameter; those of which it is known."""
+        kinds = self._program(kernel_of(kernel), False).parameter_types
+        return {name: ELEMENT_TYPES[kind] for name, (kind, _) in kinds.items() if kind in ELEMENT_TYPES}
+
+    def _setting(
+        self,
+        kernel: Kernel,
+        shape: tuple[Extent, Extent, Extent],
+        parameters: bytes,
+        shared_bytes: int,
+        schedule: Any,
+        budget: Budget | None,
+    ) -> Setting:
+        self._launches += 1
+        addresses, chosen = self._loaded(kernel).addresses, schedule_of(schedule)
+        where = self._parameters.address
+        return Setting(*shape, parameters, where, addresses, shared_bytes, chosen, budget or BUDGET, self._launches)
+
+    def _pass(self, parameters: bytes) -> None:
+        """Write the parameters where the kernel finds them."""
+        contents, states = self._arena.contents(self._parameters), self._arena.states(self._parameters)
+        if len(parameters) > len(contents):
+            raise MisuseError(f"the parameters have {len(parameters)} bytes; a kernel has {len(contents)} at most")
+        contents[: len(parameters)] = np.frombuffer(parameters, np.uint8)
+        states[: len(parameters)] = WRITTEN
+        states[len(parameters) :] = NOTHING
+
+    def _aliased(self, kernel: Kernel, given: Sequence[Any]) -> bool:
+        """Whether several arguments of Triton's code point to one array: a kernel that works in place."""
+        if kernel.module.compiler != "LLVM":
+            return False
+        sizes = [parameter.size for parameter in kernel.params]
+        addresses = [getattr(arg, "address", arg) for arg, size in zip(given, sizes, strict=False) if size == 8]
+        held = [self._arena.holding(address) for address in addresses if isinstance(address, int)]
+        arrays = [allocation for allocation in held if allocation is not None]
+        return len(set(map(id, arrays))) < len(arrays)
+
+    def _program(self, kernel: Kernel, clustered: bool, aliased: bool = False) -> Program:
+        known = self._programs.get((id(kernel), clustered, aliased))
+        if known is None:
+            self._loaded(kernel)
+            made = program_of(kernel, clustered, aliased)
+            known = self._programs[id(kernel), clustered, aliased] = (kernel, made)
+        return known[1]
+
+    def _loaded(self, kernel: Kernel) -> LoadedModule:
+        known = self._modules.get(id(kernel.module))
+        if known is None:
+            check_valid(kernel.module)
+            known = self._modules[id(kernel.module)] = (kernel.module, LoadedModule(kernel.module, self._arena))
+        return known[1]
+
+    def most_shared(self, kernel: Any) -> int:
+        """Bytes of dynamic shared memory that a launch may have; 0 for a kernel that declares none."""
+        program = self._program(kernel_of(kernel), False)
+        uses = any(variable.size is None for variable in program.shared)
+        return self.machine.shared_per_block - program.declared_shared if uses else 0
+
+    def _check_fit(self, kernel: Kernel, program: Program, shared_bytes: int) -> None:
+        if not isinstance(shared_bytes, int) or shared_bytes < 0:
+            raise MisuseError(f"shared_bytes={shared_bytes!r}: give a whole number of bytes, 0 or more")
+        most = self.machine.shared_per_block
+        if program.declared_shared + shared_bytes > most:
+            raise MisuseError(
+                f"'{title(kernel.name)}' declares {program.declared_shared} bytes of shared memory and is launched "
+                f"with {shared_bytes} more; a block of {self.arch} has {most}"
+            )
+        if not target_runs_on(kernel.module.arch, self.arch):
+            raise OtherHardwareError(
+                f"'{title(kernel.name)}' is for {kernel.module.arch} and does not run on {self.arch}: "
+                f"use EmulatedDevice(arch={kernel.module.arch!r}), or change the .target"
+            )
+
+    def _usable(self, arg: Any) -> Any:
+        if isinstance(arg, EmulatedArray) and arg._device is not self:
+            raise MisuseError(f"{arg!r} lies on another device: make it with this device's array()")
+        return arg
+
+    def _mapped_names(self, kernel: Kernel, given: Sequence[Any]) -> dict[int, str]:
+        """What the arrays behind tensor maps are called: by address, their own name or the parameter's."""
+        starts = {array.address: array for array in self._arrays.values()}
+        return {
+            arg.description.address: starts[arg.description.address].name or parameter.name
+            for parameter, arg in zip(kernel.params, given, strict=True)
+            if isinstance(arg, TensorMap) and arg.description.address in starts
+        }
+
+    def _outputs(self, names: dict[int, str]) -> dict[str, Array]:
+        """Copies of the arrays the kernel wrote, by their own name or the parameter's."""
+        outputs: dict[str, Array] = {}
+        for array in self._arrays.values():
+            if array.nbytes and self._arena.written_since(array.allocation):
+                name = array.name or names.get(array.address, f"array at {array.address:#x}")
+                outputs[name] = array.numpy()
+        return outputs
+
+    def _origin(self, kernel: Kernel, grid: Extent, block: Extent, shared_bytes: int, schedule: Any) -> dict[str, Any]:
+        return {
+            "target": "ptx",
+            **named(kernel.name),
+            "device": "emulator",
+            "arch": self.arch,
+            "grid": grid,
+            "block": block,
+            "shared_bytes": shared_bytes,
+            "schedule": schedule,
+            "kernbench": __version__,
+        }
+
+
+def _probed(kernel: Kernel, clustered: bool, stop: Stopper) -> tuple[Program, Probe]:
+    """A program whose every instruction can be stopped at, and who does it."""
+    program, bodies = build(kernel, clustered, probed=True)
+    registers = {body.code.name: body.all_registers() for body in bodies}
+    return program, Probe(stop, title(kernel.name), program.sites, registers, shared_types(bodies))
+
+
+def _named(kernel: Kernel, clustered: bool, taken: Taken) -> tuple[Program, Naming]:
+    """A program that hands on the values that it names, and to whom."""
+    program, _ = build(kernel, clustered, named=True)
+    return program, Naming(taken, f"<ptx {title(kernel.name)}>")
+
+
+def _run_of(launch: Launch, status: Status, outputs: dict[str, Array]) -> Run:
+    """What came of a launch that has ended."""
+    checker, heap = launch.checks, launch.arena.heap
+    views: dict[str, Any] = {"printf": launch.printed} if launch.printed else {}
+    if launch.probe is not None and launch.probe.stopped is not None:
+        views["stopped"] = launch.probe.stopped.view()
+    found: list[Finding] = checker.end() if checker is not None else []
+    findings, formal = ([f for f in found if f.severity == one] for one in (FAULT, FORMAL))
+    metrics = launch.meter.metrics(launch.program.blocks)
+    if heap is not None and heap.live():
+        views["heap"] = heap.live_names()
+    checked = checker.checked if checker is not None else ()
+    run = Run(outputs, findings, checked, status, metrics=metrics, views=views, formal=formal)
+    if launch.journal is not None and launch.journal.barriers and checker is not None:
+        pipeline = pipeline_of(launch.journal, checker, launch.grid)
+        views["pipeline"], run.timeline = pipeline.view(), pipeline.timeline()
+    if checker is not None and checker.order is not None:
+        recording = run.recording = checker.order.order()
+        views["order"] = {"digest": recording.digest, "flow": recording.flow, "accesses": len(recording)}
+    return run
+
+
+def _names(kernel: Kernel, given: Sequence[Any]) -> dict[int, str]:
+    """What the arrays that are passed are called: by address, their own name or the parameter's."""
+    return {
+        arg.address: arg.name or parameter.name
+        for parameter, arg in zip(kernel.params, given, strict=True)
+        if isinstance(arg, DeviceArray)
+    }
+
+
+def _parameter_block(kernel: Kernel, packed: Sequence[bytes]) -> bytes:
+    """All parameters in one block, each at its place."""
+    block = bytearray()
+    for parameter, data in zip(kernel.params, packed, strict=True):
+        block += bytes(parameter.offset - len(block)) + data
+    return bytes(block)

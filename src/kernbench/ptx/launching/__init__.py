@@ -1,0 +1,1 @@
+"""What a launch takes: arrays with an address, shapes, arguments, tensor maps."""

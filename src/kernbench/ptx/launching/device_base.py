@@ -1,0 +1,202 @@
+"""What every PTX device shares: arrays with an address, and launch shapes that are legal."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from math import prod
+from operator import index
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+import ml_dtypes
+import numpy as np
+
+from kernbench.common.dtypes import Array, as_array
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.names.demangling import title
+from kernbench.ptx.text.module import Kernel
+
+if TYPE_CHECKING:
+    from kernbench.ptx.launching.tensor_map import TensorMap, TensorMapDescription
+
+Extent = tuple[int, int, int]
+
+GRID_LIMITS: Extent = (2**31 - 1, 65535, 65535)
+BLOCK_LIMITS: Extent = (1024, 1024, 64)
+BLOCK_THREADS = 1024
+CLUSTER_LIMITS: Extent = (16, 16, 16)
+CLUSTER_BLOCKS = 16
+
+# element types that NumPy lacks, by the name torch gives them: carried as bits of the same width
+TORCH_ONLY: Mapping[str, np.dtype[Any]] = MappingProxyType(
+    {
+        "bfloat16": np.dtype(ml_dtypes.bfloat16),
+        "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+        "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
+        "float8_e8m0fnu": np.dtype(ml_dtypes.float8_e8m0fnu),
+    }
+)
+
+
+class DeviceArray(ABC):
+    """Contiguous memory of a device: `shape` elements of `dtype` from `address`, which is what a kernel is passed."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], name: str = ""):
+        self.address = address
+        self.shape = shape
+        self.dtype = dtype
+        self.name = name
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the first element to the last."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    @abstractmethod
+    def numpy(self) -> Array:
+        """A copy of the contents on the host."""
+
+    @abstractmethod
+    def free(self) -> None:
+        """Give the memory back; later use of the array is an error."""
+
+    def __repr__(self) -> str:
+        name = f" '{self.name}'" if self.name else ""
+        size = "x".join(map(str, self.shape)) or "scalar"
+        return f"<{type(self).__name__}{name} {size} {self.dtype.name} at {self.address:#x}>"
+
+
+class Device(ABC):
+    """What kernels are launched on; leaving its `with` block closes it."""
+
+    @abstractmethod
+    def array(self, value: Any, name: str = "") -> DeviceArray:
+        """`value` (NumPy, torch, anything with `__dlpack__`) on the device."""
+
+    @abstractmethod
+    def empty(self, shape: Any, dtype: Any = np.float32, name: str = "") -> DeviceArray:
+        """An array nobody has written."""
+
+    @abstractmethod
+    def encode(self, description: "TensorMapDescription") -> "TensorMap":
+        """A tensor map as a kernel receives it."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until everything on the device is done."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of it and all that was made on it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def torch_dtype(tensor: Any) -> np.dtype[Any]:
+    """The NumPy type of a torch tensor's elements."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    try:
+        return TORCH_ONLY[name] if name in TORCH_ONLY else np.dtype(name)
+    except TypeError:
+        raise MisuseError(f"torch elements of type {name} have no NumPy type: convert the tensor first") from None
+
+
+def is_torch(value: Any) -> bool:
+    """Whether `value` is a torch tensor, told without importing torch."""
+    return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "data_ptr")
+
+
+def host_array(value: Any) -> Array:
+    """`value` on the host as a C-contiguous NumPy array: from NumPy, torch of any element type, or DLPack."""
+    if is_torch(value):
+        dtype = torch_dtype(value)
+        plain = value.detach().cpu().contiguous()
+        if dtype in TORCH_ONLY.values():
+            return np.asarray(plain.view(_carrier(dtype)).numpy()).view(dtype)
+        return np.asarray(plain.numpy())
+    given = as_array(value)
+    if given.dtype.hasobject:
+        raise MisuseError(
+            f"an array of {given.dtype} holds Python objects, which a device cannot: give it a number type"
+        )
+    return given if given.flags.c_contiguous else np.ascontiguousarray(given)
+
+
+def _carrier(dtype: np.dtype[Any]) -> Any:
+    """torch's integer type as wide as `dtype`."""
+    import torch
+
+    return torch.int16 if dtype.itemsize == 2 else torch.uint8
+
+
+def shape_of(shape: Any) -> tuple[int, ...]:
+    """A shape from a whole number or a sequence of them."""
+    try:
+        sizes = tuple(index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape))
+    except TypeError:
+        raise MisuseError(f"a shape is a sequence of whole numbers; got {shape!r}") from None
+    if any(n < 0 for n in sizes):
+        raise MisuseError(f"a shape has no negative sizes; got {sizes}")
+    return sizes
+
+
+def kernel_of(kernel: Any) -> Kernel:
+    """A kernel, or the only one of a module or of something that builds one."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    kernels: Mapping[str, Kernel] | None = getattr(kernel, "kernels", None)
+    if kernels is None:
+        raise MisuseError(f"a {type(kernel).__name__} is no kernel: pass ptx.parse(text).kernels[name]")
+    if len(kernels) != 1:
+        raise MisuseError(f"the module has {len(kernels)} kernels: pass module.kernels[name], one of {list(kernels)}")
+    return next(iter(kernels.values()))
+
+
+def extent(what: str, value: Any, limits: Extent) -> Extent:
+    """`value`, a whole number or up to three, as (x, y, z), each from 1 to its limit."""
+    sizes = shape_of(value)
+    if not 1 <= len(sizes) <= 3:
+        raise MisuseError(f"{what} {value!r}: give one to three sizes, (x, y, z)")
+    x, y, z = (*sizes, 1, 1)[:3]
+    for axis, size, limit in zip("xyz", (x, y, z), limits, strict=True):
+        if not 1 <= size <= limit:
+            raise MisuseError(f"{what} {(x, y, z)}: {axis} is {size}, allowed are 1 to {limit}")
+    return x, y, z
+
+
+def launch_shape(grid: Any, block: Any, cluster: Any = None, kernel: Any = None) -> tuple[Extent, Extent, Extent]:
+    """Grid, block and cluster as (x, y, z), held to what every device and the `kernel` itself allow.
+
+    A cluster that nobody asks for is one of 1 x 1 x 1.
+    """
+    blocks = extent("grid", grid, GRID_LIMITS)
+    threads = extent("block", block, BLOCK_LIMITS)
+    if prod(threads) > BLOCK_THREADS:
+        raise MisuseError(f"block {threads} has {prod(threads)} threads; a block has {BLOCK_THREADS} at most")
+    demanded = getattr(kernel, "cluster", None)
+    clusters = extent("cluster", cluster or demanded or 1, CLUSTER_LIMITS)
+    if prod(clusters) > CLUSTER_BLOCKS:
+        raise MisuseError(f"cluster {clusters} has {prod(clusters)} blocks; a cluster has {CLUSTER_BLOCKS} at most")
+    if kernel is not None:
+        _check_demands(kernel, threads, clusters)
+    if any(g % c for g, c in zip(blocks, clusters, strict=True)):
+        raise MisuseError(f"grid {blocks} is no multiple of cluster {clusters}: enlarge the grid in each direction")
+    return blocks, threads, clusters
+
+
+def _check_demands(kernel: Any, threads: Extent, clusters: Extent) -> None:
+    """What the kernel's own directives say about its launch."""
+    for what, given, demanded, directive in (
+        ("block", threads, kernel.reqntid, ".reqntid"),
+        ("cluster", clusters, kernel.cluster, ".reqnctapercluster"),
+    ):
+        if demanded is not None and given != demanded:
+            raise MisuseError(f"{what} {given}: '{title(kernel.name)}' demands {demanded} ({directive})")
+    if kernel.maxntid is not None and prod(threads) > prod(kernel.maxntid):
+        raise MisuseError(
+            f"block {threads} has {prod(threads)} threads; '{title(kernel.name)}' takes {prod(kernel.maxntid)} at most "
+            "(.maxntid)"
+        )

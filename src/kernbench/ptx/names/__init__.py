@@ -1,0 +1,1 @@
+"""Names that compilers gave, as people wrote them."""

@@ -1,0 +1,1 @@
+"""A module against the ISA table, and against what an assembler takes."""

@@ -1,0 +1,1 @@
+"""What a launch did, as data to draw: the pipeline of warps, and a timeline."""

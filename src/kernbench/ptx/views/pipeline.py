@@ -1,0 +1,190 @@
+"""The barrier pipeline of a launch: which warps share a role, which mbarriers form a ring of stages, who completes
+their phases and who waits for them. Made from a journal, as data and as a timeline whose unit is order.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernbench.ptx.emulator.asynchronous.journal import Actor, Entry, Journal
+from kernbench.ptx.emulator.checks.findings.reporter import by_axis
+from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.views.swimlane import Swimlane, bare
+from kernbench.result.finding import Place
+from kernbench.result.timeline import Timeline
+
+# what the first instruction that matches says of a role
+_ACTIVITIES = (
+    ("cp.async.bulk", ".global.shared", "copies out"),
+    ("cp.reduce.async.bulk", "", "copies out"),
+    ("cp.async", "", "copies in"),
+    ("tcgen05.mma", "", "tcgen05.mma"),
+    ("tcgen05.cp", "", "tcgen05.cp"),
+    ("tcgen05.ld", "", "reads tensor memory"),
+    ("tcgen05.st", "", "writes tensor memory"),
+    ("wgmma", "", "wgmma"),
+    ("st.async", "", "stores to its cluster"),
+    ("red.async", "", "stores to its cluster"),
+)
+
+
+@dataclass(frozen=True)
+class Role:
+    """Warps that do the same at the same lines."""
+
+    actors: tuple[Actor, ...]
+    does: tuple[str, ...]
+
+    def name(self, clustered: bool) -> str:
+        """The warps and what they do."""
+        ctas = sorted({cta for cta, _ in self.actors})
+        warps = sorted({warp for _, warp in self.actors})
+        where = f"CTA {_runs(ctas)} " if clustered else ""
+        plural = "s" if len(warps) > 1 else ""
+        return f"{where}warp{plural} {_runs(warps)}" + (f" ({', '.join(self.does)})" if self.does else "")
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """Numbers as ranges: 0-3, 7."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def activity(text: str) -> str:
+    """What an instruction says of the role of who runs it, or nothing."""
+    return next((word for start, inside, word in _ACTIVITIES if text.startswith(start) and inside in text), "")
+
+
+def roles_of(journal: Journal) -> list[Role]:
+    """Warps grouped by the instructions they were noted for."""
+    sites: dict[Actor, dict[int, Site]] = {}
+    for entry in journal.entries:
+        sites.setdefault(entry.actor, {})[entry.site.number] = entry.site
+    groups: dict[frozenset[int], list[Actor]] = {}
+    for actor in sorted(sites):
+        groups.setdefault(frozenset(sites[actor]), []).append(actor)
+    found = []
+    for numbers, actors in groups.items():
+        texts = [activity(bare(sites[actors[0]][number].text)) for number in sorted(numbers)]
+        found.append(Role(tuple(actors), tuple(dict.fromkeys(word for word in texts if word))))
+    return found
+
+
+def pipeline_of(journal: Journal, checks: Any, grid: tuple[int, int, int]) -> "Pipeline":
+    """The pipeline of a launch's journal, with the names that its findings use."""
+    block = f"block {by_axis(journal.numbers[0], grid)}"
+    return Pipeline(journal, checks.memory.shared_name, block, checks.reporter.place)
+
+
+class Pipeline:
+    """The pipeline of one journal; `name` gives a place in shared memory its variable."""
+
+    def __init__(self, journal: Journal, name: Callable[[int], str], block: str, place: Callable[[Site], Place]):
+        self._journal, self._name, self._block, self._place = journal, name, block, place
+        self._clustered = journal.ctas > 1
+        self._roles = roles_of(journal)
+        self._role = {actor: role for role in self._roles for actor in role.actors}
+        self._by_barrier: dict[int, list[Entry]] = {}
+        for entry in journal.entries:
+            if entry.slot >= 0:
+                self._by_barrier.setdefault(entry.slot, []).append(entry)
+
+    def view(self) -> dict[str, Any]:
+        """The pipeline as plain data."""
+        return {
+            "block": self._block,
+            "unit": "order",
+            "complete": not self._journal.full,
+            "roles": [{"name": self._told(r), "warps": [list(a) for a in r.actors]} for r in self._roles],
+            "rings": [self._ring(slots) for slots in self._rings()],
+        }
+
+    def _told(self, role: Role) -> str:
+        return role.name(self._clustered)
+
+    def _rings(self) -> list[list[int]]:
+        """mbarriers with the same count that the same instructions complete and wait for, by their places."""
+        groups: dict[Any, list[int]] = {}
+        barriers = self._journal.barriers
+        for slot in sorted(barriers, key=lambda s: (barriers[s].cta, barriers[s].place)):
+            uses = frozenset((e.kind in ("park", "pass"), e.site.number) for e in self._by_barrier.get(slot, []))
+            groups.setdefault((barriers[slot].cta, barriers[slot].count, uses), []).append(slot)
+        return list(groups.values())
+
+    def _ring(self, slots: list[int]) -> dict[str, Any]:
+        entries = [entry for slot in slots for entry in self._by_barrier.get(slot, [])]
+        first = self._journal.barriers[slots[0]]
+        return {
+            "cta": first.cta,
+            "arrivals": first.count,
+            "completed_by": self._users(entries, ("arrive", "commit", "bytes")),
+            "waited_on_by": self._users(entries, ("pass", "park")),
+            "stages": [self._stage(slot) for slot in slots],
+        }
+
+    def _users(self, entries: list[Entry], kinds: tuple[str, ...]) -> list[dict[str, Any]]:
+        """Who did what to barriers, where: one row for each role, line and way."""
+        rows: dict[tuple[Role, int, str], dict[str, Any]] = {}
+        for entry in entries:
+            if entry.kind not in kinds:
+                continue
+            role = self._role[entry.actor]
+            how = "wait" if "pass" in kinds else entry.kind
+            key = (role, entry.site.number, how)
+            row = rows.setdefault(key, {"role": self._told(role), "how": how, **self._line(entry.site)})
+            row["times"] = row.get("times", 0) + (entry.kind != "park")
+        return list(rows.values())
+
+    def _line(self, site: Site) -> dict[str, Any]:
+        return {"line": site.line, "text": site.text}
+
+    def _stage(self, slot: int) -> dict[str, Any]:
+        entries = self._by_barrier.get(slot, [])
+        moved: Counter[int] = Counter()
+        for entry in entries:
+            if entry.kind == "bytes":
+                moved[entry.phase] += entry.amount
+        waits = {}
+        for role in dict.fromkeys(self._role[e.actor] for e in entries if e.kind in ("pass", "park")):
+            waits[self._told(role)] = self._waits([e for e in entries if self._role[e.actor] is role])
+        return {
+            "barrier": self._name(self._journal.barriers[slot].place),
+            "completed": self._journal.completed(slot),
+            "bytes": sorted(set(moved.values())),
+            "waits": waits,
+        }
+
+    def _waits(self, entries: list[Entry]) -> dict[str, Any]:
+        """One role at one barrier: phases it waited for, how often it found them incomplete, where it is stuck."""
+        passed = [e for e in entries if e.kind == "pass"]
+        parked = [e for e in entries if e.kind == "park"]
+        last: dict[Actor, Entry] = {e.actor: e for e in entries if e.kind in ("pass", "park")}
+        stuck = [e.phase for e in last.values() if e.kind == "park"]
+        phases = sorted({e.phase for e in passed})
+        return {
+            "phases": [phases[0], phases[-1]] if phases else [],
+            "fresh": bool(phases) and phases[0] < 0,
+            "passed": len(passed),
+            "parked": len(parked),
+            "stuck": len(stuck),
+            "stuck_in": sorted(set(stuck)),
+        }
+
+    def timeline(self) -> Timeline:
+        """A swimlane: a lane for each warp and for what works beside them; positions are order, not time."""
+        return Swimlane(self._journal, self._lane_name, self._barrier_name, self._block, self._place).timeline()
+
+    def _lane_name(self, actor: Actor) -> str:
+        does = ", ".join(self._role[actor].does)
+        where = f"CTA {actor[0]} " if self._clustered else ""
+        return f"{where}warp {actor[1]}" + (f": {does}" if does else "")
+
+    def _barrier_name(self, slot: int) -> str:
+        barrier = self._journal.barriers[slot]
+        return (f"CTA {barrier.cta} " if self._clustered else "") + self._name(barrier.place)
