@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.builder.forms import with_slots
+from kernbench.ptx.builder.issuing.forms import with_slots
 from kernbench.ptx.isa.forms.form import Resolved
 from kernbench.ptx.isa.resolve import resolve
 from kernbench.ptx.text.errors import PtxError

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from kernbench.benches.chunk_output.layout import CHUNK, Layout, Tile
 from kernbench.ptx.builder import Context, Pointer, Register
-from kernbench.ptx.builder.tcgen05 import TensorMemory
-from kernbench.ptx.builder.tiles import Tile as Matrix
+from kernbench.ptx.builder.matrix.tcgen05 import TensorMemory
+from kernbench.ptx.builder.matrix.tiles import Tile as Matrix
 
 WARP = 32
 # threads of the masks, and of the epilogue

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from kernbench.benches.chunk_output.layout import CHUNK, ROW_BYTES, SPAN, Tile, checkpoint_tile
 from kernbench.benches.chunk_output.sm100_parts import HALVES, QUARTER_LANES, TEAM, WARP, Cursor, Roles
 from kernbench.ptx.builder import Context, Pointer, Predicate, Register
-from kernbench.ptx.builder.tcgen05 import TensorMemory
-from kernbench.ptx.builder.tiles import Tile as Matrix
+from kernbench.ptx.builder.matrix.tcgen05 import TensorMemory
+from kernbench.ptx.builder.matrix.tiles import Tile as Matrix
 
 MASKS_MEET, EPILOGUE_MEETS = 1, 2
 _GROUPS = SPAN // 8

@@ -5,7 +5,7 @@ from typing import Any
 
 from kernbench.benches.chunk_output.layout import CHUNK, ROW_BYTES, SPAN, Layout, checkpoint_tile
 from kernbench.ptx.builder import Context, Pointer, Register
-from kernbench.ptx.builder.tiles import Tile as Matrix
+from kernbench.ptx.builder.matrix.tiles import Tile as Matrix
 
 WARP, GROUP = 32, 128
 LOG2_E = 1.4426950408889634

@@ -12,11 +12,12 @@ kernel = PtxKernel("double").param("u64", "x_ptr").param("u64", "y_ptr").param("
 """
 
 from kernbench.ptx.builder.context import Context
-from kernbench.ptx.builder.errors import PtxBuildError
-from kernbench.ptx.builder.kernel import DeviceFunction, PtxFunction, PtxKernel, PtxModule
-from kernbench.ptx.builder.pointer import Location, Pointer
-from kernbench.ptx.builder.values import Inverted, Label, Predicate, Register
-from kernbench.ptx.builder.warp import FULL_MASK
+from kernbench.ptx.builder.instructions.calls import DeviceFunction
+from kernbench.ptx.builder.instructions.warp import FULL_MASK
+from kernbench.ptx.builder.kernel import PtxFunction, PtxKernel, PtxModule
+from kernbench.ptx.builder.values.errors import PtxBuildError
+from kernbench.ptx.builder.values.pointer import Location, Pointer
+from kernbench.ptx.builder.values.values import Inverted, Label, Predicate, Register
 
 __all__ = [
     "FULL_MASK",

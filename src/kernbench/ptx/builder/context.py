@@ -3,24 +3,27 @@
 from typing import TYPE_CHECKING
 
 from kernbench.common.errors import unknown
-from kernbench.ptx.builder.arith import Arithmetic
-from kernbench.ptx.builder.asynchronous import Asynchronous
-from kernbench.ptx.builder.atomics import Atomics
-from kernbench.ptx.builder.barrier import Barrier
-from kernbench.ptx.builder.calls import Calls
-from kernbench.ptx.builder.cluster import Cluster
-from kernbench.ptx.builder.compare import Compare
-from kernbench.ptx.builder.control import Control
-from kernbench.ptx.builder.convert import Convert
-from kernbench.ptx.builder.copies import Copies
-from kernbench.ptx.builder.errors import UnknownMethodError
-from kernbench.ptx.builder.logic import Logic
-from kernbench.ptx.builder.matrix import Matrix
-from kernbench.ptx.builder.mbarrier import Mbarriers
+from kernbench.ptx.builder.asynchronous.asynchronous import Asynchronous
+from kernbench.ptx.builder.asynchronous.cluster import Cluster
+from kernbench.ptx.builder.asynchronous.copies import Copies
+from kernbench.ptx.builder.asynchronous.mbarrier import Mbarriers
+from kernbench.ptx.builder.instructions.arith import Arithmetic
+from kernbench.ptx.builder.instructions.atomics import Atomics
+from kernbench.ptx.builder.instructions.barrier import Barrier
+from kernbench.ptx.builder.instructions.calls import Calls
+from kernbench.ptx.builder.instructions.compare import Compare
+from kernbench.ptx.builder.instructions.control import Control
+from kernbench.ptx.builder.instructions.convert import Convert
+from kernbench.ptx.builder.instructions.logic import Logic
+from kernbench.ptx.builder.instructions.special import Special
+from kernbench.ptx.builder.instructions.warp import Warp
+from kernbench.ptx.builder.matrix.matrix import Matrix
+from kernbench.ptx.builder.matrix.tcgen05 import Tcgen05
 from kernbench.ptx.builder.naming import Naming
-from kernbench.ptx.builder.special import Special
-from kernbench.ptx.builder.tcgen05 import Tcgen05
-from kernbench.ptx.builder.warp import Warp
+from kernbench.ptx.builder.values.errors import UnknownMethodError
+
+if TYPE_CHECKING:
+    from kernbench.ptx.builder.values.operations import Operations
 
 __kernbench_internal__ = True
 
@@ -55,3 +58,10 @@ class Context(
             known = [n for n in dir(type(self)) if not n.startswith("_")]
             told = unknown("method of the context", name, known)
             raise UnknownMethodError(f'{told} Any instruction works by its full name: ctx.op("add.u32", a, b)')
+
+
+if TYPE_CHECKING:
+
+    def _as_registers_see_it(context: Context) -> "Operations":
+        """A type checker holds the context to what registers ask of it."""
+        return context

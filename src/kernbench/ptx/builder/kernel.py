@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any, Self
 
-from kernbench.ptx.builder.assigned import check_assigned
-from kernbench.ptx.builder.banks import scalar, variable_type
-from kernbench.ptx.builder.body import NAME, Body
-from kernbench.ptx.builder.calls import RESULT
+from kernbench.ptx.builder.asynchronous.copies import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES
 from kernbench.ptx.builder.context import Context
-from kernbench.ptx.builder.copies import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES
-from kernbench.ptx.builder.errors import PtxBuildError
-from kernbench.ptx.builder.memory import BLOCK_SHARED
-from kernbench.ptx.builder.needs import Needs
+from kernbench.ptx.builder.instructions.calls import RESULT, DeviceFunction
+from kernbench.ptx.builder.instructions.memory import BLOCK_SHARED
+from kernbench.ptx.builder.issuing.assigned import check_assigned
+from kernbench.ptx.builder.issuing.body import NAME, Body
+from kernbench.ptx.builder.issuing.needs import Needs
+from kernbench.ptx.builder.values.banks import scalar, variable_type
+from kernbench.ptx.builder.values.errors import PtxBuildError
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Directive, Function, Item, Kernel, Module, Variable
 from kernbench.ptx.text.parser import parse
@@ -61,16 +61,6 @@ class _Signature:
         dims = () if count is None else (count,)
         self._params.append(Variable("param", variable_type(type), _named("parameter", name), dims, align))
         return self
-
-
-class DeviceFunction:
-    """A function that kernels call with `ctx.call(function, ...)`."""
-
-    def __init__(self, body: Body):
-        self.body = body
-        self.name = body.name
-        self.params = body.params
-        self.needs = body.needs
 
 
 class PtxFunction(_Signature):

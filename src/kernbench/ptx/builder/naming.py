@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.builder.issue import Issuer
-from kernbench.ptx.builder.numbers import is_number
-from kernbench.ptx.builder.pointer import Pointer
-from kernbench.ptx.builder.tcgen05 import TensorMemory
-from kernbench.ptx.builder.values import Register
+from kernbench.ptx.builder.issuing.issue import Issuer
+from kernbench.ptx.builder.matrix.tcgen05 import TensorMemory
+from kernbench.ptx.builder.values.numbers import is_number
+from kernbench.ptx.builder.values.pointer import Pointer
+from kernbench.ptx.builder.values.values import Register
 from kernbench.ptx.text.checkpoints import PtxCheckpoint
 
 __kernbench_internal__ = True

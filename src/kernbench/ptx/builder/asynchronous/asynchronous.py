@@ -1,0 +1,58 @@
+"""Asynchronous copies from global to shared memory."""
+
+from typing import Any
+
+from kernbench.ptx.builder.issuing.issue import Condition, Issuer, Value
+from kernbench.ptx.builder.values.pointer import location_of
+
+__kernbench_internal__ = True
+
+
+class Asynchronous(Issuer):
+    """cp.async and its groups."""
+
+    def cp_async(
+        self,
+        to: Any,
+        source: Any,
+        nbytes: int,
+        valid: Value | None = None,
+        *,
+        mask: Condition | None = None,
+        **how: Any,
+    ) -> None:
+        """Start a copy of 4, 8 or 16 bytes to shared memory; of `valid` bytes, the rest zeros, where that is given.
+
+        16 bytes go past the L1 cache (`cop="cg"`) unless `cop="ca"` says otherwise.
+        """
+        if nbytes not in (4, 8, 16):
+            raise self.error(f"cp.async copies 4, 8 or 16 bytes, not {nbytes!r}")
+        for place, wanted in ((location_of(to), "shared"), (location_of(source), "global")):
+            if place is None or place.space.partition("::")[0] not in (wanted, ""):
+                raise self.error(f"cp.async copies from global to shared memory, and {wanted} is {place!r}")
+        policy = how.pop("policy", None)
+        slots = {"async": True, "cop": "cg" if nbytes == 16 else "ca", "dst": "shared", "src": "global", **how}
+        if policy is not None:
+            slots["hint"] = "L2::cache_hint"
+        given = [to, source, nbytes, *([] if valid is None else [valid]), *([] if policy is None else [policy])]
+        self.issue("cp", slots, given, pred=mask)
+
+    def cp_async_commit(self) -> None:
+        """Make a group of the copies started since the last one."""
+        self.issue("cp", {"async": True, "op": "commit_group"}, ())
+
+    def cp_async_wait(self, groups: int = 0) -> None:
+        """Wait until at most `groups` of this thread's groups are under way."""
+        self.issue("cp", {"async": True, "op": "wait_group"}, (groups,))
+
+    def cp_async_wait_all(self) -> None:
+        """Wait for all copies of this thread."""
+        self.issue("cp", {"async": True, "op": "wait_all"}, ())
+
+    def cp_async_mbarrier_arrive(self, barrier: Any, *, noinc: bool = False, pred: Condition | None = None) -> None:
+        """Let a barrier have an arrival when this thread's copies so far are done; `noinc` if it is counted already."""
+        place = location_of(barrier)
+        if place is None or place.space not in ("shared", "shared::cta", ""):
+            raise self.error(f"cp.async.mbarrier.arrive: {barrier!r} is no barrier in the block's shared memory")
+        slots = {"async": True, "mbarrier": True, "arrive": True, "noinc": noinc, "space": place.space or None}
+        self.issue("cp", {**slots, "type": "b64"}, (place,), pred=pred)

@@ -1,0 +1,189 @@
+"""mbarriers: objects in shared memory that count arrivals and bytes, phase by phase."""
+
+from typing import Any
+
+from kernbench.ptx.builder.asynchronous.places import Places
+from kernbench.ptx.builder.issuing.issue import Condition, Value
+from kernbench.ptx.builder.values.numbers import is_number
+from kernbench.ptx.builder.values.pointer import Location, Pointer
+from kernbench.ptx.builder.values.values import Predicate, Register
+
+__kernbench_internal__ = True
+
+MBARRIER_BYTES = 8
+# the largest count of arrivals, and of bytes under way
+LARGEST = (1 << 20) - 1
+# what orders memory where a scope is given and the order is not
+_ORDER = {"arrive": "release", "arrive_drop": "release", "test_wait": "acquire", "try_wait": "acquire"}
+
+
+class Mbarriers(Places):
+    """Make, arrive, expect bytes, wait. A barrier is an element of an array: `full = ctx.mbarriers(2)`, `full[i]`.
+
+    `sem` and `scope` are PTX's own; with a scope and no order, arrivals release and waits acquire.
+    """
+
+    def mbarriers(self, count: int = 1, *, name: str = "mbarrier") -> Pointer:
+        """An array of barriers in shared memory; each must be initialised before it is used."""
+        return self.shared("b64", count, align=MBARRIER_BYTES, name=name)
+
+    def mbarrier_init(self, barrier: Any, count: Value, *, pred: Condition | None = None) -> None:
+        """Make a barrier whose phases end after `count` arrivals (and the bytes that are expected)."""
+        self._counted("mbarrier.init: count", count, 1)
+        self._mbarrier("init", barrier, (count,), pred=pred, local=True)
+
+    def mbarrier_inval(self, barrier: Any, *, pred: Condition | None = None) -> None:
+        """End a barrier, so that its memory can be used for something else."""
+        self._mbarrier("inval", barrier, (), pred=pred, local=True)
+
+    def mbarrier_arrive(
+        self,
+        barrier: Any,
+        count: Value | None = None,
+        *,
+        state: bool = False,
+        pred: Condition | None = None,
+        **how: Any,
+    ) -> Register | None:
+        """Arrive once, or `count` times; with `state=True` gives back the phase, to wait for by it.
+
+        `no_complete=True` promises that the phase does not end with it.
+        """
+        return self._arrive("arrive", barrier, count, state, pred, how)
+
+    def mbarrier_arrive_drop(
+        self,
+        barrier: Any,
+        count: Value | None = None,
+        *,
+        state: bool = False,
+        pred: Condition | None = None,
+        **how: Any,
+    ) -> Register | None:
+        """Arrive, and be counted no longer in the phases after this one."""
+        return self._arrive("arrive_drop", barrier, count, state, pred, how)
+
+    def mbarrier_arrive_expect_tx(
+        self, barrier: Any, nbytes: Value, *, state: bool = False, pred: Condition | None = None, **how: Any
+    ) -> Register | None:
+        """Expect so many bytes more in this phase, and arrive."""
+        self._counted("mbarrier.arrive.expect_tx: nbytes", nbytes, 0)
+        return self._arrive("arrive", barrier, nbytes, state, pred, {"expect_tx": True, **how})
+
+    def mbarrier_expect_tx(self, barrier: Any, nbytes: Value, *, pred: Condition | None = None, **how: Any) -> None:
+        """Expect so many bytes more in this phase."""
+        self._counted("mbarrier.expect_tx: nbytes", nbytes, 0)
+        self._mbarrier("expect_tx", barrier, (nbytes,), pred=pred, **_relaxed(how))
+
+    def mbarrier_complete_tx(self, barrier: Any, nbytes: Value, *, pred: Condition | None = None, **how: Any) -> None:
+        """Say that so many bytes have come."""
+        self._counted("mbarrier.complete_tx: nbytes", nbytes, 0)
+        self._mbarrier("complete_tx", barrier, (nbytes,), pred=pred, **_relaxed(how))
+
+    def mbarrier_pending_count(self, state: Register) -> Register:
+        """How many arrivals were missing when `state` was taken."""
+        return self.issue("mbarrier", {"op": "pending_count", "type": "b64"}, (state,))  # type: ignore[no-any-return]
+
+    def mbarrier_test_wait(
+        self, barrier: Any, parity: Value | None = None, *, state: Register | None = None, **how: Any
+    ) -> Predicate:
+        """Has the phase of this parity (or the one that `state` names) ended?"""
+        return self._wait("test_wait", barrier, parity, state, None, how)
+
+    def mbarrier_try_wait(
+        self,
+        barrier: Any,
+        parity: Value | None = None,
+        *,
+        state: Register | None = None,
+        timeout: Value | None = None,
+        **how: Any,
+    ) -> Predicate:
+        """As `mbarrier_test_wait`, but wait a while (`timeout` nanoseconds at most) before saying no."""
+        return self._wait("try_wait", barrier, parity, state, timeout, how)
+
+    def mbarrier_wait(
+        self,
+        barrier: Any,
+        parity: Value | None = None,
+        *,
+        state: Register | None = None,
+        timeout: Value | None = None,
+        **how: Any,
+    ) -> None:
+        """Wait until the phase of this parity (or the one that `state` names) has ended: the whole loop."""
+        (again,) = self.body.numbered("wait")
+        place = self._barrier_at("mbarrier.try_wait", barrier, local=True)
+        self.body.place(again)
+        done = self._wait("try_wait", place, parity, state, timeout, how)
+        self.issue("bra", {}, (again,), pred=done.inverted)
+
+    def _arrive(
+        self, op: str, barrier: Any, given: Value | None, state: bool, pred: Condition | None, how: dict[str, Any]
+    ) -> Register | None:
+        quiet = bool(how.pop("no_complete", False))
+        if not how.get("expect_tx"):
+            self._counted(f"mbarrier.{op}: count", 1 if given is None else given, 1)
+        place = self._barrier_at(f"mbarrier.{op}", barrier)
+        remote = place.space == "shared::cluster"
+        if remote and state:
+            raise self.error(f"mbarrier.{op} at another block gives back no state: wait by parity")
+        inputs = (given,) if given is not None else (1,) if quiet else ()
+        out = None if state else self.sink("b64")
+        made = self._mbarrier(op, place, inputs, out=out, pred=pred, noComplete=quiet, **_ordered(op, how))
+        return made if state else None
+
+    def _wait(
+        self,
+        op: str,
+        barrier: Any,
+        parity: Value | None,
+        state: Register | None,
+        timeout: Value | None,
+        how: dict[str, Any],
+    ) -> Predicate:
+        if (parity is None) == (state is None):
+            raise self.error(f"mbarrier.{op} waits for a parity, or for the state= of an arrival: give one of them")
+        if is_number(parity) and parity not in (0, 1):
+            raise self.error(f"mbarrier.{op}: parity {parity!r}, and a parity is 0 or 1; a fresh barrier passes 1")
+        inputs = (state if parity is None else parity, *(() if timeout is None else (timeout,)))
+        named = {"parity": parity is not None, **_ordered(op, how)}
+        return self._mbarrier(op, barrier, inputs, local=True, **named)  # type: ignore[no-any-return]
+
+    def _mbarrier(
+        self,
+        op: str,
+        barrier: Any,
+        inputs: tuple[Any, ...],
+        *,
+        local: bool = False,
+        out: Register | None = None,
+        pred: Condition | None = None,
+        **slots: Any,
+    ) -> Any:
+        place = self._barrier_at(f"mbarrier.{op}", barrier, local)
+        chosen = {"op": op, **slots, "space": place.space or None, "type": "b64"}
+        return self.issue("mbarrier", chosen, (place, *inputs), out=out, pred=pred)
+
+    def _barrier_at(self, what: str, barrier: Any, local: bool = False) -> Location:
+        """Where a barrier is, held to what is known of it; `local` ones must be of this block."""
+        place = self.shared_place(what, barrier, MBARRIER_BYTES, MBARRIER_BYTES)
+        if local and place.space == "shared::cluster":
+            raise self.error(f"{what} works on barriers of the own block only, and this one is another's (mapa)")
+        return place
+
+    def _counted(self, what: str, value: Value, least: int) -> None:
+        if is_number(value) and not least <= value <= LARGEST:
+            raise self.error(f"{what} is {value!r}, and {least} to {LARGEST} is possible")
+
+
+def _ordered(op: str, how: dict[str, Any]) -> dict[str, Any]:
+    """Modifiers with the order that goes with a scope."""
+    if how.get("scope") and not how.get("sem"):
+        return {**how, "sem": _ORDER[op]}
+    return {**how, "scope": "cta"} if how.get("sem") and not how.get("scope") else how
+
+
+def _relaxed(how: dict[str, Any]) -> dict[str, Any]:
+    """Modifiers of an operation that orders nothing."""
+    return {**how, "sem": "relaxed", "scope": how.get("scope") or "cta"} if how else how

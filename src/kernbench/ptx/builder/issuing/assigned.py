@@ -1,0 +1,115 @@
+"""Registers that are read before they are set: a forward analysis over the branches of a finished body.
+
+A register is set at a point if it is set on every path that leads there. One that is set under a guard is set for
+later instructions under the same guard, as long as its predicate does not change, and for all once it is set under the
+opposite one, too.
+"""
+
+from kernbench.ptx.builder.issuing.body import Body, Entry
+from kernbench.ptx.builder.values.errors import PtxBuildError
+from kernbench.ptx.text.module import Instruction, Label, Name
+
+__kernbench_internal__ = True
+
+# a register that is set, or one that is set where a predicate has a value
+Fact = str | tuple[str, str, bool]
+_ENDS = frozenset(("ret", "exit", "trap"))
+
+
+def check_assigned(body: Body) -> None:
+    """Raise for the first instruction that reads a register which may not be set."""
+    blocks = _blocks(body.entries)
+    states = _states(blocks)
+    for block, state in zip(blocks, states, strict=True):
+        if state is None:
+            continue
+        for entry in block.entries:
+            _check(entry, state)
+            _advance(entry, state)
+
+
+class _Block:
+    """Entries without a branch between them, and the blocks that may follow."""
+
+    def __init__(self, entries: list[Entry]):
+        self.entries = entries
+        self.following: list[int] = []
+
+
+def _blocks(entries: list[Entry]) -> list[_Block]:
+    blocks: list[_Block] = [_Block([])]
+    homes: dict[str, int] = {}
+    for entry in entries:
+        statement = entry.statement
+        if isinstance(statement, Label):
+            blocks.append(_Block([]))
+            homes[statement.name] = len(blocks) - 1
+        blocks[-1].entries.append(entry)
+        if isinstance(statement, Instruction) and (statement.opcode == "bra" or statement.opcode in _ENDS):
+            blocks.append(_Block([]))
+    for number, block in enumerate(blocks):
+        block.following = [n for n in _following(block, number, homes) if n < len(blocks)]
+    return blocks
+
+
+def _following(block: _Block, number: int, homes: dict[str, int]) -> list[int]:
+    last = block.entries[-1].statement if block.entries else None
+    if not isinstance(last, Instruction):
+        return [number + 1]
+    found = []
+    if last.opcode == "bra":
+        (target,) = last.operands
+        assert isinstance(target, Name)
+        found.append(homes[target.text])
+    elif last.opcode not in _ENDS:
+        return [number + 1]
+    return [*found, number + 1] if last.guard is not None else found
+
+
+def _states(blocks: list[_Block]) -> list[set[Fact] | None]:
+    """What is set where each block begins; None for one that nothing reaches."""
+    states: list[set[Fact] | None] = [None] * len(blocks)
+    states[0] = set()
+    waiting = [0]
+    while waiting:
+        number = waiting.pop()
+        state = set(states[number] or ())
+        for entry in blocks[number].entries:
+            _advance(entry, state)
+        for following in blocks[number].following:
+            known = states[following]
+            met = state if known is None else known & state
+            if known is None or len(met) < len(known):
+                states[following] = set(met)
+                waiting.append(following)
+    return states
+
+
+def _advance(entry: Entry, state: set[Fact]) -> None:
+    """Change the state to what is set after one statement."""
+    guard = entry.statement.guard if isinstance(entry.statement, Instruction) else None
+    for name in entry.writes:
+        # facts about the old value of a predicate say nothing about the new one
+        if name.startswith("%p"):
+            state.difference_update([fact for fact in state if not isinstance(fact, str) and fact[1] == name])
+        if guard is None or (name, guard.register, not guard.negated) in state:
+            state.add(name)
+        else:
+            state.add((name, guard.register, guard.negated))
+    state.difference_update(entry.forgets)
+
+
+def _check(entry: Entry, state: set[Fact]) -> None:
+    statement = entry.statement
+    guard = statement.guard if isinstance(statement, Instruction) else None
+    for name in entry.reads:
+        if name in state or (guard is not None and (name, guard.register, guard.negated) in state):
+            continue
+        if guard is not None and name == guard.register:
+            raise PtxBuildError(f"the predicate {name} is used before it is set", entry.place)
+        what = statement.name if isinstance(statement, Instruction) else "this"
+        raise PtxBuildError(
+            f"{what} reads {name}, which is not set on every path that leads here: set it before the branch or loop, "
+            "and change it there with += or .set (x = x + y makes another register)",
+            entry.place,
+        )

@@ -1,0 +1,1 @@
+"""Methods of a context for matrix units: mma, wgmma, tcgen05."""

@@ -1,0 +1,1 @@
+"""What a program computes with: registers, predicates, numbers, pointers."""

@@ -1,0 +1,113 @@
+"""What registers and pointers ask of the context they belong to; `Context` of the builder has it all, and more."""
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from kernbench.ptx.builder.values.errors import PtxBuildError
+
+if TYPE_CHECKING:
+    from kernbench.ptx.builder.values.values import Inverted, Predicate, Register
+
+    Value: TypeAlias = Register | int | float
+
+
+class Body(Protocol):
+    """The body that a context writes to, as messages name it."""
+
+    name: str
+
+
+class Operations(Protocol):
+    """Operators of a register are methods of its context: `a + b` is `context.add(a, b)`."""
+
+    @property
+    def body(self) -> Body:
+        """The body it writes to."""
+        ...
+
+    def error(self, message: str) -> PtxBuildError:
+        """An error at the Python line that is building."""
+        ...
+
+    def add(self, a: "Value", b: "Value", **how: Any) -> "Register":
+        """a + b."""
+        ...
+
+    def sub(self, a: "Value", b: "Value", **how: Any) -> "Register":
+        """a - b."""
+        ...
+
+    def mul(self, a: "Value", b: "Value", **how: Any) -> "Register":
+        """a * b."""
+        ...
+
+    def div(self, a: "Value", b: "Value", **how: Any) -> "Register":
+        """a / b."""
+        ...
+
+    def rem(self, a: "Value", b: "Value", **how: Any) -> "Register":
+        """The remainder of a / b."""
+        ...
+
+    def neg(self, a: "Register", **how: Any) -> "Register":
+        """-a."""
+        ...
+
+    def abs(self, a: "Register", **how: Any) -> "Register":
+        """|a|."""
+        ...
+
+    def and_(self, a: "Value", b: "Value", **how: Any) -> "Register":
+        """a & b."""
+        ...
+
+    def or_(self, a: "Value", b: "Value", **how: Any) -> "Register":
+        """a | b."""
+        ...
+
+    def xor(self, a: "Value", b: "Value", **how: Any) -> "Register":
+        """a ^ b."""
+        ...
+
+    def not_(self, a: "Register", **how: Any) -> "Register":
+        """~a."""
+        ...
+
+    def shl(self, a: "Value", count: "Value", **how: Any) -> "Register":
+        """a << count."""
+        ...
+
+    def shr(self, a: "Value", count: "Value", **how: Any) -> "Register":
+        """a >> count."""
+        ...
+
+    def bfe(self, a: "Value", start: "Value", length: "Value", **how: Any) -> "Register":
+        """A field of bits."""
+        ...
+
+    def setp(self, cmp: str, a: "Value", b: "Value", **how: Any) -> "Predicate":
+        """a `cmp` b."""
+        ...
+
+    def selp(self, yes: "Value", no: "Value", p: "Predicate | Inverted", **how: Any) -> "Register":
+        """`yes` where p holds, else `no`."""
+        ...
+
+    def mov(
+        self, value: Any, *, out: "Register | None" = None, pred: "Predicate | Inverted | None" = None
+    ) -> "Register":
+        """A copy, in `out` if given."""
+        ...
+
+    def cvt(self, value: "Register", type: str, **how: Any) -> "Register":
+        """The value as another type."""
+        ...
+
+    def bitcast(self, value: "Register", type: str) -> "Register":
+        """The same bits as another type."""
+        ...
+
+    def element_address(
+        self, base: "Register", index: "Register", nbytes: int, out: "Register | None" = None
+    ) -> "Register":
+        """base + index * nbytes."""
+        ...
