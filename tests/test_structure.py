@@ -25,14 +25,16 @@ ALLOWED = {
     "report": {"common", "result"},
     "timing": {"common", "result", "machine"},
     "triton_emu": {"common", "result", "safety"},
-    "mesh": {"common", "result", "safety", "machine", "timing", "triton_emu"},
-    "npu": {"common", "result", "safety", "machine", "timing"},
-    "ptx": {"common", "result", "safety", "machine", "timing"},
-    "bench": {"common", "result", "safety", "machine", "golden", "timing", "triton_emu", "mesh", "npu", "ptx"},
+    "targets": {"common", "result", "machine"},
+    "mesh": {"common", "result", "safety", "machine", "timing", "targets", "triton_emu"},
+    "npu": {"common", "result", "safety", "machine", "timing", "targets"},
+    "ptx": {"common", "result", "safety", "machine", "timing", "targets"},
+    # npu and ptx: folders of kernels and files of PTX, see FRONTS
+    "bench": {"common", "result", "safety", "machine", "golden", "targets", "npu", "ptx"},
 }
-ALLOWED["benches"] = ALLOWED["bench"] | {"bench"}
-ALLOWED["sweep"] = ALLOWED["bench"] | {"bench"}
-ALLOWED["cli"] = ALLOWED["benches"] | {"benches", "report", "sweep"}
+ALLOWED["benches"] = ALLOWED["bench"] | {"bench", "timing", "triton_emu", "mesh"}
+ALLOWED["sweep"] = {"common", "result", "machine", "targets", "bench"}
+ALLOWED["cli"] = {"common", "result", "safety", "machine", "report", "targets", "ptx", "bench", "sweep"}
 # arrows against the grain that are meant: bundled benches are found by name, as a user's own file is
 BY_NAME = {("bench", "benches")}
 COMMON_FILES = {"__init__.py", "compiled.py", "dtypes.py", "errors.py", "ipcq_types.py", "pe_commands.py"}
@@ -173,6 +175,71 @@ def test_ptx_benches_run_from_the_command_line_without_greenlet_and_perfetto():
 def test_files_stay_readable():
     long = {p.relative_to(SOURCE): n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 600}
     assert not long
+
+
+# targets are equals: no room above them names one, but for the registry and for files that stand in front of one target
+TARGET_NAMES = re.compile(r"\b(mesh|npu|ptx)\b", re.IGNORECASE)
+ABOVE_TARGETS = ("bench", "cli", "sweep", "report", "timing", "result", "targets")
+# what takes in programs of one target that come as files; no file is added here
+FRONTS = {
+    "bench/artefact.py",
+    "bench/folder_bench.py",
+    "bench/kernel_folder.py",
+    "bench/ptx_file.py",
+    "cli/ptx",
+    "targets/registry.py",
+}
+# file -> how often it names a target in code, help texts and messages counted in; numbers only fall
+NAMED_STILL = {
+    "cli/__init__.py": 1,
+    "cli/commands.py": 2,
+    "cli/inside.py": 3,
+    "cli/options.py": 1,
+    "cli/run.py": 1,
+    "report/causes.py": 3,
+    "report/page/document.py": 1,
+}
+
+
+def target_names(path: Path) -> list[str]:
+    """Where the code of a file names a target: modules it imports, names, texts; docstrings and comments are free."""
+    tree = ast.parse(path.read_text())
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    first = [node.body[0] for node in ast.walk(tree) if isinstance(node, documented) and node.body]
+    docstrings = {id(node.value) for node in first if isinstance(node, ast.Expr)}
+    found = []
+    for node in ast.walk(tree):
+        texts = [str(getattr(node, field, "") or "") for field in ("id", "attr", "arg", "name", "module")]
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            texts.append(node.value)
+        words = [text.replace("_", " ") for text in texts]
+        found += [f"{path.name}:{node.lineno} {word}" for word in words if TARGET_NAMES.search(word)]
+    return found
+
+
+def test_no_room_above_the_targets_names_one():
+    named = {}
+    for path in sorted(path for room in ABOVE_TARGETS for path in (SOURCE / room).rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        if not any(name == front or name.startswith(f"{front}/") for front in FRONTS):
+            named[name] = target_names(path)
+    assert {name: found for name, found in named.items() if len(found) > NAMED_STILL.get(name, 0)} == {}
+    assert {name: len(named[name]) for name in NAMED_STILL} == NAMED_STILL, "write the smaller number"
+
+
+def test_a_file_that_names_a_target_is_seen(tmp_path):
+    planted = tmp_path / "planted.py"
+    planted.write_text(
+        '"""For the npu."""\n'
+        "from kernbench.npu.time import clock\n"
+        "from kernbench import ptx\n"
+        "# ptx\n"
+        "def find_mesh(run):\n"
+        '    """On the mesh."""\n'
+        "    return run.target == 'mesh' or hasattr(run, 'meshes')\n"
+    )
+    lines = [int(found.split(":")[1].split()[0]) for found in target_names(planted)]
+    assert sorted(lines) == [2, 3, 5, 7]
 
 
 # packages whose files are sorted into folders: how many lie side by side, and no folder imports one that imports it

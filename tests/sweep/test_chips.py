@@ -7,7 +7,7 @@ from kernbench import npu
 from kernbench.bench import find
 from kernbench.common.errors import BenchError, MachineError
 from kernbench.sweep import make_plan
-from kernbench.sweep.columns import NPU_COLUMNS
+from kernbench.sweep.columns import columns
 from kernbench.sweep.points import floor_column
 
 BENCH = find("paged_attention")
@@ -48,7 +48,7 @@ def direct(changes):
 def test_rows_say_where_the_time_went():
     for row in rows_of(plan({"form": ["staged", "fused", "grouped"], "chip": ["a2a3", "a5"]})):
         gap = {k: v for k, v in row.items() if k.startswith("gap_")}
-        assert set(row) - {"form", "chip"} <= set(NPU_COLUMNS)
+        assert set(row) - {"form", "chip"} <= set(columns("npu"))
         assert sum(gap.values()) + row[floor_column(row["bound"])] == row["time_ps"]
         assert row["right"] is True
 

@@ -10,7 +10,7 @@ import pytest
 from kernbench.bench import find
 from kernbench.common.errors import BenchError
 from kernbench.sweep import Store, make_plan
-from kernbench.sweep.columns import COLUMNS
+from kernbench.sweep.columns import columns
 from kernbench.sweep.csv_store import plan_file
 from kernbench.sweep.export import write_csv
 from kernbench.sweep.record import record_of
@@ -253,7 +253,7 @@ def test_without_shared_memory_a_local_disk_is_named(tmp_path, monkeypatch):
 
 
 def test_a_parameter_with_the_name_of_a_column(tmp_path, monkeypatch):
-    monkeypatch.setattr("kernbench.sweep.store.COLUMNS", ("N_Ranks", *COLUMNS))
+    monkeypatch.setattr("kernbench.sweep.store.columns", lambda target: ("N_Ranks", *columns(target)))
     with pytest.raises(BenchError, match="n_ranks cannot be swept"):
         Store(tmp_path / "s.sqlite", plan())
 
@@ -265,7 +265,7 @@ def test_a_parameter_with_the_name_of_a_column(tmp_path, monkeypatch):
 def old(tmp_path):
     """A CSV file with its plan, as they were before there was a database."""
     made = plan()
-    names = ["n_ranks", *(name for name in COLUMNS if name not in ("failed", "failed_at", "repeat"))]
+    names = ["n_ranks", *(name for name in columns("mesh") if name not in ("failed", "failed_at", "repeat"))]
     with (tmp_path / "s.csv").open("w", newline="") as stream:
         writer = csv.DictWriter(stream, names)
         writer.writeheader()

@@ -1,22 +1,26 @@
-"""The machine that a bench's parameters ask for: a mesh (parameter `machine`), or an npu chip (parameter `chip`).
+"""The machine that a bench's parameters ask for: which parameter names it is each target's own word.
 
-Settings `machine.KEY` change keys of it; `chip.KEY` is the same for a chip.
+Settings `machine.KEY` change keys of it, whatever the target; a target's own word (`chip.KEY`) is the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any
 
-from kernbench import machine
 from kernbench.common.errors import BenchError
+from kernbench.targets import registry
+from kernbench.targets.registry import MACHINE
+from kernbench.targets.target import Target
 
-MACHINE, CHIP = "machine", "chip"
-PREFIXES = (f"{MACHINE}.", f"{CHIP}.")
-DEFAULT = "reference"
+
+@cache
+def _prefixes() -> tuple[str, ...]:
+    return tuple(f"{word}." for word in registry.machine_words())
 
 
 def machine_key(setting: str) -> str | None:
     """The key of the machine that a setting changes; None for one that is a parameter."""
-    prefix = next((p for p in PREFIXES if setting.startswith(p)), None)
+    prefix = next((p for p in _prefixes() if setting.startswith(p)), None)
     return None if prefix is None else setting.removeprefix(prefix)
 
 
@@ -29,28 +33,41 @@ def split_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
 def machine_changes(bench: str, p: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Keys of the machine and their values, from settings; refuses those that change what the bench does not have."""
     keys: dict[str, Any] = {}
+    own = machine_parameter(_names(p))
     for name, value in changes.items():
-        if not hasattr(p, CHIP) and (not hasattr(p, MACHINE) or name.startswith(f"{CHIP}.")):
-            have = f"; it runs on a machine: {MACHINE}.KEY" if hasattr(p, MACHINE) else ""
-            raise BenchError(f"bench {bench} has no {name.partition('.')[0]} to change: {', '.join(changes)}{have}")
+        word = name.partition(".")[0]
+        if word != own and (word != MACHINE or not own):
+            have = f"; it runs on a {own}: {own}.KEY" if own else ""
+            raise BenchError(f"bench {bench} has no {word} to change: {', '.join(changes)}{have}")
         key = str(machine_key(name))
         if key in keys:
-            raise BenchError(f"{MACHINE}.{key} and {CHIP}.{key} are the same key: give one of them")
+            raise BenchError(f"{MACHINE}.{key} and {own}.{key} are the same key: give one of them")
         keys[key] = value
     return keys
 
 
+def machine_parameter(names: Collection[str]) -> str:
+    """Which of a bench's parameters names its machine; empty where none does."""
+    word = registry.of_parameters(names).machine
+    return word if word in names else ""
+
+
+def machine_target(names: Collection[str]) -> Target:
+    """The target on whose machines a bench with these parameters runs."""
+    return registry.find(registry.of_parameters(names).name)
+
+
 def machine_name(p: Any) -> str:
     """The name or path by which the parameters choose a machine."""
-    return str(getattr(p, CHIP, getattr(p, MACHINE, DEFAULT)))
+    own = machine_parameter(_names(p))
+    return str(getattr(p, own)) if own else machine_target(()).machines.default
 
 
 def load_machine(p: Any, name: str | None = None) -> Any:
     """The machine of the parameters, or another one of its kind."""
-    wanted = machine_name(p) if name is None else name
-    if hasattr(p, CHIP):
-        # only benches for the npu need its package
-        from kernbench.npu.isa.model import load
+    return machine_target(_names(p)).machines.load(machine_name(p) if name is None else name)
 
-        return load(wanted)
-    return machine.load(wanted)
+
+def _names(p: Any) -> list[str]:
+    """The parameters that name machines which an object has."""
+    return [word for word in registry.machine_words() if hasattr(p, word)]

@@ -2,27 +2,20 @@
 
 import keyword
 import sys
-from importlib import resources
 from importlib.metadata import packages_distributions
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from kernbench.bench.collection import LEFT_ALONE
 from kernbench.bench.registry import known
 from kernbench.common.errors import BenchError, unknown
+from kernbench.targets import registry
 
 _PLACEHOLDER = "NAME"
-_SUFFIX = ".py.txt"
 
 
 def targets() -> list[str]:
     """Targets that have a template."""
-    names = (entry.name for entry in _templates().iterdir())
-    return sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
-
-
-def _templates() -> Traversable:
-    return resources.files("kernbench.bench") / "templates"
+    return sorted(row.name for row in registry.listed() if row.template)
 
 
 def template(target: str, name: str) -> str:
@@ -42,8 +35,7 @@ def template(target: str, name: str) -> str:
 
 def filled_in(target: str, name: str) -> str:
     """As `template`, for a target that has one and a name that is known to be good."""
-    source = _templates() / f"{target}{_SUFFIX}"
-    return source.read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
+    return registry.find(target).template().replace(_PLACEHOLDER, name)
 
 
 def write_new(target: str, name: str, folder: Path) -> Path:

@@ -17,6 +17,7 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.result.run import Run, Status
+from kernbench.targets.registry import of_run
 
 CHECK = "order-dependent"
 NEVER, CHEAP, ALWAYS = "never", "cheap", "always"
@@ -222,17 +223,15 @@ def _shown(array: Array, flat: int) -> Any:
 
 
 def _observers(first: Launched) -> list[str]:
-    ask = getattr(first.host, "order_observers", None)
-    return [] if ask is None else list(dict.fromkeys(name for kernel in first.kernels for name in ask(kernel)))
+    target = of_run(first.run)
+    return list(dict.fromkeys(name for kernel in first.kernels for name in target.order_observers(first.host, kernel)))
 
 
 def _place(first: Launched, difference: _Difference) -> Place | None:
     """The line that stored an element, or that of its kernel."""
-    ask = getattr(first.host, "writer_of", None)
     launches = list(first.host.launches) or [first.run]
-    found: Place | None = None
-    if ask is not None:
-        found = ask(launches[min(difference.launch, len(launches) - 1)], difference.name, difference.index)
+    launch = launches[min(difference.launch, len(launches) - 1)]
+    found = of_run(launch).writer_of(first.host, launch, difference.name, difference.index)
     return found or _kernel_place(first, difference.launch)
 
 

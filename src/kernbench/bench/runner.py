@@ -35,6 +35,7 @@ from kernbench.result.launches import joined
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import FOLLOWS_WORK, GIVEN, Budget
 from kernbench.safety.stopping import StoppedError, Stopper
+from kernbench.targets import registry
 
 _PACKAGE = Path(golden.__file__).parent.parent
 
@@ -293,10 +294,7 @@ def _call(bench: Bench, name: str, function: Callable[..., Any], *args: Any, **k
 
 
 def _timed(bench: Bench, p: Any, run: Run, host: Any, drawn: bool) -> Run:
-    # compiled code: imported only by those who ask for time
-    from kernbench.mesh.time import retime
-
-    timed = _retimed(run, lambda one: retime(one, host.machine, drawn))
+    timed = _retimed(run, lambda one: registry.of_run(one).retime(one, host.machine, drawn))
     if bench.repeats is not None and "time_ps" in timed.metrics:
         timed.metrics["repeats"] = {"count": bench.repeats.count, "of": bench.repeats.of}
     if bench.limits is not None and "time_ps" in timed.metrics:
@@ -311,7 +309,7 @@ def _retimed(run: Run, retime: Callable[[Run], Run]) -> Run:
     """The run with its time: of several launches that of each, one after the other."""
     if not run.launches or not run.ok or run.safe is False:
         return retime(run)
-    return joined(run, [retime(launch) for launch in run.launches])
+    return joined(run, [retime(launch) for launch in run.launches], registry.of_run(run).joined_views)
 
 
 def _panel(bench: Bench, panel: str | None) -> Mapping[str, Any]:
@@ -362,8 +360,8 @@ def _given(run: Run) -> str:
     if run.outputs:
         return str(sorted(run.outputs))
     return (
-        "none: outputs are what torch.empty made (ptx: what the kernel wrote, or outputs=[...]); a launch that carries "
-        "no data on purpose has a host with shapes_only"
+        f"none: outputs are {registry.of_run(run).outputs_are}; a launch that carries no data on purpose has a host "
+        "with shapes_only"
     )
 
 

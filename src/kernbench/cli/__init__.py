@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from kernbench import __version__
-from kernbench.cli.commands import GROUPS, add_commands
+from kernbench.cli.commands import add_commands, groups
 from kernbench.cli.document import STDOUT, error_data, wants_stdout, write_document
 from kernbench.cli.examples import examples
 from kernbench.cli.output import FOUND, MISUSE, errors, print_anything, print_nothing_more, show_notes
@@ -76,10 +76,10 @@ def main() -> None:
 
 def _command_line(words: Sequence[str]) -> None:
     """Carry out a command; ends with SystemExit."""
-    named = application({*words, *(word for key in _COMPLETED for word in os.environ.get(key, "").split())})
     print_anything()
     show_notes()
     try:
+        named = application({*words, *(word for key in _COMPLETED for word in os.environ.get(key, "").split())})
         if wants_stdout(words):
             with redirect_stdout(sys.stderr):
                 code = _told_as_document(named, words)
@@ -127,4 +127,4 @@ def _tell(error: KernbenchError) -> None:
 def _command(words: Sequence[str]) -> str:
     """The command that a command line names, as documents call it."""
     named = [word for word in words if not word.startswith("-")]
-    return " ".join(named[: 2 if named[:1] and named[0] in GROUPS else 1])
+    return " ".join(named[: 2 if named[:1] and named[0] in groups() else 1])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import typer
 
 from kernbench.cli.examples import examples
+from kernbench.targets.registry import listed
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,13 @@ COMMANDS = {
 }
 GROUPS = {
     "machine": Group("kernbench.cli.machine", "Machine descriptions: list, show one, check a file."),
-    "ptx": Group("kernbench.cli.ptx", "PTX from any compiler: info, check, run, launch, mutate, emit."),
 }
+
+
+def groups() -> dict[str, Group]:
+    """Commands under one word: our own, then those that targets have."""
+    own = [row.commands for row in listed() if row.commands is not None]
+    return {**GROUPS, **{one.word: Group(one.module, one.short_help) for one in own}}
 
 
 def add_commands(app: typer.Typer, words: Collection[str] | None = None) -> None:
@@ -94,7 +100,7 @@ def add_commands(app: typer.Typer, words: Collection[str] | None = None) -> None
         if words is None or name in words:
             function = getattr(importlib.import_module(command.module), command.function)
         app.command(name, short_help=command.short_help, epilog=examples(*command.examples))(function)
-    for name, group in GROUPS.items():
+    for name, group in groups().items():
         held = typer.Typer()
         if words is None or name in words:
             held = importlib.import_module(group.module).app

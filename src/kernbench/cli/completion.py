@@ -32,8 +32,10 @@ def machines(incomplete: str) -> list[str]:
 
 def settings(ctx: typer.Context, incomplete: str) -> list[str]:
     """Parameters of a bundled bench, as key=; values where few are known."""
+    from kernbench.targets.registry import machine_words
+
     key, equals, _ = incomplete.partition("=")
-    if equals and key in ("machine", "chip"):
+    if equals and key in machine_words():
         return _starting(incomplete, (f"{key}={name}" for name in _machines()))
     from kernbench.bench import describe
 
@@ -48,9 +50,9 @@ def _named(ctx: typer.Context) -> str:
 
 
 def _machines() -> list[str]:
-    from kernbench import machine, npu
+    from kernbench.targets.registry import with_machines
 
-    return [*machine.bundled(), *npu.bundled()]
+    return [name for target in with_machines() for name in target.machines.bundled()]
 
 
 def _bundled(name: str) -> "Bench | None":

@@ -9,6 +9,7 @@ import typer
 from kernbench.bench.new import targets, write_new
 from kernbench.cli.document import JSON, write_document
 from kernbench.cli.output import check_targets, results
+from kernbench.targets.registry import listed
 
 TARGET = Annotated[
     str,
@@ -25,10 +26,7 @@ FOLDER = Annotated[
 
 
 def new(target: TARGET, name: NAME, folder: FOLDER = Path(), json: JSON = None) -> None:
-    """Write a small attention kernel with its inputs and golden: right, safe, and yours to change.
-
-    mesh: a K/V ring over PEs; npu: cube and vector tasks; ptx: a warp for each head, built in Python.
-    """
+    """Write a small attention kernel with its inputs and golden: right, safe, and yours to change."""
     check_targets({"--json": json})
     file = write_new(target, name, folder)
     console = results()
@@ -36,3 +34,7 @@ def new(target: TARGET, name: NAME, folder: FOLDER = Path(), json: JSON = None) 
     following = f"kernbench run {shlex.quote(str(file))}"
     console.print(f"next: {following}", soft_wrap=True)
     write_document(json, "new", {"target": target, "name": name, "file": str(file), "next": following})
+
+
+_IDEAS = "; ".join(f"{row.name}: {row.template}" for row in listed() if row.template)
+new.__doc__ = f"{new.__doc__}\n\n{_IDEAS}."

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernbench.common.errors import BenchError
+from kernbench.targets.registry import listed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +19,7 @@ RIGHT_AND_SAFE, FOUND, MISUSE, INTERRUPTED = 0, 1, 2, 130
 # tables in fewer columns show nothing that can be read: a narrower terminal wraps them
 _NARROWEST = 60
 # what people write by hand
-_SOURCES = (".py", ".cu", ".ptx", ".toml")
+_SOURCES = (".py", ".toml")
 
 
 def results() -> "Console":
@@ -94,8 +95,13 @@ def check_target(option: str, file: Path, replaces: bool = False) -> None:
         raise BenchError(f"{option} {file}: there is no folder {file.parent} to write it to; make it first")
     if file.exists() and not file.is_file():
         raise BenchError(f"{option} {file} is no ordinary file: choose another name")
-    if file.exists() and not replaces and file.resolve().suffix in _SOURCES:
+    if file.exists() and not replaces and file.resolve().suffix in _sources():
         raise BenchError(f"{option} {file} would write over a file of source: choose another name, or remove it first")
+
+
+def _sources() -> tuple[str, ...]:
+    """Suffixes of files that people write by hand, for any target."""
+    return (*_SOURCES, *(suffix for row in listed() for suffix in row.sources))
 
 
 def check_targets(files: Mapping[str, Path | None], replaces: str = "") -> None:

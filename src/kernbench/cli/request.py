@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.bench import Bench, default_cases, describe, find, folder_bench, limit_of, platform_chip, run_bench
+from kernbench.bench.machines import machine_parameter
 from kernbench.common.errors import BenchError, unknown
 from kernbench.result.run import Run
+from kernbench.targets.registry import MACHINE
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def parse_settings(
             raise BenchError(f"--set {text!r}: key=value is wanted, such as --set n_ranks=4")
         values[key.strip()] = value.strip()
     known = {row.name for row in describe(bench.parameters)}
-    short["chip" if "chip" in known else "machine"] = machine
+    short[machine_parameter(known) or MACHINE] = machine
     for name, chosen in short.items():
         if chosen is not None and name not in known:
             raise BenchError(f"bench {bench.name} has no parameter {name}")

@@ -15,10 +15,10 @@ from kernbench.cli.document import JSON, write_document
 from kernbench.cli.options import DTYPE, MACHINE, NAME, SEED, SETTINGS
 from kernbench.cli.output import check_targets, progress, results
 from kernbench.cli.request import parse_settings
-from kernbench.common.errors import BenchError
 from kernbench.common.pe_commands import PeCommand
 from kernbench.report import commands_table
-from kernbench.result.finding import place_dict, rank_ranges
+from kernbench.result.finding import place_dict
+from kernbench.targets.registry import listed, of_run
 
 PANEL = Annotated[
     str | None,
@@ -69,9 +69,14 @@ def show(
         title = f"last {len(stream) - first} of {len(stream)} commands of rank {rank}"
         console.print(commands_table(title + (f", {panel}" if panel else ""), stream[first:], first))
     elif last:
-        console.print(f"no commands to show: bench {bench.name} records none by rank, as mesh kernels do")
+        console.print(f"no commands to show: bench {bench.name} records none by rank, as {_by_rank()} kernels do")
     shown = None if stream is None else _commands_data(stream, panel, rank, first)
     write_document(json, "show", {**_data(bench), "source": text if source else None, "commands": shown})
+
+
+def _by_rank() -> str:
+    """The targets that record what each rank dispatched."""
+    return " and ".join(row.name for row in listed() if row.by_rank)
 
 
 def _data(bench: Bench) -> dict[str, Any]:
@@ -113,11 +118,4 @@ def _stream(
     with progress(1) as bar:
         bar.update(bar.task_ids[0], description=panel or bench.name)
         run = run_bench(bench, panel, values, seed)
-    recording = run.recording
-    if not hasattr(recording, "of_rank"):
-        return None
-    stream: Sequence[PeCommand] | None = recording.of_rank(rank) if recording is not None else None
-    if recording is None or stream is None:
-        ranks = rank_ranges(s.rank for s in recording.streams) if recording else "none"
-        raise BenchError(f"rank {rank} dispatched no command; those that did: {ranks}")
-    return stream
+    return of_run(run).commands_of(run, rank)

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kernbench.bench import find
+from kernbench.bench import Bench, describe, find
 from kernbench.cli.document import JSON, STDOUT, write_document
 from kernbench.cli.options import DTYPE, MACHINE, NAME, PANEL, SEED, SETTINGS, SHAPES
 from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, progress, results
@@ -20,6 +20,7 @@ from kernbench.common.errors import BenchError, MachineError
 from kernbench.machine.units import parse
 from kernbench.report.time import duration
 from kernbench.report.verdict import answer
+from kernbench.targets.registry import of_parameters
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -113,7 +114,8 @@ def sweep(
     bench = find(name)
     if bench.panels and panel not in bench.panels:
         raise BenchError(f"choose one panel with --panel: {', '.join(bench.panels)}")
-    database = _check_files(out, parquet, plot, json, metric)
+    _check_metric(bench, metric)
+    database = _check_files(out, parquet, plot, json)
     values = parse_settings(bench, settings or [], machine, dtype=dtype)
     plan = make_plan(bench, panel, values, parse_over(over), seed, shapes_only, name)
     _check_size(plan, plot)
@@ -127,16 +129,22 @@ def sweep(
         raise typer.Exit(_verdict(store, out))
 
 
-def _check_files(out: Path, parquet: Path | None, plot: Path | None, json: Path | None, metric: str) -> Path:
+def _check_metric(bench: Bench, metric: str) -> None:
+    """Refuse to draw what a sweep of the bench has no numbers of."""
+    from kernbench.sweep.columns import metrics
+
+    known = metrics(of_parameters([row.name for row in describe(bench.parameters)]).name)
+    if metric not in known:
+        raise BenchError(f"--metric {metric}: a column of numbers is wanted: {', '.join(known)}")
+
+
+def _check_files(out: Path, parquet: Path | None, plot: Path | None, json: Path | None) -> Path:
     """Refuse what could not be written or drawn in the end; returns where the points live."""
     from kernbench.report.plot import check_plot
-    from kernbench.sweep.columns import METRICS
     from kernbench.sweep.database import SUFFIXES, is_store
     from kernbench.sweep.export import check_parquet
     from kernbench.sweep.targets import check_targets
 
-    if metric not in METRICS:
-        raise BenchError(f"--metric {metric}: a column of numbers is wanted: {', '.join(METRICS)}")
     check_targets({"--out": out})
     is_database = out.suffix.lower() in SUFFIXES
     database = out if is_database else out.with_suffix(SUFFIXES[0])

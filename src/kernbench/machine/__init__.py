@@ -1,7 +1,7 @@
 """Machine descriptions: what a mesh machine consists of and how fast each part is, read from TOML files."""
 
 from kernbench.machine.grid import OPPOSITE, STEPS, Grid
-from kernbench.machine.loader import bundled, load
+from kernbench.machine.loader import bundled, kind_of, load
 from kernbench.machine.model import (
     MOST_PES,
     Channel,
@@ -42,5 +42,6 @@ __all__ = [
     "Pe",
     "SpecialRates",
     "bundled",
+    "kind_of",
     "load",
 ]

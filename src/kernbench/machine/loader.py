@@ -13,6 +13,11 @@ def bundled() -> list[str]:
     return _LIBRARY.bundled()
 
 
+def kind_of(machine: str | os.PathLike[str]) -> object:
+    """What a name or file says its `kind` is; no more of it is looked at."""
+    return _LIBRARY.kind_of(machine)
+
+
 def load(machine: "str | os.PathLike[str] | Machine") -> Machine:
     """The machine meant by a bundled name, a path to a TOML file, or a `Machine`, which is returned as it is.
 

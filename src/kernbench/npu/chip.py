@@ -139,22 +139,11 @@ class Chip:
         }
 
 
-class ChipRecording(NpuRecording):
-    """What a launch recorded, from which its time on any chip can be had."""
-
-    def retime(self, run: Run, chip: ChipModel) -> Run:
-        """A run of this recording with its time on `chip`."""
-        # compiled code: imported only by those who ask for time
-        from kernbench.npu.time.measure import retime
-
-        return retime(run, chip)
-
-
 class _Launch:
     """One launch, from arrays to findings."""
 
     def __init__(self, chip: ChipModel, carries_data: bool, schedule: str | int, track_war: bool, kernels: Any):
-        recording = ChipRecording()
+        recording = NpuRecording()
         self.schedule = schedule
         self.context = Context(chip, carries_data, recording, SiteTable(recording.tables.sites))
         self.executor = Executor(self.context, schedule)

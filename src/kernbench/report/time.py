@@ -121,7 +121,7 @@ def _work(text: Text, metrics: Mapping[str, Any]) -> None:
     """Achieved rates against the machine's peak, and the bytes that moved."""
     rates = metrics.get("rates", {})
     told = ", ".join(
-        f"{name} {scaled(r['achieved'], _UNITS[name], r['peak'])} ({100 * r['achieved'] / r['peak']:.1f} %)"
+        f"{name} {scaled(r['achieved'], _UNITS.get(name, ''), r['peak'])} ({100 * r['achieved'] / r['peak']:.1f} %)"
         for name, r in rates.items()
         if r["peak"]
     )

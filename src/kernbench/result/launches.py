@@ -1,7 +1,7 @@
 """Several launches as one run: what they found, counted and took, one behind the other."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -19,18 +19,24 @@ OTHERWISE = "bound otherwise"
 Metrics = dict[str, Any]
 
 
-def joined(run: Run, launches: Sequence[Run]) -> Run:
+Views = Callable[[Sequence[Run], Sequence[int]], Mapping[str, Any]]
+
+
+def joined(run: Run, launches: Sequence[Run], timed_views: Views | None = None) -> Run:
     """`run`, which a bench gave back, as that of all its `launches`; with fewer than two it is what it was.
 
     Findings and counts are of all of them. There is a time where all have one. Where all have a time or all an order,
-    a timeline shows them one after the other; outputs and views without a time are those of `run`.
+    a timeline shows them one after the other; outputs and views without a time are those of `run`. Given the launches
+    and when each begins, `timed_views` makes the views that show times.
     """
     if len(launches) < 2:
         return run
     bad = [launch.status for launch in launches if launch.status is not Status.FINISHED]
     have_time = ["time_ps" in launch.metrics for launch in launches]
     timed = all(have_time)
-    views = {**run.views, **_listed(launches), **(_views(launches) if timed else {})}
+    views = {**run.views, **_listed(launches)}
+    if timed and timed_views is not None:
+        views |= timed_views(launches, _begins(launch.metrics["time_ps"] for launch in launches))
     found = [finding for launch in launches for finding in launch.findings]
     # a bench may put its Run together by itself
     found += [finding for finding in run.findings if not any(finding is known for known in found)]
@@ -174,8 +180,8 @@ def _timeline(launches: Sequence[Run]) -> Timeline | None:
     unit = lines[0].unit
     lengths = [launch.metrics["time_ps"] if unit == "ps" else line.total for launch, line in pairs]
     begins = _begins(lengths)
-    lanes = _Numbered([LAUNCHES])
-    names, sites = _Numbered([kernel_of(launch) for launch in launches]), _Numbered([])
+    lanes = Numbered([LAUNCHES])
+    names, sites = Numbered([kernel_of(launch) for launch in launches]), Numbered([])
     columns: dict[str, list[Ints]] = {key: [] for key in ("lane", "name", "site", "start", "finish", "flows")}
     first = len(lines)
     for line, begin in zip(lines, begins, strict=True):
@@ -214,7 +220,7 @@ def _waits(lines: Sequence[Timeline]) -> Waits | None:
     """What each span waited for; a launch itself for the one before it."""
     if any(line.waits is None for line in lines):
         return None
-    kinds = _Numbered(["launch"])
+    kinds = Numbered(["launch"])
     launches = np.arange(len(lines), dtype=np.int64) - 1
     kind, after, first = [np.zeros(len(lines), np.int64)], [launches], len(lines)
     for line in lines:
@@ -229,8 +235,8 @@ def _own_spans(
     launches: Sequence[Run],
     lines: Sequence[Timeline],
     times: tuple[Sequence[int], Sequence[int]],
-    names: "_Numbered",
-    sites: "_Numbered",
+    names: "Numbered",
+    sites: "Numbered",
 ) -> dict[str, Ints]:
     """A span for each launch, at the first place that it names; `times` are begins and lengths."""
     start, length = (np.array(part, np.int64) for part in times)
@@ -245,7 +251,7 @@ def _own_spans(
     }
 
 
-class _Numbered:
+class Numbered:
     """Things by number, each once."""
 
     def __init__(self, known: Iterable[Any]):
@@ -289,42 +295,3 @@ def _listed(launches: Sequence[Run]) -> dict[str, Any]:
     """Views that are lists, one behind the other."""
     lists = {key: [row for launch in launches for row in launch.views.get(key, [])] for key in _LISTS}
     return {key: rows for key, rows in lists.items() if rows}
-
-
-def _views(launches: Sequence[Run]) -> dict[str, Any]:
-    """What is drawn of a time, at the times of the whole."""
-    found: dict[str, Any] = {}
-    begins = _begins(launch.metrics["time_ps"] for launch in launches)
-    if all("tasks" in launch.views for launch in launches):
-        found["tasks"] = _tasks(launches, begins)
-    if all("messages" in launch.views and "mesh" in launch.views for launch in launches):
-        found |= _messages(launches, begins)
-    return found
-
-
-def _tasks(launches: Sequence[Run], begins: Sequence[int]) -> list[dict[str, Any]]:
-    """The tasks of all launches, numbered on."""
-    rows: list[dict[str, Any]] = []
-    first = 0
-    for launch, begin in zip(launches, begins, strict=True):
-        tasks = launch.views["tasks"]
-        for task in tasks:
-            moved = {key: task[key] + begin for key in ("ready_ps", "start_ps", "finish_ps")}
-            waited = None if task["waited_for"] is None else task["waited_for"] + first
-            moved |= {"task": task["task"] + first, "waited_for": waited, "after": [n + first for n in task["after"]]}
-            rows.append({**task, **moved})
-        first += 1 + max((task["task"] for task in tasks), default=-1)
-    return rows
-
-
-def _messages(launches: Sequence[Run], begins: Sequence[int]) -> dict[str, Any]:
-    """The messages of all launches, over the links of any of them."""
-    links = _Numbered([])
-    columns: dict[str, list[Ints]] = {key: [] for key in ("link", "start", "sent", "received")}
-    for launch, begin in zip(launches, begins, strict=True):
-        messages = launch.views["messages"]
-        columns["link"].append(links.of(map(tuple, launch.views["mesh"]["links"]))[messages["link"]])
-        for key in ("start", "sent", "received"):
-            columns[key].append(messages[key] + begin)
-    mesh = {**launches[-1].views["mesh"], "links": [list(link) for link in links.known]}
-    return {"mesh": mesh, "messages": {key: np.concatenate(parts) for key, parts in columns.items()}}

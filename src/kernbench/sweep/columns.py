@@ -3,20 +3,13 @@
 import math
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 
-from kernbench.mesh.time import CAUSES
-from kernbench.npu.time.causes import FLOORS, GAPS, PIPE_FLOORS
 from kernbench.sweep.points import floor_column, gap_column, utilisation_column
+from kernbench.targets import registry
 
 _WHOLE = re.compile(r"[0-9]{1,30}", re.ASCII)
 _SIGNED = re.compile(r"-?[0-9]{1,30}", re.ASCII)
-MESH, NPU = "mesh", "npu"
-# by target: floors, engines, and causes of the gap
-_MEASURED = {
-    MESH: (("compute", "exp", "hbm", "link"), ("gemm", "math", "dma", "link"), CAUSES),
-    NPU: (FLOORS, (*PIPE_FLOORS, "mte", "memory"), GAPS),
-}
-_BOUNDS = [name for floors, _, _ in _MEASURED.values() for name in floors]
 
 
 def _is_number(text: str) -> bool:
@@ -37,48 +30,62 @@ def _is_signed(text: str) -> bool:
 _Kind = tuple[Callable[[str], bool], str]
 _VERDICT: _Kind = (lambda text: text in ("True", "False"), "True or False")
 _TEXT: _Kind = (lambda text: True, "text")
-_BOUND: _Kind = (lambda text: text in _BOUNDS, " or ".join(_BOUNDS))
 _COUNT: _Kind = (_is_whole, "a whole number")
 _DIFFERENCE: _Kind = (_is_signed, "a whole number")
 _RATIO: _Kind = (_is_number, "a number")
 
 
-def _kinds(target: str) -> dict[str, _Kind]:
-    floors, engines, causes = _MEASURED[target]
-    return {
-        "right": _VERDICT,
-        "safe": _VERDICT,
-        "refused": _TEXT,
-        "failed": _TEXT,
-        "failed_at": _TEXT,
-        "repeat": _TEXT,
-        "commands": _COUNT,
-        "time_ps": _COUNT,
-        "bound": _BOUND,
-        "floor_ratio": _RATIO,
-        **{utilisation_column(engine): _RATIO for engine in engines},
-        **{floor_column(name): _COUNT for name in floors},
-        **{gap_column(cause): _DIFFERENCE for cause in causes},
-    }
+# columns of every sweep
+_SHARED: Mapping[str, _Kind] = {
+    "right": _VERDICT,
+    "safe": _VERDICT,
+    "refused": _TEXT,
+    "failed": _TEXT,
+    "failed_at": _TEXT,
+    "repeat": _TEXT,
+    "commands": _COUNT,
+    "time_ps": _COUNT,
+    "bound": _TEXT,
+    "floor_ratio": _RATIO,
+}
 
 
-_KINDS: Mapping[str, _Kind] = {name: kind for target in _MEASURED for name, kind in _kinds(target).items()}
-COLUMNS, NPU_COLUMNS = (tuple(_kinds(target)) for target in (MESH, NPU))
-METRICS = tuple(name for name, kind in _KINDS.items() if kind in (_COUNT, _DIFFERENCE, _RATIO))
+@cache
+def columns(target: str) -> tuple[str, ...]:
+    """The columns of a sweep on machines of a target."""
+    measured = registry.find(target).measured()
+    return (
+        *_SHARED,
+        *map(utilisation_column, measured.engines),
+        *map(floor_column, measured.floors),
+        *map(gap_column, measured.causes),
+    )
 
 
+def metrics(target: str) -> tuple[str, ...]:
+    """Those columns that hold numbers."""
+    return tuple(name for name in columns(target) if _kind(name) in (_COUNT, _DIFFERENCE, _RATIO))
+
+
+def _kind(name: str) -> _Kind:
+    """What may stand in a column: that of a measurement is known by how its name begins."""
+    measured = {utilisation_column(""): _RATIO, _FLOOR: _COUNT, _GAP: _DIFFERENCE}
+    return _SHARED.get(name) or next(kind for start, kind in measured.items() if name.startswith(start))
+
+
+_FLOOR, _GAP = (column("").removesuffix("_ps") for column in (floor_column, gap_column))
 _SQL = {id(kind): name for kind, name in ((_VERDICT, "INTEGER"), (_COUNT, "INTEGER"), (_DIFFERENCE, "INTEGER"))}
 _SQL[id(_RATIO)] = "REAL"
 
 
 def sql_type(name: str) -> str:
     """The type of a column of results in the database."""
-    return _SQL.get(id(_KINDS[name]), "TEXT")
+    return _SQL.get(id(_kind(name)), "TEXT")
 
 
 def is_verdict(name: str) -> bool:
     """Whether a column of results holds true or false, which the database keeps as 1 and 0."""
-    return _KINDS[name] is _VERDICT
+    return _kind(name) is _VERDICT
 
 
 def from_text(name: str, text: str) -> object:
@@ -95,9 +102,13 @@ def as_text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def problem(row: Mapping[str, str]) -> str:
-    """What is wrong with the results in a row, in words; empty if nothing is."""
-    for name, (fits, wanted) in _KINDS.items():
+def problem(row: Mapping[str, str], target: str) -> str:
+    """What is wrong with the results of a sweep on machines of a target in a row, in words; empty if nothing is."""
+    bounds = registry.find(target).measured().floors
+    if row["bound"] and row["bound"] not in bounds:
+        return f"bound = {row['bound']!r}: {' or '.join(bounds)} is wanted"
+    for name in columns(target):
+        fits, wanted = _kind(name)
         if row.get(name, "") != "" and not fits(row[name]):
             return f"{name} = {row[name]!r}: {wanted} is wanted"
     if row["refused"] and row["time_ps"]:

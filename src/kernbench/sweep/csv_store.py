@@ -6,6 +6,7 @@ from io import StringIO
 from pathlib import Path
 
 from kernbench.common.errors import BenchError
+from kernbench.sweep.columns import columns as result_columns
 from kernbench.sweep.columns import from_text, problem
 from kernbench.sweep.points import Row
 from kernbench.sweep.record import Record, read_record
@@ -30,9 +31,9 @@ def earlier_record(file: Path) -> Record:
     return read_record(mark)
 
 
-def earlier_rows(file: Path, keys: tuple[str, ...], results: tuple[str, ...], record: Record) -> Iterator[Row]:
+def earlier_rows(file: Path, keys: tuple[str, ...], target: str, record: Record) -> Iterator[Row]:
     """The rows of the file, each checked; the last one of a stopped sweep may lack its end and is left out."""
-    columns = (*keys, *(name for name in results if name not in _NEW))
+    columns = (*keys, *(name for name in result_columns(target) if name not in _NEW))
     seen: dict[tuple[str, ...], int] = {}
     for line, cells in _lines(file, columns):
         row = dict(zip(columns, cells, strict=False))
@@ -45,7 +46,7 @@ def earlier_rows(file: Path, keys: tuple[str, ...], results: tuple[str, ...], re
         elif point in seen:
             wrong = f"the same point as in line {seen[point]}"
         else:
-            wrong = problem(row)
+            wrong = problem(row, target)
         if wrong:
             raise BenchError(f"{file}, line {line}: {wrong}; mend or remove the line, or choose another --out")
         seen[point] = line

@@ -10,17 +10,17 @@ from typing import Any
 
 from kernbench.bench import Bench
 from kernbench.bench.machines import (
-    CHIP,
-    MACHINE,
     load_machine,
     machine_changes,
     machine_key,
     machine_name,
+    machine_parameter,
     split_settings,
 )
 from kernbench.bench.parameters import make
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.sweep.values import Axis, axis_of, parse_values
+from kernbench.targets.registry import DEFAULT, of_parameters
 
 # so many are looked at before a sweep begins: whether any of them can be run at all
 MOST_CHECKED = 1000
@@ -53,7 +53,7 @@ class Plan:
 
     `keys` are what is swept, in order, and `axes` their values; `rates` are those keys that only change rates of the
     machine. `fixed` are the settings that are the same everywhere, and `machines` the hash of each machine before any
-    of its keys is changed. `target` is what the bench runs on, `name` what the bench was asked for as.
+    of its keys is changed. `target` is on whose machines the bench runs, `name` what the bench was asked for as.
     """
 
     bench: str
@@ -65,7 +65,7 @@ class Plan:
     rates: frozenset[str] = frozenset()
     fixed: Items = ()
     machines: Items = ()
-    target: str = "mesh"
+    target: str = DEFAULT.name
     name: str = ""
 
     @property
@@ -151,7 +151,7 @@ def make_plan(
     `MOST_CHECKED`), the first reason is raised.
     """
     axes = _axes(bench, panel, settings, over)
-    target = "npu" if any(field.name == CHIP for field in fields(bench.parameters)) else "mesh"
+    target = of_parameters([field.name for field in fields(bench.parameters)]).name
     fixed = {k: str(v) for k, v in settings.items()}
     plan = Plan(
         bench.file or bench.name,
@@ -249,7 +249,7 @@ class _Checked:
 
     def hashes(self, plan: Plan) -> dict[str, str]:
         """The hash of each machine that points ask for, by its name."""
-        kind = CHIP if plan.target == "npu" else MACHINE
+        kind = machine_parameter([field.name for field in fields(self._bench.parameters)])
         defaults = {field.name: field.default for field in fields(self._bench.parameters)}
         given = {**defaults, **self._panel, **dict(plan.fixed)}
         swept = dict(zip(plan.keys, plan.axes, strict=True)).get(kind)

@@ -2,7 +2,7 @@
 
 import re
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import repeat
@@ -13,11 +13,11 @@ from typing import Any
 import kernbench
 from kernbench.bench import find, run_bench
 from kernbench.bench.machines import load_machine, machine_key
-from kernbench.common.errors import BenchError, KernbenchError, MachineError
-from kernbench.mesh.time import summary, time_recording
+from kernbench.common.errors import KernbenchError, MachineError
 from kernbench.result.launches import joined_metrics
 from kernbench.result.run import Run
 from kernbench.sweep.plan import Group, Plan, Point, told
+from kernbench.targets.registry import of_run
 
 Row = dict[str, Any]
 _PACKAGE = str(Path(kernbench.__file__).parent)
@@ -130,7 +130,7 @@ class _Timer:
     """Times one run again and again; what the first timing lowered serves the others."""
 
     def __init__(self, shapes: Point, run: Run):
-        self._first, self._told_of = _timers(run)
+        self._target = of_run(run)
         base = load_machine(SimpleNamespace(**run.origin["parameters"]))
         self._machine = base.override({str(machine_key(k)): v for k, v in shapes.items()})
         self._recordings = [launch.recording for launch in run.launches] or [run.recording]
@@ -142,21 +142,9 @@ class _Timer:
         if self._timings:
             self._timings = [timing.again(machine) for timing in self._timings]
         else:
-            self._timings = [self._first(recording, machine) for recording in self._recordings]
-        each = [self._told_of(timing) for timing in self._timings]
+            self._timings = [self._target.time_recording(recording, machine) for recording in self._recordings]
+        each = [self._target.summary(timing) for timing in self._timings]
         return _flat(joined_metrics(each) if len(each) > 1 else each[0])
-
-
-def _timers(run: Run) -> tuple[Callable[..., Any], Callable[..., dict[str, Any]]]:
-    """What times a recording of this kind for the first time, and what tells of a timing."""
-    if hasattr(run.recording, "streams"):
-        return time_recording, summary
-    if hasattr(run.recording, "block_task"):
-        # only benches for the npu need its package
-        from kernbench.npu.time import clock, measure
-
-        return clock.time_recording, measure.summary
-    raise BenchError(f"bench {run.origin.get('bench')} records nothing that can be timed on a machine")
 
 
 def gap_column(cause: str) -> str:

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from kernbench import __version__
 from kernbench.common.errors import BenchError
-from kernbench.sweep.columns import COLUMNS, NPU, NPU_COLUMNS, is_verdict
+from kernbench.sweep.columns import columns, is_verdict
 from kernbench.sweep.csv_store import earlier_record, earlier_rows
 from kernbench.sweep.database import create_tables, explained, is_store, opened, places, quoted, transaction
 from kernbench.sweep.executors import Done
@@ -44,7 +44,7 @@ class Store:
 
     def __init__(self, file: Path, plan: Plan, earlier: Path | None = None, retry: bool = False):
         self.file, self.plan = file, plan
-        self.results = NPU_COLUMNS if plan.target == NPU else COLUMNS
+        self.results = columns(plan.target)
         self.held = 0
         self._retry = retry
         self._database: sqlite3.Connection | None = None
@@ -59,7 +59,7 @@ class Store:
         elif earlier is not None and earlier.exists():
             before = earlier_record(earlier)
             self._agree(before, earlier)
-            self._taken_over = list(earlier_rows(earlier, plan.keys, self.results, before))
+            self._taken_over = list(earlier_rows(earlier, plan.keys, plan.target, before))
         self._join()
 
     def __enter__(self) -> "Store":

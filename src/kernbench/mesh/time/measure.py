@@ -15,8 +15,9 @@ from kernbench.mesh.time.gap import split_gap
 from kernbench.mesh.time.lanes import lane_numbers, lanes
 from kernbench.mesh.time.lower import BLOCKING, CODE, FIRST_DMA, GEMM, MATH
 from kernbench.mesh.time.work import Work, achieved_rates, count_work, work_floors
-from kernbench.result.run import Run, Status
+from kernbench.result.run import Run
 from kernbench.result.timeline import Timeline, Waits
+from kernbench.result.untimed import no_time
 from kernbench.timing import graph as g
 from kernbench.timing.graph import Ints
 
@@ -49,25 +50,14 @@ def sensitivity(timing: Timing) -> dict[str, float]:
     return gains
 
 
-# findings after which a recording is no complete program
-_UNPAIRED = frozenset(("message-unreceived", "message-mismatch", "missing-wait", "no-neighbour"))
-
-
 def retime(run: Run, machine: Machine, drawn: bool = True) -> Run:
     """A new Run: the same function, timed on `machine`. An unsafe run, or one known to be wrong, gets no time; nor does
     one whose messages do not pair up, even if that is acknowledged. Without `drawn` it gets its time, floors and gap
     only, as a point of a sweep does: what is drawn of millions of commands costs as much as timing them.
     """
-    if "gpu_time_ns" in run.metrics:
-        return run
-    why = no_time(run)
+    why = no_time(run, "nothing was recorded")
     if why:
         return replace(run, metrics={**run.metrics, "no_time": why})
-    if hasattr(run.recording, "retime"):
-        # other targets record in a form of their own
-        own: Run = run.recording.retime(run, machine)
-        untimed = {} if "time_ps" in own.metrics else {"no_time": "it was not checked, or it ran nothing"}
-        return replace(own, metrics={**own.metrics, **untimed})
     timing = time_recording(run.recording, machine)
     if not drawn:
         return replace(run, metrics={**run.metrics, **summary(timing)})
@@ -75,24 +65,6 @@ def retime(run: Run, machine: Machine, drawn: bool = True) -> Run:
     views = {**run.views, "messages": messages(timing)}
     metrics = {**run.metrics, **measure(timing, path)}
     return replace(run, timeline=timeline(timing, path), metrics=metrics, views=views)
-
-
-def no_time(run: Run) -> str:
-    """Why a run gets no time; empty for one that does."""
-    acknowledged = {row["finding"]["kind"] for row in run.views.get("acknowledged", [])} & _UNPAIRED
-    if run.status is not Status.FINISHED:
-        return f"the run {run.status}"
-    if run.findings:
-        return "it is not safe"
-    if run.right is False:
-        return "its result is wrong"
-    if acknowledged:
-        return (
-            f"its messages do not pair up: {', '.join(sorted(acknowledged))} is acknowledged, and nothing can time it"
-        )
-    if run.recording is None:
-        return "PTX on the emulator has an order, but no clock"
-    return ""
 
 
 def messages(timing: Timing) -> dict[str, Ints]:

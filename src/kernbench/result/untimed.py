@@ -1,0 +1,22 @@
+"""Why a run gets no time, whatever its target."""
+
+from kernbench.result.run import Run, Status
+
+# findings after which a recording is no complete program
+_UNPAIRED = frozenset(("message-unreceived", "message-mismatch", "missing-wait", "no-neighbour"))
+
+
+def no_time(run: Run, unrecorded: str) -> str:
+    """Why a run gets no time, `unrecorded` where it has no recording; empty for one that does."""
+    acknowledged = {row["finding"]["kind"] for row in run.views.get("acknowledged", [])} & _UNPAIRED
+    if run.status is not Status.FINISHED:
+        return f"the run {run.status}"
+    if run.findings:
+        return "it is not safe"
+    if run.right is False:
+        return "its result is wrong"
+    if acknowledged:
+        return (
+            f"its messages do not pair up: {', '.join(sorted(acknowledged))} is acknowledged, and nothing can time it"
+        )
+    return unrecorded if run.recording is None else ""

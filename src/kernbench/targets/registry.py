@@ -1,0 +1,139 @@
+"""Which targets there are: the one place that names those of kernbench. Others come from installed packages.
+
+A package brings a target by an entry point of the group `kernbench.targets` that names its `Listed`. What is listed is
+known without importing any target; a target's own package is imported when it is asked for by name.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from kernbench.common.errors import BenchError, KernbenchError, unknown
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from kernbench.result.run import Run
+    from kernbench.targets.target import Target
+
+GROUP = "kernbench.targets"
+# the word for a machine that every target understands: parameters `machine`, settings `machine.KEY`
+MACHINE = "machine"
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Commands of a target's own under one word: the module that has them as `app`, and their line in the list."""
+
+    word: str
+    module: str
+    short_help: str
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What is known of a target before it is imported."""
+
+    name: str
+    # has the target as TARGET
+    module: str
+    # the parameter of a bench that names one of its machine files; empty where it has none
+    machine: str = ""
+    # what `kernbench new` writes for it, in a few words; empty where it writes nothing
+    template: str = ""
+    # suffixes of files that people write for it by hand, which no output replaces
+    sources: tuple[str, ...] = ()
+    commands: Commands | None = None
+    # whether it records what each rank dispatched
+    by_rank: bool = False
+
+
+BUNDLED = (
+    Listed("mesh", "kernbench.mesh.target", MACHINE, "a K/V ring over PEs", by_rank=True),
+    Listed("npu", "kernbench.npu.target", "chip", "cube and vector tasks"),
+    Listed(
+        "ptx",
+        "kernbench.ptx.target",
+        template="a warp for each head, built in Python",
+        sources=(".cu", ".ptx"),
+        commands=Commands("ptx", "kernbench.cli.ptx", "PTX from any compiler: info, check, run, launch, mutate, emit."),
+    ),
+)
+# whose machine a bench gets that names none
+DEFAULT = BUNDLED[0]
+
+
+@cache
+def listed() -> tuple[Listed, ...]:
+    """All targets, those of kernbench first."""
+    # slow to import, and not needed by who names a target
+    from importlib.metadata import entry_points
+
+    found = list(BUNDLED)
+    for entry in entry_points(group=GROUP):
+        row = _loaded(entry)
+        for other in found:
+            if row.name == other.name or (row.machine and row.machine == other.machine):
+                raise BenchError(
+                    f"{_who(entry)} brings a target {row.name!r} with the machine parameter {row.machine!r}, which "
+                    f"target {other.name!r} has already: rename it, or uninstall the package"
+                )
+        found.append(row)
+    return tuple(found)
+
+
+def find(name: str) -> "Target":
+    """The target of this name; its package is imported now."""
+    for row in listed():
+        if row.name == name:
+            target: Target = import_module(row.module).TARGET
+            return target
+    raise BenchError(unknown("target", name, [row.name for row in listed()]))
+
+
+def of_run(run: "Run") -> "Target":
+    """The target that a run says it is of; a run of none that is known gets what every target has."""
+    from kernbench.targets.target import Target
+
+    origins = (run.origin, *(launch.origin for launch in reversed(run.launches)))
+    name = next((origin["target"] for origin in origins if "target" in origin), "")
+    return find(name) if any(row.name == name for row in listed()) else Target()
+
+
+def of_parameters(names: Collection[str]) -> Listed:
+    """The target whose machines a bench with parameters of these names runs on."""
+    own = [row for row in listed() if row.machine and row.machine in names]
+    # a word of a target's own before the one that every target understands
+    return next((row for row in own if row.machine != MACHINE), own[0] if own else DEFAULT)
+
+
+def with_machines() -> "list[Target]":
+    """Every target that has machine files."""
+    return [find(row.name) for row in listed() if row.machine]
+
+
+@cache
+def machine_words() -> tuple[str, ...]:
+    """The parameters of benches that name machine files."""
+    return tuple(row.machine for row in listed() if row.machine)
+
+
+def _loaded(entry: "EntryPoint") -> Listed:
+    """What an entry point names, which is code of somebody else's."""
+    try:
+        row = entry.load()
+    except KernbenchError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise BenchError(f"{_who(entry)} cannot be imported ({why}): mend or uninstall it") from error
+    if not isinstance(row, Listed):
+        raise BenchError(f"{_who(entry)} is a {type(row).__name__}; kernbench.targets.registry.Listed is wanted")
+    return row
+
+
+def _who(entry: "EntryPoint") -> str:
+    package = f" of package {entry.dist.name}" if entry.dist is not None else ""
+    return f"the entry point {entry.name} = {entry.value}{package}"

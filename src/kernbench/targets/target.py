@@ -1,0 +1,112 @@
+"""What the other rooms ask of a target. Whatever it does not answer has a default that works for any `Run`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from kernbench.common.errors import BenchError
+from kernbench.result.untimed import no_time
+
+if TYPE_CHECKING:
+    from kernbench.machine.description import Description
+    from kernbench.result.finding import Place
+    from kernbench.result.run import Run
+
+TEMPLATE = "template.py.txt"
+
+
+class Machines(Protocol):
+    """Machine files of one kind."""
+
+    @property
+    def default(self) -> str:
+        """The one that a bench gets which names none."""
+
+    def bundled(self) -> list[str]:
+        """Names of those that come with the target."""
+
+    def load(self, name: Any) -> Any:
+        """The machine of a bundled name or a file: a `Description`, with the target's own keys."""
+
+    def owns(self, name: str) -> bool:
+        """Whether a name or file is of this kind, and of no other; a file that cannot be read is not."""
+
+    def size(self, machine: Any) -> str:
+        """How large a machine is, in words for a list."""
+
+
+class Timing(Protocol):
+    """A recording timed on a machine."""
+
+    def again(self, machine: Any) -> Self:
+        """The same recording on a machine that differs in rates only."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Names in the metrics of a timed run; a sweep has a column for each.
+
+    `floors` are keys of `floors_ps`, `engines` of `utilisation`, `causes` of `gap_ps`.
+    """
+
+    floors: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+
+
+class Target:
+    """A target as the other rooms see it: a subclass answers what its kind of program has.
+
+    A run belongs to a target by `origin["target"]`, which is its `name`.
+    """
+
+    name: str = ""
+    # why a run without a recording has no time
+    no_clock: str = "this target has an order, but no clock"
+    # what the outputs of a launch are, after "outputs are"
+    outputs_are: str = "what the launch gave back"
+
+    def measured(self) -> Measured:
+        """Names in the metrics of its timed runs."""
+        return Measured()
+
+    @property
+    def machines(self) -> Machines:
+        """Its machine files; only asked of a target that is listed with a machine parameter."""
+        raise BenchError(f"target {self.name or '(unknown)'} has no machine files")
+
+    def template(self) -> str:
+        """The text that `kernbench new` writes, with NAME where the bench's name stands."""
+        package = type(self).__module__.rpartition(".")[0]
+        return (files(package) / TEMPLATE).read_text(encoding="utf-8")
+
+    def retime(self, run: "Run", machine: "Description", drawn: bool = True) -> "Run":
+        """The run with its time on `machine`: `metrics["time_ps"]` with floors and gap and, if `drawn`, a timeline and
+        views of it. A run that gets no time says why, in `metrics["no_time"]`.
+        """
+        return replace(run, metrics={**run.metrics, "no_time": no_time(run, self.no_clock) or self.no_clock})
+
+    def time_recording(self, recording: Any, machine: Any) -> Timing:
+        """A recording timed for the first time; a sweep times it again and again."""
+        raise BenchError(f"target {self.name or '(unknown)'} records nothing that can be timed on a machine")
+
+    def summary(self, timing: Any) -> dict[str, Any]:
+        """What a sweep keeps of a timing: time_ps, bound, floor_ratio, utilisation, floors_ps and gap_ps."""
+        raise NotImplementedError
+
+    def joined_views(self, launches: "Sequence[Run]", begins: Sequence[int]) -> Mapping[str, Any]:
+        """What is drawn of several timed launches as one run; `begins` is when each begins."""
+        return {}
+
+    def commands_of(self, run: "Run", rank: int) -> Sequence[Any] | None:
+        """The commands that a rank of a run dispatched; None where nothing is recorded by rank."""
+        return None
+
+    def order_observers(self, host: Any, kernel: Any) -> list[str]:
+        """What in a kernel may observe the order in which its threads run, by right."""
+        return []
+
+    def writer_of(self, host: Any, run: "Run", output: str, index: tuple[int, ...]) -> "Place | None":
+        """The kernel's line that last stored an element of an output of a run on `host`; None if it is not known."""
+        return None

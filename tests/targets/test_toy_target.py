@@ -1,0 +1,174 @@
+"""A fourth target in one file does all that the bundled ones do, through the command line; nothing else names it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.targets import toy_target
+
+from kernbench.common.errors import BenchError
+from kernbench.result.run import Run, Status
+from kernbench.targets import registry
+from kernbench.targets.target import Target
+
+HERE = Path(__file__).parent
+MINE = 'name = "mine"\nkind = "toy"\n\n[unit]\nregisters = 2\nstep = 1\nmove = 1\n'
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder of installed packages with the toy in it, as pip would leave it."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "toy_target.py").write_text((HERE / "toy_target.py").read_text())
+    _metadata(folder, "toy = toy_target:LISTED")
+    return folder
+
+
+def _metadata(folder, entry):
+    info = folder / "toy_board-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-board\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{entry}\n")
+
+
+SCRIPT = """
+import shlex, sys
+from kernbench.cli import main
+for line in sys.argv[1:]:
+    sys.argv = ["kernbench", *shlex.split(line)]
+    try:
+        main()
+    except SystemExit as end:
+        print(f"<{end.code or 0}>", flush=True)
+"""
+
+
+def kernbench(site, folder, *lines):
+    """What each command line prints, all in one process that finds the packages of `site`; its exit code at the end."""
+    environment = {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *lines],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    )
+    parts = re.findall(r"(.*?<[0-9]+>)\n", done.stdout, re.DOTALL)
+    assert len(parts) == len(lines), done.stdout
+    return parts
+
+
+def test_a_target_in_one_file_does_all_that_others_do(site, tmp_path):
+    printed = kernbench(
+        site,
+        tmp_path,
+        "new toy my_toy",
+        "run my_toy.py --html page.html --json runs.json --set board.unit.step=20",
+        "run my_toy.py --json later.json",
+        "check .",
+        "report runs.json --html again.html",
+        "compare runs.json later.json --html change.html",
+        "sweep my_toy.py --over board.unit.step=1,100 --over n=4,8 --out sweep.csv --jobs 1",
+        "sweep my_toy.py --over n=4 --metric gap_nothing_ps",
+    )
+    assert [text.strip()[-3:] for text in printed] == [*["<0>"] * 7, "<2>"], "\n".join(printed)
+    _, ran, _, checked, _, compared, _, refused = printed
+    assert "1 of 1 right and safe" in ran
+    assert "my_toy" in checked
+    assert "the other one" in compared
+    assert "gap_the_other_one_ps" in refused
+    assert all("the other one" in (tmp_path / page).read_text() for page in ("page.html", "again.html", "change.html"))
+    (saved,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
+    # three moves of 8 elements at 30 ps, two operations at 20 ps
+    assert saved["metrics"]["time_ps"] == 8 * (3 * 30 + 2 * 20)
+    rows = (tmp_path / "sweep.csv").read_text().splitlines()
+    assert {"floor_bus_ps", "utilisation_unit", "gap_the_other_one_ps"} <= set(rows[0].split(","))
+    assert len(rows) == 5
+    assert all("True,True" in row for row in rows[1:])
+
+
+def test_its_machine_files_commands_and_sources_are_known(site, tmp_path):
+    (tmp_path / "mine.toml").write_text(MINE)
+    (tmp_path / "mine.tape").write_text("by hand")
+    lines = {
+        "machine list": "bench_top: 4 registers",
+        "machine check mine.toml": "good; board mine, 2 registers",
+        "toy hello": "hello from a board",
+        "--help": "Boards: say hello.",
+        "new toy my_toy": "wrote my_toy.py",
+        "run my_toy.py -m mine.toml": "1 of 1 right and safe",
+        "run my_toy.py --html mine.tape": "write over a file of source",
+        "run my_toy.py --set chip.unit.step=3": "it runs on a board: board.KEY",
+        "run my_toy.py --set board.unit.steps=3": "Did you mean 'unit.step'?",
+        "show my_toy.py": "records none by rank, as mesh kernels do",
+    }
+    for text, wanted in zip(kernbench(site, tmp_path, *lines), lines.values(), strict=True):
+        assert wanted in text, text
+
+
+def test_its_finding_is_reported_at_the_line_of_the_kernel(site, tmp_path):
+    file = tmp_path / "my_toy.py"
+    file.write_text(toy_target.TEMPLATE.replace("    tape.load(1, x)\n", ""))
+    (shown,) = kernbench(site, tmp_path, "run my_toy.py")
+    assert "uninitialised-read" in shown
+    line = file.read_text().splitlines().index("    tape.add(0, 1)") + 1
+    assert f"my_toy.py:{line}" in shown
+    assert shown.endswith("<1>")
+
+
+BAD = {
+    "no_such_module:LISTED": "of package toy-board cannot be imported (ModuleNotFoundError",
+    "other:TEXT": "is a str; kernbench.targets.registry.Listed is wanted",
+    "other:LISTED": "which target 'npu' has already",
+}
+
+
+@pytest.mark.parametrize("entry", BAD)
+def test_a_package_that_brings_no_target_is_named(entry, tmp_path):
+    text = (
+        "from kernbench.targets.registry import Listed\nTEXT = ''\nLISTED = Listed('other', 'other', machine='chip')\n"
+    )
+    (tmp_path / "other.py").write_text(text)
+    _metadata(tmp_path, f"toy = {entry}")
+    (shown,) = kernbench(tmp_path, tmp_path, "list")
+    assert BAD[entry] in " ".join(shown.split())
+    assert shown.endswith("<2>")
+
+
+def test_every_bundled_row_is_its_target():
+    for row in registry.BUNDLED:
+        assert registry.find(row.name).name == row.name
+        assert not row.machine or registry.find(row.name).machines.default in registry.find(row.name).machines.bundled()
+        assert not row.template or "NAME" in registry.find(row.name).template()
+    with pytest.raises(BenchError, match=r"unknown target 'mash'; known: mesh, npu, ptx.* Did you mean 'mesh'"):
+        registry.find("mash")
+
+
+def test_a_run_of_a_target_nobody_knows_has_the_defaults():
+    run = Run({}, [], ("check",), Status.FINISHED, origin={"target": "mystery"})
+    target = registry.of_run(run)
+    assert type(target) is Target
+    assert target.retime(run, None).metrics["no_time"] == "this target has an order, but no clock"
+    assert target.commands_of(run, 0) is None
+    with pytest.raises(BenchError, match="records nothing that can be timed"):
+        target.time_recording(None, None)
+
+
+def test_rows_are_read_without_importing_a_target():
+    script = (
+        "import sys\n"
+        "from kernbench.targets import registry\n"
+        "assert registry.of_parameters(['chip', 'n']).name == 'npu'\n"
+        "assert registry.of_parameters(['chip', 'machine']).name == 'npu'\n"
+        "assert registry.of_parameters(['n']) is registry.DEFAULT\n"
+        "assert {'machine', 'chip'} <= set(registry.machine_words())\n"
+        "rooms = {name.split('.')[1] for name in sys.modules if name.startswith('kernbench.')}\n"
+        "assert rooms == {'common', 'targets'}, rooms\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
