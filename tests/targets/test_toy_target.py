@@ -83,6 +83,7 @@ def test_a_target_in_one_file_does_all_that_others_do(site, tmp_path):
     assert "my_toy" in checked
     assert "the other one" in compared
     assert "gap_the_other_one_ps" in refused
+    assert "never work at once" in (tmp_path / "page.html").read_text()
     assert all("the other one" in (tmp_path / page).read_text() for page in ("page.html", "again.html", "change.html"))
     (saved,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
     # three moves of 8 elements at 30 ps, two operations at 20 ps
@@ -172,3 +173,15 @@ def test_rows_are_read_without_importing_a_target():
         "assert rooms == {'common', 'targets'}, rooms\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_bench_imports_no_target_but_its_own(tmp_path):
+    barred = SCRIPT.replace("import shlex, sys\n", "import shlex, sys\nBARRED\n")
+    barred = barred.replace("BARRED", "for name in ('npu', 'ptx'): sys.modules[f'kernbench.{name}'] = None")
+    lines = ["new mesh ring", "run ring.py --set n_ranks=2", "sweep ring.py --over n_ranks=2 --jobs 1"]
+    environment = {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, "-c", barred, *lines], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert re.findall(r"<[0-9]>", done.stdout) == ["<0>"] * 3, done.stdout + done.stderr
+    assert "1 of 1 right and safe" in done.stdout

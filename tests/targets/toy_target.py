@@ -175,6 +175,9 @@ class ToyTarget(Target):
     def measured(self):
         return Measured(("bus", "unit"), ("bus", "unit"), ("the other one",))
 
+    def explain(self, cause):
+        return "The bus and the unit never work at once." if cause == "the other one" else ""
+
     def template(self):
         return TEMPLATE
 

@@ -14,6 +14,7 @@ from kernbench.cli.document import STDOUT, error_data, wants_stdout, write_docum
 from kernbench.cli.examples import examples
 from kernbench.cli.output import FOUND, MISUSE, errors, print_anything, print_nothing_more, show_notes
 from kernbench.common.errors import KernbenchError
+from kernbench.targets.registry import DEFAULT
 
 if TYPE_CHECKING:
     app: typer.Typer
@@ -41,7 +42,9 @@ def application(words: Collection[str] | None = None) -> typer.Typer:
         add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        epilog=examples("kernbench list", "kernbench new mesh my_ring", "kernbench run my_ring.py --html my_ring.html"),
+        epilog=examples(
+            "kernbench list", f"kernbench new {DEFAULT.name} my_ring", "kernbench run my_ring.py --html my_ring.html"
+        ),
     )
     add_commands(made, words)
     made.callback()(common)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import typer
 
 from kernbench.cli.examples import examples
-from kernbench.targets.registry import listed
+from kernbench.targets.registry import BUNDLED, listed
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ COMMANDS = {
         "kernbench.cli.new",
         "new",
         "A small, working bench to start from.",
-        ("kernbench new mesh my_ring", "kernbench new ptx my_kernel --dir kernels"),
+        (f"kernbench new {BUNDLED[0].name} my_ring", f"kernbench new {BUNDLED[-1].name} my_kernel --dir kernels"),
     ),
 }
 GROUPS = {

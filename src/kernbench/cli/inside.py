@@ -24,15 +24,6 @@ STOP_AT = Annotated[
         help="Stop inside the kernel and show what it holds: FILE:LINE, FILE:LINE#N (the N-th time), or finding.",
     ),
 ]
-STOP_AT_PTX = Annotated[
-    str | None,
-    typer.Option(
-        "--stop-at",
-        metavar="PLACE",
-        help="Stop inside the kernel and show what a warp holds: LINE of the PTX, FILE:LINE of the source, "
-        "either with #N for the N-th time, or finding.",
-    ),
-]
 DUMP = Annotated[
     Path | None,
     typer.Option("--dump", metavar="FILE", help="With --stop-at: write the arrays it shows to this .npz file."),
@@ -45,14 +36,6 @@ FIRST_WRONG = Annotated[
         "--first-wrong",
         help="Compare values that the kernel names (tl., core. or ctx.checkpoint) with the bench's intermediates: "
         "which is the first to leave them?",
-    ),
-]
-FIRST_WRONG_PTX = Annotated[
-    bool,
-    typer.Option(
-        "--first-wrong",
-        help="Compare registers and memory at the launch file's [[checkpoint]]s with what it expects: which is the "
-        "first to leave it?",
     ),
 ]
 

@@ -6,6 +6,12 @@ from typing import Annotated
 import typer
 
 from kernbench.cli.completion import benches, machines, panels, settings
+from kernbench.targets.registry import MACHINE as MACHINE_WORD
+from kernbench.targets.registry import listed
+
+_OWN_WORDS = ", ".join(
+    f"{row.machine}=... on the {row.name}" for row in listed() if row.machine not in ("", MACHINE_WORD)
+)
 
 NAME = Annotated[
     str,
@@ -35,7 +41,7 @@ MACHINE = Annotated[
         "--machine",
         "-m",
         metavar="NAME",
-        help="A bundled machine or chip, or a TOML file; short for --set machine=... (chip=... on the npu).",
+        help=f"A bundled machine or chip, or a TOML file; short for --set {MACHINE_WORD}=... ({_OWN_WORDS}).",
         autocompletion=machines,
     ),
 ]

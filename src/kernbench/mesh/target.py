@@ -6,6 +6,7 @@ from typing import Any
 from kernbench import machine
 from kernbench.common.errors import BenchError, MachineError
 from kernbench.machine import Machine
+from kernbench.mesh.causes import SENTENCES
 from kernbench.mesh.joining import joined_messages
 from kernbench.result.finding import Place, rank_ranges
 from kernbench.result.run import Run
@@ -78,6 +79,10 @@ class MeshTarget(Target):
     def joined_views(self, launches: Sequence[Run], begins: Sequence[int]) -> Mapping[str, Any]:
         """The messages of all launches over the links of all."""
         return joined_messages(launches, begins)
+
+    def explain(self, cause: str) -> str:
+        """The sentence for a cause of lost time."""
+        return SENTENCES.get(cause, "")
 
     def commands_of(self, run: Run, rank: int) -> Sequence[Any] | None:
         """The commands that a rank dispatched."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from kernbench.npu.isa import model
 from kernbench.npu.isa.model import ChipModel
-from kernbench.npu.time.causes import FLOORS, GAPS, PIPE_FLOORS
+from kernbench.npu.time.causes import FLOORS, GAPS, PIPE_FLOORS, explain
 from kernbench.npu.time.joining import joined_tasks
 from kernbench.result.run import Run
 from kernbench.result.untimed import no_time
@@ -68,6 +68,10 @@ class NpuTarget(Target):
         from kernbench.npu.time.measure import summary
 
         return summary(timing)
+
+    def explain(self, cause: str) -> str:
+        """The sentence for a cause of lost time."""
+        return explain(cause)
 
     def joined_views(self, launches: Sequence[Run], begins: Sequence[int]) -> Mapping[str, Any]:
         """The tasks of all launches."""

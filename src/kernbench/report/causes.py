@@ -1,45 +1,16 @@
-"""What the causes of a gap between floor and time mean, a sentence each, with what people try against it."""
+"""What keeps a run above its floor, cause by cause, with the sentence that its target has for each."""
 
 from collections.abc import Mapping
-from typing import Any
 
-_MESH = {
-    "imbalance": "The busiest engine had more to do than the mean of all: share the work out more evenly.",
-    "exposed communication": "It waited while bytes were on a link: send earlier, or compute meanwhile.",
-    "queue stalls": "A message could not leave for want of a free slot: receive earlier, or use deeper queues.",
-    "dispatch": "It waited for commands to be issued: larger tiles need fewer commands.",
-    "fill and drain": "Others worked before its first command and after its last: begin and end with smaller pieces.",
-    "HBM waits": "Between its commands it waited for DMA of the PE: load the next tile while this one is computed.",
-    "other engines": "Between its commands it waited for GEMM or MATH of its own PE: work on two tiles in turn.",
-    "other PEs": "It waited for engines of another PE, whose result something here needed.",
-    "array fill and drain": "The operands of each product take time to get through the array: use larger products.",
-    "unused cells": "Products smaller than the array left cells of it idle: choose tiles that fill it.",
-    "other math": "MATH was busy with operations other than exponentials, which the floor does not count.",
-    "rounding": "A transfer ends on a whole picosecond.",
-}
-_WORKS = {
-    "cube": "matrix products",
-    "vector": "vector operations",
-    "moves": "moves between the buffers of a core",
-    "memory": "transfers from and to global memory",
-    "scalar": "scalar instructions of a core",
-    "issue": "a core handing operations to its pipes",
-    "dispatch": "a scheduler handing blocks to cores",
-    "submit": "the orchestrator submitting tasks",
-}
-_WAITS = " waits for "
+from kernbench.result.run import Run
+from kernbench.targets.registry import of_run
 
 
-def explain(cause: str) -> str:
-    """The sentence for a cause of `gap_ps`; empty for one that is not known."""
-    if cause in _MESH:
-        return _MESH[cause]
-    resource, found, work = cause.partition(_WAITS)
-    return f"{resource} was idle while the critical path was in {_WORKS[work]}." if found and work in _WORKS else ""
-
-
-def explained(metrics: Mapping[str, Any]) -> dict[str, str]:
+def explained(run: Run) -> dict[str, str]:
     """The binding floor and every cause of a run's gap, each with its sentence."""
-    gap, bound = metrics.get("gap_ps"), metrics.get("bound")
-    told = {f"{bound} floor": f"What the work of this kernel takes at least at the peak rate of {bound}."}
-    return told | {cause: explain(cause) for cause in gap} if isinstance(gap, Mapping) else told
+    gap, bound = run.metrics.get("gap_ps"), run.metrics.get("bound")
+    floor = {f"{bound} floor": f"What the work of this kernel takes at least at the peak rate of {bound}."}
+    if not isinstance(gap, Mapping):
+        return floor
+    target = of_run(run)
+    return floor | {cause: target.explain(cause) for cause in gap}

@@ -95,6 +95,10 @@ class Target:
         """What a sweep keeps of a timing: time_ps, bound, floor_ratio, utilisation, floors_ps and gap_ps."""
         raise NotImplementedError
 
+    def explain(self, cause: str) -> str:
+        """What a cause of lost time means and what people try against it, in a sentence; empty where it has none."""
+        return ""
+
     def joined_views(self, launches: "Sequence[Run]", begins: Sequence[int]) -> Mapping[str, Any]:
         """What is drawn of several timed launches as one run; `begins` is when each begins."""
         return {}

@@ -4,7 +4,7 @@ from typing import Any
 
 from kernbench.bench import ptx_file
 from kernbench.cli.document import JSON
-from kernbench.cli.inside import DUMP, STOP_AT_PTX, check_options
+from kernbench.cli.inside import DUMP, check_options
 from kernbench.cli.options import STRICT
 from kernbench.cli.output import check_targets, results
 from kernbench.cli.ptx.launching import at_its_line, described_launch, finish, launch_kernel, maybe_stop, read_module
@@ -23,6 +23,7 @@ from kernbench.cli.ptx.options import (
     SEED,
     SHARED,
     STEPS,
+    STOP_AT,
     TRACE,
 )
 from kernbench.common.errors import BenchError
@@ -48,7 +49,7 @@ def check(
     json: JSON = None,
     trace: TRACE = None,
     html: HTML = None,
-    stop_at: STOP_AT_PTX = None,
+    stop_at: STOP_AT = None,
     dump: DUMP = None,
     strict: STRICT = False,
 ) -> None:

@@ -9,7 +9,7 @@ from kernbench.bench import ptx_file
 from kernbench.bench.artefact import read_artefact, skeleton
 from kernbench.bench.ptx_file import choose_kernel
 from kernbench.cli.document import JSON
-from kernbench.cli.inside import DUMP, FIRST_WRONG_PTX, STOP_AT_PTX, check_options
+from kernbench.cli.inside import DUMP, check_options
 from kernbench.cli.options import STRICT
 from kernbench.cli.output import check_targets, results
 from kernbench.cli.ptx.launching import (
@@ -27,6 +27,7 @@ from kernbench.cli.ptx.options import (
     CLUSTER,
     DEVICE,
     ELEMENTS,
+    FIRST_WRONG,
     GRID,
     HTML,
     LAUNCH,
@@ -34,6 +35,7 @@ from kernbench.cli.ptx.options import (
     SEED,
     SHARED,
     STEPS,
+    STOP_AT,
     TRACE,
 )
 from kernbench.result.run import write_bytes
@@ -67,10 +69,10 @@ def launch_artefact(
     json: JSON = None,
     trace: TRACE = None,
     html: HTML = None,
-    stop_at: STOP_AT_PTX = None,
+    stop_at: STOP_AT = None,
     dump: DUMP = None,
     strict: STRICT = False,
-    first_wrong: FIRST_WRONG_PTX = False,
+    first_wrong: FIRST_WRONG = False,
     shared: SHARED = None,
     write_launch: WRITE_LAUNCH = None,
 ) -> None:

@@ -70,3 +70,20 @@ ARRAYS = Annotated[
     Path | None,
     typer.Option("--out", "-o", metavar="FILE", help="Write the arrays the kernel wrote to this .npz file."),
 ]
+STOP_AT = Annotated[
+    str | None,
+    typer.Option(
+        "--stop-at",
+        metavar="PLACE",
+        help="Stop inside the kernel and show what a warp holds: LINE of the PTX, FILE:LINE of the source, "
+        "either with #N for the N-th time, or finding.",
+    ),
+]
+FIRST_WRONG = Annotated[
+    bool,
+    typer.Option(
+        "--first-wrong",
+        help="Compare registers and memory at the launch file's [[checkpoint]]s with what it expects: which is the "
+        "first to leave it?",
+    ),
+]

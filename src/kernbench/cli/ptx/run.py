@@ -4,7 +4,7 @@ from typing import Any
 
 from kernbench.bench import ptx_file
 from kernbench.cli.document import JSON
-from kernbench.cli.inside import DUMP, FIRST_WRONG_PTX, STOP_AT_PTX, check_options
+from kernbench.cli.inside import DUMP, check_options
 from kernbench.cli.options import STRICT
 from kernbench.cli.output import check_targets
 from kernbench.cli.ptx.launching import (
@@ -26,6 +26,7 @@ from kernbench.cli.ptx.options import (
     DEVICE,
     ELEMENTS,
     FILE,
+    FIRST_WRONG,
     GRID,
     HTML,
     KERNEL,
@@ -35,6 +36,7 @@ from kernbench.cli.ptx.options import (
     SEED,
     SHARED,
     STEPS,
+    STOP_AT,
     TRACE,
 )
 from kernbench.safety.budget import Budget
@@ -61,9 +63,9 @@ def run(
     json: JSON = None,
     trace: TRACE = None,
     html: HTML = None,
-    stop_at: STOP_AT_PTX = None,
+    stop_at: STOP_AT = None,
     dump: DUMP = None,
-    first_wrong: FIRST_WRONG_PTX = False,
+    first_wrong: FIRST_WRONG = False,
 ) -> None:
     """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do.
 

@@ -2,7 +2,17 @@
 
 from kernbench.npu.isa.places import AIC, AIV0, PIPES_OF, M, V
 
-WORKS = ("cube", "vector", "moves", "memory", "scalar", "issue", "dispatch", "submit")
+# what the critical path is spent on
+WORKS = {
+    "cube": "matrix products",
+    "vector": "vector operations",
+    "moves": "moves between the buffers of a core",
+    "memory": "transfers from and to global memory",
+    "scalar": "scalar instructions of a core",
+    "issue": "a core handing operations to its pipes",
+    "dispatch": "a scheduler handing blocks to cores",
+    "submit": "the orchestrator submitting tasks",
+}
 
 
 def pipe_name(lane: int, pipe: str) -> str:
@@ -14,6 +24,10 @@ PIPE_FLOORS = tuple(pipe_name(lane, pipe) for lane in (AIC, AIV0) for pipe in PI
 FLOORS = (*PIPE_FLOORS, "memory", "issue", "submit", "dispatch")
 # rounding is that of the memory's bandwidth, imbalance what the busiest core does beyond its share
 BEYOND = ("rounding", "imbalance")
+_BEYOND = {
+    "rounding": "A transfer ends on a whole picosecond.",
+    "imbalance": "The busiest engine had more to do than the mean of all: share the work out more evenly.",
+}
 
 
 def waiting(work: str) -> str:
@@ -24,3 +38,11 @@ def waiting(work: str) -> str:
 GAPS = (*BEYOND, *map(waiting, WORKS))
 # what the table of runs shows: the two kinds of arithmetic, the busiest pipe that moves, and the shared memory
 ENGINES = ("cube", "vector", "mte", "memory")
+
+
+def explain(cause: str) -> str:
+    """The sentence for a cause of the gap; empty for one that is not known."""
+    resource, found, work = cause.partition(f" {waiting('')}")
+    if found and work in WORKS:
+        return f"{resource} was idle while the critical path was in {WORKS[work]}."
+    return _BEYOND.get(cause, "")

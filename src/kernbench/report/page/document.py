@@ -34,7 +34,7 @@ SCRIPTS = (
     "limits",
     "charts",
     "source",
-    "mesh",
+    "grid",
     "tasks",
     "pipeline",
     "counts",
@@ -125,7 +125,7 @@ def _run_data(name: str, run: Run) -> dict[str, Any]:
     views = {key: view for key, view in run.views.items() if key != "messages" or _fits(view)}
     data = {**replace(run, views=views, timeline=None).to_dict(), "title": name}
     notes = [{"kernel": kernel, "findings": [f.to_dict() for f in found]} for kernel, found in formal_by_kernel(run)]
-    data |= {"explained": explained(run.metrics), "untimed": untimed(run), "formal_notes": notes}
+    data |= {"explained": explained(run), "untimed": untimed(run), "formal_notes": notes}
     if run.timeline is None:
         return data
     return {**data, "sources": run.sources(), "timeline": small_enough(run.timeline)}
