@@ -9,6 +9,7 @@ from kernbench.ptx.emulator.analysis.flow.dataflow import (
     written_parameters,
 )
 from kernbench.ptx.emulator.analysis.in_flight import watch_in_flight
+from kernbench.ptx.emulator.analysis.integer_stores import note_integer_stores
 from kernbench.ptx.emulator.analysis.loads.revalidated import mark_revalidated
 from kernbench.ptx.emulator.analysis.loads.unused_loads import defer_unused_loads
 from kernbench.ptx.emulator.analysis.loops import find_wait_loops
@@ -42,6 +43,7 @@ def analyse(program: Program, bodies: list[Body]) -> None:
         find_wait_loops(program, body, named)
         watch_in_flight(program, body)
         defer_unused_loads(program, body)
+        note_integer_stores(program, body)
         watch_undefined(program, body)
 
 

@@ -425,7 +425,7 @@ class BatchChecks:
         lane = int(spot.lanes[position])
         number, other, _ = decode(cell & (1 << 64) - 1)
         warp = self._replica(lane // WARP, other)
-        if warp is None or self.sites.site(number) is not site:
+        if warp is None or self.sites.site(number) is not site or site.number in self._checks.program.integer_stores:
             return False
         others = [warp * WARP + one for one in bits(mask)]
         return differ_by_rounding(stored[:, lane], stored[:, others], stored[:, spot.lanes])

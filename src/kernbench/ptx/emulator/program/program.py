@@ -206,6 +206,8 @@ class Program:
     # sites of loads whose value leaves a warp by guarded stores only, and by which: see `unused_loads`
     idle_loads: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     leaving: set[tuple[int, int]] = field(default_factory=set)
+    # sites of stores of what only integer instructions have made
+    integer_stores: set[int] = field(default_factory=set)
     # sites of reductions, and of atomics whose result nothing reads
     blind: set[int] = field(default_factory=set)
     # everything in it that writes memory

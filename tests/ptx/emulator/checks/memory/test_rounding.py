@@ -115,3 +115,33 @@ def test_what_is_near(one, other, near):
     bits = np.dtype(f"u{one.itemsize}")
     one, other = np.array([one]).view(bits), np.array([[other]]).view(bits)
     assert differ_by_rounding(one, other, other) == near
+
+
+INTEGERS = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 given, .param .u64 out) {
+  .reg .b16 %h<4>; .reg .b32 %r<6>; .reg .b64 %rd<6>;
+  ld.param.u64 %rd1, [given]; ld.param.u64 %rd2, [out]; mov.u32 %r1, %tid.x; shr.u32 %r2, %r1, 5;
+  BODY
+  ret;
+}
+"""
+STORES = {
+    "indices": "add.s32 %r3, %r1, 1073741824; st.global.b32 [%rd2], %r3;",
+    "indices of warps": "add.s32 %r3, %r2, 1073741824; st.global.b32 [%rd2], %r3;",
+    "exchanged": "add.s32 %r3, %r1, 1073741824; shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1; st.global.b32 [%rd2], %r4;",
+    "wide": "cvt.u64.u32 %rd3, %r2; add.s64 %rd3, %rd3, 4611686018427387904; st.global.b64 [%rd2], %rd3;",
+    "short": "cvt.u16.u32 %h1, %r2; add.s16 %h1, %h1, 5000; st.global.b16 [%rd2], %h1;",
+}
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_integers_that_look_like_floats_are_a_race(store):
+    assert kinds(np.zeros(64, np.float32), SIGNED + INTEGERS.replace("BODY", STORES[store]), 64)[:1] == ["race"]
+
+
+def test_floats_that_went_through_integer_instructions_are_rounded():
+    body = """mul.wide.u32 %rd3, %r1, 4; add.u64 %rd1, %rd1, %rd3; ld.global.b32 %r3, [%rd1];
+    and.b32 %r4, %r3, -1; st.global.b32 [%rd2], %r4;"""
+    assert "race" not in kinds(nearly(64), SIGNED + INTEGERS.replace("BODY", body), 64)

@@ -1,0 +1,54 @@
+"""Stores whose value no rounding can have touched: it comes from integer instructions, numbers and parameters alone.
+
+Compilers let lanes store one result that they have rounded differently (`checks.rounding`). Whether bits are those of a
+float shows in how they were made: through an instruction for floats, or through memory, where anything may have been.
+"""
+
+from kernbench.ptx.emulator.analysis.flow.deciding import COMPUTES
+from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.program import Program
+
+_FLOATS = ("f", "bf", "tf", "e", "ue")
+_EXCHANGES = frozenset(("shfl", "vote", "match", "redux", "activemask", "elect"))
+
+
+def note_integer_stores(program: Program, body: Body) -> None:
+    """Note the sites of such stores in a function."""
+    if not program.kernel.module.compiler:
+        return
+    rounded: set[int] = set()
+    passing: list[tuple[list[int], list[int]]] = []
+    stores: list[Decoding] = []
+    for d in (d for block in body.decodings for d in block):
+        if d.resolved.meaning == "st":
+            stores.append(d)
+        elif d.writes and d.types[:1] != ("pred",):
+            written = [r.number for r in d.writes]
+            if _may_round(d):
+                rounded.update(written)
+            else:
+                passing.append(([r.number for r in d.reads], written))
+    _pass_on(rounded, passing)
+    for store in stores:
+        addresses = {r.number for r in store.address_reads}
+        if rounded.isdisjoint({r.number for r in store.reads} - addresses):
+            program.integer_stores.add(store.site.number)
+
+
+def _may_round(d: Decoding) -> bool:
+    """Whether what an instruction gives may be a float that other lanes have rounded differently."""
+    if d.resolved.meaning == "ld":
+        return not d.parameter
+    known = d.resolved.meaning in COMPUTES or d.resolved.meaning in _EXCHANGES
+    return not known or any(kind.startswith(_FLOATS) for kind in d.types)
+
+
+def _pass_on(rounded: set[int], passing: list[tuple[list[int], list[int]]]) -> None:
+    """Whatever is computed from such a value is one."""
+    known = -1
+    while known != len(rounded):
+        known = len(rounded)
+        for read, written in passing:
+            if not rounded.isdisjoint(read):
+                rounded.update(written)
