@@ -4,10 +4,13 @@ A package brings a target by an entry point of the group `kernbench.targets` tha
 known without importing any target; a target's own package is imported when it is asked for by name.
 """
 
-from collections.abc import Collection
+import os
+import sys
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernbench.common.errors import BenchError, KernbenchError, unknown
@@ -68,11 +71,8 @@ DEFAULT = BUNDLED[0]
 @cache
 def listed() -> tuple[Listed, ...]:
     """All targets, those of kernbench first."""
-    # slow to import, and not needed by who names a target
-    from importlib.metadata import entry_points
-
     found = list(BUNDLED)
-    for entry in entry_points(group=GROUP):
+    for entry in _entries() if _any_named() else ():
         row = _loaded(entry)
         for other in found:
             if row.name == other.name or (row.machine and row.machine == other.machine):
@@ -118,6 +118,28 @@ def with_machines() -> "list[Target]":
 def machine_words() -> tuple[str, ...]:
     """The parameters of benches that name machine files."""
     return tuple(row.machine for row in listed() if row.machine)
+
+
+def _any_named() -> bool:
+    """Whether an installed package names our group at all. `importlib.metadata` would make `kernbench --help` a third
+    slower, so that it is asked only then, or where a path is no folder and only it can look inside.
+    """
+    for path in map(Path, sys.path):
+        if os.path.isfile(path):
+            return True
+        for file in (*path.glob("*.dist-info/entry_points.txt"), *path.glob("*.egg-info/entry_points.txt")):
+            try:
+                if GROUP.encode() in file.read_bytes():
+                    return True
+            except OSError:
+                continue
+    return False
+
+
+def _entries() -> "Iterable[EntryPoint]":
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
 
 
 def _loaded(entry: "EntryPoint") -> Listed:
