@@ -8,27 +8,30 @@ cannot be looked into (an iterator, an object of a C type), nothing is known, an
 """
 
 import gc
-from collections import deque
-from functools import cache, lru_cache, partial
-from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
+from collections import OrderedDict, defaultdict, deque
+from enum import Enum
+from functools import lru_cache, partial
+from types import BuiltinFunctionType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
 from kernbench.common.pe_commands import NO_BLOCK, TensorHandle
 from kernbench.triton_emu.affine import Affine
+from kernbench.triton_emu.libraries import library_module
 from kernbench.triton_emu.reached_code import (
     BY_C,
+    NUMPY_FUNCTION,
+    OF_MODULES,
     PLAIN,
-    UNCHANGING,
     Root,
     TooMuchError,
     functions_of,
-    is_library,
-    is_value,
+    is_unchanging,
     lives_with_its_module,
     own_names,
+    plain_mark,
     reached_from,
 )
 
@@ -36,13 +39,28 @@ __kernbench_internal__ = True
 
 MOST_MARKS = 20_000
 MOST_ELEMENTS = 4096
-PLAIN_TYPES = frozenset(PLAIN)
+MOST_CACHED = 256
 # functions with a cache
 Cached = type(lru_cache(maxsize=1)(len))
 
 
 class UnknownStateError(Exception):
     """Something that a loop can reach cannot be compared."""
+
+
+class _Same:
+    """A mark that equals that of the same object only, and does not keep it alive."""
+
+    __slots__ = ("_ref",)
+
+    def __init__(self, value: Any):
+        self._ref = ref(value)
+
+    def __eq__(self, other: object) -> bool:
+        # an object has one reference of this kind as long as it lives
+        return isinstance(other, _Same) and self._ref is other._ref
+
+    __hash__ = object.__hash__
 
 
 class State:
@@ -80,15 +98,11 @@ class State:
     def _walk(self, value: Any) -> None:
         kind = type(value)
         if kind in PLAIN:
-            self.marks += (kind, value)
-            return
-        if isinstance(value, tuple) and PLAIN_TYPES.issuperset(map(type, value)):
-            # two equal ones are the same to whoever looks, but for 1 and 1.0
-            self.marks += (kind, value, *map(type, value))
+            self.marks += (kind, plain_mark(value))
             return
         known = len(self._met)
         number = self._met.setdefault(id(value), known)
-        self.marks += (kind, number)
+        self.marks += (_Same(kind), number)
         if number != known:
             return
         if len(self.marks) > MOST_MARKS:
@@ -97,32 +111,46 @@ class State:
             self._handle(value)
         elif kind is Affine:
             self.indices.append(value)
-        elif isinstance(value, type):
+        elif issubclass(kind, type):
             self._class(value)
-        elif isinstance(value, (*UNCHANGING, self._opaque)):
+        elif is_unchanging(value):
             self.marks.append(value)
-        elif isinstance(value, ModuleType):
-            self._root(value)
+        elif issubclass(kind, self._opaque):
+            self._context(value)
+        elif issubclass(kind, ModuleType):
+            self._module(kind, value)
         else:
             self._inside(kind, value)
 
+    def _context(self, value: Any) -> None:
+        """What kernels have added to their context; the rest is looked after elsewhere."""
+        self.marks.append(_Same(value))
+        self._pairs([pair for pair in vars(value).items() if pair[0] not in value.own_names])
+
     def _root(self, value: Any) -> None:
         """Code that lives with its module, which need not be looked into here."""
-        self.marks.append(value)
+        self.marks.append(_Same(value))
         self._roots.append(value)
+
+    def _module(self, kind: type, value: ModuleType) -> None:
+        if lives_with_its_module(value):
+            self._root(value)
+        else:
+            self.marks.append(_Same(value))
+            self._pairs([pair for pair in vars(value).items() if pair[0] not in OF_MODULES])
+            self._walk(kind)
 
     def _class(self, value: type) -> None:
         """What a class keeps for all its objects, and what its methods can reach."""
-        if is_library(value.__module__):
-            self.marks.append(value)
-        elif lives_with_its_module(value):
+        if lives_with_its_module(value):
             self._root(value)
-        else:
-            self.marks.append(value)
-            for name in own_names(value):
-                self.marks.append(name)
-                self._walk(vars(value)[name])
-            self._several(value.__bases__)
+            return
+        self.marks.append(_Same(value))
+        for name in own_names(value):
+            self.marks.append(name)
+            self._walk(vars(value)[name])
+        self._several(value.__mro__[1:])
+        self._walk(type(value))
 
     def _handle(self, value: TensorHandle) -> None:
         if value.type < 0 or (value.block is not NO_BLOCK and value.block.live_in is None):
@@ -130,42 +158,59 @@ class State:
         self.handles.append(value)
 
     def _inside(self, kind: type, value: Any) -> None:
-        if isinstance(value, (tuple, list, deque)):
-            self._several(value)
-        elif isinstance(value, dict):
-            self._pairs(value.items())
-        elif isinstance(value, (set, frozenset)):
-            self._set(value)
-        elif isinstance(value, FunctionType):
+        if issubclass(kind, _CONTAINERS):
+            self._container(kind, value)
+        elif kind is FunctionType:
             self._function(value)
-        elif isinstance(value, BuiltinFunctionType):
+        elif kind is BuiltinFunctionType:
             # a method of an object is one, too: what it changes is there
+            self.marks.append(value.__name__)
             self._walk(value.__self__)
             return
-        elif isinstance(value, MethodType):
+        elif kind is MethodType:
             self._several((value.__self__, value.__func__))
-        elif isinstance(value, partial):
+            return
+        elif kind is partial:
             self._several((value.func, value.args, value.keywords))
-        elif isinstance(value, Cached):
+        elif kind is Cached:
             self._cache(value)
-        elif isinstance(value, (np.ndarray, np.generic)):
-            self._array(value)
+        elif kind is NUMPY_FUNCTION:
+            self.marks.append(value)
+            self._pairs([pair for pair in vars(value).items() if pair[0] != "__annotations__"])
+            return
+        elif issubclass(kind, (np.ndarray, np.generic)):
+            self._array(kind, value)
             return
         elif (functions := functions_of(value)) is not None:
             self._several(functions)
             return
-        elif not _is_python(kind):
+        elif not issubclass(kind, Enum) and not _is_python(kind):
             raise UnknownStateError(f"an object of type {kind.__name__}")
         self._attributes(kind, value)
+
+    def _container(self, kind: type, value: Any) -> None:
+        if next(base for base in kind.__mro__ if not _has_python_only(base)) not in _CONTAINERS:
+            raise UnknownStateError(f"an object of type {kind.__name__}")
+        if issubclass(kind, dict):
+            self._pairs(dict.items(value) if kind is not OrderedDict else value.items())
+            if issubclass(kind, defaultdict):
+                self._walk(value.default_factory)
+        elif issubclass(kind, (set, frozenset)):
+            self._set(value)
+        else:
+            self._several(tuple(value))
 
     def _attributes(self, kind: type, value: Any) -> None:
         attributes = getattr(value, "__dict__", None)
         if attributes:
             self._pairs(list(attributes.items()))
         self._walk(kind)
-        for name in _slots(kind):
-            if hasattr(value, name):
-                self._walk(getattr(value, name))
+        for slot in _slots(kind):
+            try:
+                held = slot.__get__(value, kind)
+            except AttributeError:
+                continue
+            self._walk(held)
 
     def _several(self, values: Any) -> None:
         self.marks.append(len(values))
@@ -181,18 +226,30 @@ class State:
     def _set(self, values: Any) -> None:
         if any(type(value) not in PLAIN for value in values):
             raise UnknownStateError("a set of more than plain values")
-        self.marks.append(frozenset(values))
+        # in their order, which depends on what else was in there before
+        self._several(tuple(values))
 
-    def _array(self, values: Any) -> None:
-        if values.size > MOST_ELEMENTS or values.dtype.hasobject:
-            raise UnknownStateError("a large array")
-        self.marks += (values.dtype, values.shape, values.tobytes())
+    def _array(self, kind: type, values: Any) -> None:
+        if values.size > MOST_ELEMENTS or values.dtype.hasobject or kind.__module__ != "numpy":
+            raise UnknownStateError("a large array, or one that holds more than numbers")
+        if not is_unchanging(values.dtype):
+            raise UnknownStateError("an array of records")
+        self.marks += (values.dtype, values.shape, values.strides, values.tobytes())
+        base = values.base if kind is np.ndarray else None
+        if base is not None:
+            # whoever changes the one changes the other
+            if type(base) is not np.ndarray:
+                raise UnknownStateError("an array of somebody else's memory")
+            self.marks.append(values.__array_interface__["data"][0] - base.__array_interface__["data"][0])
+            self._walk(base)
 
     def _function(self, function: FunctionType) -> None:
-        self.marks.append(function)
-        if is_library(function.__module__):
+        self.marks.append(_Same(function))
+        if library_module(function) is not None:
+            self._roots.append(function)
             return
         self._roots.append((function.__code__, function.__globals__))
+        self.marks.append(_Same(function.__code__))
         for cell in function.__closure__ or ():
             try:
                 held = cell.cell_contents
@@ -203,37 +260,53 @@ class State:
         self._pairs((function.__kwdefaults__ or {}).items())
 
     def _cache(self, function: Any) -> None:
-        """A function with `lru_cache`: the results it keeps hide nothing as long as nobody can change them."""
+        """A function with `lru_cache`, and the results it keeps."""
         self._walk(function.__wrapped__)
         info = function.cache_info()
         self.marks += (info.currsize, info.maxsize)
-        if _VALUES_ONLY.get(function) != info.misses:
-            for held in gc.get_referents(function):
-                # keys and results stand side by side, or in a dictionary if the cache has no limit
-                unlimited = info.maxsize is None and type(held) is dict and held is not function.__dict__
-                kept = held.values() if unlimited else () if type(held) in _OF_CACHES else (held,)
-                if not all(map(is_value, kept)):
-                    raise UnknownStateError("a cache of objects that can change")
-            _VALUES_ONLY[function] = info.misses
+        if info.currsize > MOST_CACHED:
+            raise UnknownStateError("a large cache")
+        for held in gc.get_referents(function):
+            # keys and results stand side by side, or in a dictionary if the cache has no limit
+            if type(held) is dict and held is not function.__dict__:
+                for key, result in held.items() if info.maxsize is None else ():
+                    self._walk_key(key)
+                    self._walk(result)
+            elif type(held) not in _OF_CACHES:
+                self._walk_key(held)
+
+    def _walk_key(self, key: Any) -> None:
+        """Arguments of a cached function: a tuple of a type of its own if there are several."""
+        if isinstance(key, tuple):
+            self._several(key)
+        else:
+            self._walk(key)
 
 
-# cached functions, and up to how many misses all they keep was found to be plain values
-_VALUES_ONLY: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 # what the cache itself consists of
 _OF_CACHES = (FunctionType, type, dict, object)
+_CONTAINERS = (tuple, list, deque, set, frozenset, dict, OrderedDict, defaultdict)
+# by class: whether all of it is written in Python, so that its objects hide nothing, and the slots they have
+_PYTHON: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
+_SLOTS: WeakKeyDictionary[type, list[MemberDescriptorType]] = WeakKeyDictionary()
 
 
-@cache
 def _is_python(kind: type) -> bool:
-    """Whether a class and all it comes from are written in Python, so that their objects hide nothing."""
-    return all(
-        base is object or not any(isinstance(held, BY_C) for held in vars(base).values()) for base in kind.__mro__
-    )
+    """Whether a class and all it comes from are written in Python."""
+    found = _PYTHON.get(kind)
+    if found is None:
+        found = _PYTHON[kind] = all(base is object or _has_python_only(base) for base in kind.__mro__)
+    return found
 
 
-@cache
-def _slots(kind: type) -> list[str]:
-    """Names of attributes that objects of a class have beside their dictionary."""
-    found = [vars(base).get("__slots__", ()) for base in kind.__mro__]
-    names = [name for slots in found for name in ((slots,) if isinstance(slots, str) else slots)]
-    return [name for name in names if name not in ("__dict__", "__weakref__")]
+def _has_python_only(base: type) -> bool:
+    return not any(isinstance(held, BY_C) for held in vars(base).values())
+
+
+def _slots(kind: type) -> list[MemberDescriptorType]:
+    """Attributes that objects of a class have beside their dictionary."""
+    found = _SLOTS.get(kind)
+    if found is None:
+        held = [one for base in kind.__mro__ if _has_python_only(base) for one in vars(base).values()]
+        found = _SLOTS[kind] = [one for one in held if isinstance(one, MemberDescriptorType)]
+    return found

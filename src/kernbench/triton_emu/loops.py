@@ -12,7 +12,7 @@ reads values, or where a state cannot be compared.
 
 import dis
 import sys
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_OPTIMIZED
 from types import CodeType, FrameType
 from typing import Any
 
@@ -251,5 +251,7 @@ def _is_for(code: CodeType, call: int) -> bool:
         at = max((n for n, i in enumerate(plain) if i.offset <= call), default=0)
         names = [i.opname for i in plain[at : at + 3]]
         direct = len(names) == 3 and names[0].startswith("CALL") and names[1:] == ["GET_ITER", "FOR_ITER"]
-        found = _FOR[code, call] = direct and not code.co_flags & _GENERATORS
+        # the variables of a class body or of a text that is executed are no copy
+        plain_function = code.co_flags & CO_OPTIMIZED and not code.co_flags & _GENERATORS
+        found = _FOR[code, call] = direct and bool(plain_function)
     return found

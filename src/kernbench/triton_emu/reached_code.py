@@ -12,8 +12,7 @@ hold tensors, which must not live longer than they would: `loop_state` looks int
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import repeat
 from operator import is_
 from types import (
@@ -33,12 +32,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from kernbench.triton_emu.libraries import is_found, keeps_state, library_module
+from kernbench.triton_emu.names import globals_in, imports_in, looks_behind, names_in
+
 __kernbench_internal__ = True
 
 PLAIN = (int, float, complex, bool, str, bytes, type(None), range, type(Ellipsis), type(NotImplemented))
-# objects that do not change. Types as annotations name them (`list[int]`, `int | None`) are among them; the last is
+# objects that do not change
+_UNCHANGING = (re.Pattern, UnionType, TypeVar)
 # what functions of NumPy are
-UNCHANGING = (Enum, re.Pattern, GenericAlias, UnionType, TypeVar, np.dtype, np.ufunc, type(np.sum))
+NUMPY_FUNCTION = type(np.sum)
 # what classes of C types are made of
 BY_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
@@ -47,24 +50,62 @@ class _Fields(NamedTuple):
     field: int
 
 
-# what Python adds to classes: slots and attributes of its own, fields of named tuples, caches of abstract classes
-_OF_CLASSES = (GetSetDescriptorType, MemberDescriptorType, type(vars(_Fields)["field"]), *BY_C)
-_UNUSED = ("__", "_abc_impl")
-# their functions and classes keep nothing: where they do (random), it is in an object of a C type
-_LIBRARIES = frozenset(sys.stdlib_module_names | {"numpy", "ml_dtypes", "kernbench"})
-_BENCHES = "kernbench.benches"
+# what Python adds to classes: slots and attributes of its own, fields of named tuples
+_OF_CLASSES = (
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+    type(vars(_Fields)["field"]),
+)
+# what only annotations, decorators of classes and abstract classes look at
+_UNUSED = frozenset(
+    (
+        "__annotations__",
+        "__annotations_cache__",
+        "__annotate__",
+        "__annotate_func__",
+        "__dataclass_fields__",
+        "__dataclass_params__",
+        "__orig_bases__",
+        "__parameters__",
+        "__abstractmethods__",
+        "__slots__",
+        "_abc_impl",
+    )
+)
+# names of what finds variables by texts
+_BY_TEXT = frozenset(
+    (
+        "globals",
+        "vars",
+        "getattr",
+        "setattr",
+        "delattr",
+        "locals",
+        "__dict__",
+        "__globals__",
+        "attrgetter",
+        "methodcaller",
+    )
+)
+# what Python keeps in a module
+OF_MODULES = frozenset(
+    ("__annotations__", "__builtins__", "__loader__", "__spec__", "__path__", "__cached__", "__file__")
+)
+_IMMUTABLE_TYPE = 1 << 8
 _MISSING = object()
 MOST_VARIABLES = 50_000
 _MOST_KEPT = 128
 
 # where code starts: modules, classes, and code with its globals
 Code = tuple[CodeType, dict[str, Any]]
-Root = ModuleType | type | Code
+Root = ModuleType | type | FunctionType | Code
 Names = Mapping[str, Any]
 
 
 class TooMuchError(Exception):
-    """More code than is worth looking at."""
+    """More code than is worth looking at, or code that keeps state where nobody can look."""
 
 
 class Reached:
@@ -76,11 +117,15 @@ class Reached:
         # variables by what they belong to: names that held code, a plain value or nothing, and those that did not
         self._fixed: dict[int, tuple[Names, dict[str, Any]]] = {}
         self._open: dict[tuple[int, str], Names] = {}
-        self._functions: list[tuple[FunctionType, Any, Any]] = []
+        self._functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
+        self._attributes: list[Any] = []
         self._cells: list[tuple[CellType, Any]] = []
-        self._classes: list[tuple[type, int]] = []
-        self._modules: list[ModuleType] = []
-        self._names: dict[str, None] = {}
+        self._classes: list[tuple[type, int, tuple[type, ...]]] = []
+        # what is looked into by name: modules, and classes of libraries, to which anybody may add
+        self._modules: list[ModuleType | type] = []
+        self._whole: dict[int, tuple[Names, int]] = {}
+        self._names: dict[str, None] = {"__getattr__": None}
+        self._by_text = False
         self._asked: set[tuple[int, str]] = set()
         self._met: set[int] = set()
         self._waiting: list[Any] = list(self._roots)
@@ -101,40 +146,72 @@ class Reached:
             self._code(*value)
         elif id(value) not in self._met:
             self._met.add(id(value))
-            if isinstance(value, FunctionType):
+            if is_a(value, FunctionType):
                 self._function(value)
-            elif isinstance(value, type):
+            elif is_a(value, type):
                 self._class(value)
             else:
                 self._modules.append(value)
+                self._waiting.append(type(value))
 
     def _function(self, function: FunctionType) -> None:
-        if not is_library(function.__module__):
-            self._functions.append((function, function.__defaults__, function.__kwdefaults__))
-            self._code(function.__code__, function.__globals__)
+        module = library_module(function)
+        if module is None or not module.startswith("kernbench"):
+            self._attributes.append(function)
+        if module is None:
+            code = function.__code__
+            self._functions.append((function, code, function.__defaults__, function.__kwdefaults__))
+            self._code(code, function.__globals__)
+        elif keeps_state(module, function.__name__):
+            raise TooMuchError
 
     def _code(self, code: CodeType, known: dict[str, Any]) -> None:
-        for name in names_in(code):
+        names = names_in(code)
+        for name in names:
             self._names[name] = None
             self._variable(id(known), known, name)
+        if looks_behind(code) or any(n not in known and keeps_state("builtins", n) for n in globals_in(code)):
+            raise TooMuchError
+        self._by_text |= not _BY_TEXT.isdisjoint(names)
+        if "globals" in names or "__globals__" in names:
+            self._all_of(known)
+        for name, is_module in imports_in(code, known.get("__package__") or known.get("__name__", "")).items():
+            if is_module and name not in sys.modules:
+                raise TooMuchError
+            self._variable(id(sys.modules), sys.modules, name)
+
+    def _all_of(self, known: Names) -> None:
+        """All variables of a module, where code may find them by a text that it puts together."""
+        if id(known) not in self._whole:
+            self._whole[id(known)] = known, len(known)
+            for name in list(known):
+                if name not in OF_MODULES:
+                    self._variable(id(known), known, name)
 
     def _class(self, value: type) -> None:
         """What a class keeps for all its objects, and what its methods can reach."""
-        if is_library(value.__module__):
+        if (module := library_module(value)) is not None:
+            if keeps_state(module, value.__name__):
+                raise TooMuchError
+            if not value.__flags__ & _IMMUTABLE_TYPE:
+                self._modules.append(value)
             return
-        self._classes.append((value, len(vars(value))))
-        self._waiting += value.__mro__
+        self._classes.append((value, len(vars(value)), value.__mro__))
+        self._waiting += (*value.__mro__, type(value))
         known = vars(value)
         for name in own_names(value):
             self._variable(id(value), known, name)
 
     def _attributes_of_modules(self) -> None:
         """What code can name of the modules it can reach."""
-        for module in self._modules:
+        for module in list(self._modules):
             known = vars(module)
+            if self._by_text and isinstance(module, ModuleType) and library_module(module) is None:
+                self._all_of(known)
             for name in [name for name in self._names if (id(module), name) not in self._asked]:
                 self._asked.add((id(module), name))
-                self._variable(id(known), known, name)
+                if isinstance(module, ModuleType) or not is_a(known.get(name), _OF_CLASSES):
+                    self._variable(id(module), known, name)
 
     def _variable(self, owner: int, known: Names, name: str) -> None:
         held = known.get(name, _MISSING)
@@ -147,24 +224,32 @@ class Reached:
 
     def _is_fixed(self, held: Any) -> bool:
         """Whether a variable that holds this is compared by identity; code is entered."""
-        if held is _MISSING or is_value(held) or isinstance(held, UNCHANGING):
+        if held is _MISSING or is_value(held) or is_unchanging(held):
             return True
         inner = functions_of(held)
         if inner is not None:
             # every one is entered
             return sum(self._is_fixed(function) for function in inner) == len(inner)
-        if isinstance(held, BuiltinFunctionType) and isinstance(held.__self__, ModuleType):
+        if is_a(held, BuiltinFunctionType) and isinstance(held.__self__, ModuleType):
+            if keeps_state(held.__self__.__name__, held.__name__):
+                raise TooMuchError
             self._waiting.append(held.__self__)
             return True
-        if lives_with_its_module(held) or (isinstance(held, FunctionType) and self._has_fixed_closure(held)):
+        if is_a(held, FunctionType) and not self._is_fixed_function(held):
+            return False
+        if is_a(held, FunctionType) or lives_with_its_module(held):
             self._waiting.append(held)
             return True
         return False
 
-    def _has_fixed_closure(self, function: FunctionType) -> bool:
-        """Whether a function that a module or class holds closes over nothing but code and values."""
+    def _is_fixed_function(self, function: FunctionType) -> bool:
+        """Whether a function that a module or class holds closes over nothing but code and values, as its defaults."""
+        if library_module(function) is not None:
+            return True
+        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         cells = [(cell, _contents(cell)) for cell in function.__closure__ or ()]
-        if not all(held is not function and self._is_fixed(held) for _, held in cells):
+        held = [*defaults, *(held for _, held in cells)]
+        if not all(one is not function and self._is_fixed(one) for one in held):
             return False
         self._cells += cells
         return True
@@ -175,9 +260,13 @@ class Reached:
     def is_current(self) -> bool:
         """Whether all code is still what it was."""
         return (
-            all(vars(value).__len__() == size for value, size in self._classes)
+            all(len(vars(value)) == size and value.__mro__ is mro for value, size, mro in self._classes)
+            and all(len(known) == size for known, size in self._whole.values())
             and all(_contents(cell) is held for cell, held in self._cells)
-            and all(f.__defaults__ is first and f.__kwdefaults__ is second for f, first, second in self._functions)
+            and all(
+                f.__code__ is code and f.__defaults__ is first and f.__kwdefaults__ is second
+                for f, code, first, second in self._functions
+            )
             and all(_unchanged(known, names) for known, names in self._fixed.values())
         )
 
@@ -185,10 +274,11 @@ class Reached:
         """What variables and functions hold now that may change without being replaced."""
         for (_, name), known in self._open.items():
             yield known.get(name)
-        for function, defaults, by_name in self._functions:
+        for _, _, defaults, by_name in self._functions:
             if defaults is not None or by_name is not None:
                 yield defaults
                 yield by_name
+        for function in self._attributes:
             if function.__dict__:
                 yield function.__dict__
 
@@ -200,9 +290,36 @@ def _contents(cell: CellType) -> Any:
         return _MISSING
 
 
+def is_a(value: Any, kinds: type | tuple[type, ...]) -> bool:
+    """`isinstance`, for objects that may say they are something else."""
+    return issubclass(type(value), kinds)
+
+
 def is_value(held: Any) -> bool:
     """Whether something cannot change: numbers, texts, and tuples of them."""
-    return type(held) in PLAIN or (isinstance(held, tuple) and all(map(is_value, held)))
+    return type(held) in PLAIN or (type(held) is tuple and all(map(is_value, held)))
+
+
+def is_unchanging(held: Any) -> bool:
+    """Whether an object can be compared by what it is, and hides nothing."""
+    if type(held) is np.ufunc:
+        # others call functions of Python, or may
+        return vars(np).get(held.__name__) is held
+    if is_a(held, np.dtype):
+        return held.metadata is None and held.fields is None and held.base is held
+    return is_a(held, _UNCHANGING)
+
+
+def plain_mark(value: Any) -> Any:
+    """What is equal for two plain values of one type only if nobody can tell them apart."""
+    kind = type(value)
+    if kind is float:
+        return value.hex()
+    if kind is complex:
+        return value.real.hex(), value.imag.hex()
+    if kind is range:
+        return value.start, value.stop, value.step
+    return value
 
 
 def _unchanged(known: Names, names: dict[str, Any]) -> bool:
@@ -210,7 +327,9 @@ def _unchanged(known: Names, names: dict[str, Any]) -> bool:
         return True
     for name, held in names.items():
         now = known.get(name, _MISSING)
-        if now is not held and (type(held) not in PLAIN or type(now) is not type(held) or now != held):
+        if now is held:
+            continue
+        if type(held) not in PLAIN or type(now) is not type(held) or plain_mark(now) != plain_mark(held):
             return False
     return True
 
@@ -234,43 +353,28 @@ def reached_from(roots: list[Root]) -> Reached:
 
 def lives_with_its_module(value: Any) -> bool:
     """Whether this is code that no running function made, or can add to: it may be kept."""
-    if isinstance(value, FunctionType):
-        return not value.__closure__
-    return isinstance(value, ModuleType) or (isinstance(value, type) and "<locals>" not in value.__qualname__)
+    if is_a(value, type):
+        if library_module(value) is not None:
+            return True
+        return "<locals>" not in value.__qualname__ and (value.__module__ not in sys.modules or is_found(value))
+    return is_a(value, ModuleType) and sys.modules.get(vars(value).get("__name__", "")) is value
 
 
 def functions_of(held: Any) -> tuple[Any, ...] | None:
-    """The functions that an attribute of a class wraps; None if it wraps none."""
-    if isinstance(held, property):
+    """The functions that an attribute of a class wraps, and the types an alias names; None if it wraps none."""
+    kind = type(held)
+    if kind is property:
         return tuple(f for f in (held.fget, held.fset, held.fdel) if f is not None)
-    if isinstance(held, (staticmethod, classmethod)):
+    if kind in (staticmethod, classmethod):
         return (held.__func__,)
-    if isinstance(held, cached_property):
+    if kind is cached_property:
         # what it has worked out is an attribute of the object; up to Python 3.11 it has a lock, too
         return (held.func,)
+    if kind is GenericAlias:
+        return (held.__origin__, *held.__args__)
     return None
 
 
 def own_names(value: type) -> list[str]:
     """The attributes of a class that were written there, and not added by Python."""
-    unused = (*_UNUSED, "_field_defaults") if issubclass(value, tuple) else _UNUSED
-    return [
-        name
-        for name, held in vars(value).items()
-        if isinstance(held, FunctionType) or not (isinstance(held, _OF_CLASSES) or name.startswith(unused))
-    ]
-
-
-@cache
-def is_library(module: str | None) -> bool:
-    """Whether a module belongs to Python itself, to NumPy, or to kernbench but for its benches."""
-    if module is None or module.startswith(_BENCHES):
-        return False
-    return module.partition(".")[0] in _LIBRARIES
-
-
-@cache
-def names_in(code: CodeType) -> tuple[str, ...]:
-    """Names that a piece of code, and what is defined in it, looks up outside."""
-    inner = [name for part in code.co_consts if isinstance(part, CodeType) for name in names_in(part)]
-    return tuple(dict.fromkeys((*code.co_names, *inner)))
+    return [name for name, held in vars(value).items() if not is_a(held, _OF_CLASSES) and name not in _UNUSED]

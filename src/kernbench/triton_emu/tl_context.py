@@ -64,6 +64,8 @@ class TLContext(Hints):
         self.scratch_base = scratch_base
         self._pending: dict[int, Pending] = {}
         self._requests = 0
+        # kernels may add to this object: see `loop_state`
+        self.own_names = frozenset((*vars(self), "own_names"))
 
     @property
     def commands(self) -> Stream:
