@@ -249,3 +249,11 @@ def test_binary_garbage_is_no_launch_file(tmp_path):
     (tmp_path / "bad.toml").write_bytes(bytes(range(256)))
     with pytest.raises(BenchError, match=r"bad\.toml"):
         read_launch_file(tmp_path / "bad.toml")
+
+
+def test_a_file_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("kernbench.cli.ptx.launching.MOST_CHARACTERS", 1 << 20)
+    (tmp_path / "long.ptx").write_text("\n" * ((1 << 20) + 1))
+    result = CliRunner().invoke(app, ["ptx", "check", str(tmp_path / "long.ptx")])
+    assert isinstance(result.exception, BenchError)
+    assert "at most 1 MiB are read" in str(result.exception)

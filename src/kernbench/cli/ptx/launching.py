@@ -38,14 +38,21 @@ _NO_PTX = {
 }
 
 
+# the largest modules of libraries have some tens of millions
+MOST_CHARACTERS = 256 << 20
+
+
 def read_module(file: Path) -> Module:
     """The module of a file."""
     if file.suffix in _NO_PTX:
         raise BenchError(f"{file} is no PTX: {_NO_PTX[file.suffix].format(file=file)}")
     try:
-        text = file.read_text(encoding="utf-8", errors="surrogateescape")
+        with file.open(encoding="utf-8", errors="surrogateescape") as opened:
+            text = opened.read(MOST_CHARACTERS + 1)
     except OSError as error:
         raise BenchError(f"{file}: {error.strerror or error}") from None
+    if len(text) > MOST_CHARACTERS:
+        raise BenchError(f"{file} is no PTX, or goes on without end: at most {MOST_CHARACTERS >> 20} MiB are read")
     try:
         module: Module = ptx.parse(text)
     except KernbenchError as error:
