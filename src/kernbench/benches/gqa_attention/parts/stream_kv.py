@@ -10,7 +10,6 @@ not fit the scratch memory they land in HBM; the first query tiles fold the rank
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, KeyStore, Run, ScratchKeys, joined
@@ -114,13 +113,11 @@ def _load_set(tl: Any, tiling: Tiling, q_ptr: int, tiles: Sequence[Queries]) -> 
     return QuerySet(tl, tiling, tiles, [tiling.load_queries(tl, q_ptr, tile) for tile in tiles])
 
 
-@lru_cache(maxsize=4096)
 def _whole(block: tuple[Run, ...]) -> tuple[Run, ...]:
     """`joined`, asked again for every tile."""
     return tuple(joined(block))
 
 
-@lru_cache(maxsize=16)
 def _blocks(runs: tuple[Run, ...], most: int) -> tuple[tuple[Run, ...], ...]:
     """The runs in order of position, in blocks of at most `most` keys; a longer run is cut."""
     blocks: list[tuple[Run, ...]] = []
