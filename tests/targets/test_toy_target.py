@@ -49,7 +49,8 @@ for line in sys.argv[1:]:
 
 def kernbench(site, folder, *lines):
     """What each command line prints, all in one process that finds the packages of `site`; its exit code at the end."""
-    environment = {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *lines],
         cwd=folder,

@@ -68,7 +68,7 @@ MISUSES = {
     "freed in its middle": (
         allocate(8) + "  add.u64 %rd1, %rd1, 4;\n" + FREE,
         "misuse",
-        "which lies inside memory of malloc(8) by thread (0, 0, 0) of block (0, 0, 0) in line",
+        "which lies inside memory of malloc(8) by thread (0, 0, 0) of block (0, 0, 0) in PTX line",
     ),
     "freed and never had": ("  mov.u64 %rd1, %rd20;\n" + FREE, "misuse", "which malloc never gave"),
 }
@@ -86,7 +86,7 @@ def test_what_is_left_in_the_heap_is_listed(lab):
     lab.launch(allocate(8) + FREE, outside=MALLOC)
     run = lab.launch(allocate(24), outside=MALLOC, block=2)
     assert run.findings == []
-    assert [text.partition(" in line")[0] for text in run.views["heap"]] == [
+    assert [text.partition(" in PTX line")[0] for text in run.views["heap"]] == [
         "memory of malloc(24) by thread (0, 0, 0) of block (0, 0, 0)",
         "memory of malloc(24) by thread (1, 0, 0) of block (0, 0, 0)",
     ]
