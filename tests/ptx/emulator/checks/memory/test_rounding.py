@@ -62,6 +62,12 @@ def test_warps_with_other_values_are_a_race():
     assert kinds(values, SIGNED + KERNEL, 128) == ["race"]
 
 
+def test_warps_whose_values_lie_a_little_apart_are_a_race():
+    body = """.reg .f32 %f<4>; cvt.rn.f32.u32 %f1, %r2; mov.f32 %f2, 0f3727C5AC; mov.f32 %f3, 0f3F800000;
+    fma.rn.f32 %f1, %f1, %f2, %f3; st.global.f32 [%rd2], %f1;"""
+    assert kinds(np.zeros(64, np.float32), SIGNED + INTEGERS.replace("BODY", body), 64)[:1] == ["race"]
+
+
 def test_so_are_blocks_that_store_nearly_the_same():
     text = KERNEL.replace("st.shared.b32 [%r3], %r2;", "st.global.b32 [%rd2], %r2;").replace("%tid.x", "%ctaid.x")
     values = nearly(2)
@@ -100,6 +106,7 @@ def test_what_is_near_among_larger_ones(one, other, near):
     ("one", "other", "near"),
     [
         (np.float32(1), np.float32(1 + 2**-23), True),
+        (np.float32(1), np.float32(1 + 2**-16), False),
         (np.float32(1), np.float32(1 + 2**-10), False),
         (np.float32(-1), np.float32(1), False),
         (np.float32(np.inf), np.float32(3e38), False),
