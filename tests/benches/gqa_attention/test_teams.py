@@ -163,5 +163,7 @@ def test_arms_follow_the_wires():
 
 
 def test_blocks_of_a_short_sequence_leave_room_for_gaps():
-    result = run_bench(BENCH, "multi_user_prefill", {"algorithm": "team_kv"}, size="8k")
+    # one user is enough for the gaps, and takes half the time
+    alone = {"users": 1, "lengths": (8192,)}
+    result = run_bench(BENCH, "multi_user_prefill", {"algorithm": "team_kv", **alone}, size="8k")
     assert result.findings == [], "\n".join(map(str, result.findings))

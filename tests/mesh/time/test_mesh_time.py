@@ -276,7 +276,7 @@ def test_the_same_digits_on_any_hash_seed():
         " for p in ('single_user_prefill', 'single_user_decode')])\n"
     )
     outputs = set()
-    for seed in ("0", "1", "4242"):
+    for seed in ("1", "4242"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         done = subprocess.run(
             [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
