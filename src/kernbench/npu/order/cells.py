@@ -10,17 +10,15 @@ import numpy as np
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.npu.core.tiles import ROW
 from kernbench.npu.isa.places import LANES, SPACES_OF
+from kernbench.npu.order.clocks import Tiles
 from kernbench.npu.recording.record import TileShape
 
 _SPACES = sorted({space for spaces in SPACES_OF.values() for space in spaces})
 Pieces = tuple[Any, Any]
 
 
-def lay_out(tiles: list[TileShape], sizes: dict[str, int]) -> tuple[tuple[Any, ...], int]:
-    """What `happens_before.check` needs of tiles, and how many cells there are.
-
-    Tile t is made of cells[starts[t]:starts[t + 1]] of its memory, which begins at bases[lane, space[t]].
-    """
+def lay_out(tiles: list[TileShape], sizes: dict[str, int]) -> tuple[Tiles, int]:
+    """What `happens_before.check` needs of tiles, and how many cells there are."""
     pieces = [_pieces(tile, sizes) for tile in tiles]
     edges = {space: _edges(space, tiles, pieces) for space in _SPACES}
     cells = [_cells(edges[tile.space], *piece) for tile, piece in zip(tiles, pieces, strict=True)]
@@ -29,7 +27,7 @@ def lay_out(tiles: list[TileShape], sizes: dict[str, int]) -> tuple[tuple[Any, .
     space = np.array([_SPACES.index(t.space) for t in tiles] or [0], np.int64)
     roots = np.array([t.root for t in tiles] or [0], np.int64)
     bases, total = _bases({s: len(e) for s, e in edges.items()})
-    return (starts, together, bases, space, roots), total
+    return Tiles(starts, together, bases, space, roots), total
 
 
 def _pieces(tile: TileShape, sizes: dict[str, int]) -> Pieces:

@@ -10,14 +10,13 @@ from kernbench.npu.core.tiles import describe
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.isa.operations import CLASSES, NAMES, POST
 from kernbench.npu.isa.places import LANES, PIPES, THREADS, capacities
-from kernbench.npu.order import happens_before
+from kernbench.npu.order import clocks, happens_before
 from kernbench.npu.order.cells import lay_out
 from kernbench.npu.recording.record import NpuRecording
 from kernbench.npu.tasks.task import Context, called_from
 from kernbench.npu.tasks.tensors import extent
 from kernbench.result.finding import Finding, Other
 
-_COLUMNS = ("op", "lane", "pipe", "w", "a", "b", "c", "x", "y")
 _CANNOT_RUN = (happens_before.NEVER_SET,)
 _OF_TILES = (happens_before.RACE, happens_before.UNINITIALISED, happens_before.OVERLAP)
 _AT_THE_END = (happens_before.NEVER_SET, happens_before.NEVER_WAITED)
@@ -53,7 +52,7 @@ def inspect(
     rows = recording.array()
     return happens_before.check(
         recording.firsts(),
-        tuple(rows[name].copy() for name in _COLUMNS),
+        clocks.Rows(**{name: rows[name].copy() for name in clocks.Rows._fields}),
         CLASSES,
         *lay_out(recording.tables.tiles, capacities(chip.spaces)),
         np.array([_reach(p) for p in recording.tables.patterns] or [0], np.int64),
@@ -64,7 +63,7 @@ def inspect(
     )
 
 
-def posts_table(recording: NpuRecording, watched: Any = None) -> Any:
+def posts_table(recording: NpuRecording, watched: Any = None) -> clocks.Posts:
     """What `happens_before.check` needs of posts and waits between cores; it gives the clocks of `watched` rows."""
     rows = recording.array()
     count = int((CLASSES[rows["op"]] == POST).sum())
@@ -72,8 +71,9 @@ def posts_table(recording: NpuRecording, watched: Any = None) -> Any:
     starts = np.concatenate([[0], np.cumsum([len(found) for found in recording.rests_on], dtype=np.int64)])
     sources = np.array([post for found in recording.rests_on for post in found], np.int64)
     carried = np.zeros((count, THREADS), np.int64)
-    clocks = np.zeros((len(wanted), THREADS), np.int64)
-    return starts.astype(np.int64), sources, carried, np.full(count, -1, np.int64), wanted, clocks
+    room = np.zeros((len(wanted), THREADS), np.int64)
+    rows_of = np.full(count, -1, np.int64)
+    return clocks.Posts(starts.astype(np.int64), sources, carried, rows_of, wanted, room)
 
 
 def _alike(recording: NpuRecording) -> list[int]:

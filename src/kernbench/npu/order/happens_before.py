@@ -16,11 +16,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import loop, part
+from kernbench.common.compiled import inlined, loop, part
 from kernbench.npu.isa.operations import AWAIT, BARRIER, LOAD, OPERATIONS, POP, POST, PUSH, SCALAR, SET, STORE, WAIT
 from kernbench.npu.isa.places import EVENTS, PER_LANE, PIPE_NUMBER, THREADS
-
-Ints = NDArray[np.int64]
+from kernbench.npu.order.clocks import (
+    NO_POSTS,
+    Cells,
+    Clocks,
+    Digest,
+    Fifos,
+    Flags,
+    Found,
+    Ints,
+    Memory,
+    Posts,
+    Rows,
+    Tiles,
+)
 
 _V, _S = PIPE_NUMBER["V"], PIPE_NUMBER["S"]
 _ADD = OPERATIONS["tstore_add"].code
@@ -28,21 +40,17 @@ _ADD = OPERATIONS["tstore_add"].code
 # what can be wrong: codes of the rows of `violations`
 RACE, UNINITIALISED, OVERLAP, SET_TWICE, NEVER_SET, NEVER_WAITED, SET_LATE, GM_RACE = range(8)
 MOST = 4096
-# no wait, no post, no row whose clock is wanted
-NO_POSTS: Any = (
-    np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros((0, THREADS), np.int64), np.zeros(0, np.int64),
-    np.zeros(0, np.int64), np.zeros((0, THREADS), np.int64),
-)  # fmt: skip
 
 
 @part
-def _emit(found, count, kind, row, other, tile):  # type: ignore[no-untyped-def]
+def _emit(found, kind, row, other, tile):  # type: ignore[no-untyped-def]
+    rows, count = found.rows, found.number
     last = count[0] - 1
     # an operation in place reads and writes its tile: that is one pair of operations
-    if 0 <= last < len(found) and found[last, 0] == kind and found[last, 1] == row and found[last, 2] == other >= 0:
+    if 0 <= last < len(rows) and rows[last, 0] == kind and rows[last, 1] == row and rows[last, 2] == other >= 0:
         return
-    if count[0] < len(found):
-        found[count[0], 0], found[count[0], 1], found[count[0], 2], found[count[0], 3] = kind, row, other, tile
+    if count[0] < len(rows):
+        rows[count[0], 0], rows[count[0], 1], rows[count[0], 2], rows[count[0], 3] = kind, row, other, tile
     count[0] += 1
 
 
@@ -66,284 +74,316 @@ def _mixed(value, more):  # type: ignore[no-untyped-def]
 
 
 @part
-def _relation(clock, p, prefix, identity):  # type: ignore[no-untyped-def]
+def _relation(known, p, prefix, identity):  # type: ignore[no-untyped-def]
     """One access, how many its pipe made before it, and how many of each pipe are surely done when it begins."""
     value = _mixed(identity, np.uint64(p + 1))
     for q in range(THREADS):
-        value = _mixed(value, np.uint64(prefix[q, clock[p, q]]))
+        value = _mixed(value, np.uint64(prefix[q, known[p, q]]))
     return value
 
 
 @part
-def _mark(tile, i, p, tiles, state):  # type: ignore[no-untyped-def]
+def _mark(tile, i, p, tiles, cells):  # type: ignore[no-untyped-def]
     """Row i has written all cells of a tile."""
-    starts, cells, bases, space, _ = tiles
-    base = bases[p // PER_LANE, space[tile]]
-    for k in range(starts[tile], starts[tile + 1]):
-        state[0][base + cells[k]] = i
-        state[1][base + cells[k]] = tile
+    base = tiles.bases[p // PER_LANE, tiles.space[tile]]
+    for k in range(tiles.starts[tile], tiles.starts[tile + 1]):
+        cells.writer[base + tiles.cells[k]] = i
+        cells.by_tile[base + tiles.cells[k]] = tile
 
 
 @part
-def _touch(tile, writes, i, p, first, tiles, state, clock, seq, thread, found, count):  # type: ignore[no-untyped-def]
-    """Look at all cells of a tile that row i reads or is going to write; each thing that is wrong is told once.
+def _touch(tile, writes, i, p, first, tiles, cells, clocks, found):  # type: ignore[no-untyped-def]
+    """Look at all cells of a tile that row i reads or is going to write; each thing that is wrong is reported once.
 
-    An operation in place reads its tile too: what it writes is looked at first, and marked last.
+    An operation in place reads its tile too: what it writes is looked at first, and marked last. Rows before `first`
+    belong to earlier blocks, which left the memory unwritten.
     """
-    starts, cells, bases, space, roots = tiles
-    written, by_tile, readers = state
+    known, seq = clocks.known, clocks.seq
     lane = p - p % PER_LANE
-    base = bases[p // PER_LANE, space[tile]]
+    base = tiles.bases[p // PER_LANE, tiles.space[tile]]
     race = overlap = -1
     blank = False
-    for k in range(starts[tile], starts[tile + 1]):
-        g = base + cells[k]
-        w = written[g]
-        if w >= first and w != i and seq[w] >= clock[p, thread[w]]:
+    for k in range(tiles.starts[tile], tiles.starts[tile + 1]):
+        g = base + tiles.cells[k]
+        w = cells.writer[g]
+        if w >= first and w != i and seq[w] >= known[p, clocks.thread[w]]:
             race = w
         if writes:
             for q in range(PER_LANE):
-                r = readers[g, q]
-                if r >= first and r != i and seq[r] >= clock[p, lane + q]:
+                r = cells.readers[g, q]
+                if r >= first and r != i and seq[r] >= known[p, lane + q]:
                     race = r
         else:
             if w < first:
                 blank = True
-            elif roots[by_tile[g]] != roots[tile]:
+            elif tiles.roots[cells.by_tile[g]] != tiles.roots[tile]:
                 overlap = w
-            readers[g, p % PER_LANE] = i
+            cells.readers[g, p % PER_LANE] = i
     if race >= 0:
-        _emit(found, count, RACE, i, race, tile)
+        _emit(found, RACE, i, race, tile)
     if blank:
-        _emit(found, count, UNINITIALISED, i, -1, tile)
+        _emit(found, UNINITIALISED, i, -1, tile)
     if overlap >= 0:
-        _emit(found, count, OVERLAP, i, overlap, tile)
+        _emit(found, OVERLAP, i, overlap, tile)
 
 
-@part
-def _flags(i, what, lane, a, b, event, flags, clock, done, seq, found, count):  # type: ignore[no-untyped-def]
-    """A set or a wait: moves knowledge, and sees flags set twice, too late, or waited for in vain."""
-    set_row, wait_row, early, carried = flags
-    src, dst = lane * PER_LANE + a, lane * PER_LANE + b
-    key = ((lane * PER_LANE + a) * PER_LANE + b) * EVENTS + event
+@inlined
+def _operate(i, p, first, w, reads, tiles, cells, clocks, found):  # type: ignore[no-untyped-def]
+    """Row i writes the tile w and reads others; -1 is no tile."""
+    if w >= 0:
+        _touch(w, True, i, p, first, tiles, cells, clocks, found)
+    for tile in reads:
+        if tile >= 0:
+            _touch(tile, False, i, p, first, tiles, cells, clocks, found)
+    if w >= 0:
+        _mark(w, i, p, tiles, cells)
+
+
+@inlined
+def _set(i, key, src, dst, flags, clocks, found):  # type: ignore[no-untyped-def]
+    """A flag is set: it carries what its pipe knows, and that all entries of the pipe so far are done."""
+    if flags.early[key] >= 0:
+        _emit(found, SET_LATE, flags.early[key], i, -1)
+        flags.early[key] = -1
+        return
+    waited = flags.wait_row[key]
+    if flags.set_row[key] >= 0:
+        _emit(found, SET_TWICE, i, flags.set_row[key], -1)
+    elif waited >= 0 and clocks.seq[waited] >= clocks.known[src, dst]:
+        # the last wait for it may still be to come: then the flag is up twice
+        _emit(found, SET_TWICE, i, waited, -1)
+    flags.set_row[key] = i
+    _copy(flags.carried[key], clocks.known[src])
+    flags.carried[key, src] = clocks.done[src]
+
+
+@inlined
+def _flag(i, what, block, touches, src, dst, event, flags, clocks, found):  # type: ignore[no-untyped-def]
+    """A set or a wait: moves knowledge, and sees flags set twice, too late, or waited for in vain.
+
+    Gives how many flags the block has used by now.
+    """
+    key = (src * PER_LANE + dst % PER_LANE) * EVENTS + event
+    if flags.stamp[key] != block:
+        flags.stamp[key] = block
+        flags.touched[touches] = key
+        touches += 1
     if what == SET:
-        if early[key] >= 0:
-            _emit(found, count, SET_LATE, early[key], i, -1)
-            early[key] = -1
-            return
-        if set_row[key] >= 0:
-            _emit(found, count, SET_TWICE, i, set_row[key], -1)
-        elif wait_row[key] >= 0 and seq[wait_row[key]] >= clock[src, dst]:
-            _emit(found, count, SET_TWICE, i, wait_row[key], -1)
-        set_row[key] = i
-        _copy(carried[key], clock[src])
-        carried[key, src] = done[src]
-        return
-    if set_row[key] < 0:
-        early[key] = i
-        return
-    _join(clock[dst], carried[key])
-    set_row[key] = -1
-    wait_row[key] = i
+        _set(i, key, src, dst, flags, clocks, found)
+    elif flags.set_row[key] < 0:
+        flags.early[key] = i
+    else:
+        _join(clocks.known[dst], flags.carried[key])
+        flags.set_row[key] = -1
+        flags.wait_row[key] = i
+    return touches
 
 
-@part
-def _end_block(flags, touched, touches, found, count):  # type: ignore[no-untyped-def]
+@inlined
+def _end_block(flags, touches, found):  # type: ignore[no-untyped-def]
     """Flags that are left over; then all flags are down again."""
-    set_row, wait_row, early, _ = flags
+    set_row, early = flags.set_row, flags.early
     for t in range(touches):
-        key = touched[t]
+        key = flags.touched[t]
         if set_row[key] >= 0:
-            _emit(found, count, NEVER_WAITED, set_row[key], -1, -1)
+            _emit(found, NEVER_WAITED, set_row[key], -1, -1)
         if early[key] >= 0:
-            _emit(found, count, NEVER_SET, early[key], -1, -1)
-        set_row[key] = wait_row[key] = early[key] = -1
+            _emit(found, NEVER_SET, early[key], -1, -1)
+        set_row[key] = flags.wait_row[key] = early[key] = -1
 
 
-@part
-def _memory(i, what, p, buffer, low, high, gm, clock, seq, thread, classes, op, rows_x, ends, found, count):  # type: ignore[no-untyped-def]
+@inlined
+def _barrier(p, whole_lane, clocks):  # type: ignore[no-untyped-def]
+    """A pipe's own entries are done, or (no pipe named) those of all pipes of its lane, and all of them know it."""
+    known, done = clocks.known, clocks.done
+    if not whole_lane:
+        known[p, p] = done[p]
+        return
+    base = p - p % PER_LANE
+    for q in range(PER_LANE):
+        _join(known[base], known[base + q])
+        known[base, base + q] = done[base + q]
+    for q in range(1, PER_LANE):
+        _copy(known[base + q], known[base])
+
+
+@inlined
+def _memory(i, what, p, rows, classes, memory, clocks, found):  # type: ignore[no-untyped-def]
     """Accesses of one block to device memory that its pipes make in no fixed order; whether they meet is seen later."""
-    last, before = gm
-    r = last[buffer]
+    buffer, low, high = rows.c[i], rows.x[i], clocks.ends[i]
+    r = memory.last[buffer]
     while r >= 0:
-        other = classes[op[r]]
-        both_add = op[i] == _ADD and op[r] == _ADD
+        both_add = rows.op[i] == _ADD and rows.op[r] == _ADD
         if (
             not both_add
-            and (what == STORE or other == STORE)
-            and low < ends[r]
-            and rows_x[r] < high
-            and seq[r] >= clock[p, thread[r]]
+            and (what == STORE or classes[rows.op[r]] == STORE)
+            and low < clocks.ends[r]
+            and rows.x[r] < high
+            and clocks.seq[r] >= clocks.known[p, clocks.thread[r]]
         ):
-            _emit(found, count, GM_RACE, i, r, -1)
-        r = before[r]
-    before[i] = last[buffer]
-    last[buffer] = i
+            _emit(found, GM_RACE, i, r, -1)
+        r = memory.before[r]
+    memory.before[i] = memory.last[buffer]
+    memory.last[buffer] = i
+
+
+@inlined
+def _receive(f, slot, lanes, messages, clock):  # type: ignore[no-untyped-def]
+    """Knowledge from the messages (or freed slots) of all lanes whose bits are set."""
+    for other in range(3):
+        if lanes >> other & 1:
+            _join(clock, messages[f, other, slot])
+
+
+@inlined
+def _carry(messages, f, lane, slot, p, clocks):  # type: ignore[no-untyped-def]
+    """A message (or a freed slot) carries what its pipe knows, and that the entry itself is done."""
+    _copy(messages[f, lane, slot], clocks.known[p])
+    messages[f, lane, slot, p] = clocks.done[p] + 1
+
+
+@inlined
+def _await(wait, p, first, posts, known):  # type: ignore[no-untyped-def]
+    """A wait knows what the posts of its own block knew."""
+    for k in range(posts.starts[wait], posts.starts[wait + 1]):
+        if posts.row_of[posts.sources[k]] >= first:
+            _join(known[p], posts.carried[posts.sources[k]])
+
+
+@inlined
+def _post(i, post, p, posts, clocks):  # type: ignore[no-untyped-def]
+    """A post carries what its pipe knows, and that all entries of the pipe so far are done."""
+    _copy(posts.carried[post], clocks.known[p])
+    posts.carried[post, p] = clocks.done[p]
+    posts.row_of[post] = i
+
+
+@inlined
+def _digested(i, what, p, digest, clocks):  # type: ignore[no-untyped-def]
+    """What row i adds to the digest of the order, in which flags, barriers, posts and waits do not count."""
+    is_access = what not in (SET, WAIT, BARRIER, POST, AWAIT)
+    done, prefix = clocks.done[p], digest.prefix
+    so_far = prefix[p, done]
+    prefix[p, done + 1] = so_far + is_access
+    if not is_access:
+        return np.uint64(0)
+    return _relation(clocks.known, p, prefix, _mixed(digest.identity[i], np.uint64(so_far)))
+
+
+@inlined
+def _begin_block(block, first, end, rows, classes, memory, clocks):  # type: ignore[no-untyped-def]
+    """Nothing is known, and no buffer that the block stores to was accessed by it yet."""
+    clocks.known[:] = 0
+    clocks.done[:] = 0
+    for i in range(first, end):
+        if classes[rows.op[i]] == STORE and rows.c[i] >= 0:
+            memory.stored_in[rows.c[i]] = block
+            memory.last[rows.c[i]] = -1
 
 
 def check(
     firsts: Ints,
-    rows: Any,
+    rows: Rows,
     classes: Any,
-    tiles: Any,
+    tiles: Tiles,
     cells: int,
     extents: Ints,
     buffers: int,
     fifos: Ints,
-    identity: Any,
-    posts: Any = NO_POSTS,
+    identity: NDArray[np.uint64],
+    posts: Posts = NO_POSTS,
 ) -> tuple[Ints, int]:
-    """All blocks. `rows` are columns (op, lane, pipe, w, a, b, c, x, y); gives violations.
+    """All blocks, the first rows of which are `firsts`; gives violations.
 
     `fifos` are, for each block and FIFO: depth, bits of the lanes that push, bits of those that pop. Where `identity`
     has a number for each row, the second result is a digest of the order of all accesses: equal for two launches in
     which the same accesses have the same others surely done before them, by whatever flags and barriers. 0 without.
-    `posts` are, for each wait between cores, where its posts begin among all of them, these, and room for what each
-    post carries; then the rows of which the clock is wanted, and room for these clocks.
     """
-    n = len(rows[0])
-    found, count = np.empty((MOST, 4), np.int64), np.zeros(1, np.int64)
-    cell_state = np.full(cells, -1, np.int64), np.zeros(cells, np.int32), np.full((cells, PER_LANE), -1, np.int64)
-    keys = THREADS * PER_LANE * EVENTS
-    flags = (*np.full((3, keys), -1, np.int64), np.zeros((keys, THREADS), np.int64))
-    touched = np.empty(keys, np.int64), np.full(keys, -1, np.int64)
-    known = np.zeros((THREADS, THREADS), np.int64), np.zeros(THREADS, np.int64), *np.zeros((3, n), np.int64)
-    memory = np.full(buffers, -1, np.int64), np.full(n, -1, np.int64), np.full(buffers, -1, np.int64)
-    deepest = max(1, int(fifos[:, :, 0].max(initial=1)))
-    messages = np.zeros((2, max(1, fifos.shape[1]), 3, deepest, THREADS), np.int64)
+    n = len(rows.op)
+    found = Found(np.empty((MOST, 4), np.int64), np.zeros(1, np.int64))
+    state = Cells(
+        np.full(cells, -1, np.int64), np.zeros(cells, np.int32), np.full((cells, PER_LANE), -1, np.int64)
+    )  # fmt: skip
+    clocks = Clocks(np.zeros((THREADS, THREADS), np.int64), np.zeros(THREADS, np.int64), *np.zeros((3, n), np.int64))
+    memory = Memory(np.full(buffers, -1, np.int64), np.full(n, -1, np.int64), np.full(buffers, -1, np.int64))
     # for each pipe and number of its entries: how many of them are accesses
     longest = int(np.diff(firsts).max(initial=0)) if len(identity) else 0
-    prefix = np.zeros((THREADS, longest + 1), np.int64)
-    state = (cell_state, flags, touched, known, memory, (messages[0], messages[1]), prefix)
-    digest = _check(firsts, rows, classes, tiles, extents, fifos, identity, posts, state, found, count)
-    return found[: min(int(count[0]), MOST)], int(digest)
+    digest = Digest(identity, np.zeros((THREADS, longest + 1), np.int64))
+    given = rows, classes, tiles, extents, _fifos(fifos), posts
+    result = _check(firsts, *given, state, _flags(), clocks, memory, digest, found)
+    return found.rows[: min(int(found.number[0]), MOST)], int(result)
 
 
-@part
-def _await(wait, p, first, posts, clock):  # type: ignore[no-untyped-def]
-    """A wait knows what the posts of its own block knew."""
-    starts, sources, carried, row_of, _, _ = posts
-    for k in range(starts[wait], starts[wait + 1]):
-        if row_of[sources[k]] >= first:
-            _join(clock[p], carried[sources[k]])
+def _flags() -> Flags:
+    keys = THREADS * PER_LANE * EVENTS
+    set_row, wait_row, early, stamp = np.full((4, keys), -1, np.int64)
+    carried, touched = np.zeros((keys, THREADS), np.int64), np.empty(keys, np.int64)
+    return Flags(set_row, wait_row, early, carried, touched, stamp)
+
+
+def _fifos(shape: Ints) -> Fifos:
+    deepest = max(1, int(shape[:, :, 0].max(initial=1)))
+    return Fifos(shape, *np.zeros((2, max(1, shape.shape[1]), 3, deepest, THREADS), np.int64))
 
 
 @loop
-def _check(firsts, rows, classes, tiles, extents, fifos, identity, posts, room, found, count):  # type: ignore[no-untyped-def]
-    op, lane, pipe, w, a, b, c, x, y = rows
-    state, flags, (touched, touch_stamp), known, memory, (pushed, popped), prefix = room
-    # what each pipe knows, how many entries it has had, and for each row its number, its thread, and where it ends
-    clock, done, seq, thread, ends = known
-    gm, stored_in = (memory[0], memory[1]), memory[2]
-    wanted = len(identity) > 0
-    digest = np.uint64(0)
+def _check(firsts, rows, classes, tiles, extents, fifos, posts, cells, flags, clocks, memory, digest, found):  # type: ignore[no-untyped-def]
+    known, done = clocks.known, clocks.done
+    wanted = len(digest.identity) > 0
+    total = np.uint64(0)
     # the next row whose clock is wanted
     looked = 0
     for block in range(len(firsts) - 1):
         first = firsts[block]
-        clock[:] = 0
-        done[:] = 0
         touches = 0
-        # buffers that this block stores to: only there can its accesses race
+        _begin_block(block, first, firsts[block + 1], rows, classes, memory, clocks)
         for i in range(first, firsts[block + 1]):
-            if classes[op[i]] == STORE and c[i] >= 0:
-                stored_in[c[i]] = block
-                gm[0][c[i]] = -1
-        for i in range(first, firsts[block + 1]):
-            what = classes[op[i]]
-            p = lane[i] * PER_LANE + pipe[i]
-            thread[i] = p
-            seq[i] = done[p]
-            if pipe[i] != _V:
-                clock[p, p] = done[p]
+            what = classes[rows.op[i]]
+            lane, pipe = np.int64(rows.lane[i]), np.int64(rows.pipe[i])
+            p = lane * PER_LANE + pipe
+            clocks.thread[i] = p
+            clocks.seq[i] = done[p]
+            # on all pipes but V an entry starts when those before it are done
+            if pipe != _V:
+                known[p, p] = done[p]
             if what == AWAIT:
-                _await(x[i], p, first, posts, clock)
-            if looked < len(posts[4]) and posts[4][looked] == i:
-                for q in range(THREADS):
-                    posts[5][looked, q] = clock[p, q]
+                _await(rows.x[i], p, first, posts, known)
+            if looked < len(posts.wanted) and posts.wanted[looked] == i:
+                _copy(posts.clocks[looked], known[p])
                 looked += 1
             if what == POST:
-                _copy(posts[2][x[i]], clock[p])
-                posts[2][x[i], p] = done[p]
-                posts[3][x[i]] = i
-            elif what == AWAIT:
-                pass
+                _post(i, rows.x[i], p, posts, clocks)
             elif what in (SET, WAIT):
-                key = (lane[i] * PER_LANE + a[i]) * PER_LANE * EVENTS + b[i] * EVENTS + c[i]
-                if touch_stamp[key] != block:
-                    touch_stamp[key] = block
-                    touched[touches] = key
-                    touches += 1
-                _flags(
-                    i,
-                    what,
-                    np.int64(lane[i]),
-                    np.int64(a[i]),
-                    np.int64(b[i]),
-                    np.int64(c[i]),
-                    flags,
-                    clock,
-                    done,
-                    seq,
-                    found,
-                    count,
-                )
+                src, dst = lane * PER_LANE + np.int64(rows.a[i]), lane * PER_LANE + np.int64(rows.b[i])
+                touches = _flag(i, what, block, touches, src, dst, np.int64(rows.c[i]), flags, clocks, found)
             elif what == BARRIER:
-                base = lane[i] * PER_LANE
-                if a[i] >= 0:
-                    clock[p, p] = done[p]
-                else:
-                    for q in range(PER_LANE):
-                        _join(clock[base], clock[base + q])
-                        clock[base, base + q] = done[base + q]
-                    for q in range(1, PER_LANE):
-                        _copy(clock[base + q], clock[base])
-            else:
+                _barrier(p, rows.a[i] < 0, clocks)
+            elif what != AWAIT:
                 # a message, or a slot that is free again, brings knowledge
-                f = c[i]
-                slot = x[i] % max(1, fifos[block, f, 0]) if what in (PUSH, POP) else 0
-                if what == PUSH and x[i] >= fifos[block, f, 0]:
-                    for other in range(3):
-                        if fifos[block, f, 2] >> other & 1:
-                            _join(clock[p], popped[f, other, slot])
+                f = rows.c[i]
+                slot = rows.x[i] % max(1, fifos.shape[block, f, 0]) if what in (PUSH, POP) else 0
+                if what == PUSH and rows.x[i] >= fifos.shape[block, f, 0]:
+                    _receive(f, slot, fifos.shape[block, f, 2], fifos.popped, known[p])
                 elif what == POP:
-                    for other in range(3):
-                        if fifos[block, f, 1] >> other & 1:
-                            _join(clock[p], pushed[f, other, slot])
-                # tiles that it writes and reads, then device memory
-                if w[i] >= 0:
-                    _touch(w[i], True, i, p, first, tiles, state, clock, seq, thread, found, count)
-                if a[i] >= 0:
-                    _touch(a[i], False, i, p, first, tiles, state, clock, seq, thread, found, count)
-                if b[i] >= 0:
-                    _touch(b[i], False, i, p, first, tiles, state, clock, seq, thread, found, count)
-                if what < LOAD and c[i] >= 0:
-                    _touch(c[i], False, i, p, first, tiles, state, clock, seq, thread, found, count)
-                if w[i] >= 0:
-                    _mark(w[i], i, p, tiles, state)
-                if what in (LOAD, STORE, SCALAR) and c[i] >= 0 and stored_in[c[i]] == block:
-                    ends[i] = x[i] + extents[y[i]]
-                    _memory(i, what, p, c[i], x[i], ends[i], gm, clock, seq, thread, classes, op, x, ends, found, count)
-                # its own message, or the slot it frees, carries what it knows
+                    _receive(f, slot, fifos.shape[block, f, 1], fifos.pushed, known[p])
+                # of operations on device memory and FIFOs `c` is no tile
+                reads = np.int64(rows.a[i]), np.int64(rows.b[i]), np.int64(f if what < LOAD else -1)
+                _operate(i, p, first, np.int64(rows.w[i]), reads, tiles, cells, clocks, found)
+                if what in (LOAD, STORE, SCALAR) and f >= 0 and memory.stored_in[f] == block:
+                    clocks.ends[i] = rows.x[i] + extents[rows.y[i]]
+                    _memory(i, what, p, rows, classes, memory, clocks, found)
                 if what == PUSH:
-                    _copy(pushed[f, lane[i], slot], clock[p])
-                    pushed[f, lane[i], slot, p] = done[p] + 1
+                    _carry(fifos.pushed, f, lane, slot, p, clocks)
                 elif what == POP:
-                    _copy(popped[f, lane[i], slot], clock[p])
-                    popped[f, lane[i], slot, p] = done[p] + 1
-            # the digest of the order
+                    _carry(fifos.popped, f, lane, slot, p, clocks)
             if wanted:
-                is_access = what not in (SET, WAIT, BARRIER, POST, AWAIT)
-                count_now = prefix[p, done[p]]
-                if is_access:
-                    digest += _relation(clock, p, prefix, _mixed(identity[i], np.uint64(count_now)))
-                prefix[p, done[p] + 1] = count_now + is_access
+                total += _digested(i, what, p, digest, clocks)
             done[p] += 1
             # what the scalar pipe has seen is known to all that it issues later
-            if pipe[i] == _S and what in (SCALAR, WAIT, AWAIT):
-                clock[p, p] = done[p]
+            if pipe == _S and what in (SCALAR, WAIT, AWAIT):
+                known[p, p] = done[p]
                 for q in range(PER_LANE):
                     if q != _S:
-                        _join(clock[lane[i] * PER_LANE + q], clock[p])
-        _end_block(flags, touched, touches, found, count)
-    return digest
+                        _join(known[lane * PER_LANE + q], known[p])
+        _end_block(flags, touches, found)
+    return total

@@ -27,7 +27,7 @@ def order_digest(recording: NpuRecording, chip: ChipModel) -> str:
     posts = posts_table(recording)
     inner = inspect(recording, chip, buffer_count(recording), _identity(recording), posts)[1]
     # between blocks: what each post carries, and who rests on it
-    across = f" {recording.rests_on} {sha256(posts[2].tobytes()).hexdigest()}" if recording.rests_on else ""
+    across = f" {recording.rests_on} {sha256(posts.carried.tobytes()).hexdigest()}" if recording.rests_on else ""
     return sha256(f"{inner:016x} {content}{across}".encode()).hexdigest()[:16]
 
 

@@ -230,9 +230,9 @@ class _Known:
         wanted = sorted({*watched, *self._posts.values()})
         table = posts_table(recording, wanted)
         inspect(recording, context.chip, len(context.buffers), posts=table)
-        self._clock = dict(zip(wanted, table[5], strict=True))
+        self._clock = dict(zip(wanted, table.clocks, strict=True))
         for number, row in self._posts.items():
-            self._clock[row] = table[2][number]
+            self._clock[row] = table.carried[number]
         rows = recording.array()
         self._thread = rows["lane"].astype(np.int64) * PER_LANE + rows["pipe"]
         self._seq = _sequence(self._thread, block)
