@@ -22,7 +22,7 @@ from kernbench.common.ipcq_types import DIRECTIONS, OPPOSITE
 from kernbench.common.pe_commands import OPERATIONS
 from kernbench.mesh.time.columns import IS_TRANSFER, Columns, cases, make_columns
 from kernbench.mesh.time.conflicts import Conflicts, find_conflicts, layout, no_conflicts
-from kernbench.mesh.time.order import write_edges
+from kernbench.mesh.time.order import Commands, Program, Views, Waits, write_edges
 from kernbench.result.recording import NONE, Recording
 from kernbench.timing import graph as g
 from kernbench.timing.graph import Edges, Graph, Ints, Small, build_graph
@@ -132,11 +132,11 @@ def _write_program(
     op, y = columns.op[start:stop], columns.y[start:stop]
     x = rows.column("x")
     write_edges(
-        (start, len(columns.op) + program, engines, FIRST_DMA, CODE["store"]),
-        (op, columns.type[start:stop], rows.column("addr"), engine[start:stop], entry[start:stop]),
+        Program(int(start), len(columns.op) + program, engines, FIRST_DMA, CODE["store"]),
+        Commands(op, columns.type[start:stop], rows.column("addr"), engine[start:stop], entry[start:stop]),
         (rows.column("a"), rows.column("b"), rows.column("c")),
-        (views.column("type"), views.column("producer"), views.column("addr")),
-        (np.isin(op, [CODE[name] for name in BLOCKING]), _awaited(op, x, y)),
+        Views(views.column("type"), views.column("producer"), views.column("addr")),
+        Waits(np.isin(op, [CODE[name] for name in BLOCKING]), _awaited(op, x, y)),
         _sizes(recording),
         conflicts.arrays,
         edges.arrays,

@@ -1,10 +1,14 @@
-"""What orders the commands of one program: dispatch, engines, operands, waits, scratch space, memory. Compiled."""
+"""What orders the commands of one program: dispatch, engines, operands, waits, scratch space, memory. Compiled.
 
-from typing import Any
+Commands are counted from 0 here, and from `Program.base` in the graph.
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kernbench.common.compiled import loop, part
+from kernbench.common.compiled import inlined, loop, part
 from kernbench.timing.graph import Ints, put
 
 # kinds of edges, as `graph` numbers them
@@ -12,38 +16,107 @@ _DISPATCH, _ENGINE, _OPERAND, _MESSAGE, _SPACE, _MEMORY = 0, 1, 2, 3, 7, 8
 FIRST_VIEW = -2
 # room at first for ranges of scratch
 _RANGES = 256
-# where ranges were put that begin at an address: a table with a place for each of so many blocks of memory
+# where ranges were put that begin at an address: a table with an entry for each of so many blocks of memory
 _HINTS, _BLOCK_BITS = 4096, 6
 
-Columns = tuple[Any, ...]
+Column = NDArray[Any]
 
 
-def write_edges(frame: tuple[int, ...], commands: Columns, *given: Any) -> None:
-    """The edges into the commands of one program, in the order of the commands: see `_write`, which has no more room
-    for ranges than it is given, and stops where that is used up.
+class Program(NamedTuple):
+    """Numbers of one program: its first command and its start in the graph, engines, and a code."""
+
+    base: int
+    start: int
+    engines: int
+    first_dma: int
+    store: int
+
+
+class Commands(NamedTuple):
+    """Columns of the commands; `entry` is the node where each begins."""
+
+    op: Column
+    type: Column
+    addr: Column
+    engine: Column
+    entry: Column
+
+
+class Views(NamedTuple):
+    """Columns of the views: type, the command that made what is looked at, address."""
+
+    type: Column
+    producer: Column
+    addr: Column
+
+
+class Waits(NamedTuple):
+    """Of each command whether it holds the CPU, and the command it waits for (-1: none)."""
+
+    blocking: Column
+    awaited: Column
+
+
+class _Scratch(NamedTuple):
+    """Ranges of scratch memory in use: first byte, one past the last, the last command of each engine that used it;
+    and by address the range that was put there last, which may be gone.
     """
-    engines, tiles = frame[2], len(given[-2][1]) - 1
-    channels = engines - frame[3]
-    state = np.array([0, frame[1], 0, 0], np.int64)
-    previous = np.full(engines, -1, np.int64)
-    memory = (
+
+    low: Ints
+    high: Ints
+    users: Ints
+    hints: Ints
+
+
+class _Memory(NamedTuple):
+    """By tile of memory its last store and its last load on each channel; what each channel has waited for of each
+    other; and what the command at hand must wait for, by channel.
+    """
+
+    last_store: Ints
+    last_loads: Ints
+    reached: Ints
+    latest: Ints
+
+
+def write_edges(
+    program: Program,
+    commands: Commands,
+    operands: tuple[Column, Column, Column],
+    views: Views,
+    waits: Waits,
+    nbytes: Ints,
+    conflicts: tuple[Any, ...],
+    edges: tuple[Any, ...],
+) -> None:
+    """The edges into the commands of one program, in the order of the commands.
+
+    `nbytes` are the sizes of the types, `conflicts` and `edges` the arrays of `Conflicts` and `Edges`. `_write` has no
+    more room for ranges than it is given, and stops where that is used up.
+    """
+    # where it stopped: command, node that dispatches, commands dispatched since then, ranges in use
+    state = np.array([0, program.start, 0, 0], np.int64)
+    previous = np.full(program.engines, -1, np.int64)
+    memory = _no_memory(len(conflicts[1]) - 1, program.engines - program.first_dma)
+    low, high = np.empty((2, _RANGES), np.int64)
+    scratch = _Scratch(low, high, np.empty((_RANGES, program.engines), np.int64), np.zeros(_HINTS, np.int64))
+    given = program, commands, operands, views, waits, nbytes, conflicts, edges
+    while _write(*given, state, previous, scratch, memory) < len(commands.op):
+        scratch = _Scratch(_grown(scratch.low), _grown(scratch.high), _grown(scratch.users), scratch.hints)
+
+
+def _no_memory(tiles: int, channels: int) -> _Memory:
+    return _Memory(
         np.full(tiles, -1, np.int64),
         np.full((tiles, channels), -1, np.int64),
         np.full((channels, channels), -1, np.int64),
         np.empty(channels, np.int64),
     )
-    ranges, hints = _room(_RANGES, engines), np.zeros(_HINTS, np.int64)
-    while _write(frame, commands, *given, state, previous, ranges, hints, memory) < len(commands[0]):
-        ranges = _grown(ranges)
 
 
-def _room(size: int, engines: int) -> tuple[Ints, ...]:
-    return (*np.empty((2, size), np.int64), np.empty((size, engines), np.int64))
-
-
-def _grown(room: tuple[Ints, ...]) -> tuple[Ints, ...]:
+def _grown(values: Ints) -> Ints:
     """The same with twice the room."""
-    return tuple(np.concatenate([values, np.empty_like(values)]) for values in room)
+    return np.concatenate([values, np.empty_like(values)])
 
 
 @part
@@ -61,14 +134,14 @@ def _clear(rows, target):  # type: ignore[no-untyped-def]
 @part
 def _follow(tile, is_store, engine, first_dma, memory):  # type: ignore[no-untyped-def]
     """Who touched the bytes of `tile` last, as far as a load or store of it must wait: into `latest`, by channel."""
-    last_store, last_loads, _, latest = memory
-    stored = last_store[tile]
+    latest = memory.latest
+    stored = memory.last_store[tile]
     if stored >= 0:
         k = engine[stored] - first_dma
         latest[k] = max(latest[k], stored)
     if is_store:
         for k in range(len(latest)):
-            latest[k] = max(latest[k], last_loads[tile, k])
+            latest[k] = max(latest[k], memory.last_loads[tile, k])
 
 
 @part
@@ -80,7 +153,7 @@ def _touch(c, is_store, channel, conflicts, engine, first_dma, memory):  # type:
     (`reached`) is done.
     """
     tiles, offsets, neighbours = conflicts
-    last_store, last_loads, reached, latest = memory
+    latest, reached = memory.latest, memory.reached
     tile = tiles[c]
     latest[:] = -1
     _follow(tile, is_store, engine, first_dma, memory)
@@ -92,119 +165,143 @@ def _touch(c, is_store, channel, conflicts, engine, first_dma, memory):  # type:
         else:
             reached[channel, k] = latest[k]
     if is_store:
-        last_store[tile] = c
-        _clear(last_loads, tile)
+        memory.last_store[tile] = c
+        _clear(memory.last_loads, tile)
     else:
-        last_loads[tile, channel] = c
+        memory.last_loads[tile, channel] = c
 
 
 @part
-def _range_at(start, stop, low, high, ranges, hints):  # type: ignore[no-untyped-def]
+def _range_at(start, stop, scratch, ranges):  # type: ignore[no-untyped-def]
     """The range that is exactly this one, and so the only one that overlaps it; -1 where that is not known."""
-    r = hints[(start >> _BLOCK_BITS) & (_HINTS - 1)]
-    return r if r < ranges and low[r] == start and high[r] == stop else -1
+    r = scratch.hints[(start >> _BLOCK_BITS) & (_HINTS - 1)]
+    return r if r < ranges and scratch.low[r] == start and scratch.high[r] == stop else -1
+
+
+@part
+def _note_read(c, where, start, stop, scratch, ranges):  # type: ignore[no-untyped-def]
+    """Command c, on the engine `where`, is the last reader of all ranges that overlap these bytes."""
+    r = _range_at(start, stop, scratch, ranges)
+    if r >= 0:
+        scratch.users[r, where] = c
+        return
+    for r in range(ranges):
+        if scratch.low[r] < stop and start < scratch.high[r]:
+            scratch.users[r, where] = c
+
+
+@inlined
+def _read(c, number, where, target, base, commands, views, nbytes, scratch, ranges, edges):  # type: ignore[no-untyped-def]
+    """One operand of command c: an edge from who made it, and the scratch it is read from."""
+    cursor, targets, lags, kinds = edges
+    if number <= FIRST_VIEW:
+        view = FIRST_VIEW - number
+        producer, read_type, start = np.int64(views.producer[view]), views.type[view], views.addr[view]
+    else:
+        producer, read_type, start = np.int64(number), commands.type[number], commands.addr[number]
+    if producer >= 0:
+        # a view reads the value behind it: its own address and size say little where it is strided
+        read_type, start = commands.type[producer], commands.addr[producer]
+        # an engine keeps the order of its commands; the CPU (0) waits for none
+        if commands.engine[producer] != where or where == 0:
+            put(base + producer, target, 0, _OPERAND, cursor, targets, lags, kinds)
+    _note_read(c, where, start, start + nbytes[read_type], scratch, ranges)
+
+
+@part
+def _put_after_users(c, r, where, target, base, users, cursor, targets, lags, kinds):  # type: ignore[no-untyped-def]
+    """Edges from all who used a range last, on other engines than the one that overwrites it."""
+    for k in range(users.shape[1]):
+        user = users[r, k]
+        if user >= 0 and user != c and not (k == where and k > 0):
+            put(base + user, target, 0, _SPACE, cursor, targets, lags, kinds)
+
+
+@part
+def _remove(r, start, stop, scratch, ranges):  # type: ignore[no-untyped-def]
+    """Take the bytes from start to stop out of range r; gives the range to go on with and how many there are.
+
+    What sticks out on either side stays in use; if nothing does, the last range takes the number r.
+    """
+    low, high, users = scratch.low, scratch.high, scratch.users
+    if low[r] < start:
+        if stop < high[r]:
+            low[ranges], high[ranges] = stop, high[r]
+            _copy(users, ranges, r)
+            ranges += 1
+        high[r] = start
+        return r + 1, ranges
+    if stop < high[r]:
+        low[r] = stop
+        return r + 1, ranges
+    ranges -= 1
+    low[r], high[r] = low[ranges], high[ranges]
+    scratch.hints[(low[r] >> _BLOCK_BITS) & (_HINTS - 1)] = r
+    _copy(users, r, ranges)
+    return r, ranges
+
+
+@inlined
+def _overwrite(c, where, start, stop, target, base, scratch, ranges, edges):  # type: ignore[no-untyped-def]
+    """The result of command c takes these bytes: their last users on other engines must be done. Gives the ranges."""
+    cursor, targets, lags, kinds = edges
+    low, high = scratch.low, scratch.high
+    known = _range_at(start, stop, scratch, ranges)
+    r = max(known, 0)
+    while r < ranges:
+        if not (low[r] < stop and start < high[r]):
+            r += 1
+            continue
+        _put_after_users(c, r, where, target, base, scratch.users, cursor, targets, lags, kinds)
+        r, ranges = _remove(r, start, stop, scratch, ranges)
+        if known >= 0:
+            break
+    scratch.hints[(start >> _BLOCK_BITS) & (_HINTS - 1)] = ranges
+    low[ranges], high[ranges] = start, stop
+    _clear(scratch.users, ranges)
+    scratch.users[ranges, where] = c
+    return ranges + 1
 
 
 @loop
-def _write(frame, commands, operands, views, waits, nbytes, conflicts, edges, state, previous, used, hints, memory):  # type: ignore[no-untyped-def]
+def _write(program, commands, operands, views, waits, nbytes, conflicts, edges, state, previous, scratch, memory):  # type: ignore[no-untyped-def]
     """Write edges from the command on where it stopped, until there is no room; gives the command it came to.
 
-    `frame` is (number of the first command, node of the start, engines, first DMA engine, code of store), `commands`
-    (op, type, address, engine, node where it begins), `operands` and `views` as recorded, `waits` whether a command
-    holds the CPU and what it waits for, `conflicts` and `memory` as `_touch` has them. Commands are counted from 0
-    here, and from `base` in the graph. `state` is where it stopped, `previous` the last command on each engine.
+    `operands` are columns of commands (0 and up) or views (-2 and down), `previous` the last command on each engine.
     """
-    base, _, engines, first_dma, store = frame
-    op, kind, addr, engine, entry = commands
-    view_type, view_producer, view_addr = views
-    blocking, awaited = waits
+    base, first_dma = program.base, program.first_dma
     cursor, targets, lags, kinds = edges
-    # scratch ranges in use: where, and who used each last, on each engine
-    low, high, readers = used
-    tiles, latest = conflicts[0], memory[3]
+    tiles = conflicts[0]
     first, head, since, ranges = state
-    for c in range(first, len(op)):
-        # a command may need a place for its range and for the rest of one it splits
-        if ranges + 2 > len(low):
+    for c in range(first, len(commands.op)):
+        # a command may need room for its range and for the rest of one it splits
+        if ranges + 2 > len(scratch.low):
             state[0], state[1], state[2], state[3] = c, head, since, ranges
             return c
         since += 1
-        target = entry[c]
+        target = commands.entry[c]
         put(head, target, since, _DISPATCH, cursor, targets, lags, kinds)
-        where = engine[c]
-        is_transfer = where >= first_dma
-        if (where == 1 or where == 2 or is_transfer) and previous[where] >= 0:
+        where = commands.engine[c]
+        if (where == 1 or where == 2 or where >= first_dma) and previous[where] >= 0:
             put(base + previous[where], target, 0, _ENGINE, cursor, targets, lags, kinds)
         previous[where] = c
-        if awaited[c] >= 0:
-            put(base + awaited[c], target, 0, _MESSAGE, cursor, targets, lags, kinds)
-        # operands, and the ranges they are read from
+        if waits.awaited[c] >= 0:
+            put(base + waits.awaited[c], target, 0, _MESSAGE, cursor, targets, lags, kinds)
         for column in operands:
-            number = column[c]
-            if number <= FIRST_VIEW:
-                view = FIRST_VIEW - number
-                producer, read_type, start = np.int64(view_producer[view]), view_type[view], view_addr[view]
-            elif number >= 0:
-                producer, read_type, start = np.int64(number), kind[number], addr[number]
-            else:
-                continue
-            if producer >= 0:
-                # a view reads the value behind it: its own address and size say little where it is strided
-                read_type, start = kind[producer], addr[producer]
-            if producer >= 0 and not (engine[producer] == where and where > 0):
-                put(base + producer, target, 0, _OPERAND, cursor, targets, lags, kinds)
-            stop = start + nbytes[read_type]
-            r = _range_at(start, stop, low, high, ranges, hints)
-            if r >= 0:
-                readers[r, where] = c
-                continue
-            for r in range(ranges):
-                if low[r] < stop and start < high[r]:
-                    readers[r, where] = c
+            if column[c] <= FIRST_VIEW or column[c] >= 0:
+                _read(c, column[c], where, target, base, commands, views, nbytes, scratch, ranges, edges)
         # loads and stores of common bytes keep their order
         if tiles[c] >= 0:
-            _touch(c, op[c] == store, where - first_dma, conflicts, engine, first_dma, memory)
-            for k in range(len(latest)):
-                if latest[k] >= 0:
-                    put(base + latest[k], target, 0, _MEMORY, cursor, targets, lags, kinds)
-        # the result overwrites its range: its last users on other engines must be done
-        if kind[c] >= 0:
-            start = addr[c]
-            stop = start + max(nbytes[kind[c]], 1)
-            known = _range_at(start, stop, low, high, ranges, hints)
-            r = max(known, 0)
-            while r < ranges:
-                if not (low[r] < stop and start < high[r]):
-                    r += 1
-                    continue
-                for k in range(engines):
-                    user = readers[r, k]
-                    if user >= 0 and user != c and not (k == where and k > 0):
-                        put(base + user, target, 0, _SPACE, cursor, targets, lags, kinds)
-                # what sticks out on either side stays in use
-                if low[r] < start:
-                    if stop < high[r]:
-                        low[ranges], high[ranges] = stop, high[r]
-                        _copy(readers, ranges, r)
-                        ranges += 1
-                    high[r] = start
-                    r += 1
-                elif stop < high[r]:
-                    low[r] = stop
-                    r += 1
-                else:
-                    ranges -= 1
-                    low[r], high[r] = low[ranges], high[ranges]
-                    hints[(low[r] >> _BLOCK_BITS) & (_HINTS - 1)] = r
-                    _copy(readers, r, ranges)
-                    if known >= 0:
-                        break
-            hints[(start >> _BLOCK_BITS) & (_HINTS - 1)] = ranges
-            low[ranges], high[ranges] = start, stop
-            _clear(readers, ranges)
-            readers[ranges, where] = c
-            ranges += 1
-        if blocking[c]:
+            is_store = commands.op[c] == program.store
+            _touch(c, is_store, where - first_dma, conflicts, commands.engine, first_dma, memory)
+            for k in range(len(memory.latest)):
+                if memory.latest[k] >= 0:
+                    put(base + memory.latest[k], target, 0, _MEMORY, cursor, targets, lags, kinds)
+        if commands.type[c] >= 0:
+            start = commands.addr[c]
+            stop = start + max(nbytes[commands.type[c]], 1)
+            ranges = _overwrite(c, where, start, stop, target, base, scratch, ranges, edges)
+        if waits.blocking[c]:
             head = base + c
             since = 0
-    return len(op)
+    return len(commands.op)
