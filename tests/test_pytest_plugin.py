@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numba
 import pytest
-from tests.cli.test_formal import BENCH
+from tests.cli.output.test_formal import BENCH
 
 from kernbench.bench.new import write_new
 

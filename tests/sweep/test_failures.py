@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kernbench.bench import find
-from kernbench.cli.output import progress
+from kernbench.cli.output.console import progress
 from kernbench.sweep import Collected, Here, Limits, Processes, Store, in_order, make_plan, run_sweep
 from kernbench.sweep import points as points_module
 from kernbench.sweep.executors import local

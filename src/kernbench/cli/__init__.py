@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from kernbench import __version__
+from kernbench.cli.arguments.examples import examples
 from kernbench.cli.commands import add_commands, groups
-from kernbench.cli.document import STDOUT, error_data, wants_stdout, write_document
-from kernbench.cli.examples import examples
-from kernbench.cli.output import FOUND, MISUSE, errors, print_anything, print_nothing_more, show_notes
+from kernbench.cli.output.console import FOUND, MISUSE, errors, print_anything, print_nothing_more, show_notes
+from kernbench.cli.output.document import STDOUT, error_data, wants_stdout, write_document
 from kernbench.common.errors import KernbenchError
 from kernbench.targets.registry import DEFAULT
 
@@ -70,7 +70,7 @@ def main() -> None:
     words = sys.argv[1:]
     if words[:1] and words[0] in _RUNNING:
         # other commands need not wait for its imports
-        from kernbench.cli.guard import guarded, runs_files
+        from kernbench.cli.processes.guard import guarded, runs_files
 
         if runs_files(words[1:]):
             sys.exit(guarded(words, lambda: _command_line(words)))

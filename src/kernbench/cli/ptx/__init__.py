@@ -2,7 +2,7 @@
 
 import typer
 
-from kernbench.cli.examples import examples
+from kernbench.cli.arguments.examples import examples
 from kernbench.cli.ptx.check import check
 from kernbench.cli.ptx.emit import emit
 from kernbench.cli.ptx.info import info

@@ -3,10 +3,10 @@
 from typing import Any
 
 from kernbench.bench import ptx_file
-from kernbench.cli.document import JSON
-from kernbench.cli.inside import DUMP, check_options
-from kernbench.cli.options import STRICT
-from kernbench.cli.output import check_targets, results
+from kernbench.cli.arguments.options import STRICT
+from kernbench.cli.output.console import check_targets, results
+from kernbench.cli.output.document import JSON
+from kernbench.cli.output.inside import DUMP, check_options
 from kernbench.cli.ptx.launching import at_its_line, described_launch, finish, launch_kernel, maybe_stop, read_module
 from kernbench.cli.ptx.options import (
     ARCH,

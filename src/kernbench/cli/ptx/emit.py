@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from kernbench.cli.document import JSON, STDOUT, write_document
-from kernbench.cli.output import check_targets
+from kernbench.cli.output.console import check_targets
+from kernbench.cli.output.document import JSON, STDOUT, write_document
 from kernbench.cli.ptx.launching import read_module
 from kernbench.cli.ptx.options import FILE
 from kernbench.result.run import write_bytes

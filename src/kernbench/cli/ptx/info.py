@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kernbench import ptx
-from kernbench.cli.document import JSON, write_document
-from kernbench.cli.output import check_targets, errors, results
+from kernbench.cli.output.console import check_targets, errors, results
+from kernbench.cli.output.document import JSON, write_document
 from kernbench.cli.ptx.launching import read_module
 from kernbench.cli.ptx.options import FILE
 from kernbench.common.errors import KernbenchError

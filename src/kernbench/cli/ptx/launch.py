@@ -8,10 +8,10 @@ import typer
 from kernbench.bench import ptx_file
 from kernbench.bench.artefact import read_artefact, skeleton
 from kernbench.bench.ptx_file import choose_kernel
-from kernbench.cli.document import JSON
-from kernbench.cli.inside import DUMP, check_options
-from kernbench.cli.options import STRICT
-from kernbench.cli.output import check_targets, results
+from kernbench.cli.arguments.options import STRICT
+from kernbench.cli.output.console import check_targets, results
+from kernbench.cli.output.document import JSON
+from kernbench.cli.output.inside import DUMP, check_options
 from kernbench.cli.ptx.launching import (
     comparing_intermediates,
     described_launch,

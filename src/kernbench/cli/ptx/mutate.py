@@ -6,8 +6,8 @@ import typer
 
 from kernbench.bench import ptx_file
 from kernbench.bench.ptx_file import choose_kernel
-from kernbench.cli.document import JSON, write_document
-from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, results
+from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, check_targets, results
+from kernbench.cli.output.document import JSON, write_document
 from kernbench.cli.ptx.launching import described_launch, launch_kernel, read_module
 from kernbench.cli.ptx.options import (
     ARCH,

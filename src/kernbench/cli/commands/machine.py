@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from kernbench.cli.completion import machines
-from kernbench.cli.document import JSON, write_document
-from kernbench.cli.examples import examples
-from kernbench.cli.output import check_targets, results
+from kernbench.cli.arguments.completion import machines
+from kernbench.cli.arguments.examples import examples
+from kernbench.cli.output.console import check_targets, results
+from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.errors import MachineError, unknown
 from kernbench.targets import registry
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from kernbench.cli.document import JSON, write_document
-from kernbench.cli.output import check_targets, errors, results
+from kernbench.cli.output.console import check_targets, errors, results
+from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.errors import MisuseError
 from kernbench.report import formal_text, page_html, runs_table, titles
 from kernbench.result.load import Loaded, load_runs

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.bench import Variant, parameters_of
-from kernbench.cli.document import write_document
-from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, progress, results
-from kernbench.cli.processes import run_all
-from kernbench.cli.report import write_page
-from kernbench.cli.request import Request
+from kernbench.cli.arguments.request import Request
+from kernbench.cli.commands.report import write_page
+from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, progress, results
+from kernbench.cli.output.document import write_document
+from kernbench.cli.processes.parallel import run_all
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.report import Contender, formal_text, ranking_table, ranking_text, run_text
 from kernbench.report.ranking import ranked as in_order

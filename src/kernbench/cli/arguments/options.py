@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kernbench.cli.completion import benches, machines, panels, settings
+from kernbench.cli.arguments.completion import benches, machines, panels, settings
 from kernbench.targets.registry import MACHINE as MACHINE_WORD
 from kernbench.targets.registry import listed
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import typer
 
-from kernbench.cli.examples import examples
+from kernbench.cli.arguments.examples import examples
 from kernbench.targets.registry import BUNDLED, listed
 
 
@@ -30,13 +30,13 @@ class Group:
 
 COMMANDS = {
     "list": Command(
-        "kernbench.cli.list",
+        "kernbench.cli.commands.list",
         "list_benches",
         "The bundled benches and their panels.",
         ("kernbench list", "kernbench list --json -"),
     ),
     "run": Command(
-        "kernbench.cli.run",
+        "kernbench.cli.commands.run",
         "run",
         "Run a bench: is it right, is it safe, how fast and why.",
         (
@@ -46,44 +46,44 @@ COMMANDS = {
         ),
     ),
     "show": Command(
-        "kernbench.cli.show",
+        "kernbench.cli.commands.show",
         "show",
         "A bench's parameters, source, and a rank's last commands.",
         ("kernbench show milestone_gqa_llama70b --rank 2 --no-source",),
     ),
     "sweep": Command(
-        "kernbench.cli.sweep",
+        "kernbench.cli.commands.sweep",
         "sweep",
         "A bench over many values of parameters and machine keys.",
         ("kernbench sweep my_ring.py --over n_ranks=2,4,8 --over S=32,64",),
     ),
     "report": Command(
-        "kernbench.cli.report",
+        "kernbench.cli.commands.report",
         "report",
         "Saved runs as one page to open.",
         ("kernbench report runs.json --html runs.html",),
     ),
     "compare": Command(
-        "kernbench.cli.compare",
+        "kernbench.cli.commands.compare",
         "compare",
         "Two saved runs beside each other, and why they differ.",
         ("kernbench compare before.json after.json --html change.html",),
     ),
     "check": Command(
-        "kernbench.cli.check",
+        "kernbench.cli.commands.check",
         "check",
         "All benches of a folder: right and safe, or not.",
         ("kernbench check kernels --junit verdicts.xml", "kernbench check kernels --baseline known.toml"),
     ),
     "new": Command(
-        "kernbench.cli.new",
+        "kernbench.cli.commands.new",
         "new",
         "A small, working bench to start from.",
         (f"kernbench new {BUNDLED[0].name} my_ring", f"kernbench new {BUNDLED[-1].name} my_kernel --dir kernels"),
     ),
 }
 GROUPS = {
-    "machine": Group("kernbench.cli.machine", "Machine descriptions: list, show one, check a file."),
+    "machine": Group("kernbench.cli.commands.machine", "Machine descriptions: list, show one, check a file."),
 }
 
 

@@ -5,8 +5,8 @@ from typing import Any
 from rich.table import Table
 
 from kernbench.bench import find, known
-from kernbench.cli.document import JSON, write_document
-from kernbench.cli.output import check_targets, results
+from kernbench.cli.output.console import check_targets, results
+from kernbench.cli.output.document import JSON, write_document
 
 
 def list_benches(json: JSON = None) -> None:

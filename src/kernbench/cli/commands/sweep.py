@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from kernbench.bench import Bench, describe, find
-from kernbench.cli.document import JSON, STDOUT, write_document
-from kernbench.cli.options import DTYPE, MACHINE, NAME, PANEL, SEED, SETTINGS, SHAPES
-from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, errors, progress, results
-from kernbench.cli.request import parse_settings
+from kernbench.cli.arguments.options import DTYPE, MACHINE, NAME, PANEL, SEED, SETTINGS, SHAPES
+from kernbench.cli.arguments.request import parse_settings
+from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, errors, progress, results
+from kernbench.cli.output.document import JSON, STDOUT, write_document
 from kernbench.common.errors import BenchError, MachineError
 from kernbench.machine.units import parse
 from kernbench.report.time import duration

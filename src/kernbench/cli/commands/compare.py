@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from kernbench.cli.document import JSON, write_document
-from kernbench.cli.output import check_targets, errors, results
+from kernbench.cli.output.console import check_targets, errors, results
+from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.report import difference, difference_text, page_html, titles
 from kernbench.result.load import load_runs

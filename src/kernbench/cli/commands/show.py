@@ -10,11 +10,11 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from kernbench.bench import Bench, describe, find, run_bench
-from kernbench.cli.completion import panels
-from kernbench.cli.document import JSON, write_document
-from kernbench.cli.options import DTYPE, MACHINE, NAME, SEED, SETTINGS
-from kernbench.cli.output import check_targets, progress, results
-from kernbench.cli.request import parse_settings
+from kernbench.cli.arguments.completion import panels
+from kernbench.cli.arguments.options import DTYPE, MACHINE, NAME, SEED, SETTINGS
+from kernbench.cli.arguments.request import parse_settings
+from kernbench.cli.output.console import check_targets, progress, results
+from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.pe_commands import PeCommand
 from kernbench.report import commands_table
 from kernbench.result.finding import place_dict

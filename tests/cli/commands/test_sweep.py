@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import kernbench.cli.sweep as command
+import kernbench.cli.commands.sweep as command
 import kernbench.sweep as sweep_package
 from kernbench.bench import find, run_bench
 
@@ -189,7 +189,7 @@ def test_files_are_checked_before_any_point_runs(here, tmp_path, options, words)
     assert not list(tmp_path.iterdir())
 
 
-DEADLY = Path(__file__).parent.parent / "sweep" / "deadly.py"
+DEADLY = Path(__file__).parents[2] / "sweep" / "deadly.py"
 
 
 @pytest.fixture

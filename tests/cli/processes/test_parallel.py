@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from kernbench.cli.processes import run_all
+from kernbench.cli.processes.parallel import run_all
 
 
 @pytest.fixture
 def cores(monkeypatch):
-    monkeypatch.setattr("kernbench.cli.processes.sys.platform", "linux")
-    monkeypatch.setattr("kernbench.cli.processes.os.sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    monkeypatch.setattr("kernbench.cli.processes.parallel.sys.platform", "linux")
+    monkeypatch.setattr("kernbench.cli.processes.parallel.os.sched_getaffinity", lambda pid: {0, 1}, raising=False)
 
 
 def test_all_results_come_back_with_their_tasks(cores):

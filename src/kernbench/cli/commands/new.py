@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from kernbench.bench.new import targets, write_new
-from kernbench.cli.document import JSON, write_document
-from kernbench.cli.output import check_targets, results
+from kernbench.cli.output.console import check_targets, results
+from kernbench.cli.output.document import JSON, write_document
 from kernbench.targets.registry import listed
 
 TARGET = Annotated[

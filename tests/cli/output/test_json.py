@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from kernbench.bench.new import write_new
 from kernbench.cli import app
-from kernbench.cli.document import error_data, wants_stdout
+from kernbench.cli.output.document import error_data, wants_stdout
 from kernbench.common.errors import BenchError, KernelError
 from kernbench.result import Place, load_runs
 from kernbench.result.run import SCHEMA
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 DOCUMENT = (ROOT / "docs" / "json.md").read_text()
 # tables whose keys are names that the bench, kernel, machine or file brings along
 NAMED = {

@@ -7,15 +7,15 @@ import typer
 from rich.console import Console
 
 from kernbench.bench.orders import CHEAP
-from kernbench.cli.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, tell_acknowledged
-from kernbench.cli.algorithms import rank
-from kernbench.cli.completion import benches, panels
-from kernbench.cli.document import JSON, write_document
-from kernbench.cli.inside import DUMP, FIRST_WRONG, STOP_AT, check_first_wrong, check_options, stop_and_tell
-from kernbench.cli.options import DTYPE, HTML, MACHINE, SCHEDULE, SEED, SETTINGS, SHAPES, STRICT, schedule_of
-from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
-from kernbench.cli.report import write_page
-from kernbench.cli.request import Request, chosen, parse_settings
+from kernbench.cli.arguments.completion import benches, panels
+from kernbench.cli.arguments.options import DTYPE, HTML, MACHINE, SCHEDULE, SEED, SETTINGS, SHAPES, STRICT, schedule_of
+from kernbench.cli.arguments.request import Request, chosen, parse_settings
+from kernbench.cli.commands.algorithms import rank
+from kernbench.cli.commands.report import write_page
+from kernbench.cli.output.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, tell_acknowledged
+from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
+from kernbench.cli.output.document import JSON, write_document
+from kernbench.cli.output.inside import DUMP, FIRST_WRONG, STOP_AT, check_first_wrong, check_options, stop_and_tell
 from kernbench.common.errors import BenchError, OtherHardwareError
 from kernbench.report import (
     formal_text,

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from kernbench.bench.stopping import run_until
-from kernbench.cli.document import write_document
-from kernbench.cli.output import FOUND, RIGHT_AND_SAFE, results
+from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, results
+from kernbench.cli.output.document import write_document
 from kernbench.common.errors import BenchError
 from kernbench.report import run_text
 from kernbench.report.printed import printed_text

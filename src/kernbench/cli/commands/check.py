@@ -12,10 +12,10 @@ import typer
 
 from kernbench.bench.check import PANEL_SECONDS, Conditions, check_files
 from kernbench.bench.collection import Case, python_files
-from kernbench.cli.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, tell_acknowledged
-from kernbench.cli.document import JSON, STDOUT, write_document
-from kernbench.cli.options import SCHEDULE, SEED, STRICT, schedule_of
-from kernbench.cli.output import FOUND, INTERRUPTED, RIGHT_AND_SAFE, check_targets, errors, results
+from kernbench.cli.arguments.options import SCHEDULE, SEED, STRICT, schedule_of
+from kernbench.cli.output.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, tell_acknowledged
+from kernbench.cli.output.console import FOUND, INTERRUPTED, RIGHT_AND_SAFE, check_targets, errors, results
+from kernbench.cli.output.document import JSON, STDOUT, write_document
 from kernbench.common.errors import BenchError
 from kernbench.report import formal_text, run_text
 from kernbench.report.junit import junit_xml

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from kernbench.cli.document import error_data, write_document
-from kernbench.cli.output import FOUND, INTERRUPTED, errors
+from kernbench.cli.output.console import FOUND, INTERRUPTED, errors
+from kernbench.cli.output.document import error_data, write_document
 from kernbench.common.errors import BenchError
 from kernbench.result.finding import Place
 from kernbench.safety.channel import BrokenChannelError, Receiver, Sender, Tail, new_key

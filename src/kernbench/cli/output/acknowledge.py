@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kernbench.cli.output import errors, results
+from kernbench.cli.output.console import errors, results
 from kernbench.common.errors import BenchError
 from kernbench.report.acknowledged import acknowledged_text, marks_text
 from kernbench.result.acknowledged import Entry, read_baseline, unmet

@@ -96,7 +96,7 @@ def runs_file(path, *names):
 def test_the_commands_of_the_guide_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "out").mkdir()
-    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "report.md").read_text()
     lines = re.findall(r"^\$ kernbench (.*)$", text, re.MULTILINE)
     assert len(lines) == 9
     small = [word for setting in SMALL for word in ("--set", setting)]
