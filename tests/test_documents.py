@@ -8,7 +8,7 @@ import numpy as np
 from tests.figures import find_shown
 
 from kernbench.bench import find, run_bench
-from kernbench.bench.new import write_new
+from kernbench.bench.discovery.new import write_new
 from kernbench.result import KINDS
 
 ROOT = Path(__file__).parent.parent

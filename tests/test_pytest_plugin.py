@@ -7,7 +7,7 @@ import numba
 import pytest
 from tests.cli.output.test_formal import BENCH
 
-from kernbench.bench.new import write_new
+from kernbench.bench.discovery.new import write_new
 
 pytest_plugins = ["pytester"]
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kernbench.bench.new import write_new
+from kernbench.bench.discovery.new import write_new
 from kernbench.cli.output.console import show_notes
 
 SMALL = ["--set", "context=24", "--set", "d_head=16", "--set", "h_q=4", "--set", "h_kv=2", "--set", "lengths="]

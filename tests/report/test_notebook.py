@@ -7,7 +7,7 @@ from html import unescape
 import pytest
 
 from kernbench.bench import load_file, run_bench
-from kernbench.bench.new import write_new
+from kernbench.bench.discovery.new import write_new
 
 
 @pytest.fixture(scope="module")

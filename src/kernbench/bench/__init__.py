@@ -1,11 +1,11 @@
 """What a bench is: parameters, inputs, golden and launch in one file; how benches are found and run."""
 
-from kernbench.bench.definition import Bench, Expected, Repeats, Size, Variant
+from kernbench.bench.definition.bench import Bench, Expected, Repeats, Size, Variant
+from kernbench.bench.definition.inputs import ShapesOnly, normal
+from kernbench.bench.definition.parameters import describe, param
+from kernbench.bench.discovery.registry import find, known, load_file
 from kernbench.bench.folder_bench import default_cases, folder_bench, platform_chip
-from kernbench.bench.inputs import ShapesOnly, normal
-from kernbench.bench.parameters import describe, param
-from kernbench.bench.registry import find, known, load_file
-from kernbench.bench.runner import limit_of, parameters_of, run_bench
+from kernbench.bench.running.runner import limit_of, parameters_of, run_bench
 
 __all__ = [
     "Bench",

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.bench.definition import Bench, Expected
+from kernbench.bench.definition.bench import Bench, Expected
+from kernbench.bench.definition.inputs import ShapesOnly
+from kernbench.bench.definition.parameters import param
+from kernbench.bench.discovery.modules import importable
 from kernbench.bench.golden_file import GoldenFile, load_golden_file
-from kernbench.bench.inputs import ShapesOnly
 from kernbench.bench.kernel_folder import KernelFolder, load_kernel_folder
-from kernbench.bench.modules import importable
-from kernbench.bench.parameters import param
 from kernbench.common.dtypes import as_array
 from kernbench.common.errors import BenchError, unknown
 from kernbench.result.run import Run

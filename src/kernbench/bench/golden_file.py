@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.bench.modules import load_module, told
+from kernbench.bench.discovery.modules import load_module, told
 from kernbench.common.dtypes import as_array, dtype_name
 from kernbench.common.errors import BenchError, MisuseError, unknown
 

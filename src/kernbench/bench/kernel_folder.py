@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kernbench.bench.modules import load_module
+from kernbench.bench.discovery.modules import load_module
 from kernbench.common.errors import BenchError, unknown
 
 CONFIG, ORCHESTRATE, ENTRY = "kernel_config.py", "orchestrate", "kernel_entry"

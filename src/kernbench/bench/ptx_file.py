@@ -43,7 +43,7 @@ import ml_dtypes
 import numpy as np
 
 from kernbench import golden
-from kernbench.bench.definition import Expected
+from kernbench.bench.definition.bench import Expected
 from kernbench.common.dtypes import DTYPES, Array
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.ptx.launching.element_types import MORE_TYPES

@@ -5,7 +5,7 @@ way to send messages. Whatever happens in it (an endless loop, a crash, `os._exi
 `Ended` that says how it ended and where it was.
 
     with Children() as children:
-        child = children.start("kernbench.bench.checking:check_file", {"file": "a.py"}, seconds=60)
+        child = children.start("kernbench.bench.checking.worker:check_file", {"file": "a.py"}, seconds=60)
         for event in children.events():   # (child, message), then (child, Ended)
             ...
 

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from kernbench.bench.machines import machine_key
+from kernbench.bench.definition.machines import machine_key
 from kernbench.machine.units import parse
 from kernbench.sweep.database import places, quoted
 from kernbench.sweep.store import Store

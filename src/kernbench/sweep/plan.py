@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kernbench.bench import Bench
-from kernbench.bench.machines import (
+from kernbench.bench.definition.machines import (
     load_machine,
     machine_changes,
     machine_key,
@@ -17,7 +17,7 @@ from kernbench.bench.machines import (
     machine_parameter,
     split_settings,
 )
-from kernbench.bench.parameters import make
+from kernbench.bench.definition.parameters import make
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.sweep.values import Axis, axis_of, parse_values
 from kernbench.targets.registry import DEFAULT, of_parameters

@@ -12,7 +12,7 @@ from typing import Any
 
 import kernbench
 from kernbench.bench import find, run_bench
-from kernbench.bench.machines import load_machine, machine_key
+from kernbench.bench.definition.machines import load_machine, machine_key
 from kernbench.common.errors import KernbenchError, MachineError
 from kernbench.result.launches import joined_metrics
 from kernbench.result.run import Run

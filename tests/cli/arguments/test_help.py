@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from kernbench.bench.new import write_new
+from kernbench.bench.discovery.new import write_new
 from kernbench.cli import app, application
 
 

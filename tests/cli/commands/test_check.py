@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from kernbench.bench.new import write_new
+from kernbench.bench.discovery.new import write_new
 from kernbench.cli import app
 from kernbench.common.errors import BenchError, KernbenchError
 

@@ -10,7 +10,7 @@ from tests.cli.test_ptx import LAUNCH, SAXPY
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from kernbench.bench.new import write_new
+from kernbench.bench.discovery.new import write_new
 from kernbench.cli import app
 from kernbench.cli.output.document import error_data, wants_stdout
 from kernbench.common.errors import BenchError, KernelError

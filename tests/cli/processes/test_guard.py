@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from kernbench.bench.new import filled_in
+from kernbench.bench.discovery.new import filled_in
 from kernbench.cli.processes.guard import runs_files
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="copies of a process are made on Linux only")
@@ -121,8 +121,8 @@ def test_only_files_of_ones_own_are_guarded(monkeypatch):
 
 
 def test_an_import_has_a_limit(write, tmp_path, monkeypatch):
-    from kernbench.bench import modules
-    from kernbench.bench.registry import load_file
+    from kernbench.bench.discovery import modules
+    from kernbench.bench.discovery.registry import load_file
     from kernbench.common.errors import BenchError
 
     monkeypatch.setattr(modules, "IMPORT_SECONDS", 0.05)

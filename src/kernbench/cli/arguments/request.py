@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.bench import Bench, default_cases, describe, find, folder_bench, limit_of, platform_chip, run_bench
-from kernbench.bench.machines import machine_parameter
+from kernbench.bench.definition.machines import machine_parameter
 from kernbench.common.errors import BenchError, unknown
 from kernbench.result.run import Run
 from kernbench.targets.registry import MACHINE

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kernbench.bench.check import PANEL_SECONDS, Conditions, check_files
-from kernbench.bench.collection import Case, python_files
+from kernbench.bench.checking.check import PANEL_SECONDS, Conditions, check_files
+from kernbench.bench.discovery.collection import Case, python_files
 from kernbench.cli.arguments.options import SCHEDULE, SEED, STRICT, schedule_of
 from kernbench.cli.output.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, tell_acknowledged
 from kernbench.cli.output.console import FOUND, INTERRUPTED, RIGHT_AND_SAFE, check_targets, errors, results

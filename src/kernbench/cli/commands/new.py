@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kernbench.bench.new import targets, write_new
+from kernbench.bench.discovery.new import targets, write_new
 from kernbench.cli.output.console import check_targets, results
 from kernbench.cli.output.document import JSON, write_document
 from kernbench.targets.registry import listed

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kernbench.bench.orders import CHEAP
+from kernbench.bench.running.orders import CHEAP
 from kernbench.cli.arguments.completion import benches, panels
 from kernbench.cli.arguments.options import DTYPE, HTML, MACHINE, SCHEDULE, SEED, SETTINGS, SHAPES, STRICT, schedule_of
 from kernbench.cli.arguments.request import Request, chosen, parse_settings

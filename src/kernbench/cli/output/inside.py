@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kernbench.bench.stopping import run_until
+from kernbench.bench.running.stopping import run_until
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, results
 from kernbench.cli.output.document import write_document
 from kernbench.common.errors import BenchError

@@ -9,8 +9,8 @@ import numpy as np
 import typer
 
 from kernbench import ptx
-from kernbench.bench.first_wrong import Intermediates
 from kernbench.bench.ptx_file import Arguments, LaunchFile, choose_kernel, read_launch_file
+from kernbench.bench.running.first_wrong import Intermediates
 from kernbench.cli.commands.report import write_page
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.cli.output.document import write_document

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kernbench.bench.definition import Bench
-from kernbench.bench.modules import told_at
-from kernbench.bench.orders import ALWAYS
-from kernbench.bench.registry import load_file
-from kernbench.bench.runner import run_bench
+from kernbench.bench.definition.bench import Bench
+from kernbench.bench.discovery.modules import told_at
+from kernbench.bench.discovery.registry import load_file
+from kernbench.bench.running.orders import ALWAYS
+from kernbench.bench.running.runner import run_bench
 from kernbench.common.errors import KernbenchError
 from kernbench.result.acknowledged import Entry
 from kernbench.result.run import Run

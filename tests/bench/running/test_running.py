@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernbench.bench import find, known, run_bench, runner
-from kernbench.bench.collection import python_files
+from kernbench.bench import find, known, run_bench
+from kernbench.bench.discovery.collection import python_files
+from kernbench.bench.running import runner
 from kernbench.common.errors import BenchError, MachineError
 from kernbench.safety.budget import Budget
 

@@ -8,8 +8,8 @@ import pytest
 
 from kernbench import ptx
 from kernbench.bench import Bench, Expected, load_file, param, run_bench
-from kernbench.bench.new import filled_in
-from kernbench.bench.orders import is_cheap
+from kernbench.bench.discovery.new import filled_in
+from kernbench.bench.running.orders import is_cheap
 from kernbench.common.errors import BenchError
 from kernbench.result.run import Run, Status
 

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernbench.bench.collection import Case
-from kernbench.bench.modules import IMPORT_SECONDS
-from kernbench.bench.recognising import makes_bench
-from kernbench.bench.warm import get_ready, targets_named
+from kernbench.bench.checking.warm import get_ready, targets_named
+from kernbench.bench.discovery.collection import Case
+from kernbench.bench.discovery.modules import IMPORT_SECONDS
+from kernbench.bench.discovery.recognising import makes_bench
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.result.acknowledged import Entry
 from kernbench.result.load import read_run
@@ -201,7 +201,7 @@ class _Check:
             self._waiting.appendleft(work)
 
 
-_TARGET = "kernbench.bench.checking:check_file"
+_TARGET = "kernbench.bench.checking.worker:check_file"
 
 
 def _death(work: _Work, ended: Ended, seconds: float) -> str:

@@ -5,8 +5,8 @@ import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from kernbench.bench.collection import LEFT_ALONE
-from kernbench.bench.registry import known
+from kernbench.bench.discovery.collection import LEFT_ALONE
+from kernbench.bench.discovery.registry import known
 from kernbench.common.errors import BenchError, unknown
 from kernbench.targets import registry
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernbench import golden
-from kernbench.bench.definition import Expected
+from kernbench.bench.definition.bench import Expected
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError, KernbenchError, KernelError, MisuseError, unknown
 from kernbench.golden.reference import Reference, plain_reference

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from kernbench import golden
-from kernbench.bench import parameters
-from kernbench.bench.definition import Bench, Expected
-from kernbench.bench.first_wrong import Intermediates
-from kernbench.bench.inputs import ShapesOnly
-from kernbench.bench.machines import load_machine, machine_changes, split_settings
-from kernbench.bench.modules import folders_of, importable, passes_through
-from kernbench.bench.orders import (
+from kernbench.bench.definition import parameters
+from kernbench.bench.definition.bench import Bench, Expected
+from kernbench.bench.definition.inputs import ShapesOnly
+from kernbench.bench.definition.machines import load_machine, machine_changes, split_settings
+from kernbench.bench.discovery.modules import folders_of, importable, passes_through
+from kernbench.bench.discovery.registry import loaded_anew
+from kernbench.bench.running.first_wrong import Intermediates
+from kernbench.bench.running.orders import (
     ALWAYS,
     CHEAP,
     NEVER,
@@ -27,7 +28,6 @@ from kernbench.bench.orders import (
     kept_inputs,
     may_repeat,
 )
-from kernbench.bench.registry import loaded_anew
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.result.acknowledged import Entry, acknowledge
 from kernbench.result.comparison import Comparison

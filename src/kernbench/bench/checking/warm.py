@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from kernbench.bench.new import filled_in, targets
-from kernbench.bench.registry import load_file
-from kernbench.bench.runner import run_bench
+from kernbench.bench.discovery.new import filled_in, targets
+from kernbench.bench.discovery.registry import load_file
+from kernbench.bench.running.runner import run_bench
 
 
 def targets_named(files: Iterable[Path]) -> list[str]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernbench.bench import describe, param
-from kernbench.bench.parameters import make
+from kernbench.bench.definition.parameters import make
 from kernbench.common.errors import BenchError, KernbenchError
 
 

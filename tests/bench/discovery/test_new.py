@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from kernbench.bench import load_file, run_bench
-from kernbench.bench.new import targets, template, write_new
+from kernbench.bench.discovery.new import targets, template, write_new
 from kernbench.common.errors import BenchError
 
-README = Path(__file__).parent.parent.parent / "README.md"
+README = Path(__file__).parents[3] / "README.md"
 
 
 @pytest.mark.parametrize("target", targets())

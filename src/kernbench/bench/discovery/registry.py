@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
-from kernbench.bench.definition import Bench
-from kernbench.bench.modules import OURS, folders_of, importable, load_module
+from kernbench.bench.definition.bench import Bench
+from kernbench.bench.discovery.modules import OURS, folders_of, importable, load_module
 from kernbench.common.errors import BenchError, unknown
 
 # so many files of a folder are named

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from kernbench.bench.check import Conditions, check_files, default_memory
-from kernbench.bench.new import filled_in
+from kernbench.bench.checking.check import Conditions, check_files, default_memory
+from kernbench.bench.discovery.new import filled_in
 from kernbench.common.errors import BenchError
 
 SMALL = {"param(4,": "param(2,", "param(32,": "param(4,", "param(64,": "param(4,"}

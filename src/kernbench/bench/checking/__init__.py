@@ -1,0 +1,1 @@
+"""Checking all benches of a folder, each file in a process of its own."""

@@ -1,0 +1,1 @@
+"""What a bench is: its functions, parameters, inputs and machine."""

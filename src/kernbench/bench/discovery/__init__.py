@@ -1,0 +1,1 @@
+"""Finding benches: by name, by file, among the files of a folder; and writing a new one."""

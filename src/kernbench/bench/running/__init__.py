@@ -1,0 +1,1 @@
+"""Running a bench: launch and verdict, a second order, the first wrong value, stopping on the way."""
