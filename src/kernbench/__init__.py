@@ -14,6 +14,6 @@ __version__ = "0.1.0"
 
 def notebook_html(run: "Run") -> str:
     """What a notebook shows for a run. A run asks here: the package knows all rooms, `result` may not know `report`."""
-    from kernbench.report.notebook import notebook_html as drawn
+    from kernbench.report.export.notebook import notebook_html as drawn
 
     return drawn(run)

@@ -58,7 +58,7 @@ def kernbench_run(request: pytest.FixtureRequest) -> Callable[..., Any]:
 def _formal_note(result: Any) -> str:
     # the report draws tables: imported only where there is something to show
     from kernbench.report import formal_text
-    from kernbench.report.plain import plain_text
+    from kernbench.report.text.plain import plain_text
 
     return plain_text(formal_text(result)).rstrip()
 

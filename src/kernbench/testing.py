@@ -57,6 +57,6 @@ def assert_ptx(kernel: Any, file: Path, update: bool = False) -> None:
 def _told(run: Run) -> str:
     # the report draws tables: imported only by a test that fails
     from kernbench.report import run_text
-    from kernbench.report.plain import plain_text
+    from kernbench.report.text.plain import plain_text
 
     return "\n" + plain_text(run_text(str(run.origin.get("bench", "")), run))

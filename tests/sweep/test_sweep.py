@@ -4,7 +4,7 @@ import pytest
 
 from kernbench.bench import find, run_bench
 from kernbench.common.errors import BenchError, MachineError
-from kernbench.report.plot import plot_sweep
+from kernbench.report.export.plot import plot_sweep
 from kernbench.sweep import Collected, Here, Processes, Store, anomalies, in_order, make_plan, run_sweep
 from kernbench.sweep import points as points_module
 from kernbench.sweep.columns import columns

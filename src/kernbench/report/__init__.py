@@ -1,17 +1,17 @@
 """Run in, text out: tables and explanations as rich renderables. Nothing here prints."""
 
-from kernbench.report.compare import Difference, difference, difference_text
-from kernbench.report.findings import finding_text, findings_text, formal_text
+from kernbench.report.compare.difference import Difference, difference, difference_text
+from kernbench.report.compare.ranking import Contender, ranking_table, ranking_text
+from kernbench.report.compare.titles import titles
+from kernbench.report.export.trace import trace_bytes
 from kernbench.report.page import page_html
-from kernbench.report.pipeline import pipeline_text
-from kernbench.report.printed import printed_text
-from kernbench.report.ranking import Contender, ranking_table, ranking_text
-from kernbench.report.tables import commands_table, launches_table, runs_table
-from kernbench.report.tasks import tasks_text
-from kernbench.report.time import no_time_text, time_text
-from kernbench.report.titles import titles
-from kernbench.report.trace import trace_bytes
-from kernbench.report.verdict import comparison_text, run_text
+from kernbench.report.text.findings import finding_text, findings_text, formal_text
+from kernbench.report.text.printed import printed_text
+from kernbench.report.text.tables import commands_table, launches_table, runs_table
+from kernbench.report.text.verdict import comparison_text, run_text
+from kernbench.report.time.explanation import no_time_text, time_text
+from kernbench.report.time.pipeline import pipeline_text
+from kernbench.report.time.tasks import tasks_text
 
 __all__ = [
     "Contender",

@@ -11,7 +11,7 @@ from kernbench.bench import Bench, Expected, param, run_bench
 from kernbench.common.errors import BenchError
 from kernbench.npu import IN, MTE2, MTE3, OUT, UB, V
 from kernbench.report import launches_table, time_text
-from kernbench.report.compare import difference
+from kernbench.report.compare.difference import difference
 from kernbench.report.page import page_html
 from kernbench.result import load_runs
 from kernbench.result.acknowledged import Entry, fingerprint

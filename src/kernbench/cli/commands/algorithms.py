@@ -12,7 +12,7 @@ from kernbench.cli.output.document import write_document
 from kernbench.cli.processes.parallel import run_all
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.report import Contender, formal_text, ranking_table, ranking_text, run_text
-from kernbench.report.ranking import ranked as in_order
+from kernbench.report.compare.ranking import ranked as in_order
 from kernbench.result.run import Run
 
 _DIED = "its process died, of memory perhaps: run it alone, with --set instead of --all-algorithms"

@@ -18,7 +18,7 @@ from kernbench.cli.output.console import FOUND, INTERRUPTED, RIGHT_AND_SAFE, che
 from kernbench.cli.output.document import JSON, STDOUT, write_document
 from kernbench.common.errors import BenchError
 from kernbench.report import formal_text, run_text
-from kernbench.report.junit import junit_xml
+from kernbench.report.export.junit import junit_xml
 from kernbench.result.run import write_bytes
 
 FOLDER = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of bench files, or one file.")]

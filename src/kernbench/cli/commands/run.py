@@ -28,7 +28,7 @@ from kernbench.report import (
     time_text,
     trace_bytes,
 )
-from kernbench.report.first_wrong import first_wrong_text
+from kernbench.report.text.first_wrong import first_wrong_text
 from kernbench.result.run import Run, write_bytes
 
 MAYBE = Annotated[

@@ -18,8 +18,8 @@ from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, errors, progress
 from kernbench.cli.output.document import JSON, STDOUT, write_document
 from kernbench.common.errors import BenchError, MachineError
 from kernbench.machine.units import parse
-from kernbench.report.time import duration
-from kernbench.report.verdict import answer
+from kernbench.report.text.verdict import answer
+from kernbench.report.time.explanation import duration
 from kernbench.targets.registry import of_parameters
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _check_metric(bench: Bench, metric: str) -> None:
 
 def _check_files(out: Path, parquet: Path | None, plot: Path | None, json: Path | None) -> Path:
     """Refuse what could not be written or drawn in the end; returns where the points live."""
-    from kernbench.report.plot import check_plot
+    from kernbench.report.export.plot import check_plot
     from kernbench.sweep.database import SUFFIXES, is_store
     from kernbench.sweep.export import check_parquet
     from kernbench.sweep.targets import check_targets
@@ -295,7 +295,7 @@ def _show(store: "Store", bench: str, out: Path) -> list[str]:
 
 def _export(store: "Store", out: Path, parquet: Path | None, plot: Path | None, metric: str) -> dict[str, str | None]:
     """Write the rows in the other forms that are asked for; returns the names of all files."""
-    from kernbench.report.plot import plot_sweep
+    from kernbench.report.export.plot import plot_sweep
     from kernbench.sweep.export import write_csv, write_parquet
 
     table = out if out.suffix.lower() in _PARQUET else None

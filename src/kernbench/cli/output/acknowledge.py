@@ -7,7 +7,7 @@ import typer
 
 from kernbench.cli.output.console import errors, results
 from kernbench.common.errors import BenchError
-from kernbench.report.acknowledged import acknowledged_text, marks_text
+from kernbench.report.text.acknowledged import acknowledged_text, marks_text
 from kernbench.result.acknowledged import Entry, read_baseline, unmet
 from kernbench.result.acknowledged import write_baseline as write_file
 from kernbench.result.run import Run

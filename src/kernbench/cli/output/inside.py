@@ -11,8 +11,8 @@ from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, results
 from kernbench.cli.output.document import write_document
 from kernbench.common.errors import BenchError
 from kernbench.report import run_text
-from kernbench.report.printed import printed_text
-from kernbench.report.stopped import stopped_table, write_dump
+from kernbench.report.text.printed import printed_text
+from kernbench.report.text.stopped import stopped_table, write_dump
 from kernbench.result.run import Run
 from kernbench.safety.stopping import Stopper
 

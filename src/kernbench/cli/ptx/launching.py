@@ -19,8 +19,8 @@ from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel, Module
 from kernbench.report import run_text, trace_bytes
-from kernbench.report.first_wrong import first_wrong_text
-from kernbench.report.printed import printed_text
+from kernbench.report.text.first_wrong import first_wrong_text
+from kernbench.report.text.printed import printed_text
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.result.run import Run, write_bytes
 from kernbench.safety.stopping import Stopper

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.report.causes import explained
-from kernbench.report.findings import kinds_text
 from kernbench.report.page.folding import small_enough
-from kernbench.report.time import distance, duration, untimed
+from kernbench.report.text.findings import kinds_text
+from kernbench.report.time.causes import explained
+from kernbench.report.time.explanation import distance, duration, untimed
 from kernbench.result.finding import KINDS
 from kernbench.result.launches import formal_by_kernel
 from kernbench.result.run import Run

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.report.time import duration
+from kernbench.report.time.explanation import duration
 from kernbench.result.spans import timeline_dict
 from kernbench.result.timeline import Timeline, Waits
 

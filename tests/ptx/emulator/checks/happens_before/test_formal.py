@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernbench.report import run_text
-from kernbench.report.plain import plain_text
+from kernbench.report.text.plain import plain_text
 from kernbench.result.finding import FAULT, FORMAL, Finding
 from kernbench.result.load import load_runs
 

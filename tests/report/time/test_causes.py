@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernbench.report.causes import explained
+from kernbench.report.time.causes import explained
 from kernbench.result.run import Run, Status
 from kernbench.targets import registry
 

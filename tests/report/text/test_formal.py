@@ -3,8 +3,8 @@
 import pytest
 
 from kernbench.report import difference, formal_text, run_text
-from kernbench.report.notebook import notebook_html
-from kernbench.report.plain import plain_text
+from kernbench.report.export.notebook import notebook_html
+from kernbench.report.text.plain import plain_text
 from kernbench.result import Finding, Place, Run, Status
 from kernbench.result.finding import FORMAL
 from kernbench.result.launches import formal_by_kernel, joined

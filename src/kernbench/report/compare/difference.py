@@ -10,10 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernbench.report.ranking import time_by_cause
-from kernbench.report.time import duration, scaled
-from kernbench.report.titles import apart
-from kernbench.report.verdict import NO, NOT_ASKED, YES
+from kernbench.report.compare.ranking import time_by_cause
+from kernbench.report.compare.titles import apart
+from kernbench.report.text.verdict import NO, NOT_ASKED, YES
+from kernbench.report.time.explanation import duration, scaled
 from kernbench.result.finding import Finding
 from kernbench.result.launches import launch_names
 from kernbench.result.run import Run

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from kernbench.report.time import distance, duration
-from kernbench.report.verdict import answer
+from kernbench.report.text.verdict import answer
+from kernbench.report.time.explanation import distance, duration
 from kernbench.result.run import Run
 
 _CAUSES = 3

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernbench.report.time import duration
+from kernbench.report.time.explanation import duration
 from kernbench.result.run import Run
 
 _MOST = 16

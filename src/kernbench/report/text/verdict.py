@@ -3,7 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kernbench.report.findings import finding_text, formal_text
+from kernbench.report.text.findings import finding_text, formal_text
 from kernbench.result.comparison import Comparison
 from kernbench.result.finding import rank_ranges
 from kernbench.result.run import Run

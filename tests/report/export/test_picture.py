@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.report.samples import HOSTILE, timeline
 
-from kernbench.report.picture import BINS, MOST_LANES, PALETTE, timeline_svg
+from kernbench.report.export.picture import BINS, MOST_LANES, PALETTE, timeline_svg
 from kernbench.result.timeline import Lane
 
 

@@ -17,10 +17,10 @@ from tests.report.samples import HOSTILE, sample, timeline, unsafe
 
 from kernbench.common.errors import MisuseError
 from kernbench.report import difference, page_html, run_text, runs_table, time_text, titles
+from kernbench.report.compare.titles import apart
 from kernbench.report.page import folding
 from kernbench.report.page.folding import folded, small_enough
-from kernbench.report.time import untimed
-from kernbench.report.titles import apart
+from kernbench.report.time.explanation import untimed
 from kernbench.result import Run, Status
 from kernbench.result.columns import pack
 from kernbench.result.load import read_run

@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.report.time import duration
+from kernbench.report.time.explanation import duration
 from kernbench.result.timeline import Timeline
 
 Floats = NDArray[np.float64]

@@ -4,12 +4,12 @@ away the whole page. All but the page needs no script, and takes the notebook's 
 
 from html import escape
 
-from kernbench.report.findings import formal_text, kinds_text
+from kernbench.report.export.picture import timeline_svg
 from kernbench.report.page import page_html
-from kernbench.report.picture import timeline_svg
-from kernbench.report.plain import plain_text
-from kernbench.report.time import duration
-from kernbench.report.verdict import run_text
+from kernbench.report.text.findings import formal_text, kinds_text
+from kernbench.report.text.plain import plain_text
+from kernbench.report.text.verdict import run_text
+from kernbench.report.time.explanation import duration
 from kernbench.result.run import Run
 
 # characters of a page that a notebook still carries

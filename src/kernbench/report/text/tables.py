@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from kernbench.common.pe_commands import PeCommand, TensorHandle
-from kernbench.report.findings import kinds_text
-from kernbench.report.time import distance, duration
-from kernbench.report.verdict import answer
+from kernbench.report.text.findings import kinds_text
+from kernbench.report.text.verdict import answer
+from kernbench.report.time.explanation import distance, duration
 from kernbench.result.launches import launch_names
 from kernbench.result.run import Run
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from kernbench.report.findings import formal_text
-from kernbench.report.plain import plain_text
-from kernbench.report.verdict import run_text
+from kernbench.report.text.findings import formal_text
+from kernbench.report.text.plain import plain_text
+from kernbench.report.text.verdict import run_text
 
 # what XML 1.0 cannot carry
 _FORBIDDEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 65534, 65535), "�")

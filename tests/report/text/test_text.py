@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from kernbench.report import Contender, finding_text, ranking_table, ranking_text, run_text, runs_table
-from kernbench.report.acknowledged import marks_text
+from kernbench.report.text.acknowledged import marks_text
 from kernbench.result import Comparison, Finding, Other, Place, RankError, Run, Status
 
 HERE = Place(__file__, 1, "kernel")
@@ -84,7 +84,7 @@ def test_a_column_that_nothing_is_known_for_is_left_out():
 
 
 def test_times_as_people_read_them():
-    from kernbench.report.time import duration
+    from kernbench.report.time.explanation import duration
 
     assert [duration(t) for t in (0, 999, 8_000, 2_500_000, 10**9, 3 * 10**12)] == [
         "0 ps", "999 ps", "8 ns", "2.5 us", "1 ms", "3 s",
@@ -92,7 +92,7 @@ def test_times_as_people_read_them():
 
 
 def test_the_time_is_told_by_cause_and_against_the_peak():
-    from kernbench.report.time import time_text
+    from kernbench.report.time.explanation import time_text
 
     metrics = {
         "time_ps": 2_000_000,
@@ -136,7 +136,7 @@ def test_algorithms_are_ranked_with_the_reason():
 
 
 def test_quantities_as_people_read_them():
-    from kernbench.report.time import scaled
+    from kernbench.report.time.explanation import scaled
 
     assert [scaled(n, "B") for n in (0, 1, 999, 1e3, 2.5e9, 3e18)] == [
         "0 B",

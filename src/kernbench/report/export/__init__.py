@@ -1,0 +1,1 @@
+"""Runs for other programs: JUnit XML, Perfetto traces, pictures, plots, notebooks."""

@@ -1,0 +1,1 @@
+"""Findings, verdicts and tables as text for a terminal."""

@@ -1,0 +1,1 @@
+"""Why a run takes its time: floors, critical path, causes of lost time, tasks, the barrier pipeline."""
