@@ -65,7 +65,7 @@ def test_versions_that_may_be_in_use_are_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
 def test_loops_that_are_made_of_text_are_kept_by_version_too(tmp_path, variable):
     script = (
-        "from kernbench.common import compiled\nfrom kernbench.ptx.numerics.loops import row_kernel\n"
+        "from kernbench.common import compiled\nfrom kernbench.ptx.numerics.rows.loops import row_kernel\n"
         "kernel = row_kernel('same', compiled.njit()(lambda x: x), 1)\n"
         "print(kernel._cache.cache_path, compiled.folder())"
     )

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from kernbench.ptx.numerics.scalar import FORMATS
+from kernbench.ptx.numerics.rows.scalar import FORMATS
 
 NAN, INFINITE = "nan", "infinite"
 

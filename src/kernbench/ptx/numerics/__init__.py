@@ -7,7 +7,7 @@ around a run: overflow and NaN are ordinary results here.
 """
 
 from kernbench.ptx.numerics.approximate import BOUNDS
-from kernbench.ptx.numerics.integer import zero_divisors
+from kernbench.ptx.numerics.integers.arithmetic import zero_divisors
 from kernbench.ptx.numerics.table import FACTORIES, numpy_equivalent, operation
 
 __all__ = ["BOUNDS", "FACTORIES", "numpy_equivalent", "operation", "zero_divisors"]

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.convert import read_as_float64
-from kernbench.ptx.numerics.floats import QUIET, finisher, flusher, is_nan64, loader
-from kernbench.ptx.numerics.half import float32_to_half
-from kernbench.ptx.numerics.loops import Operation, row_kernel
-from kernbench.ptx.numerics.scalar import FORMATS, bits_of_float64, compiled, float64_of, fma64
+from kernbench.ptx.numerics.conversion.convert import read_as_float64
+from kernbench.ptx.numerics.floats.arithmetic import QUIET, finisher, flusher, is_nan64, loader
+from kernbench.ptx.numerics.floats.half import float32_to_half
+from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
+from kernbench.ptx.numerics.rows.scalar import FORMATS, bits_of_float64, compiled, float64_of, fma64
 
 # What the PTX ISA promises of the real thing; ours is within 0.501 ulp wherever the result is not special.
 BOUNDS: dict[str, str] = {

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.floats import loader
-from kernbench.ptx.numerics.half import half_to_float32, packed
-from kernbench.ptx.numerics.integer import UNSIGNED, number, on_views, split
-from kernbench.ptx.numerics.loops import Operation, Row, row_kernel
-from kernbench.ptx.numerics.scalar import FORMATS, compiled
+from kernbench.ptx.numerics.floats.arithmetic import loader
+from kernbench.ptx.numerics.floats.half import half_to_float32, packed
+from kernbench.ptx.numerics.integers.arithmetic import UNSIGNED, number, on_views, split
+from kernbench.ptx.numerics.rows.loops import Operation, Row, row_kernel
+from kernbench.ptx.numerics.rows.scalar import FORMATS, compiled
 
 _INTEGER: dict[str, np.ufunc] = {
     "eq": np.equal,

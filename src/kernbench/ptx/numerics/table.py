@@ -9,19 +9,14 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics import (
-    approximate,
-    bitwise,
-    compare,
-    convert,
-    convert_packed,
-    extremes,
-    floats,
-    half,
-    integer,
-    permute,
-)
-from kernbench.ptx.numerics.loops import Operation, Row
+from kernbench.ptx.numerics import approximate, compare
+from kernbench.ptx.numerics.conversion import convert
+from kernbench.ptx.numerics.conversion import packed as convert_packed
+from kernbench.ptx.numerics.floats import arithmetic as floats
+from kernbench.ptx.numerics.floats import extremes, half
+from kernbench.ptx.numerics.integers import arithmetic as integer
+from kernbench.ptx.numerics.integers import bitwise, permute
+from kernbench.ptx.numerics.rows.loops import Operation, Row
 from kernbench.ptx.text.types import TYPES
 
 Mods = Mapping[str, str]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import Step
 from kernbench.ptx.isa.parts import split_part
-from kernbench.ptx.numerics.video import Parts, multiply_add, packed, scalar
+from kernbench.ptx.numerics.integers.video import Parts, multiply_add, packed, scalar
 from kernbench.ptx.text.module import Name
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.numerics.scalar import float32_of
+from kernbench.ptx.numerics.rows.scalar import float32_of
 
 MODES = {"up": 0, "down": 1, "bfly": 2, "idx": 3}
 VOTES = {"all": 0, "any": 1, "uni": 2, "ballot": 3}

@@ -23,7 +23,7 @@ from kernbench.ptx.emulator.memory.access import (
     _shift_of,
 )
 from kernbench.ptx.emulator.memory.cells import note_write
-from kernbench.ptx.numerics.scalar import bits_of_float32, bits_of_float64, float32_of, float64_of
+from kernbench.ptx.numerics.rows.scalar import bits_of_float32, bits_of_float64, float32_of, float64_of
 
 OPERATIONS = {
     name: code

@@ -15,9 +15,9 @@ import numpy as np
 
 from kernbench.common.compiled import njit
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.half import float64_to_half
-from kernbench.ptx.numerics.loops import row_kernel
-from kernbench.ptx.numerics.scalar import bits_of_float32, bits_of_float64, compiled, float64_of, fma64
+from kernbench.ptx.numerics.floats.half import float64_to_half
+from kernbench.ptx.numerics.rows.loops import row_kernel
+from kernbench.ptx.numerics.rows.scalar import bits_of_float32, bits_of_float64, compiled, float64_of, fma64
 
 Bits = Any
 Kinds = tuple[str, str, str, str]

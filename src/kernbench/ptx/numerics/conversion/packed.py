@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics import convert as plain
-from kernbench.ptx.numerics.half import float32_to_half
-from kernbench.ptx.numerics.loops import Operation, row_kernel
-from kernbench.ptx.numerics.scalar import (
+from kernbench.ptx.numerics.conversion import convert as plain
+from kernbench.ptx.numerics.floats.half import float32_to_half
+from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
+from kernbench.ptx.numerics.rows.scalar import (
     FORMATS,
     bits_of_float32,
     compiled,

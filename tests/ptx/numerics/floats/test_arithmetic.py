@@ -5,7 +5,7 @@ import pytest
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.numerics import numpy_equivalent, operation
-from kernbench.ptx.numerics.floats import arithmetic
+from kernbench.ptx.numerics.floats.arithmetic import arithmetic
 
 COMPUTE = {
     "add": lambda a, b: a + b,

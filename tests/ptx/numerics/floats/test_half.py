@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kernbench.ptx.numerics import operation
-from kernbench.ptx.numerics.half import arithmetic
+from kernbench.ptx.numerics.floats.half import arithmetic
 
 COMPUTE = {"add": lambda a, b: a + b, "mul": lambda a, b: a * b, "fma": lambda a, b, c: a * b + c}
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}

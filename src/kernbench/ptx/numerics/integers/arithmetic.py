@@ -10,8 +10,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.loops import Operation, Row, row_kernel
-from kernbench.ptx.numerics.scalar import compiled
+from kernbench.ptx.numerics.rows.loops import Operation, Row, row_kernel
+from kernbench.ptx.numerics.rows.scalar import compiled
 
 UNSIGNED: dict[int, Any] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 SIGNED: dict[int, Any] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.directed import directed
-from kernbench.ptx.numerics.loops import Operation, row_kernel
-from kernbench.ptx.numerics.scalar import (
+from kernbench.ptx.numerics.floats.directed import directed
+from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
+from kernbench.ptx.numerics.rows.scalar import (
     FORMATS,
     bits_of_float32,
     bits_of_float64,

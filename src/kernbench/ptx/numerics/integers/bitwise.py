@@ -10,9 +10,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.integer import SIGNED, UNSIGNED, number, on_views, split
-from kernbench.ptx.numerics.loops import Operation, Row, row_kernel
-from kernbench.ptx.numerics.scalar import compiled
+from kernbench.ptx.numerics.integers.arithmetic import SIGNED, UNSIGNED, number, on_views, split
+from kernbench.ptx.numerics.rows.loops import Operation, Row, row_kernel
+from kernbench.ptx.numerics.rows.scalar import compiled
 
 _LOGIC: dict[str, Operation] = {
     "and": np.bitwise_and,

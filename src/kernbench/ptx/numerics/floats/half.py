@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.loops import Operation, Row, row_kernel
-from kernbench.ptx.numerics.scalar import (
+from kernbench.ptx.numerics.rows.loops import Operation, Row, row_kernel
+from kernbench.ptx.numerics.rows.scalar import (
     FORMATS,
     bits_of_float32,
     bits_of_float64,

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.floats import QUIET, finisher, is_nan64, loader
-from kernbench.ptx.numerics.half import float32_to_half, float64_to_half, half_to_float32
-from kernbench.ptx.numerics.integer import UNSIGNED, number, split
-from kernbench.ptx.numerics.loops import Operation, row_kernel
-from kernbench.ptx.numerics.scalar import (
+from kernbench.ptx.numerics.floats.arithmetic import QUIET, finisher, is_nan64, loader
+from kernbench.ptx.numerics.floats.half import float32_to_half, float64_to_half, half_to_float32
+from kernbench.ptx.numerics.integers.arithmetic import UNSIGNED, number, split
+from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
+from kernbench.ptx.numerics.rows.scalar import (
     FORMATS,
     compiled,
     float64_of,

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from kernbench.ptx.numerics.integer import SIGNED, UNSIGNED
-from kernbench.ptx.numerics.loops import Operation, row_kernel
-from kernbench.ptx.numerics.scalar import FORMATS, compiled
+from kernbench.ptx.numerics.integers.arithmetic import SIGNED, UNSIGNED
+from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
+from kernbench.ptx.numerics.rows.scalar import FORMATS, compiled
 
 
 @cache

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.loops import Operation, row_kernel
-from kernbench.ptx.numerics.scalar import compiled
+from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
+from kernbench.ptx.numerics.rows.scalar import compiled
 
 
 def _selectors(mode: str) -> tuple[int, int, int, int]:

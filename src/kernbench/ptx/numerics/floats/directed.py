@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.numerics.scalar import bits_of_float64, compiled, float64_of, fma64
+from kernbench.ptx.numerics.rows.scalar import bits_of_float64, compiled, float64_of, fma64
 
 _SIGN = np.uint64(1 << 63)
 _BODY = np.uint64((1 << 63) - 1)

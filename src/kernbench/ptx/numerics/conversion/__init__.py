@@ -1,0 +1,1 @@
+"""cvt, between scalar types and of packed ones."""

@@ -1,0 +1,1 @@
+"""Integer arithmetic, logic and bit fields, byte permutation, video instructions."""
