@@ -3,8 +3,8 @@
 from kernbench.bench.definition.bench import Bench, Expected, Repeats, Size, Variant
 from kernbench.bench.definition.inputs import ShapesOnly, normal
 from kernbench.bench.definition.parameters import describe, param
+from kernbench.bench.discovery.folders import default_cases, folder_bench, platform_chip
 from kernbench.bench.discovery.registry import find, known, load_file
-from kernbench.bench.folder_bench import default_cases, folder_bench, platform_chip
 from kernbench.bench.running.runner import limit_of, parameters_of, run_bench
 
 __all__ = [

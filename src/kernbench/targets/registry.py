@@ -51,17 +51,21 @@ class Listed:
     commands: Commands | None = None
     # whether it records what each rank dispatched
     by_rank: bool = False
+    # the module that makes benches of folders of its kernels (`bench.discovery.folders`); empty where it takes none
+    folders: str = ""
 
 
 BUNDLED = (
     Listed("mesh", "kernbench.mesh.target", MACHINE, "a K/V ring over PEs", by_rank=True),
-    Listed("npu", "kernbench.npu.target", "chip", "cube and vector tasks"),
+    Listed("npu", "kernbench.npu.target", "chip", "cube and vector tasks", folders="kernbench.npu.front.folders"),
     Listed(
         "ptx",
         "kernbench.ptx.target",
         template="a warp for each head, built in Python",
         sources=(".cu", ".ptx"),
-        commands=Commands("ptx", "kernbench.cli.ptx", "PTX from any compiler: info, check, run, launch, mutate, emit."),
+        commands=Commands(
+            "ptx", "kernbench.ptx.front.commands", "PTX from any compiler: info, check, run, launch, mutate, emit."
+        ),
     ),
 )
 # whose machine a bench gets that names none

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.cli.test_ptx import SAXPY
+from tests.ptx.front.test_commands import SAXPY
 from tests.report.samples import sample, unsafe
 from typer.testing import CliRunner
 

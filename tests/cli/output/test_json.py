@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.test_ptx import LAUNCH, SAXPY
+from tests.ptx.front.test_commands import LAUNCH, SAXPY
 from typer.main import get_command
 from typer.testing import CliRunner
 

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from kernbench import ptx
-from kernbench.bench.ptx_file import choose_kernel
 from kernbench.common.errors import BenchError
+from kernbench.ptx.front.launch_file import choose_kernel
 from kernbench.ptx.names.demangling import choose, demangled, title
 
 NAMES = {

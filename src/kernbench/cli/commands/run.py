@@ -30,6 +30,7 @@ from kernbench.report import (
 )
 from kernbench.report.text.first_wrong import first_wrong_text
 from kernbench.result.run import Run, write_bytes
+from kernbench.targets.registry import listed
 
 MAYBE = Annotated[
     str | None,
@@ -78,6 +79,8 @@ TOTAL = Annotated[
         "--max-total-seconds", metavar="S", help="Seconds of computing that a whole launch may take.", min=0.01
     ),
 ]
+# the targets that take folders of kernels
+_FOLDERS = " or ".join(row.name for row in listed() if row.folders)
 TRACE = Annotated[
     Path | None,
     typer.Option("--trace", metavar="FILE", help="Write a Perfetto trace of the (last) run's timeline to this file."),
@@ -88,7 +91,7 @@ KERNELS = Annotated[
         "--kernels",
         "-k",
         metavar="FOLDER",
-        help="A folder of npu kernels with their orchestration; needs --golden.",
+        help=f"A folder of {_FOLDERS} kernels with their orchestration; needs --golden.",
     ),
 ]
 GOLDEN = Annotated[

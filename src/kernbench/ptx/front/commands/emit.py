@@ -7,8 +7,8 @@ import typer
 
 from kernbench.cli.output.console import check_targets
 from kernbench.cli.output.document import JSON, STDOUT, write_document
-from kernbench.cli.ptx.launching import read_module
-from kernbench.cli.ptx.options import FILE
+from kernbench.ptx.front.commands.launching import read_module
+from kernbench.ptx.front.commands.options import FILE
 from kernbench.result.run import write_bytes
 
 OUT = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file; without it, print.")]

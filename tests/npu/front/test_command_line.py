@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from kernbench.cli import app
 from kernbench.common.errors import KernbenchError
 
-EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "paged_attention"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "paged_attention"
 FOLDER = ("run", "-k", str(EXAMPLE / "kernels"), "-g", str(EXAMPLE / "golden.py"))
 
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from kernbench.bench import ptx_file
 from kernbench.cli.arguments.options import STRICT
 from kernbench.cli.output.console import check_targets
 from kernbench.cli.output.document import JSON
 from kernbench.cli.output.inside import DUMP, check_options
-from kernbench.cli.ptx.launching import (
+from kernbench.ptx.front import launch_file
+from kernbench.ptx.front.commands.launching import (
     comparing_intermediates,
     described_launch,
     finish,
@@ -16,7 +16,7 @@ from kernbench.cli.ptx.launching import (
     maybe_stop,
     read_module,
 )
-from kernbench.cli.ptx.options import (
+from kernbench.ptx.front.commands.options import (
     ARCH,
     ARRAYS,
     BLOCK,
@@ -50,7 +50,7 @@ def run(
     block: BLOCK = "",
     cluster: CLUSTER = "",
     shared: SHARED = None,
-    elements: ELEMENTS = ptx_file.ELEMENTS,
+    elements: ELEMENTS = launch_file.ELEMENTS,
     seed: SEED = None,
     device: DEVICE = "emulator",
     arch: ARCH = "",

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from kernbench.bench.artefact import read_artefact
 from kernbench.cli import app
 from kernbench.common.errors import BenchError
+from kernbench.ptx.front.artefact import read_artefact
 
 TEXT = """.version 8.0
 .target sm_90

@@ -9,13 +9,13 @@ import numpy as np
 import typer
 
 from kernbench import ptx
-from kernbench.bench.ptx_file import Arguments, LaunchFile, choose_kernel, read_launch_file
 from kernbench.bench.running.first_wrong import Intermediates
 from kernbench.cli.commands.report import write_page
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.cli.output.document import write_document
 from kernbench.cli.output.inside import check_first_wrong, stop_and_tell
 from kernbench.common.errors import BenchError, KernbenchError
+from kernbench.ptx.front.launch_file import Arguments, LaunchFile, choose_kernel, read_launch_file
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel, Module
 from kernbench.report import run_text, trace_bytes

@@ -7,9 +7,9 @@ import pytest
 from tests.ptx.emulator.asynchronous.kernels import STORE
 from typer.testing import CliRunner
 
-from kernbench.bench.ptx_file import read_launch_file
 from kernbench.cli import app
 from kernbench.common.errors import BenchError, KernbenchError
+from kernbench.ptx.front.launch_file import read_launch_file
 
 SAXPY = """.version 7.0
 .target sm_80
@@ -252,7 +252,7 @@ def test_binary_garbage_is_no_launch_file(tmp_path):
 
 
 def test_a_file_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("kernbench.cli.ptx.launching.MOST_CHARACTERS", 1 << 20)
+    monkeypatch.setattr("kernbench.ptx.front.commands.launching.MOST_CHARACTERS", 1 << 20)
     (tmp_path / "long.ptx").write_text("\n" * ((1 << 20) + 1))
     result = CliRunner().invoke(app, ["ptx", "check", str(tmp_path / "long.ptx")])
     assert isinstance(result.exception, BenchError)

@@ -3,12 +3,12 @@
 import typer
 
 from kernbench.cli.arguments.examples import examples
-from kernbench.cli.ptx.check import check
-from kernbench.cli.ptx.emit import emit
-from kernbench.cli.ptx.info import info
-from kernbench.cli.ptx.launch import launch_artefact
-from kernbench.cli.ptx.mutate import mutate
-from kernbench.cli.ptx.run import run
+from kernbench.ptx.front.commands.check import check
+from kernbench.ptx.front.commands.emit import emit
+from kernbench.ptx.front.commands.info import info
+from kernbench.ptx.front.commands.launch import launch_artefact
+from kernbench.ptx.front.commands.mutate import mutate
+from kernbench.ptx.front.commands.run import run
 
 app = typer.Typer(
     help="PTX from any compiler: what is in it, is a launch safe and right, is each barrier needed.",

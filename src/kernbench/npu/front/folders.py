@@ -11,14 +11,15 @@ import numpy as np
 from kernbench.bench.definition.bench import Bench, Expected
 from kernbench.bench.definition.inputs import ShapesOnly
 from kernbench.bench.definition.parameters import param
+from kernbench.bench.discovery.golden_file import GoldenFile, load_golden_file
 from kernbench.bench.discovery.modules import importable
-from kernbench.bench.golden_file import GoldenFile, load_golden_file
-from kernbench.bench.kernel_folder import KernelFolder, load_kernel_folder
 from kernbench.common.dtypes import as_array
 from kernbench.common.errors import BenchError, unknown
+from kernbench.npu.front.kernel_folder import KernelFolder, load_kernel_folder
 from kernbench.result.run import Run
 
 # what a platform runs on; the reference's names for its simulators are known too
+DEFAULT_MACHINE = "a2a3"
 PLATFORMS = {"sim": "a2a3", "a2a3sim": "a2a3", "a5sim": "a5"}
 _HARDWARE = ("a2a3", "a5")
 
@@ -28,10 +29,10 @@ class Parameters:
     """Which case, on which chip."""
 
     case: str = param("", "a case of the golden file")
-    chip: str = param("a2a3", "bundled chip or TOML path")
+    chip: str = param(DEFAULT_MACHINE, "bundled chip or TOML path")
 
 
-def platform_chip(platform: str) -> str:
+def platform_machine(platform: str) -> str:
     """The chip that a platform's name stands for."""
     if platform in _HARDWARE:
         raise BenchError(f"platform {platform} is the chip itself, which cannot be reached from here: {platform}sim")
@@ -40,7 +41,7 @@ def platform_chip(platform: str) -> str:
     return PLATFORMS[platform]
 
 
-def folder_bench(kernels: Path, golden: Path, chip: str = "a2a3") -> Bench:
+def folder_bench(kernels: Path, golden: Path, machine: str) -> Bench:
     """The bench of a folder of kernels and a golden file."""
     path, file = kernels.resolve(), golden.resolve()
     with importable(path, file.parent):
@@ -56,15 +57,9 @@ def folder_bench(kernels: Path, golden: Path, chip: str = "a2a3") -> Bench:
         golden=runner.golden,
         host=runner.host,
         launch=runner.launch,
-        panels={case: {"case": case, "chip": chip} for case in cases.cases},
+        panels={case: {"case": case, "chip": machine} for case in cases.cases},
         file=str(file),
     )
-
-
-def default_cases(bench: Bench) -> list[str]:
-    """The cases that run unless others are asked for."""
-    runner = getattr(bench.inputs, "__self__", None)
-    return list(runner.golden_file.default) if isinstance(runner, _Runner) else list(bench.panels)
 
 
 class _Runner:

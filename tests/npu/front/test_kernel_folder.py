@@ -9,7 +9,7 @@ import pytest
 from kernbench.bench import default_cases, folder_bench, platform_chip, run_bench
 from kernbench.common.errors import BenchError
 
-EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "paged_attention"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "paged_attention"
 
 ORCHESTRATION = """
 from kernbench.npu import IN, OUT

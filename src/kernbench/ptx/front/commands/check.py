@@ -2,13 +2,21 @@
 
 from typing import Any
 
-from kernbench.bench import ptx_file
 from kernbench.cli.arguments.options import STRICT
 from kernbench.cli.output.console import check_targets, results
 from kernbench.cli.output.document import JSON
 from kernbench.cli.output.inside import DUMP, check_options
-from kernbench.cli.ptx.launching import at_its_line, described_launch, finish, launch_kernel, maybe_stop, read_module
-from kernbench.cli.ptx.options import (
+from kernbench.common.errors import BenchError
+from kernbench.ptx.front import launch_file
+from kernbench.ptx.front.commands.launching import (
+    at_its_line,
+    described_launch,
+    finish,
+    launch_kernel,
+    maybe_stop,
+    read_module,
+)
+from kernbench.ptx.front.commands.options import (
     ARCH,
     BLOCK,
     BUDGET,
@@ -26,7 +34,6 @@ from kernbench.cli.ptx.options import (
     STOP_AT,
     TRACE,
 )
-from kernbench.common.errors import BenchError
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.validation.validation import validate
 from kernbench.report import pipeline_text
@@ -41,7 +48,7 @@ def check(
     block: BLOCK = "",
     cluster: CLUSTER = "",
     shared: SHARED = None,
-    elements: ELEMENTS = ptx_file.ELEMENTS,
+    elements: ELEMENTS = launch_file.ELEMENTS,
     seed: SEED = None,
     arch: ARCH = "",
     max_seconds: SECONDS = 600.0,

@@ -5,14 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from kernbench.bench import ptx_file
-from kernbench.bench.artefact import read_artefact, skeleton
-from kernbench.bench.ptx_file import choose_kernel
 from kernbench.cli.arguments.options import STRICT
 from kernbench.cli.output.console import check_targets, results
 from kernbench.cli.output.document import JSON
 from kernbench.cli.output.inside import DUMP, check_options
-from kernbench.cli.ptx.launching import (
+from kernbench.ptx.front import launch_file
+from kernbench.ptx.front.artefact import read_artefact, skeleton
+from kernbench.ptx.front.commands.launching import (
     comparing_intermediates,
     described_launch,
     finish,
@@ -21,7 +20,7 @@ from kernbench.cli.ptx.launching import (
     maybe_stop,
     read_module,
 )
-from kernbench.cli.ptx.options import (
+from kernbench.ptx.front.commands.options import (
     ARRAYS,
     BUDGET,
     CLUSTER,
@@ -38,6 +37,7 @@ from kernbench.cli.ptx.options import (
     STOP_AT,
     TRACE,
 )
+from kernbench.ptx.front.launch_file import choose_kernel
 from kernbench.result.run import write_bytes
 from kernbench.safety.budget import Budget
 
@@ -60,7 +60,7 @@ def launch_artefact(
     launch: LAUNCH = None,
     grid: GRID = "",
     cluster: CLUSTER = "",
-    elements: ELEMENTS = ptx_file.ELEMENTS,
+    elements: ELEMENTS = launch_file.ELEMENTS,
     seed: SEED = None,
     device: DEVICE = "emulator",
     max_seconds: SECONDS = 600.0,

@@ -12,8 +12,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from kernbench.bench.ptx_file import LaunchFile
 from kernbench.common.errors import BenchError
+from kernbench.ptx.front.launch_file import LaunchFile
 from kernbench.ptx.text.module import Kernel, Parameter
 
 WARP = 32

@@ -4,12 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kernbench.bench import ptx_file
-from kernbench.bench.ptx_file import choose_kernel
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, check_targets, results
 from kernbench.cli.output.document import JSON, write_document
-from kernbench.cli.ptx.launching import described_launch, launch_kernel, read_module
-from kernbench.cli.ptx.options import (
+from kernbench.ptx.front import launch_file
+from kernbench.ptx.front.commands.launching import described_launch, launch_kernel, read_module
+from kernbench.ptx.front.commands.options import (
     ARCH,
     BLOCK,
     BUDGET,
@@ -24,6 +23,7 @@ from kernbench.cli.ptx.options import (
     SHARED,
     STEPS,
 )
+from kernbench.ptx.front.launch_file import choose_kernel
 from kernbench.ptx.proof import Verdict, prove
 from kernbench.ptx.text.module import Kernel
 from kernbench.result.run import Run
@@ -40,7 +40,7 @@ def mutate(
     block: BLOCK = "",
     cluster: CLUSTER = "",
     shared: SHARED = None,
-    elements: ELEMENTS = ptx_file.ELEMENTS,
+    elements: ELEMENTS = launch_file.ELEMENTS,
     seed: SEED = None,
     arch: ARCH = "",
     max_seconds: SECONDS = 60.0,

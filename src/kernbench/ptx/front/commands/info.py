@@ -11,9 +11,9 @@ from rich.table import Table
 from kernbench import ptx
 from kernbench.cli.output.console import check_targets, errors, results
 from kernbench.cli.output.document import JSON, write_document
-from kernbench.cli.ptx.launching import read_module
-from kernbench.cli.ptx.options import FILE
 from kernbench.common.errors import KernbenchError
+from kernbench.ptx.front.commands.launching import read_module
+from kernbench.ptx.front.commands.options import FILE
 from kernbench.ptx.names.demangling import demangled
 from kernbench.ptx.text.module import Kernel, Module
 from kernbench.ptx.text.walking import instructions_of
