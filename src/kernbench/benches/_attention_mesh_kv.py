@@ -1,11 +1,14 @@
 """Ring-K/V prefill on an open line: K and V travel east and west at once, every rank folds every chunk once."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.ring_kv import attend
 from kernbench.benches.gqa_attention.parts.routes import along_line
 from kernbench.benches.gqa_attention.parts.tiles import make_tiling
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 
 def attention_mesh_kv_kernel(
@@ -28,7 +31,7 @@ def attention_mesh_kv_kernel(
     total_kv: int | Sequence[int] | None = None,
     block_q: int | None = None,
     block_kv: int | None = None,
-    tl: Any,
+    tl: "TLContext",
 ) -> None:
     """Attention of this rank's S_q queries over the keys of all ranks; Q, K and V are split along the sequence.
 

@@ -1,7 +1,7 @@
 """(m, l, o)-merge decode on an open line: partial results travel east and west, K and V stay where they are."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.online_softmax import State, finish, fold, merge, start
 from kernbench.benches.gqa_attention.parts.partials import few_rows
@@ -9,6 +9,9 @@ from kernbench.benches.gqa_attention.parts.routes import along_line
 from kernbench.benches.gqa_attention.parts.tiles import MESSAGE, Queries, Tiling, make_tiling
 from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes, exchange
 from kernbench.common.pe_commands import TensorHandle
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 
 def attention_mesh_mlo_kernel(
@@ -30,7 +33,7 @@ def attention_mesh_mlo_kernel(
     total_kv: int | Sequence[int] | None = None,
     block_q: int | None = None,
     block_kv: int | None = None,
-    tl: Any,
+    tl: "TLContext",
 ) -> None:
     """Attention of S_q queries, the same on every rank, over keys split along the sequence; every rank stores all of O.
 
@@ -57,7 +60,7 @@ def attention_mesh_mlo_kernel(
         _decode(tl, tiling, tiles[first : first + together], (q_ptr, k_ptr, v_ptr, o_ptr))
 
 
-def _tiles_at_once(tl: Any, tiling: Tiling) -> int:
+def _tiles_at_once(tl: "TLContext", tiling: Tiling) -> int:
     """As many tiles as leave half of the scratch free while six states of each are alive: own, merged, four passing."""
     rows = tiling.group * min(tiling.tokens_per_tile, max(1, tiling.S_q))
     return max(1, int(tl.scratch_size // 2 // (6 * rows * (tiling.d_head + 2) * 4)))
@@ -87,7 +90,7 @@ class Partials:
         self.held.setdefault(owner, []).append(pair)
 
 
-def _decode(tl: Any, tiling: Tiling, tiles: list[Queries], pointers: tuple[int, int, int, int]) -> None:
+def _decode(tl: "TLContext", tiling: Tiling, tiles: list[Queries], pointers: tuple[int, int, int, int]) -> None:
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
     rank, n_ranks = tiling.rank, tiling.n_ranks
     states = [_partial(tl, tiling, tile, q_ptr, k_ptr, v_ptr) for tile in tiles]
@@ -117,14 +120,14 @@ def _parts(state: State) -> list[State]:
     return [State(*(x[first:last] for x in state)) for first, last in spans]
 
 
-def _joined(tl: Any, rows: list[TensorHandle]) -> TensorHandle:
+def _joined(tl: "TLContext", rows: list[TensorHandle]) -> TensorHandle:
     whole = rows[0]
     for more in rows[1:]:
         whole = tl.cat(whole, more, axis=0)
     return whole
 
 
-def _partial(tl: Any, tiling: Tiling, tile: Queries, q_ptr: int, k_ptr: int, v_ptr: int) -> State:
+def _partial(tl: "TLContext", tiling: Tiling, tile: Queries, q_ptr: int, k_ptr: int, v_ptr: int) -> State:
     """The unnormalised result over this rank's own keys."""
     q = tiling.load_queries(tl, q_ptr, tile)
     state = start(tl, tiling.group * tile.tokens, tiling.d_head)
@@ -136,7 +139,7 @@ def _partial(tl: Any, tiling: Tiling, tile: Queries, q_ptr: int, k_ptr: int, v_p
     return state
 
 
-def _pack(tl: Any, state: State) -> Pair:
+def _pack(tl: "TLContext", state: State) -> Pair:
     """m and l side by side, and o: two messages."""
     return tl.cat(state.m, state.l, axis=1), state.o
 

@@ -1,8 +1,7 @@
 """Arrays as callers hand them over, and how precise their element types are."""
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
 from kernbench.common.errors import MisuseError
@@ -13,7 +12,7 @@ _FLOAT64_DIGITS = 53
 _NO_REAL_NUMBERS = "cOSUmM"
 
 
-def read(name: str, value: Any) -> Array:
+def read(name: str, value: ArrayLike) -> Array:
     """`value` as a NumPy array of real numbers; `name` says in errors whose value it was."""
     try:
         array = as_array(value)

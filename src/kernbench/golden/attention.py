@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import Array
 from kernbench.golden.problem import Block, Lengths, Problem, make_problem
@@ -14,9 +15,9 @@ _ROWS = ("terms", "denominator", "concentration", "score_magnitude")
 
 
 def attention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
     causal: bool = False,
     scale: float | None = None,

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from kernbench.common.dtypes import DTYPES, Array, DType, dtype_name
 from kernbench.common.errors import MisuseError
@@ -21,7 +21,7 @@ _EXACT = 2.0**53
 
 
 def compare(
-    actual: Any,
+    actual: ArrayLike,
     reference: Any,
     *,
     name: str = "output",

@@ -3,10 +3,9 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from kernbench.common.dtypes import Array, DType
 from kernbench.golden.arrays import to_float64
@@ -167,6 +166,6 @@ def _ratio(above: Float64, below: Float64) -> Float64:
     return result
 
 
-def _norm(values: Any) -> float:
+def _norm(values: ArrayLike) -> float:
     with np.errstate(over="ignore"):
         return float(np.sqrt(np.square(values).sum()))

@@ -6,9 +6,10 @@ the range has m = -inf, l = 0, o = 0, and changes nothing it is merged with.
 
 from collections.abc import Iterable
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
@@ -25,9 +26,9 @@ class Partial(NamedTuple):
 
 
 def partial(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
     start: int = 0,
     stop: int | None = None,

@@ -1,9 +1,9 @@
 """Paged attention in float64: pages of each sequence gathered, then attention; with or without P rounded to bf16."""
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import Array, cast
 from kernbench.common.errors import MisuseError
@@ -13,7 +13,12 @@ from kernbench.golden.reference import Float64, Reference
 
 
 def paged_attention(
-    query: Any, key_cache: Any, value_cache: Any, block_table: Any, context_lens: Any, scale: float | None = None
+    query: ArrayLike,
+    key_cache: ArrayLike,
+    value_cache: ArrayLike,
+    block_table: ArrayLike,
+    context_lens: ArrayLike,
+    scale: float | None = None,
 ) -> Reference:
     """softmax(scale q k^T) v of one query token for each sequence, exact; shape [B, 1, H, D].
 
@@ -25,7 +30,7 @@ def paged_attention(
     return attention(q[:, None], keys, values, scale=scale, key_lengths=lengths.astype(np.int64))
 
 
-def gather_pages(name: str, cache: Any, block_table: Any, context_lens: Array) -> Array:
+def gather_pages(name: str, cache: ArrayLike, block_table: ArrayLike, context_lens: Array) -> Array:
     """The pages of each sequence end to end, [B, longest, kv_heads, D]; zeros past each context."""
     pages, table = read(f"{name} cache", cache), read("block_table", block_table)
     if pages.ndim != 4 or table.ndim != 2 or len(table) != len(context_lens):
@@ -47,11 +52,11 @@ def gather_pages(name: str, cache: Any, block_table: Any, context_lens: Array) -
 
 
 def paged_attention_rounded(
-    query: Any,
-    key_cache: Any,
-    value_cache: Any,
-    block_table: Any,
-    context_lens: Any,
+    query: ArrayLike,
+    key_cache: ArrayLike,
+    value_cache: ArrayLike,
+    block_table: ArrayLike,
+    context_lens: ArrayLike,
     scale: float | None = None,
     step: int | None = None,
     together: int = 1,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
@@ -114,7 +114,14 @@ def _extent(keys: Float64, values: Float64, group: int) -> tuple[int, int]:
 
 
 def make_problem(
-    q: Any, k: Any, v: Any, *, causal: bool, scale: float | None, key_lengths: Lengths, query_offset: Lengths
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    causal: bool,
+    scale: float | None,
+    key_lengths: Lengths,
+    query_offset: Lengths,
 ) -> Problem:
     """The problem these arguments state; raises `MisuseError` where they state none."""
     arrays = [read(name, value) for name, value in zip("qkv", (q, k, v), strict=True)]
@@ -171,7 +178,7 @@ def _offsets(query_offset: Lengths, batch_shape: tuple[int, ...], default: Int64
     return default if query_offset is None else _per_sequence("query_offset", query_offset, batch_shape)
 
 
-def _per_sequence(name: str, value: Any, batch_shape: tuple[int, ...]) -> Int64:
+def _per_sequence(name: str, value: ArrayLike, batch_shape: tuple[int, ...]) -> Int64:
     array = read(name, value)
     if array.dtype.kind not in "iu":
         raise MisuseError(f"{name} must be integers, got {array.dtype}")

@@ -1,11 +1,14 @@
 """K/V prefill round a closed walk over the grid's own links: both ways at once, half the steps of the open line."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.ring_kv import attend
 from kernbench.benches.gqa_attention.parts.routes import round_cycle
 from kernbench.benches.gqa_attention.parts.tiles import make_tiling
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 
 def attention_cycle_kv_kernel(
@@ -29,7 +32,7 @@ def attention_cycle_kv_kernel(
     block_q: int | None = None,
     block_kv: int | None = None,
     order: Sequence[int],
-    tl: Any,
+    tl: "TLContext",
 ) -> None:
     """The same attention and the same arguments as `attention_mesh_kv_kernel`, on ranks installed as a cycle.
 

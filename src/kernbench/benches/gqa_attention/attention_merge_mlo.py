@@ -7,7 +7,7 @@ or less. That takes twice the distance to the farthest rank, sends the fewest by
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.grid import Place
 from kernbench.benches.gqa_attention.parts.online_softmax import State
@@ -23,6 +23,9 @@ from kernbench.benches.gqa_attention.parts.partials import (
 )
 from kernbench.benches.gqa_attention.parts.tiles import make_tiling
 from kernbench.common.pe_commands import TensorHandle
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 
 def attention_merge_mlo_kernel(
@@ -46,7 +49,7 @@ def attention_merge_mlo_kernel(
     block_kv: int | None = None,
     columns: int,
     through_root: bool = False,
-    tl: Any,
+    tl: "TLContext",
 ) -> None:
     """The same attention and the same arguments as `attention_mesh_mlo_kernel`, on ranks installed as a grid.
 
@@ -77,14 +80,14 @@ def attention_merge_mlo_kernel(
         store(tl, tiling, some, o_ptr, merged(tl, place, state, tl.element_type(o_ptr)))
 
 
-def _by_rows_and_columns(tl: Any, place: Place, state: State, dtype: str) -> TensorHandle:
+def _by_rows_and_columns(tl: "TLContext", place: Place, state: State, dtype: str) -> TensorHandle:
     """The finished rows, made by every rank for itself."""
     state = scan(tl, state, "W", "E", place.column, place.columns)
     state = scan(tl, state, "N", "S", place.row, place.rows)
     return finished(tl, state, dtype)
 
 
-def _through_root(tl: Any, place: Place, state: State, dtype: str) -> TensorHandle:
+def _through_root(tl: "TLContext", place: Place, state: State, dtype: str) -> TensorHandle:
     """The finished rows, made by the rank in the middle: along the row to the middle column, and along that."""
     shape = state.o.shape
     across = Chain("W", "E", place.column, place.columns, _middle(place.columns))

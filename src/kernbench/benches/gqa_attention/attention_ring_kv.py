@@ -1,11 +1,14 @@
 """The older K/V ring: chunks travel one way round a closed ring. Needs the wrap link; kept for comparison."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.ring_kv import attend
 from kernbench.benches.gqa_attention.parts.routes import round_ring
 from kernbench.benches.gqa_attention.parts.tiles import make_tiling
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 
 def attention_ring_kv_kernel(
@@ -28,7 +31,7 @@ def attention_ring_kv_kernel(
     total_kv: int | Sequence[int] | None = None,
     block_q: int | None = None,
     block_kv: int | None = None,
-    tl: Any,
+    tl: "TLContext",
 ) -> None:
     """The same attention and the same arguments as `attention_mesh_kv_kernel`, on ranks installed as a ring."""
     tiling = make_tiling(

@@ -4,11 +4,14 @@ Zigzag shards give every rank the same work under a causal mask.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.routes import along_line, round_cycle
 from kernbench.benches.gqa_attention.parts.stream_kv import LARGEST_BLOCK, LARGEST_TILE, attend, sized
 from kernbench.benches.gqa_attention.parts.tiles import make_tiling
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 
 def attention_stream_kv_kernel(
@@ -33,7 +36,7 @@ def attention_stream_kv_kernel(
     block_kv: int | None = None,
     order: Sequence[int] | None = None,
     zigzag: bool = False,
-    tl: Any,
+    tl: "TLContext",
 ) -> None:
     """The same attention and the same arguments as `attention_mesh_kv_kernel`.
 

@@ -8,7 +8,7 @@ the time, so they are not hidden behind the arithmetic. Zigzag shards give every
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernbench.benches.gqa_attention.parts.long_blocks import LongFold, long_blocks
 from kernbench.benches.gqa_attention.parts.routes import Hop, along_line, round_cycle
@@ -17,6 +17,9 @@ from kernbench.benches.gqa_attention.parts.teams import Arms, Team
 from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling, make_tiling
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 
 def attention_team_kv_kernel(
@@ -42,7 +45,7 @@ def attention_team_kv_kernel(
     order: Sequence[int] | None = None,
     zigzag: bool = False,
     arms: Arms | None = None,
-    tl: Any,
+    tl: "TLContext",
 ) -> None:
     """The same attention and the same arguments as `attention_stream_kv_kernel`.
 
@@ -79,7 +82,7 @@ def attention_team_kv_kernel(
 
 
 def _attend(
-    tl: Any, tiling: Tiling, user: int, pointers: tuple[int, int, int, int], hops: list[Hop], team: Team
+    tl: "TLContext", tiling: Tiling, user: int, pointers: tuple[int, int, int, int], hops: list[Hop], team: Team
 ) -> None:
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
     store = LeaderKeys if team.leads else MemberKeys
@@ -108,7 +111,7 @@ def _tiles(tiling: Tiling, user: int, team: Team, place: int) -> list[Queries]:
 class _Finished:
     """Finished rows on their way to the rank's output: the leader stores its own, the others keep and hand them in."""
 
-    def __init__(self, tl: Any, tiling: Tiling, o_ptr: int, tiles: list[Queries], team: Team):
+    def __init__(self, tl: "TLContext", tiling: Tiling, o_ptr: int, tiles: list[Queries], team: Team):
         self._tl = tl
         self._tiling = tiling
         self._o_ptr = o_ptr

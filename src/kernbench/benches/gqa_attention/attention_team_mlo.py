@@ -7,7 +7,7 @@ as finished rows. PEs other than 0 work on the next queries meanwhile.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.online_softmax import State, merge
 from kernbench.benches.gqa_attention.parts.partials import (
@@ -23,6 +23,9 @@ from kernbench.benches.gqa_attention.parts.partials import (
 from kernbench.benches.gqa_attention.parts.teams import Arms, Team
 from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling, make_tiling
 from kernbench.common.pe_commands import TensorHandle
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 MOST_KEYS = 512
 
@@ -47,7 +50,7 @@ def attention_team_mlo_kernel(
     block_q: int | None = None,
     block_kv: int | None = None,
     arms: Arms | None = None,
-    tl: Any,
+    tl: "TLContext",
 ) -> None:
     """The same attention and the same arguments as `attention_mesh_mlo_kernel`, on ranks installed as a line.
 
@@ -76,7 +79,7 @@ def attention_team_mlo_kernel(
         _decode(tl, tiling, tiles, (q_ptr, k_ptr, v_ptr, o_ptr), team)
 
 
-def _batches(tl: Any, tiling: Tiling) -> list[list[Queries]]:
+def _batches(tl: "TLContext", tiling: Tiling) -> list[list[Queries]]:
     """Tiles whose partials are merged together, those of all heads next to each other so that all PEs have some."""
     tiles = [tile for user in range(tiling.users) for tile in tiling.query_tiles(user)]
     tiles.sort(key=lambda tile: (tile.user, tile.first, tile.head))
@@ -86,7 +89,9 @@ def _batches(tl: Any, tiling: Tiling) -> list[list[Queries]]:
     return [tiles[first : first + most] for first in range(0, len(tiles), most)]
 
 
-def _decode(tl: Any, tiling: Tiling, tiles: list[Queries], pointers: tuple[int, int, int, int], team: Team) -> None:
+def _decode(
+    tl: "TLContext", tiling: Tiling, tiles: list[Queries], pointers: tuple[int, int, int, int], team: Team
+) -> None:
     """A batch: partials of this PE's heads, and what the team and the ranks make of them."""
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
     assert team.place is not None
@@ -113,7 +118,7 @@ def _part(team: Team, place: int) -> tuple[int, int]:
     return sharing.index(place), len(sharing)
 
 
-def _hand_in(tl: Any, tiling: Tiling, team: Team, tiles: list[Queries], state: State | None) -> None:
+def _hand_in(tl: "TLContext", tiling: Tiling, team: Team, tiles: list[Queries], state: State | None) -> None:
     """This PE's partial and those from beyond it, to the leader."""
     leaving = [] if state is None else send(tl, team.inward, state)
     for place in team.beyond:
@@ -125,7 +130,7 @@ def _hand_in(tl: Any, tiling: Tiling, team: Team, tiles: list[Queries], state: S
 
 
 def _collected(
-    tl: Any, tiling: Tiling, team: Team, tiles: list[Queries], own: State | None
+    tl: "TLContext", tiling: Tiling, team: Team, tiles: list[Queries], own: State | None
 ) -> list[tuple[list[Queries], State]]:
     """The team's partials by their tiles; those of PEs that share a head are merged."""
     by_place = {} if own is None else {0: own}
@@ -143,11 +148,11 @@ def _collected(
     return list(by_heads.values())
 
 
-def _receive(tl: Any, tiling: Tiling, direction: str, tiles: list[Queries]) -> State:
+def _receive(tl: "TLContext", tiling: Tiling, direction: str, tiles: list[Queries]) -> State:
     return receive(tl, direction, sum(tiling.group * tile.tokens for tile in tiles), tiling.d_head)
 
 
-def _through_middle(tl: Any, tiling: Tiling, states: list[State], dtype: str) -> list[TensorHandle]:
+def _through_middle(tl: "TLContext", tiling: Tiling, states: list[State], dtype: str) -> list[TensorHandle]:
     """The finished rows of each state, made by the rank in the middle; what is behind is on its way meanwhile."""
     chain = Chain("W", "E", tiling.rank, tiling.n_ranks, (tiling.n_ranks - 1) // 2)
     merged = [chain.reduce(tl, state) for state in states]

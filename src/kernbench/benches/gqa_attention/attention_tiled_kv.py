@@ -7,7 +7,7 @@ few ranks and eight query heads a KV head.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.grid import Place
 from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, Run
@@ -18,6 +18,9 @@ from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling, make_ti
 from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes, exchange
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 # query rows of a tile: few, so that five states of it leave room for long blocks of keys, which fill the array better
 TILE = 512
@@ -45,7 +48,7 @@ def attention_tiled_kv_kernel(
     block_kv: int | None = None,
     columns: int,
     zigzag: bool = False,
-    tl: Any,
+    tl: "TLContext",
 ) -> None:
     """The same attention and the same arguments as `attention_stream_kv_kernel`, on ranks installed as a grid.
 
@@ -89,7 +92,7 @@ class Sides:
         self.queries, self.keys = short_first if group > 1 else short_first[::-1]
 
 
-def _attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, sides: Sides) -> None:
+def _attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, sides: Sides) -> None:
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
     line, low, high, place = sides.queries
     across, across_low, across_high, _ = sides.keys
@@ -114,7 +117,7 @@ def _attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, sides: Sides
 class SharedQueries:
     """Q of every rank of a line, landed in HBM as each has it, [tokens, h_q * d_head]; a message is some whole rows."""
 
-    def __init__(self, tl: Any, tiling: Tiling, user: int, q_ptr: int, line: Sequence[int]):
+    def __init__(self, tl: "TLContext", tiling: Tiling, user: int, q_ptr: int, line: Sequence[int]):
         self._tl = tl
         self._tiling = tiling
         self._user = user

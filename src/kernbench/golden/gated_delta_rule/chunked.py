@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernbench.golden.gated_delta_rule.chunk import Chunk, solve
 from kernbench.golden.gated_delta_rule.chunks import CHUNK, Chunks
@@ -35,14 +35,14 @@ class Stages:
 
 
 def chunked(
-    q: Any,
-    k: Any,
-    v: Any,
-    g: Any,
-    beta: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    g: ArrayLike,
+    beta: ArrayLike,
     *,
-    initial_state: Any = None,
-    cu_seqlens: Any = None,
+    initial_state: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
     scale: float | None = None,
     chunk_size: int = CHUNK,
     rounding: Rounding = EXACT,

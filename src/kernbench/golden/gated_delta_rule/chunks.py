@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
@@ -75,7 +75,7 @@ class Chunks:
         return packed
 
 
-def make_chunks(cu_seqlens: Any, rows: int, size: int = CHUNK) -> Chunks:
+def make_chunks(cu_seqlens: ArrayLike | None, rows: int, size: int = CHUNK) -> Chunks:
     """The chunks of `rows` rows; `cu_seqlens` None means one sequence."""
     if cu_seqlens is None:
         return Chunks((0, rows), size)

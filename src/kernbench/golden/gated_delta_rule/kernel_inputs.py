@@ -1,9 +1,9 @@
 """What the chunk-output kernel reads, in its types and layouts, with memory it must not read poisoned."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import DTYPES, Array, cast, dtype_name, poisoned
 from kernbench.golden.arrays import read
@@ -59,14 +59,14 @@ class KernelInputs:
 
 
 def kernel_inputs(
-    q: Any,
-    k: Any,
-    v: Any,
-    g: Any,
-    beta: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    g: ArrayLike,
+    beta: ArrayLike,
     *,
-    initial_state: Any = None,
-    cu_seqlens: Any = None,
+    initial_state: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
     scale: float | None = None,
     chunk_size: int = CHUNK,
     dtype: str = "bf16",

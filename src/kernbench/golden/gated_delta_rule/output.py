@@ -10,9 +10,9 @@ the output once. In the words of `Reference`:
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernbench.common.errors import MisuseError
 from kernbench.golden.arrays import read, to_float64
@@ -28,13 +28,13 @@ _ROWS = ("terms", "concentration")
 
 
 def chunk_output(
-    q: Any,
-    k: Any,
-    v_new: Any,
-    h: Any,
-    g: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v_new: ArrayLike,
+    h: ArrayLike,
+    g: ArrayLike,
     *,
-    cu_seqlens: Any = None,
+    cu_seqlens: ArrayLike | None = None,
     scale: float | None = None,
     chunk_size: int = CHUNK,
     rounding: Rounding = EXACT,

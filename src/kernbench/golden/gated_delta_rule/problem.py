@@ -2,9 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernbench.common.errors import MisuseError
 from kernbench.golden.arrays import read, to_float64
@@ -45,14 +45,14 @@ class Problem:
 
 
 def make_problem(
-    q: Any,
-    k: Any,
-    v: Any,
-    g: Any,
-    beta: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    g: ArrayLike,
+    beta: ArrayLike,
     *,
-    initial_state: Any = None,
-    cu_seqlens: Any = None,
+    initial_state: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
     scale: float | None = None,
     chunk_size: int = CHUNK,
 ) -> Problem:
@@ -116,7 +116,7 @@ def heads_first(array: Float64) -> Float64:
     return np.swapaxes(array, 0, 1)
 
 
-def _initial_state(state: Any, shape: tuple[int, ...]) -> Float64:
+def _initial_state(state: ArrayLike | None, shape: tuple[int, ...]) -> Float64:
     if state is None:
         return np.zeros(shape)
     array = to_float64(read("initial_state", state))

@@ -1,8 +1,9 @@
 """The gated delta rule itself: one token after the other, nothing clever."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernbench.golden.gated_delta_rule.problem import Problem, make_problem
 from kernbench.golden.reference import Float64
@@ -16,14 +17,14 @@ class RuleResult(NamedTuple):
 
 
 def recurrent(
-    q: Any,
-    k: Any,
-    v: Any,
-    g: Any,
-    beta: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    g: ArrayLike,
+    beta: ArrayLike,
     *,
-    initial_state: Any = None,
-    cu_seqlens: Any = None,
+    initial_state: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
     scale: float | None = None,
 ) -> RuleResult:
     """For each token: S <- e^g S; d = beta (v - S k); S <- S + d k^T; o = scale S q.

@@ -16,9 +16,10 @@ mean square: eight times it is allowed. The largest of a million independent err
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernbench.golden.gated_delta_rule.chunk import Chunk, remaining, transposed
 from kernbench.golden.gated_delta_rule.chunked import walk
@@ -39,14 +40,14 @@ class RuleReferences(NamedTuple):
 
 
 def references(
-    q: Any,
-    k: Any,
-    v: Any,
-    g: Any,
-    beta: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    g: ArrayLike,
+    beta: ArrayLike,
     *,
-    initial_state: Any = None,
-    cu_seqlens: Any = None,
+    initial_state: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
     scale: float | None = None,
     chunk_size: int = CHUNK,
     rounding: Rounding = EXACT,

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.ipcq_types import OPPOSITE
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 LINE, RING, GRID = "line", "ring", "grid"
 EVERYWHERE = frozenset((LINE, RING, GRID))
@@ -21,7 +24,7 @@ class Layout:
     rank_axis: int
     slot: int
 
-    def rank(self, tl: Any) -> int | None:
+    def rank(self, tl: "TLContext") -> int | None:
         """The rank of the calling PE; None on PEs of a cube that work for no rank."""
         if self.rank_axis == 1 and tl.program_id(0) != 0:
             return None
@@ -64,7 +67,7 @@ class Algorithm:
     preference: int = 0
 
 
-def combine(tl: Any, op: str, left: Any, right: Any) -> Any:
+def combine(tl: "TLContext", op: str, left: Any, right: Any) -> Any:
     """Two partial results in one."""
     return left + right if op == "sum" else (tl.maximum if op == "max" else tl.minimum)(left, right)
 
@@ -74,7 +77,7 @@ def widen(handle: Any) -> Any:
     return handle.to("f32") if handle.dtype in ("f16", "bf16", "f8e4m3", "f8e5m2") else handle
 
 
-def scan(tl: Any, op: str, own: Any, low: str, high: str, place: int, length: int) -> Any:
+def scan(tl: "TLContext", op: str, own: Any, low: str, high: str, place: int, length: int) -> Any:
     """All of a chain's values combined, on each of its `length` ranks: what lies on either side comes as one value.
 
     Sums travel both ways at once; a rank hears the nearer end first.

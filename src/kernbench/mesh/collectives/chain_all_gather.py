@@ -1,12 +1,15 @@
 """All-gather along the chain of ranks: every rank's part travels both ways, a hop a step; ranks - 1 steps."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.mesh.collectives._base import EVERYWHERE, Algorithm, Layout
 
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
-def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: Any) -> None:
+
+def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: "TLContext") -> None:
     """Of the ranks' equal parts of `count` elements at `ptr`, each rank brings its own; then all have all."""
     rank = layout.rank(tl)
     if rank is None:

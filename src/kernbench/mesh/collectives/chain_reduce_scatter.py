@@ -1,12 +1,15 @@
 """Reduce-scatter along the chain of ranks: what belongs to a rank is summed towards it from both ends."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.mesh.collectives._base import EVERYWHERE, Algorithm, Layout, combine, widen
 
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
-def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: Any) -> None:
+
+def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: "TLContext") -> None:
     """Of the ranks' equal parts of `count` elements at `ptr`, each rank's own becomes the combination of all ranks'."""
     rank = layout.rank(tl)
     if rank is None:

@@ -1,12 +1,15 @@
 """All-reduce round a ring: reduce-scatter, then all-gather; 2 (P - 1) steps of 1/P of the bytes."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.mesh.collectives._base import RING, Algorithm, Layout, combine, widen
 
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
-def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: Any) -> None:
+
+def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: "TLContext") -> None:
     """`count` elements at `ptr` become the combination of all ranks'."""
     rank = layout.rank(tl)
     if rank is None:
@@ -17,7 +20,9 @@ def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: Any)
         _round(tl, op, (ptr, count, share, first, size), rank, layout.ranks, ITEMSIZE[dtype])
 
 
-def _round(tl: Any, op: str, piece: tuple[int, int, int, int, int], rank: int, ranks: int, itemsize: int) -> None:
+def _round(
+    tl: "TLContext", op: str, piece: tuple[int, int, int, int, int], rank: int, ranks: int, itemsize: int
+) -> None:
     """One piece of every rank's share goes round: first summed, then told."""
     ptr, count, share, first, size = piece
 
@@ -38,11 +43,11 @@ def _round(tl: Any, op: str, piece: tuple[int, int, int, int, int], rank: int, r
             held = _pass_on(tl, held, span((rank - step) % ranks)[1])
 
 
-def _load(tl: Any, address: int, size: int) -> Any:
+def _load(tl: "TLContext", address: int, size: int) -> Any:
     return widen(tl.load(address, shape=(size,))) if size else None
 
 
-def _pass_on(tl: Any, held: Any, size: int) -> Any:
+def _pass_on(tl: "TLContext", held: Any, size: int) -> Any:
     """Send what is held east, take what comes from the west; pieces past the end are nothing and are not sent."""
     if held is not None:
         tl.send(dir="E", src=held)

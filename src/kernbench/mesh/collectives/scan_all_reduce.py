@@ -1,12 +1,15 @@
 """All-reduce along the chain of ranks: sums from both ends meet; ranks - 1 hops, every byte once each way."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.mesh.collectives._base import EVERYWHERE, Algorithm, Layout, scan, widen
 
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
-def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: Any) -> None:
+
+def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: "TLContext") -> None:
     """`count` elements at `ptr` become the combination of all ranks'."""
     rank = layout.rank(tl)
     if rank is None:

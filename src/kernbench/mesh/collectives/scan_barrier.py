@@ -1,11 +1,14 @@
 """Barrier: nobody goes on before everybody came; a one-element all-reduce that touches no memory."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.mesh.collectives._base import EVERYWHERE, Algorithm, Layout, scan
 
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
-def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: Any) -> None:
+
+def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: "TLContext") -> None:
     """Meet all other ranks."""
     rank = layout.rank(tl)
     if rank is not None:

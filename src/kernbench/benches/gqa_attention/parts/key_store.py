@@ -6,12 +6,15 @@ filling the array for.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.tiles import Tiling, message_bytes
 from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 # (position, rows): consecutive keys of a user
 Run = tuple[int, int]
@@ -36,7 +39,7 @@ class KeyStore:
 
     is_contiguous = False
 
-    def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
+    def __init__(self, tl: "TLContext", tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
         self._tl = tl
         self._tiling = tiling
         self._user = user
@@ -136,7 +139,7 @@ class KeyStore:
 class ScratchKeys(KeyStore):
     """Messages stay in scratch; some rows of a head are a view of one."""
 
-    def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
+    def __init__(self, tl: "TLContext", tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
         super().__init__(tl, tiling, user, k_ptr, v_ptr)
         self._held: dict[Run, Pair] = {}
 
@@ -164,7 +167,7 @@ class HbmKeys(KeyStore):
 
     is_contiguous = True
 
-    def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
+    def __init__(self, tl: "TLContext", tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
         super().__init__(tl, tiling, user, k_ptr, v_ptr)
         shape = (tiling.total_kv[user], self._width)
         self._landing = [tl.workspace(shape, t, "gathered keys") for t in self._types]

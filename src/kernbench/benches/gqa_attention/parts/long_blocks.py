@@ -9,12 +9,15 @@ ends at the last key that the tile sees.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernbench.benches.gqa_attention.parts.online_softmax import State, absorb_keeping, finish, start
 from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 LONG_ROWS, LONG_KEYS, SHORTEST_KEYS, COLUMNS = 256, 1024, 256, 64
 # keys up to which a sequence is short
@@ -58,7 +61,9 @@ class LongFold:
     `types` are the element types of K and V.
     """
 
-    def __init__(self, tl: Any, tiling: Tiling, types: Sequence[str], done: Callable[[Queries, TensorHandle], None]):
+    def __init__(
+        self, tl: "TLContext", tiling: Tiling, types: Sequence[str], done: Callable[[Queries, TensorHandle], None]
+    ):
         self._tl = tl
         self._tiling = tiling
         self._done = done
@@ -159,7 +164,9 @@ def _even(rows: int, most: int) -> int:
     return min(most, -(-size // COLUMNS) * COLUMNS)
 
 
-def long_blocks(tl: Any, tiling: Tiling, pointers: Sequence[int], block_q: int | None, block_kv: int | None) -> Tiling:
+def long_blocks(
+    tl: "TLContext", tiling: Tiling, pointers: Sequence[int], block_q: int | None, block_kv: int | None
+) -> Tiling:
     """The tiling with tiles of few rows and blocks of many keys, as large as the scratch memory allows."""
     keys = max(1, min(block_kv or LONG_KEYS, max(tiling.total_kv)))
     tokens = max(1, min((block_q or LONG_ROWS) // tiling.group, tiling.S_q))
@@ -172,7 +179,7 @@ def long_blocks(tl: Any, tiling: Tiling, pointers: Sequence[int], block_q: int |
     return replace(tiling, block_q=tokens * tiling.group, block_kv=keys)
 
 
-def _bytes(tl: Any, tiling: Tiling, pointers: Sequence[int], tokens: int, keys: int) -> int:
+def _bytes(tl: "TLContext", tiling: Tiling, pointers: Sequence[int], tokens: int, keys: int) -> int:
     """Two blocks of scores with masks, two of K and V, two tiles of queries with a state each.
 
     Of a short sequence many blocks have masks, of many sizes, which leave gaps: one block of K or V more.

@@ -6,15 +6,18 @@ head would cost as many.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernbench.benches.gqa_attention.parts.online_softmax import State, absorb, finish, merge, start
 from kernbench.benches.gqa_attention.parts.tiles import Keys, Queries, Tiling
 from kernbench.common.pe_commands import TensorHandle
 
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
+
 
 def partials(
-    tl: Any,
+    tl: "TLContext",
     tiling: Tiling,
     tiles: Sequence[Queries],
     pointers: tuple[int, int, int],
@@ -52,7 +55,7 @@ def _jobs(tiling: Tiling, tiles: Sequence[Queries], part: tuple[int, int]) -> It
                 yield number, block
 
 
-def _stacked(tl: Any, handles: list[TensorHandle]) -> TensorHandle:
+def _stacked(tl: "TLContext", handles: list[TensorHandle]) -> TensorHandle:
     """All rows in one, joined two by two so that each is moved a few times only."""
     while len(handles) > 1:
         pairs = zip(handles[::2], handles[1::2], strict=False)
@@ -60,19 +63,19 @@ def _stacked(tl: Any, handles: list[TensorHandle]) -> TensorHandle:
     return handles[0]
 
 
-def send(tl: Any, direction: str, state: State) -> list[Any]:
+def send(tl: "TLContext", direction: str, state: State) -> list[Any]:
     """A state on its way; wait for what is returned before its memory is used again."""
     packed = tl.cat(state.m, state.l, axis=1)
     return [tl.send_async(direction, packed), tl.send_async(direction, state.o)]
 
 
-def receive(tl: Any, direction: str, rows: int, d_head: int) -> State:
+def receive(tl: "TLContext", direction: str, rows: int, d_head: int) -> State:
     """A state of `rows` rows."""
     packed = tl.recv(dir=direction, shape=(rows, 2), dtype="f32")
     return State(packed[:, 0:1], packed[:, 1:2], tl.recv(dir=direction, shape=(rows, d_head), dtype="f32"))
 
 
-def scan(tl: Any, own: State, low: str, high: str, place: int, length: int) -> State:
+def scan(tl: "TLContext", own: State, low: str, high: str, place: int, length: int) -> State:
     """All states of a chain of ranks merged, on each of them: what lies on either side arrives as one state.
 
     Merged states travel both ways at once, so the farthest needs `length` - 1 hops; each side of a rank is heard once.
@@ -101,7 +104,7 @@ class Chain:
         beyond = {low: 0 < place <= root, high: root <= place < length - 1}
         self._away = [side for side, there in beyond.items() if there]
 
-    def reduce(self, tl: Any, state: State) -> State:
+    def reduce(self, tl: "TLContext", state: State) -> State:
         """Merge what comes from farther out and hand it on; the root keeps all of it."""
         for side in self._away:
             state = merge(tl, state, receive(tl, side, *state.o.shape))
@@ -110,7 +113,7 @@ class Chain:
                 request.wait()
         return state
 
-    def spread(self, tl: Any, rows: TensorHandle | None, shape: tuple[int, ...], dtype: str) -> TensorHandle:
+    def spread(self, tl: "TLContext", rows: TensorHandle | None, shape: tuple[int, ...], dtype: str) -> TensorHandle:
         """The root's rows, on every rank of the chain."""
         if self._towards:
             rows = tl.recv(dir=self._towards, shape=shape, dtype=dtype)
@@ -120,7 +123,7 @@ class Chain:
         return rows
 
 
-def store(tl: Any, tiling: Tiling, tiles: Sequence[Queries], o_ptr: int, rows: TensorHandle) -> None:
+def store(tl: "TLContext", tiling: Tiling, tiles: Sequence[Queries], o_ptr: int, rows: TensorHandle) -> None:
     """Store finished rows, tile by tile."""
     first = 0
     for tile in tiles:
@@ -129,23 +132,23 @@ def store(tl: Any, tiling: Tiling, tiles: Sequence[Queries], o_ptr: int, rows: T
         first += count
 
 
-def finished(tl: Any, state: State, dtype: str) -> TensorHandle:
+def finished(tl: "TLContext", state: State, dtype: str) -> TensorHandle:
     """The normalised rows in the output's element type."""
     rows: TensorHandle = finish(tl, state)
     return rows if dtype == "f32" else tl.cast(rows, dtype)
 
 
-def few_rows(tl: Any, d_head: int) -> int:
+def few_rows(tl: "TLContext", d_head: int) -> int:
     """Query rows of a tile whose states, eight of them, take at most a quarter of the scratch memory."""
     return max(1, min(512, int(tl.scratch_size // 32 // ((d_head + 2) * 4))))
 
 
-def few_keys(tl: Any, d_head: int) -> int:
+def few_keys(tl: "TLContext", d_head: int) -> int:
     """Keys of a block whose K and V, twice, take at most a quarter of the scratch memory, and its scores as much."""
     return max(1, min(256, int(tl.scratch_size // 16 // (d_head * 4))))
 
 
-def tiles_at_once(tl: Any, tiling: Tiling) -> int:
+def tiles_at_once(tl: "TLContext", tiling: Tiling) -> int:
     """As many tiles as leave half of the scratch memory free while eight states of each are alive."""
     rows = tiling.group * min(tiling.tokens_per_tile, max(1, tiling.S_q))
     return max(1, int(tl.scratch_size // 2 // (8 * rows * (tiling.d_head + 2) * 4)))

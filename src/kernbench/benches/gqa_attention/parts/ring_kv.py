@@ -6,7 +6,7 @@ passed on from there, and queries are done in turns: the first set rides along w
 landed.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.online_softmax import State, finish, fold, start
 from kernbench.benches.gqa_attention.parts.routes import Hop
@@ -14,6 +14,9 @@ from kernbench.benches.gqa_attention.parts.tiles import Keys, Queries, Tiling, b
 from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes, exchange
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 # of the scratch memory; the rest is for what alignment and small values take
 USABLE = 0.9
@@ -24,7 +27,7 @@ WIDEST = 4
 class ChunkStore:
     """K and V blocks of all ranks that this rank has met, by owner and block number; subclasses say where they lie."""
 
-    def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
+    def __init__(self, tl: "TLContext", tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
         self._tl = tl
         self._tiling = tiling
         self._user = user
@@ -86,7 +89,7 @@ class ChunkStore:
 class ScratchChunks(ChunkStore):
     """Chunks stay in scratch until they are dropped."""
 
-    def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
+    def __init__(self, tl: "TLContext", tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
         super().__init__(tl, tiling, user, k_ptr, v_ptr)
         self._held: dict[int, dict[int, Pair]] = {}
 
@@ -109,7 +112,7 @@ class ScratchChunks(ChunkStore):
 class HbmChunks(ChunkStore):
     """Chunks land in a workspace in HBM, [rank, K or V, block], and are loaded whenever they are needed."""
 
-    def __init__(self, tl: Any, tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
+    def __init__(self, tl: "TLContext", tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
         super().__init__(tl, tiling, user, k_ptr, v_ptr)
         rows = tiling.n_ranks * tiling.h_kv * tiling.S_kv_per_rank
         self._landing = [tl.workspace((rows, tiling.d_head), t, "landed chunks") for t in self._types]
@@ -158,7 +161,7 @@ class HbmChunks(ChunkStore):
 class QuerySet:
     """Some query tiles of one user and their running states."""
 
-    def __init__(self, tl: Any, tiling: Tiling, q_ptr: int, tiles: list[Queries]):
+    def __init__(self, tl: "TLContext", tiling: Tiling, q_ptr: int, tiles: list[Queries]):
         self._tl = tl
         self._tiling = tiling
         self._tiles = tiles
@@ -185,7 +188,7 @@ class QuerySet:
             self._queries.pop()
 
 
-def plan(tl: Any, tiling: Tiling, user: int) -> tuple[type[ChunkStore], list[list[Queries]]]:
+def plan(tl: "TLContext", tiling: Tiling, user: int) -> tuple[type[ChunkStore], list[list[Queries]]]:
     """Where chunks are kept, and the query tiles in sets that fit the scratch memory one at a time."""
     tiles = tiling.query_tiles(user)
     tile_rows = tiling.group * min(tiling.tokens_per_tile, max(1, tiling.query_rows()))
@@ -206,7 +209,7 @@ def plan(tl: Any, tiling: Tiling, user: int) -> tuple[type[ChunkStore], list[lis
 Pointers = tuple[int, int, int, int]
 
 
-def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Hop]) -> None:
+def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops: list[Hop]) -> None:
     """Attention of one user's queries, (Q, K, V, O) at `pointers`, while chunks travel as `hops` say."""
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
     store, query_sets = plan(tl, tiling, user)
@@ -226,7 +229,7 @@ def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Ho
 
 
 def _fold_sets(
-    tl: Any, tiling: Tiling, pointers: Pointers, chunks: ChunkStore, met: list[int], sets: list[list[Queries]]
+    tl: "TLContext", tiling: Tiling, pointers: Pointers, chunks: ChunkStore, met: list[int], sets: list[list[Queries]]
 ) -> None:
     """All sets but the first, over the chunks that were met; heads that differ in addresses only are a loop."""
 

@@ -10,7 +10,7 @@ not fit the scratch memory they land in HBM; the first query tiles fold the rank
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, KeyStore, Run, ScratchKeys, joined
 from kernbench.benches.gqa_attention.parts.online_softmax import State, absorb, finish, start
@@ -18,6 +18,9 @@ from kernbench.benches.gqa_attention.parts.routes import KEY, VALUE, Hop
 from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling, by_head, message_bytes, sets_of_head
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 # of the scratch memory; the rest is for masks, small values and gaps between blocks
 USABLE = 0.85
@@ -30,7 +33,7 @@ Ahead = tuple[int, TensorHandle, TensorHandle, tuple[Run, ...]]
 class QuerySet:
     """Some query tiles of one user and their running states."""
 
-    def __init__(self, tl: Any, tiling: Tiling, tiles: Sequence[Queries], queries: list[TensorHandle]):
+    def __init__(self, tl: "TLContext", tiling: Tiling, tiles: Sequence[Queries], queries: list[TensorHandle]):
         self._tl = tl
         self._tiling = tiling
         self._tiles = list(tiles)
@@ -108,7 +111,7 @@ class QuerySet:
             self._tiling.store_output(self._tl, o_ptr, tile, finish(self._tl, self.take()))
 
 
-def _load_set(tl: Any, tiling: Tiling, q_ptr: int, tiles: Sequence[Queries]) -> QuerySet:
+def _load_set(tl: "TLContext", tiling: Tiling, q_ptr: int, tiles: Sequence[Queries]) -> QuerySet:
     """A set of this rank's own tiles."""
     return QuerySet(tl, tiling, tiles, [tiling.load_queries(tl, q_ptr, tile) for tile in tiles])
 
@@ -134,7 +137,7 @@ def _blocks(runs: tuple[Run, ...], most: int) -> tuple[tuple[Run, ...], ...]:
     return (*blocks, tuple(block)) if block else tuple(blocks)
 
 
-def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Hop]) -> None:
+def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops: list[Hop]) -> None:
     """Attention of one user's queries, (Q, K, V, O) at `pointers`, while chunks travel as `hops` say."""
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
     tiles = tiling.query_tiles(user)
@@ -155,7 +158,7 @@ def attend(tl: Any, tiling: Tiling, user: int, pointers: Pointers, hops: list[Ho
 
 
 def _fold_sets(
-    tl: Any, tiling: Tiling, pointers: Pointers, keys: KeyStore, runs: list[Run], sets: list[list[Queries]]
+    tl: "TLContext", tiling: Tiling, pointers: Pointers, keys: KeyStore, runs: list[Run], sets: list[list[Queries]]
 ) -> None:
     """All sets but the first. Heads differ in addresses only: where none shares a set, they are a loop."""
 
@@ -172,7 +175,7 @@ def _fold_sets(
             fold([tile._replace(head=head) for tile in some])
 
 
-def _ride(tl: Any, keys: KeyStore, queries: QuerySet, tiling: Tiling, hops: list[Hop], o_ptr: int) -> None:
+def _ride(tl: "TLContext", keys: KeyStore, queries: QuerySet, tiling: Tiling, hops: list[Hop], o_ptr: int) -> None:
     """Everything in scratch: each step's messages are posted before what came with the last one is folded."""
     waiting = list(keys.messages(tiling.rank))
     keys.keep_own()
@@ -190,7 +193,7 @@ def _ride(tl: Any, keys: KeyStore, queries: QuerySet, tiling: Tiling, hops: list
 Posted = tuple[list[tuple[int, int, int, Any]], list[Any]]
 
 
-def _post(tl: Any, keys: KeyStore, hop: Hop, first: int = 0, count: int | None = None) -> Posted:
+def _post(tl: "TLContext", keys: KeyStore, hop: Hop, first: int = 0, count: int | None = None) -> Posted:
     """Post messages `first` and on of a hop: receives, then sends, none waited for, so that no order can block."""
 
     def numbers(owner: int) -> range:
@@ -227,7 +230,7 @@ def _collect(keys: KeyStore, posted: Posted) -> list[Run]:
     return [keys.messages(owner)[number] for owner, number in halves]
 
 
-def gather(tl: Any, keys: KeyStore, hops: list[Hop]) -> list[Run]:
+def gather(tl: "TLContext", keys: KeyStore, hops: list[Hop]) -> list[Run]:
     """All other ranks' keys, through to the store; one message is posted before the last one is waited for."""
     met: list[Run] = []
     for hop in hops:
@@ -244,7 +247,7 @@ def gather(tl: Any, keys: KeyStore, hops: list[Hop]) -> list[Run]:
 class Room:
     """Bytes that the parts of a fold take in scratch, for tiles of `tokens` tokens and blocks of `keys` keys."""
 
-    def __init__(self, tl: Any, tiling: Tiling, pointers: Sequence[int], tokens: int, keys: int):
+    def __init__(self, tl: "TLContext", tiling: Tiling, pointers: Sequence[int], tokens: int, keys: int):
         q_size, *key_sizes = (ITEMSIZE[tl.element_type(p)] for p in pointers[:3])
         rows, width = tiling.group * tokens, tiling.h_kv * tiling.d_head
         # two blocks of scores with a mask, two of K and V, one that is being joined
@@ -258,7 +261,7 @@ class Room:
         self.usable = int(tl.scratch_size * USABLE)
 
 
-def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool, merging: int = 0) -> Tiling:
+def sized(tl: "TLContext", tiling: Tiling, pointers: Pointers, grow: bool, merging: int = 0) -> Tiling:
     """The tiling with blocks, up to its own, that fit the scratch memory: fewer keys first, then fewer queries.
 
     `merging`: how many states of a tile are alive at once after it is folded, in a kernel that has no messages on their
@@ -278,25 +281,25 @@ def sized(tl: Any, tiling: Tiling, pointers: Pointers, grow: bool, merging: int 
     return tiling
 
 
-def _fit(tl: Any, tiling: Tiling, pointers: Pointers, merging: int) -> bool:
+def _fit(tl: "TLContext", tiling: Tiling, pointers: Pointers, merging: int) -> bool:
     room = Room(tl, tiling, pointers, tiling.tokens_per_tile, tiling.block_kv)
     if not merging:
         return room.passing + room.tile + room.messages <= room.usable
     return max(room.passing + merging * room.tile, room.messages) <= room.usable
 
 
-def _room(tl: Any, tiling: Tiling, tiles: Sequence[Queries], pointers: Pointers) -> Room:
+def _room(tl: "TLContext", tiling: Tiling, tiles: Sequence[Queries], pointers: Pointers) -> Room:
     tokens = max((tile.tokens for tile in tiles), default=1)
     return Room(tl, tiling, pointers, tokens, tiling.block_kv)
 
 
-def _fits_scratch(tl: Any, tiling: Tiling, user: int, tiles: Sequence[Queries], pointers: Pointers) -> bool:
+def _fits_scratch(tl: "TLContext", tiling: Tiling, user: int, tiles: Sequence[Queries], pointers: Pointers) -> bool:
     """Whether all K and V, all query tiles and what folding needs lie in scratch at once."""
     room = _room(tl, tiling, tiles, pointers)
     return tiling.total_kv[user] * room.key + room.passing + len(tiles) * room.tile <= room.usable
 
 
-def _sets(tl: Any, tiling: Tiling, tiles: list[Queries], pointers: Pointers) -> list[list[Queries]]:
+def _sets(tl: "TLContext", tiling: Tiling, tiles: list[Queries], pointers: Pointers) -> list[list[Queries]]:
     """The tiles in sets that fit the scratch memory one at a time, with room for messages on their way."""
     room = _room(tl, tiling, tiles, pointers)
     most = max(1, (room.usable - room.passing - room.messages) // room.tile)

@@ -6,7 +6,7 @@ only their own heads. All of a team know in which order messages reach their lea
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, KeyStore
 from kernbench.benches.gqa_attention.parts.long_blocks import Rows
@@ -18,6 +18,9 @@ from kernbench.benches.gqa_attention.parts.waves import Pair
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
 
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
+
 # messages that may be on their way to the next PE of the team before the oldest is waited for
 ON_THEIR_WAY = 4
 
@@ -25,7 +28,7 @@ ON_THEIR_WAY = 4
 class Outbox:
     """Messages on their way that need not be waited for at once; a few at a time hold their scratch memory."""
 
-    def __init__(self, tl: Any, most: int = ON_THEIR_WAY):
+    def __init__(self, tl: "TLContext", most: int = ON_THEIR_WAY):
         self._tl = tl
         self._most = most
         self._leaving: deque[Any] = deque()
@@ -45,7 +48,7 @@ class Outbox:
 class LeaderKeys(HbmKeys):
     """All heads, landed in HBM; what arrives from other ranks goes to the arms of the team too."""
 
-    def __init__(self, tl: Any, tiling: Tiling, user: int, pointers: tuple[int, int], team: Team):
+    def __init__(self, tl: "TLContext", tiling: Tiling, user: int, pointers: tuple[int, int], team: Team):
         super().__init__(tl, tiling, user, *pointers)
         self._team = team
         self._outbox = Outbox(tl)
@@ -73,7 +76,7 @@ class LeaderKeys(HbmKeys):
 class MemberKeys(KeyStore):
     """The heads of one PE of a team, landed in HBM."""
 
-    def __init__(self, tl: Any, tiling: Tiling, user: int, pointers: tuple[int, int], team: Team):
+    def __init__(self, tl: "TLContext", tiling: Tiling, user: int, pointers: tuple[int, int], team: Team):
         super().__init__(tl, tiling, user, *pointers)
         assert team.place is not None
         self._team = team

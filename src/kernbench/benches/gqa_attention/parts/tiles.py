@@ -7,19 +7,22 @@ of one group of query heads (those sharing a KV head) for some tokens: [group * 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernbench.benches.gqa_attention.parts.shards import Segment, contiguous, zigzag
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.errors import MisuseError
 from kernbench.common.pe_commands import TensorHandle
 
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
+
 DEFAULT_ROWS, DEFAULT_KEYS = 512, 128
 # a message of at most this many bytes fits one slot of the bundled machines, so that queues of depth 2 suffice
 MESSAGE = 64 << 10
 
 
-def message_bytes(tl: Any) -> int:
+def message_bytes(tl: "TLContext") -> int:
     """Bytes of a message that leaves room for many in scratch."""
     return min(MESSAGE, int(tl.scratch_size) // 32)
 
@@ -132,7 +135,7 @@ class Tiling:
         """Whether no query of the tile sees the key at `position` or any after it."""
         return self.causal and position > tile.last
 
-    def mask(self, tl: Any, tile: Queries, *runs: tuple[int, int]) -> TensorHandle | None:
+    def mask(self, tl: "TLContext", tile: Queries, *runs: tuple[int, int]) -> TensorHandle | None:
         """[tokens, keys], true where the query sees the key; None where all do. Keys are runs of (position, rows)."""
         if not self.causal or all(position + rows - 1 <= tile.position for position, rows in runs):
             return None
@@ -145,14 +148,14 @@ class Tiling:
 
     # Memory
 
-    def load_queries(self, tl: Any, q_ptr: int, tile: Queries) -> TensorHandle:
+    def load_queries(self, tl: "TLContext", q_ptr: int, tile: Queries) -> TensorHandle:
         """[group * tokens, d_head], heads outermost."""
         shape = (self.group, tile.tokens, self.d_head)
         handle = tl.load(self._query_address(tl, q_ptr, tile), shape=shape, strides=self._query_strides())
         rows: TensorHandle = tl.reshape(handle, (self.group * tile.tokens, self.d_head))
         return rows
 
-    def store_output(self, tl: Any, o_ptr: int, tile: Queries, rows: TensorHandle) -> None:
+    def store_output(self, tl: "TLContext", o_ptr: int, tile: Queries, rows: TensorHandle) -> None:
         """The counterpart of `load_queries`."""
         by_head = tl.reshape(rows, (self.group, tile.tokens, self.d_head))
         tl.store(self._query_address(tl, o_ptr, tile), by_head, strides=self._query_strides())
@@ -160,12 +163,12 @@ class Tiling:
     def _query_strides(self) -> tuple[int, int, int]:
         return self.d_head, self.h_q * self.d_head, 1
 
-    def _query_address(self, tl: Any, pointer: int, tile: Queries) -> int:
+    def _query_address(self, tl: "TLContext", pointer: int, tile: Queries) -> int:
         row = tile.user * self.query_rows() + tile.first
         elements = row * self.h_q * self.d_head + tile.head * self.group * self.d_head
         return pointer + elements * ITEMSIZE[tl.element_type(pointer)]
 
-    def load_keys(self, tl: Any, pointer: int, user: int, block: Keys) -> TensorHandle:
+    def load_keys(self, tl: "TLContext", pointer: int, user: int, block: Keys) -> TensorHandle:
         """A block of this rank's K or V, [rows, d_head]."""
         row = user * self.stored_rows + block.first
         elements = (row * self.h_kv + block.head) * self.d_head
@@ -202,7 +205,7 @@ def sets_of_head(sets: list[list[Queries]], heads: int) -> tuple[list[list[Queri
 
 
 def make_tiling(
-    tl: Any,
+    tl: "TLContext",
     shapes: tuple[int, int, int, int, int, int],
     rank_axis: int,
     *,

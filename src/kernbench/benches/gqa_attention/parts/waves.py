@@ -1,9 +1,12 @@
 """Waves in lockstep: what every rank holds moves one hop a step, and is passed on only when all of it has arrived."""
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernbench.benches.gqa_attention.parts.routes import BOTH, Hop, Route
 from kernbench.common.pe_commands import TensorHandle
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 # handles that travel together: K and V of a block, or (m, l) and o of a partial
 Pair = tuple[TensorHandle, ...]
@@ -27,7 +30,7 @@ class Goods(Protocol):
         """A pair that arrived."""
 
 
-def exchange(tl: Any, goods: Goods, hop: Hop) -> list[int]:
+def exchange(tl: "TLContext", goods: Goods, hop: Hop) -> list[int]:
     """One step: the goods of whole ranks move a hop, pair by pair; whose have arrived.
 
     Each pair is sent both ways before any is received, so a queue must hold two messages; with depth 1 two neighbours
@@ -58,7 +61,7 @@ def _present(goods: Goods, routes: list[Route]) -> list[tuple[Route, int, int]]:
     return [(route, route.owner, goods.count(route.owner)) for route in routes if route.owner is not None]
 
 
-def _take(tl: Any, goods: Goods, routes: list[tuple[Route, int]], number: int) -> None:
+def _take(tl: "TLContext", goods: Goods, routes: list[tuple[Route, int]], number: int) -> None:
     """Receive pairs of which only some handles travel, or which come in two halves from two sides."""
     arrived: dict[int, dict[int, TensorHandle]] = {}
     for route, owner in routes:
