@@ -156,3 +156,11 @@ def test_nowhere_to_keep_it(tmp_path, monkeypatch, fresh_folder):
     loop = compiled.njit(cache=True)(lambda x: x + 1)
     assert loop(1) == 2
     assert not list(tmp_path.rglob("*.nb*"))
+
+
+def test_the_version_of_kept_loops_covers_every_file_with_one():
+    package = compiled._PACKAGE
+    files = [path for path in package.rglob("*.py") if "kernbench.common.compiled import" in path.read_text()]
+    assert len(files) > 10
+    covered = [package / room for room in compiled._ROOMS]
+    assert [path for path in files if not any(path.is_relative_to(room) for room in covered)] == []

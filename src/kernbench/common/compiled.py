@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any
+from typing import Any, TypeVar
 
 import numba
 from numba.core import event
@@ -23,12 +23,17 @@ from numba.extending import register_jitable
 
 # numba has no types
 _CONFIG: Any = numba.config
+_NJIT: Any = numba.njit
+_EVENTS: Any = event
+
+# what a compiled function gives; its arguments are whatever its callers compile it for
+Result = TypeVar("Result")
 
 _PACKAGE = Path(__file__).parent.parent
 # where compiled loops and what they are made of lie
-_ROOMS = ("common", "timing", "npu", "ptx/emulator", "ptx/numerics")
+_ROOMS = ("common", "timing", "mesh/time", "npu", "ptx/emulator", "ptx/numerics")
 # nothing calls loops through pointers of C
-_OPTIONS: dict[str, Any] = {"no_cfunc_wrapper": True}
+_OPTIONS: dict[str, object] = {"no_cfunc_wrapper": True}
 # versions that are kept in any case: of two checkouts in turn, say
 _KEPT = 4
 # seconds: a version that was begun with since then may be in use, and a process whose folder goes away fails
@@ -49,13 +54,13 @@ class _Stopwatch(event.Listener):
         self._began = 0.0
         self._told = False
 
-    def on_start(self, event: Any) -> None:
+    def on_start(self, event: object) -> None:
         if not self._depth:
             self._began = time.monotonic()
         self._depth += 1
         self._tell(self.seconds + time.monotonic() - self._began)
 
-    def on_end(self, event: Any) -> None:
+    def on_end(self, event: object) -> None:
         self._depth -= 1
         if not self._depth:
             self.seconds += time.monotonic() - self._began
@@ -70,7 +75,6 @@ class _Stopwatch(event.Listener):
 
 
 _STOPWATCH = _Stopwatch()
-_EVENTS: Any = event
 _EVENTS.register("numba:compile", _STOPWATCH)
 
 
@@ -79,16 +83,16 @@ def seconds_compiling() -> float:
     return _STOPWATCH.seconds
 
 
-def njit(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def njit(**options: object) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """`numba.njit`; with `cache=True` it is compiled once for all processes."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
         before = _CONFIG.CACHE_DIR
         # numba asks for the folder when the function is decorated, and raises an error where it finds none
         _CONFIG.CACHE_DIR = folder() or before
         kept = {"cache": bool(folder())} if options.get("cache") else {}
         try:
-            compiled: Callable[..., Any] = numba.njit(**_OPTIONS, **(options | kept))(function)
+            compiled: Callable[..., Result] = _NJIT(**_OPTIONS, **(options | kept))(function)
         finally:
             _CONFIG.CACHE_DIR = before
         return compiled
@@ -96,7 +100,7 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return decorate
 
 
-def loop(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def loop(function: Callable[..., Result], **options: object) -> Callable[..., Result]:
     """A loop over arrays that its caller made, kept on disk.
 
     It makes none, so numba need not count references, which is much to compile.
@@ -104,17 +108,17 @@ def loop(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     return njit(cache=True, nogil=True, _nrt=False, **options)(function)
 
 
-def part(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def part(function: Callable[..., Result], **options: object) -> Callable[..., Result]:
     """A function that compiled loops call: compiled into them, once for each type of its arguments.
 
     From Python it is called as it stands. Nothing is made to call the compiled one from outside, and a constant is a
     number like any other: either would be compiled for each of the many ways in which loops call it.
     """
-    made: Callable[..., Any] = register_jitable(**_OPTIONS, _nrt=False, **options)(function)
+    made: Callable[..., Result] = register_jitable(**_OPTIONS, _nrt=False, **options)(function)
     return made
 
 
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+def inlined(function: Callable[..., Result]) -> Callable[..., Result]:
     """A part that becomes a piece of each loop before anything is typed, for the few that a call costs more."""
     return njit(nogil=True, _nrt=False, inline="always")(function)
 

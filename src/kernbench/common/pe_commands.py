@@ -7,11 +7,14 @@ builds itself work like those `tl` made.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from math import prod
 from operator import index
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+import numpy as np
 
 from kernbench.common.dtypes import ITEMSIZE, dtype_name
 from kernbench.common.errors import KernelError
@@ -21,11 +24,14 @@ __kernbench_internal__ = True
 
 running_context: ContextVar[Any] = ContextVar("kernbench_running_context", default=None)
 
+# what an operator takes beside a handle
+Operand: TypeAlias = "TensorHandle | float | np.number | np.bool_"
+
 SCRATCH = "scratch"
 HBM = "hbm"
 
 
-def _checked_dtype(dtype: Any) -> str:
+def _checked_dtype(dtype: object) -> str:
     """The element type's name; inside a kernel a wrong one is told at the kernel's line."""
     context = running_context.get()
     return dtype_name(dtype) if context is None else str(context._dtype(dtype))
@@ -34,11 +40,11 @@ def _checked_dtype(dtype: Any) -> str:
 class Operators(Protocol):
     """What a context does for the operators and methods of handles."""
 
-    def _binary(self, op: str, a: Any, b: Any) -> TensorHandle: ...
+    def _binary(self, op: str, a: object, b: object) -> TensorHandle: ...
 
-    def _unary(self, op: str, value: Any) -> TensorHandle: ...
+    def _unary(self, op: str, value: object) -> TensorHandle: ...
 
-    def index(self, input: TensorHandle, items: Any) -> TensorHandle:
+    def index(self, input: TensorHandle, items: object) -> TensorHandle:
         """A view of a part."""
         ...
 
@@ -46,15 +52,15 @@ class Operators(Protocol):
         """The one element, read back."""
         ...
 
-    def cast(self, input: TensorHandle, dtype: Any, rounding: str | None, bitcast: bool) -> TensorHandle:
+    def cast(self, input: TensorHandle, dtype: object, rounding: str | None, bitcast: bool) -> TensorHandle:
         """Rounded to another type, or its bits under that."""
         ...
 
-    def reshape(self, input: TensorHandle, *shape: Any) -> TensorHandle:
+    def reshape(self, input: TensorHandle, *shape: object) -> TensorHandle:
         """The same elements under another shape."""
         ...
 
-    def trans(self, input: TensorHandle, *dims: Any) -> TensorHandle:
+    def trans(self, input: TensorHandle, *dims: object) -> TensorHandle:
         """The axes in another order."""
         ...
 
@@ -117,7 +123,7 @@ class TensorHandle:
         id: Any = None,
         addr: int = 0,
         shape: Any = (),
-        dtype: Any = "f16",
+        dtype: object = "f16",
         nbytes: int | None = None,
         data: Any = None,
         space: str = SCRATCH,
@@ -149,7 +155,7 @@ class TensorHandle:
         """Another handle on the same memory."""
         return replace(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> TensorHandle:
+    def __deepcopy__(self, memo: dict[int, object]) -> TensorHandle:
         """Another handle on the same memory: states that hold values can be copied (`dataclasses.asdict`)."""
         return replace(self)
 
@@ -177,88 +183,88 @@ class TensorHandle:
         return prod(self.shape)
 
     # Operators: each is one row of OPERATIONS, carried out by the running context.
-    def __add__(self, other: Any) -> TensorHandle:
+    def __add__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("add", self, other)
 
-    def __radd__(self, other: Any) -> TensorHandle:
+    def __radd__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("add", other, self)
 
-    def __sub__(self, other: Any) -> TensorHandle:
+    def __sub__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("sub", self, other)
 
-    def __rsub__(self, other: Any) -> TensorHandle:
+    def __rsub__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("sub", other, self)
 
-    def __mul__(self, other: Any) -> TensorHandle:
+    def __mul__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("mul", self, other)
 
-    def __rmul__(self, other: Any) -> TensorHandle:
+    def __rmul__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("mul", other, self)
 
-    def __truediv__(self, other: Any) -> TensorHandle:
+    def __truediv__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("div", self, other)
 
-    def __rtruediv__(self, other: Any) -> TensorHandle:
+    def __rtruediv__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("div", other, self)
 
-    def __floordiv__(self, other: Any) -> TensorHandle:
+    def __floordiv__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("floordiv", self, other)
 
-    def __rfloordiv__(self, other: Any) -> TensorHandle:
+    def __rfloordiv__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("floordiv", other, self)
 
-    def __mod__(self, other: Any) -> TensorHandle:
+    def __mod__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("mod", self, other)
 
-    def __rmod__(self, other: Any) -> TensorHandle:
+    def __rmod__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("mod", other, self)
 
-    def __and__(self, other: Any) -> TensorHandle:
+    def __and__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("and", self, other)
 
-    def __rand__(self, other: Any) -> TensorHandle:
+    def __rand__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("and", other, self)
 
-    def __or__(self, other: Any) -> TensorHandle:
+    def __or__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("or", self, other)
 
-    def __ror__(self, other: Any) -> TensorHandle:
+    def __ror__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("or", other, self)
 
-    def __xor__(self, other: Any) -> TensorHandle:
+    def __xor__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("xor", self, other)
 
-    def __rxor__(self, other: Any) -> TensorHandle:
+    def __rxor__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("xor", other, self)
 
-    def __lshift__(self, other: Any) -> TensorHandle:
+    def __lshift__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("shl", self, other)
 
-    def __rlshift__(self, other: Any) -> TensorHandle:
+    def __rlshift__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("shl", other, self)
 
-    def __rshift__(self, other: Any) -> TensorHandle:
+    def __rshift__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("shr", self, other)
 
-    def __rrshift__(self, other: Any) -> TensorHandle:
+    def __rrshift__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("shr", other, self)
 
-    def __lt__(self, other: Any) -> TensorHandle:
+    def __lt__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("lt", self, other)
 
-    def __le__(self, other: Any) -> TensorHandle:
+    def __le__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("le", self, other)
 
-    def __gt__(self, other: Any) -> TensorHandle:
+    def __gt__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("gt", self, other)
 
-    def __ge__(self, other: Any) -> TensorHandle:
+    def __ge__(self, other: Operand) -> TensorHandle:
         return _context(self)._binary("ge", self, other)
 
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self, other: object) -> TensorHandle:  # type: ignore[override]
         return _context(self)._binary("eq", self, other)
 
-    def __ne__(self, other: Any) -> Any:
+    def __ne__(self, other: object) -> TensorHandle:  # type: ignore[override]
         return _context(self)._binary("ne", self, other)
 
     def __hash__(self) -> int:
@@ -273,7 +279,7 @@ class TensorHandle:
     def __invert__(self) -> TensorHandle:
         return _context(self)._unary("not", self)
 
-    def __getitem__(self, index: Any) -> TensorHandle:
+    def __getitem__(self, index: object) -> TensorHandle:
         return _context(self).index(self, index)
 
     def __bool__(self) -> bool:
@@ -292,15 +298,15 @@ class TensorHandle:
         """The value of a one-element handle, read back by the PE's CPU."""
         return _context(self).value_of(self)
 
-    def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> TensorHandle:
+    def to(self, dtype: object, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> TensorHandle:
         """Rounded to `dtype`; the same bits under that type with `bitcast`."""
         return _context(self).cast(self, dtype, fp_downcast_rounding, bitcast)
 
-    def reshape(self, *shape: Any) -> TensorHandle:
+    def reshape(self, *shape: object) -> TensorHandle:
         """The same elements under another shape; no command."""
         return _context(self).reshape(self, *shape)
 
-    def trans(self, *dims: Any) -> TensorHandle:
+    def trans(self, *dims: object) -> TensorHandle:
         """The last two axes swapped, or the axes in the order of `dims`; no command."""
         return _context(self).trans(self, *dims)
 
@@ -333,17 +339,18 @@ _NOT_OPERATORS = {
 }  # fmt: skip
 
 
-def _method(name: str) -> Any:
-    def method(self: TensorHandle, *args: Any, **kwargs: Any) -> Any:
-        return getattr(_context(self), name)(self, *args, **kwargs)
+def _method(name: str) -> Callable[..., TensorHandle]:
+    def method(self: TensorHandle, *args: object, **kwargs: object) -> TensorHandle:
+        result: TensorHandle = getattr(_context(self), name)(self, *args, **kwargs)
+        return result
 
     method.__name__, method.__qualname__ = name, f"TensorHandle.{name}"
     method.__doc__ = f"The same as `tl.{name}(handle, ...)`."
     return method
 
 
-def _refusal(what: str, instead: str) -> Any:
-    def method(self: TensorHandle, *args: Any) -> Any:
+def _refusal(what: str, instead: str) -> Callable[..., NoReturn]:
+    def method(self: TensorHandle, *args: object) -> NoReturn:
         _context(self)._fail("misuse", f"{self!r} cannot be {what}", instead)
 
     return method
