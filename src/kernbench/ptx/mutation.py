@@ -109,8 +109,8 @@ def mutations(kernel: Kernel) -> list[Mutation]:
         Mutation(kernel, function, place.instruction, change, instead)
         for function in functions
         for place in _places(function)
-        for edit in _EDITS.get(_key(place), ())
-        for change, instead in edit(place)
+        for word in _mutants(place.resolved)
+        for change, instead in _EDITS[word](place)
     ]
 
 
@@ -130,7 +130,7 @@ def _places(function: Function) -> Iterator[Place]:
 
 def _barrier(resolved: Resolved, instruction: Instruction) -> Address | None:
     """The mbarrier that an instruction names."""
-    for name in _BARRIER_OPERANDS if resolved.form.opcode == "mbarrier" else _BARRIER_OPERANDS[:1]:
+    for name in _BARRIER_OPERANDS if resolved.effects.acts_on == "mbarrier" else _BARRIER_OPERANDS[:1]:
         place = resolved.operand(name)
         named = instruction.operands[place] if place is not None else None
         if isinstance(named, Address):
@@ -138,13 +138,10 @@ def _barrier(resolved: Resolved, instruction: Instruction) -> Address | None:
     return None
 
 
-def _key(place: Place) -> str:
-    meaning = place.resolved.meaning
-    if meaning in _EDITS:
-        return meaning
-    if place.instruction.opcode in _EDITS:
-        return place.instruction.opcode
-    return "ordered" if place.resolved.mods.get("sem") in ("acquire", "release", "acq_rel") else ""
+def _mutants(resolved: Resolved) -> tuple[str, ...]:
+    """How an instruction may be got wrong."""
+    ordered = resolved.mods.get("sem") in ("acquire", "release", "acq_rel")
+    return resolved.effects.mutants or (_ORDERED if ordered else ())
 
 
 # Edits
@@ -272,6 +269,10 @@ def _another(place: Place) -> Iterator[Change]:
 def _other_number(place: Place) -> Iterator[Change]:
     """Another of a CTA's barriers."""
     yield from _computed(place, "id", "add", ("s32",), 1, "barrier +1")
+
+
+def _other_count(place: Place) -> Iterator[Change]:
+    """A barrier that waits for one warp more."""
     yield from _computed(place, "count", "add", ("s32",), 32, "count +32")
 
 
@@ -280,7 +281,7 @@ def _one_more(place: Place) -> Iterator[Change]:
 
 
 def _only_read(place: Place) -> Iterator[Change]:
-    if place.resolved.form.meaning == "cp.bulk.wait" and "read" not in place.resolved.mods:
+    if "read" not in place.resolved.mods:
         yield from _renamed(place, "waits for the sources only", read="read")
 
 
@@ -288,52 +289,30 @@ def _other_wait(place: Place) -> Iterator[Change]:
     yield from _renamed(place, "waits for the others", op=_OTHER_WAIT[place.resolved.mods["op"]])
 
 
-def _fence(place: Place) -> Iterator[Change]:
-    yield from _drop(place)
+def _narrower_fence(place: Place) -> Iterator[Change]:
     if place.resolved.mods.get("mbarrier_init") is None:
         yield from _narrower(place)
 
 
-# meaning (or opcode) -> what is changed in it, one at a time
-_EDITS: dict[str, tuple[Edit, ...]] = {
-    "mbarrier.init": (_drop, _adds("count", 1, -1), _another),
-    "mbarrier.inval": (_drop,),
-    "mbarrier.tx": (_drop, _adds("bytes", _STEP, -_STEP), _another),
-    "mbarrier.arrive": (
-        _drop,
-        _relaxed,
-        _narrower,
-        _count,
-        _adds("bytes", _STEP, -_STEP),
-        _expects_nothing,
-        _another,
-    ),
-    "mbarrier.wait": (_passes, _parity, _relaxed, _narrower, _another),
-    "bar": (_drop, _other_number),
-    "bar.warp": (_drop,),
-    "bar.cluster": (_drop, _relaxed),
-    "fence": (_fence,),
-    "fence.proxy": (_drop, _elsewhere, _narrower),
-    "cp.async.commit": (_drop,),
-    "cp.async.wait": (_drop, _one_more),
-    "cp.async.arrive": (_drop, _another),
-    "cp.bulk": (_another,),
-    "cp.bulk.commit": (_drop,),
-    "cp.bulk.wait": (_drop, _one_more, _only_read),
-    "cp.tensor.load": (_another,),
-    "st.async": (_another,),
-    "red.async": (_another,),
-    "wgmma.fence": (_drop,),
-    "wgmma.commit": (_drop,),
-    "wgmma.wait": (_drop, _one_more),
-    "tcgen05.alloc": (_drop,),
-    "tcgen05.dealloc": (_drop,),
-    "tcgen05.relinquish": (_drop,),
-    "tcgen05.commit": (_drop, _another),
-    "tcgen05.wait": (_drop, _other_wait),
-    "tcgen05.fence": (_drop,),
-    "tensormap.cp_fenceproxy": (_drop,),
-    "setmaxnreg": (_drop,),
-    "griddepcontrol": (_drop,),
-    "ordered": (_relaxed, _narrower),
+# what is changed, by the words in which the ISA table says how an instruction may be got wrong
+_EDITS: dict[str, Edit] = {
+    "dropped": _drop,
+    "relaxed": _relaxed,
+    "narrower": _narrower,
+    "narrower fence": _narrower_fence,
+    "other space": _elsewhere,
+    "other barrier number": _other_number,
+    "other thread count": _other_count,
+    "another barrier": _another,
+    "count wrong by one": _adds("count", 1, -1),
+    "counts twice": _count,
+    "bytes wrong": _adds("bytes", _STEP, -_STEP),
+    "expects nothing": _expects_nothing,
+    "not waited for": _passes,
+    "other parity": _parity,
+    "other wait": _other_wait,
+    "one more group": _one_more,
+    "sources only": _only_read,
 }
+# of accesses that acquire or release, of which the table says nothing else
+_ORDERED = ("relaxed", "narrower")

@@ -4,13 +4,12 @@ Atomics (sums of floats round differently, tickets differ), strong accesses (a f
 barriers, and registers that tell time or place.
 """
 
+from kernbench.ptx.isa.resolve import resolve
+from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Function, Instruction, Kernel
 from kernbench.ptx.text.walking import instructions_of, names_in
 
-_OPCODES = {"atom", "red", "multimem"}
-_TESTS = {"try_wait", "test_wait"}
 _STRONG = {"relaxed", "acquire", "release", "volatile", "mmio"}
-_REDUCING = {"reduce"}
 _REGISTERS = ("%clock", "%globaltimer", "%smid", "%nsmid", "%warpid", "%gridid", "%pm")
 
 
@@ -27,11 +26,14 @@ def order_observers(kernel: Kernel) -> list[str]:
 
 
 def _observes(instruction: Instruction) -> bool:
-    modifiers = set(instruction.modifiers)
-    if instruction.opcode in _OPCODES or modifiers & _TESTS:
-        return True
-    if instruction.opcode in ("ld", "st") and modifiers & _STRONG:
-        return True
-    if instruction.opcode == "cp" and modifiers & _REDUCING:
-        return True
-    return any(name.startswith(_REGISTERS) for name in names_in(instruction.operands))
+    return _reads_order(instruction) or any(name.startswith(_REGISTERS) for name in names_in(instruction.operands))
+
+
+def _reads_order(instruction: Instruction) -> bool:
+    try:
+        effects = resolve(instruction).effects
+    except PtxError:
+        # textures, which have no rows in the table
+        return False
+    strong = effects.access in ("load", "store") and not _STRONG.isdisjoint(instruction.modifiers)
+    return effects.observes_order or strong

@@ -1,5 +1,6 @@
-"""The table: every form of every group, by opcode."""
+"""The table: every form of every group, by opcode, and what the instructions of each meaning do."""
 
+from kernbench.ptx.isa.forms.effects import Effects, Flow
 from kernbench.ptx.isa.forms.form import Form
 from kernbench.ptx.isa.rows import GROUPS
 
@@ -12,9 +13,24 @@ def _by_opcode() -> dict[str, tuple[Form, ...]]:
     return {opcode: tuple(forms) for opcode, forms in sorted(found.items())}
 
 
+def _by_meaning() -> dict[str, Effects]:
+    found: dict[str, Effects] = {}
+    for form in (form for forms in FORMS.values() for form in forms):
+        if found.setdefault(form.meaning, form.effects) != form.effects:
+            raise ValueError(f"two groups of the table differ in what {form.meaning!r} does")
+    return dict(sorted(found.items()))
+
+
 FORMS = _by_opcode()
+EFFECTS = _by_meaning()
 
 
 def forms_of(opcode: str) -> tuple[Form, ...]:
     """The forms of an opcode; none for an unknown one."""
     return FORMS.get(opcode, ())
+
+
+def flow_of(opcode: str) -> Flow:
+    """Where an instruction leads, by its opcode alone: all forms of one that leads anywhere agree; "" for the rest."""
+    forms = forms_of(opcode)
+    return forms[0].effects.flow if forms else ""

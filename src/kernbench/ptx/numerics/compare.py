@@ -10,7 +10,7 @@ from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.numerics.floats.arithmetic import loader
 from kernbench.ptx.numerics.floats.half import half_to_float32, packed
 from kernbench.ptx.numerics.integers.arithmetic import UNSIGNED, number, on_views, split
-from kernbench.ptx.numerics.rows.loops import Operation, Row, row_kernel
+from kernbench.ptx.numerics.rows.loops import Factory, Operation, Row, row_kernel
 from kernbench.ptx.numerics.rows.scalar import FORMATS, compiled
 
 _INTEGER: dict[str, np.ufunc] = {
@@ -214,3 +214,12 @@ def copy_sign(kind: str) -> Operation:
         np.bitwise_or(a & sign, b & body, out=out)
 
     return operation
+
+
+# by meaning of the ISA table
+FACTORIES: dict[str, Factory] = {
+    "testp": lambda mods: classify(mods["op"], mods["type"]),
+    "copysign": lambda mods: copy_sign(mods["type"]),
+    "selp": lambda mods: select(),
+    "slct": lambda mods: select_by_sign(mods["ctype"], "ftz" in mods),
+}

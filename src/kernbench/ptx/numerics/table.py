@@ -3,7 +3,7 @@
 Every function takes the instruction's sources in operand order, then its destinations: `function(*sources, *targets)`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,8 @@ from kernbench.ptx.numerics.floats import arithmetic as floats
 from kernbench.ptx.numerics.floats import extremes, half
 from kernbench.ptx.numerics.integers import arithmetic as integer
 from kernbench.ptx.numerics.integers import bitwise, permute
-from kernbench.ptx.numerics.rows.loops import Operation, Row
+from kernbench.ptx.numerics.rows.loops import Factory, Mods, Operation, Row
 from kernbench.ptx.text.types import TYPES
-
-Mods = Mapping[str, str]
-Factory = Callable[[Mods], Operation]
 
 
 def _spread(kind: str, make: Callable[[str], Operation]) -> Operation:
@@ -179,44 +176,21 @@ def _convert_packed(mods: Mods) -> Operation:
     )
 
 
+# of the modules that hold whole operations, and below those that are put together from several
 FACTORIES: dict[str, Factory] = {
+    **bitwise.FACTORIES,
+    **integer.FACTORIES,
+    **compare.FACTORIES,
+    **permute.FACTORIES,
+    **convert_packed.FACTORIES,
     "add.int": _integer_sum("add"),
     "sub.int": _integer_sum("sub"),
-    "neg.int": lambda mods: integer.wrapping("neg"),
-    "abs.int": lambda mods: integer.absolute(mods["type"]),
-    "mul.int": lambda mods: integer.multiply(mods["type"], mods["part"]),
-    "mad.int": lambda mods: integer.multiply_add(mods["type"], mods["part"], "sat" in mods),
-    "mul24": lambda mods: integer.multiply24(mods["type"], mods["part"]),
-    "mad24": lambda mods: integer.multiply_add24(mods["type"], mods["part"], "sat" in mods),
-    "sad": lambda mods: integer.absolute_difference(mods["type"]),
-    "div.int": lambda mods: integer.divide("div", mods["type"]),
-    "rem.int": lambda mods: integer.divide("rem", mods["type"]),
     "min.int": _integer_extreme("min"),
     "max.int": _integer_extreme("max"),
     "add.carry": _carry("add"),
     "sub.carry": _carry("sub"),
     "mad.carry": _carry("mad"),
-    "dp4a": lambda mods: integer.dot_product("dp4a", mods["atype"], mods["btype"]),
-    "dp2a": lambda mods: integer.dot_product("dp2a", mods["atype"], mods["btype"], mods["part"] == "hi"),
-    "and": lambda mods: bitwise.logic("and"),
-    "or": lambda mods: bitwise.logic("or"),
-    "xor": lambda mods: bitwise.logic("xor"),
-    "not": lambda mods: bitwise.logic("not"),
-    "cnot": lambda mods: bitwise.logical_not,
     "lop3": _lop3,
-    "shl": lambda mods: bitwise.shift_left(int(mods["type"][1:])),
-    "shr": lambda mods: bitwise.shift_right(mods["type"]),
-    "shf": lambda mods: bitwise.funnel_shift(mods["dir"], mods["mode"]),
-    "bfe": lambda mods: bitwise.extract_field(mods["type"]),
-    "bfi": lambda mods: bitwise.insert_field(int(mods["type"][1:])),
-    "bfind": lambda mods: bitwise.find_leading(mods["type"], "shiftamt" in mods),
-    "brev": lambda mods: bitwise.bit_count("brev", int(mods["type"][1:])),
-    "clz": lambda mods: bitwise.bit_count("clz", int(mods["type"][1:])),
-    "popc": lambda mods: bitwise.bit_count("popc", int(mods["type"][1:])),
-    "fns": lambda mods: bitwise.find_nth_set(),
-    "szext": lambda mods: bitwise.sign_extend(mods["type"], mods["mode"]),
-    "bmsk": lambda mods: bitwise.bit_mask(mods["mode"]),
-    "prmt": lambda mods: permute.permute(mods.get("mode", "")),
     "add.float": _float_arithmetic("add"),
     "sub.float": _float_arithmetic("sub"),
     "mul.float": _float_arithmetic("mul"),
@@ -234,15 +208,10 @@ FACTORIES: dict[str, Factory] = {
     "neg.float": _sign("neg"),
     "min.float": _float_extreme("min"),
     "max.float": _float_extreme("max"),
-    "testp": lambda mods: compare.classify(mods["op"], mods["type"]),
-    "copysign": lambda mods: compare.copy_sign(mods["type"]),
     "setp": _set_predicate,
     "set": _set_value,
-    "selp": lambda mods: compare.select(),
-    "slct": lambda mods: compare.select_by_sign(mods["ctype"], "ftz" in mods),
     "cvt": _convert,
     "cvt.packed": _convert_packed,
-    "cvt.pack": lambda mods: convert_packed.pack_integers(mods["dtype"], "ctype" in mods),
 }
 
 

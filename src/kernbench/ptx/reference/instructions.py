@@ -6,6 +6,7 @@ waits, has ended, or polled in vain and lets others go first.
 
 from collections.abc import Callable
 
+from kernbench.ptx.isa.resolve import resolve
 from kernbench.ptx.reference import asynchronous, warp
 from kernbench.ptx.reference.machine import CLUSTER_WINDOW, Machine, Step, Thread
 from kernbench.ptx.reference.program import names_of
@@ -19,7 +20,7 @@ _ORDERS = ("relaxed", "acquire", "release", "acq_rel", "volatile", "sc")
 def steps_of(machine: Machine) -> list[Step]:
     """The steps of a machine's program; behind the last one threads end."""
     instructions = machine.program.instructions
-    if any(type_of(i.modifiers).nbytes < 4 for i in instructions if i.opcode in ("ld", "st", "atom", "red")):
+    if any(type_of(i.modifiers).nbytes < 4 for i in instructions if resolve(i).effects.access):
         machine.granule = 1
     return [*(_guarded(Reader(machine, one)) for one in instructions), machine.end]
 

@@ -5,19 +5,17 @@ from kernbench.ptx.text.module import Variable
 from kernbench.ptx.text.types import TYPES
 from kernbench.ptx.validation.scopes import Register
 
-TENSOR = "tensor"
-# instructions that take whole addresses where they name no space, or .global
-_FULL = frozenset(("ld", "ldu", "st", "atom", "red", "multimem", "prefetch", "prefetchu", "applypriority", "discard"))
+TENSOR, TENSOR_MEMORY = "tensor", "tensor memory"
 # operands of tcgen05 that are addresses in shared memory
 _NOT_TENSOR = frozenset(("dst", "mbar"))
 
 
 def space_named(resolved: Resolved, rule: OperandRule) -> str:
     """The space in which an address operand lies: "global", "shared", ..., "tensor"; "" where it is generic."""
-    mods, opcode = resolved.mods, resolved.form.opcode
-    if opcode == "tcgen05" and rule.name not in _NOT_TENSOR:
+    mods = resolved.mods
+    if resolved.effects.acts_on == TENSOR_MEMORY and rule.name not in _NOT_TENSOR:
         return TENSOR
-    if rule.name == "mbar" or opcode == "mbarrier":
+    if rule.name == "mbar" or resolved.effects.acts_on == "mbarrier":
         return "shared"
     named = mods.get(rule.name, "") if rule.name in ("dst", "src") else mods.get("space", "")
     return named.partition("::")[0]
@@ -41,11 +39,12 @@ def register_problem(resolved: Resolved, rule: OperandRule, name: str, register:
     if kind not in "bus" or register.vector > 1:
         return f"{name!r} is .{register.type}, and an address is an integer or bits"
     space = space_named(resolved, rule)
-    if resolved.form.opcode in _FULL and space in ("", "global") and bits < full:
+    whole = resolved.effects.whole_address
+    if whole and space in ("", "global") and bits < full:
         return f"{name!r} has {bits} bits, and a {space or 'generic'} address has {full}"
     if space == TENSOR and bits != 32:
         return f"{name!r} has {bits} bits, and an address of tensor memory has 32"
-    if bits < 32 and resolved.form.opcode not in _FULL:
+    if bits < 32 and not whole:
         return f"{name!r} has {bits} bits, and an address has at least 32"
     return None
 

@@ -43,10 +43,6 @@ from kernbench.ptx.validation.variables import (
     shared_problems,
 )
 
-# results that may be thrown away with '_', besides parts of vectors and pairs
-_DISCARDED = frozenset(("atom", "mbarrier.arrive", "elect"))
-# instructions that take a variable's address, but no special register
-_OF_VARIABLES = frozenset(("cvta", "mapa", "getctarank"))
 # modules without a problem by identity; they never change, and a builder checks what a device is then given
 _VALID: WeakValueDictionary[int, Module] = WeakValueDictionary()
 
@@ -125,7 +121,7 @@ class _Checker:
             check.register(instruction.guard.register, "pred", False)
         for operand, rule in zip(instruction.operands, resolved.rules, strict=True):
             check.operand(operand, rule)
-        if instruction.opcode == "call":
+        if resolved.effects.flow == "call":
             check.call()
 
 
@@ -173,11 +169,11 @@ class _OperandChecker:
             self._register_or_vector(name, rule)
 
     def _discard(self, rule: OperandRule) -> None:
-        if rule.role != "d" or self.resolved.meaning not in _DISCARDED:
+        if rule.role != "d" or not self.resolved.effects.discardable:
             raise self._problem(f"{self.instruction.opcode} cannot throw a value away with '_'")
 
     def _symbol(self, found: Variable | Function, rule: OperandRule) -> None:
-        if isinstance(found, Variable) and self.instruction.opcode == "cvta":
+        if isinstance(found, Variable) and self.resolved.effects.law == "address":
             self._refuse(variable_problem(self.resolved, rule, found, self.instruction.name))
 
     def _register_or_vector(self, name: str, rule: OperandRule) -> None:
@@ -196,11 +192,12 @@ class _OperandChecker:
 
     def _special(self, name: str, register: SpecialRegister, rule: OperandRule) -> None:
         kind = register.type
-        if rule.shape not in ("sym", "pred") or self.instruction.opcode in _OF_VARIABLES:
+        if rule.shape not in ("sym", "pred") or self.resolved.effects.of_variables:
             raise self._problem(f"{name} is a special register, which only mov can read; move it to a register first")
         if register.components and not rule.shape.startswith("vec") and "vec" not in self.resolved.mods:
             raise self._problem(f"{name} has components; name one, as in {name}.x")
-        narrow = rule.type in TYPES and TYPES[kind].bits > TYPES[rule.type].bits and self.instruction.opcode == "mov"
+        wide = rule.type in TYPES and TYPES[kind].bits > TYPES[rule.type].bits
+        narrow = wide and self.resolved.effects.law == "copy"
         if not (narrow or registers_agree(rule.type, kind, False)):
             raise self._problem(f"{name} is .{kind}, and {self.instruction.name} wants .{rule.type}")
 

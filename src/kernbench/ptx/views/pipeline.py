@@ -10,23 +10,12 @@ from typing import Any
 from kernbench.ptx.emulator.asynchronous.journal import Actor, Entry, Journal
 from kernbench.ptx.emulator.checks.findings.reporter import by_axis
 from kernbench.ptx.emulator.program.program import Site
-from kernbench.ptx.views.swimlane import Swimlane, bare
+from kernbench.ptx.views.swimlane import Swimlane
 from kernbench.result.finding import Place
 from kernbench.result.timeline import Timeline
 
-# what the first instruction that matches says of a role
-_ACTIVITIES = (
-    ("cp.async.bulk", ".global.shared", "copies out"),
-    ("cp.reduce.async.bulk", "", "copies out"),
-    ("cp.async", "", "copies in"),
-    ("tcgen05.mma", "", "tcgen05.mma"),
-    ("tcgen05.cp", "", "tcgen05.cp"),
-    ("tcgen05.ld", "", "reads tensor memory"),
-    ("tcgen05.st", "", "writes tensor memory"),
-    ("wgmma", "", "wgmma"),
-    ("st.async", "", "stores to its cluster"),
-    ("red.async", "", "stores to its cluster"),
-)
+# how a copy from shared to global memory names its ends
+_OUT = ".global.shared"
 
 
 @dataclass(frozen=True)
@@ -56,9 +45,12 @@ def _runs(numbers: Sequence[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
-def activity(text: str) -> str:
+def activity(site: Site) -> str:
     """What an instruction says of the role of who runs it, or nothing."""
-    return next((word for start, inside, word in _ACTIVITIES if text.startswith(start) and inside in text), "")
+    word = site.effects.activity
+    if word != "copies":
+        return word
+    return "copies out" if _OUT in site.text else "copies in"
 
 
 def roles_of(journal: Journal) -> list[Role]:
@@ -71,7 +63,7 @@ def roles_of(journal: Journal) -> list[Role]:
         groups.setdefault(frozenset(sites[actor]), []).append(actor)
     found = []
     for numbers, actors in groups.items():
-        texts = [activity(bare(sites[actors[0]][number].text)) for number in sorted(numbers)]
+        texts = [activity(sites[actors[0]][number]) for number in sorted(numbers)]
         found.append(Role(tuple(actors), tuple(dict.fromkeys(word for word in texts if word))))
     return found
 

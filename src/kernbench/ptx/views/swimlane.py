@@ -9,9 +9,6 @@ from kernbench.ptx.emulator.program.program import Site
 from kernbench.result.finding import Place
 from kernbench.result.timeline import Lane, Timeline
 
-# the unit that works for an instruction, by how its text begins
-_UNITS = (("tcgen05.st", "tensor memory stores"), ("tcgen05", "tensor core"), ("", "copies"))
-
 
 def bare(text: str) -> str:
     """An instruction without its guard."""
@@ -110,8 +107,9 @@ class Swimlane:
             return
         start, source = self._begun[entry.amount]
         text = bare(entry.site.text)
-        unit = next(name for begin, name in _UNITS if text.startswith(begin))
-        span = self._add(self._unit_lane(unit, start, rank), text.split(" ")[0], entry.site, start, rank)
+        span = self._add(
+            self._unit_lane(entry.site.effects.unit, start, rank), text.split(" ")[0], entry.site, start, rank
+        )
         self._flows.append((source, span))
         self._finished[entry.actor, entry.site.number] = span
 

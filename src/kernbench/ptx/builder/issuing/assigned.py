@@ -7,13 +7,15 @@ opposite one, too.
 
 from kernbench.ptx.builder.issuing.body import Body, Entry
 from kernbench.ptx.builder.values.errors import PtxBuildError
+from kernbench.ptx.isa.table import flow_of
 from kernbench.ptx.text.module import Instruction, Label, Name
 
 __kernbench_internal__ = True
 
 # a register that is set, or one that is set where a predicate has a value
 Fact = str | tuple[str, str, bool]
-_ENDS = frozenset(("ret", "exit", "trap"))
+# flows behind which the next statement is not reached
+_ENDS = frozenset(("return", "exit", "trap"))
 
 
 def check_assigned(body: Body) -> None:
@@ -45,7 +47,8 @@ def _blocks(entries: list[Entry]) -> list[_Block]:
             blocks.append(_Block([]))
             homes[statement.name] = len(blocks) - 1
         blocks[-1].entries.append(entry)
-        if isinstance(statement, Instruction) and (statement.opcode == "bra" or statement.opcode in _ENDS):
+        flow = flow_of(statement.opcode) if isinstance(statement, Instruction) else ""
+        if flow == "branch" or flow in _ENDS:
             blocks.append(_Block([]))
     for number, block in enumerate(blocks):
         block.following = [n for n in _following(block, number, homes) if n < len(blocks)]
@@ -57,11 +60,12 @@ def _following(block: _Block, number: int, homes: dict[str, int]) -> list[int]:
     if not isinstance(last, Instruction):
         return [number + 1]
     found = []
-    if last.opcode == "bra":
+    flow = flow_of(last.opcode)
+    if flow == "branch":
         (target,) = last.operands
         assert isinstance(target, Name)
         found.append(homes[target.text])
-    elif last.opcode not in _ENDS:
+    elif flow not in _ENDS:
         return [number + 1]
     return [*found, number + 1] if last.guard is not None else found
 

@@ -11,6 +11,7 @@ from kernbench.ptx.builder.issuing.needs import Needs
 from kernbench.ptx.builder.values.banks import PREFIXES, declared
 from kernbench.ptx.builder.values.errors import PtxBuildError
 from kernbench.ptx.builder.values.values import Label, Predicate, Register
+from kernbench.ptx.isa.table import flow_of
 from kernbench.ptx.text.module import Block, Directive, Function, Instruction, Loc, Registers, Statement, Variable
 from kernbench.ptx.text.module import Label as LabelStatement
 from kernbench.result.finding import Place
@@ -18,6 +19,8 @@ from kernbench.safety.places import SiteTable
 
 __kernbench_internal__ = True
 
+# flows behind which the next statement is not reached
+_LEADS_AWAY = frozenset(("branch", "return", "exit", "trap"))
 NAME = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
 
 
@@ -150,7 +153,7 @@ class Body:
         last = next(written, None)
         if not isinstance(last, Instruction):
             return True
-        return last.guard is not None or last.opcode not in ("bra", "ret", "exit", "trap")
+        return last.guard is not None or flow_of(last.opcode) not in _LEADS_AWAY
 
     def check_labels(self) -> None:
         """Every branch must have a place to go."""

@@ -15,11 +15,11 @@ from kernbench.ptx.emulator.analysis.loads.unused_loads import defer_unused_load
 from kernbench.ptx.emulator.analysis.loops import find_wait_loops
 from kernbench.ptx.emulator.analysis.retries import is_retried
 from kernbench.ptx.emulator.analysis.undefined.definedness import watch_undefined
-from kernbench.ptx.emulator.asynchronous.actors import is_asynchronous
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.program import Program
 
-_IDLE = frozenset(("bra", "ret", "exit", "nop"))
+# of accesses and fences by which threads acquire or release
+_HANDING_OVER = frozenset(("sc", "acq_rel", "acquire", "release"))
 
 
 def analyse(program: Program, bodies: list[Body]) -> None:
@@ -30,9 +30,10 @@ def analyse(program: Program, bodies: list[Body]) -> None:
         if body.entry:
             program.parameter_types = parameter_types(body, sources)
     program.written_params = written_parameters(program.writers, program.kernel)
-    program.asynchronous = any(
-        is_asynchronous(d.resolved.meaning) for body in bodies for decodings in body.decodings for d in decodings
-    )
+    every = [d for body in bodies for decodings in body.decodings for d in decodings]
+    program.asynchronous = any(d.effects.asynchronous for d in every)
+    program.hands_over = any(d.effects.fences or d.mod("sem") in _HANDING_OVER for d in every)
+    program.volatile_sites = frozenset(d.site.number for d in every if d.mod("sem") == "volatile")
     for body in bodies:
         _find_blind_updates(program, body)
     _find_ends(program, next(body for body in bodies if body.entry))
@@ -53,7 +54,7 @@ def _find_blind_updates(program: Program, body: Body) -> None:
     for decodings in body.decodings:
         for d in decodings:
             read |= bits(d.reads)
-    updates = (d for decodings in body.decodings for d in decodings if d.resolved.meaning in ("atom", "red"))
+    updates = (d for decodings in body.decodings for d in decodings if d.effects.updates)
     program.blind.update(d.site.number for d in updates if not bits(d.writes) & read)
 
 
@@ -62,9 +63,9 @@ def _find_ends(program: Program, body: Body) -> None:
     first = body.code.entry
     for number, (decodings, edges) in enumerate(zip(body.decodings, body.edges, strict=True)):
         program.edges[first + number] = tuple(first + following for following in edges)
-        ends = all(d.resolved.meaning in ("ret", "exit") and d.instruction.guard is None for d in decodings)
+        ends = all(d.effects.ends_thread and d.instruction.guard is None for d in decodings)
         program.blocks[first + number].ends = ends and not edges
-    idle = (n for n, decodings in enumerate(body.decodings) if all(d.resolved.meaning in _IDLE for d in decodings))
+    idle = (n for n, decodings in enumerate(body.decodings) if all(d.effects.only_jumps for d in decodings))
     program.idle = frozenset(first + number for number in idle)
 
 

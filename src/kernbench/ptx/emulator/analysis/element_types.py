@@ -13,14 +13,10 @@ from kernbench.ptx.text.module import Name, Offset
 from kernbench.ptx.text.types import TYPES
 
 BARRIER = "b64"
-_MOVES = frozenset(("mov", "selp"))
-# what takes bits apart and puts them together says nothing of the numbers that they are
-_BITWISE = frozenset(("shl", "shr", "shf", "and", "or", "xor", "not", "lop3", "cnot", "prmt", "bfe", "bfi"))
-_BITWISE |= frozenset(("bfind", "brev", "popc", "clz", "szext", "bmsk"))
-# where the value stands that an access moves
-_VALUES = {"ld": 0, "st": 1, "atom": 2, "red": 1}
+# laws of instructions that move bits as they are, and of those that convert numbers
+_MOVES = frozenset(("copy", "pack", "unpack", "select"))
+_CONVERTS = frozenset(("convert", "convert and pack"))
 _SAME = {"tf32": "f32"}
-_LOADED = frozenset(("ld", "atom", "ldmatrix", "tcgen05.ld"))
 
 
 class _Bits:
@@ -32,7 +28,7 @@ class _Bits:
         self._to: dict[int, set[int]] = {}
         self._from: dict[int, set[int]] = {}
         for decoding in (d for decodings in body.decodings for d in decodings):
-            if decoding.instruction.opcode in _MOVES:
+            if decoding.effects.law in _MOVES:
                 self._move(decoding)
             elif _computes(decoding):
                 self._note(decoding)
@@ -93,35 +89,31 @@ def _agreed(kinds: set[str]) -> str:
 
 def _computes(decoding: Decoding) -> bool:
     """Whether an instruction takes its operands for numbers; compilers move any bits as whole ones."""
-    opcode = decoding.instruction.opcode
-    if opcode == "cvt":
+    effects = decoding.effects
+    if effects.law in _CONVERTS:
         return "f" in decoding.mod("dtype") + decoding.mod("atype")
-    if _access(decoding):
+    if effects.value:
         return decoding.mod("type").startswith("f")
-    return opcode not in _MOVES and opcode not in _BITWISE
+    return effects.law not in _MOVES and not effects.bitwise
 
 
 def _element(decoding: Decoding, bits: _Bits, sure: bool = False) -> str:
     """The type of the elements that an access moves; empty where that is not known, or not `sure`."""
-    if decoding.resolved.meaning.startswith("mbarrier"):
+    if decoding.effects.acts_on == "mbarrier":
         return BARRIER
     kind = decoding.mod("type")
-    if not _access(decoding) or kind not in TYPES:
+    if not decoding.effects.value or kind not in TYPES:
         return ""
     if TYPES[kind].kind == "f":
         return _number(kind)
-    place = _VALUES[decoding.instruction.opcode]
-    registers = _registers(decoding, place) if place < len(decoding.operands) else []
-    used = bits.before(registers) if place else bits.later(registers)
+    place = decoding.position(decoding.effects.value)
+    registers = _registers(decoding, place) if place is not None else []
+    used = bits.later(registers) if decoding.effects.access == "load" else bits.before(registers)
     narrow = {other for other in used if TYPES[other].bits <= TYPES[kind].bits}
     if narrow:
         return _agreed(narrow)
     # what is loaded and widened is computed with as something else
     return "" if sure else _number(kind)
-
-
-def _access(decoding: Decoding) -> bool:
-    return decoding.instruction.opcode in _VALUES
 
 
 def shared_types(bodies: list[Body]) -> dict[int, str]:
@@ -141,7 +133,7 @@ def shared_types(bodies: list[Body]) -> dict[int, str]:
 def _shared_origins(body: Body) -> dict[int, set[int]]:
     """For each register, the shared variables that its value may be an address in."""
     sources: dict[int, set[int]] = {}
-    decodings = [d for decodings in body.decodings for d in decodings if d.writes and d.resolved.meaning not in _LOADED]
+    decodings = [d for decodings in body.decodings for d in decodings if d.writes and not d.effects.reads]
     changed = True
     while changed:
         changed = False
@@ -174,7 +166,7 @@ def parameter_types(body: Body, origins: dict[int, set[str]]) -> dict[str, tuple
     bits = _Bits(body)
     found: dict[str, set[str]] = {}
     sites: dict[str, Site] = {}
-    for decoding in (d for decodings in body.decodings for d in decodings if d.instruction.opcode in _VALUES):
+    for decoding in (d for decodings in body.decodings for d in decodings if d.effects.value):
         sources = set[str]().union(*(origins.get(register.number, set()) for register in decoding.address_reads))
         kind = _element(decoding, bits, sure=True) if len(sources) == 1 else ""
         for name in sources:

@@ -85,14 +85,14 @@ def solve(body: Body, first: State, step: Callable[[Decoding, State], None]) -> 
 
 def step_groups(d: Decoding, state: State) -> None:
     """What an instruction of wgmma changes, and no other."""
-    if d.resolved.meaning in _GROUP_STEPS:
-        _GROUP_STEPS[d.resolved.meaning](d, state)
+    step = _GROUP_STEPS.get(d.effects.in_flight)
+    if step is not None:
+        step(d, state)
 
 
 def watch_in_flight(program: Program, body: Body) -> None:
     """Add checks to a function's blocks."""
-    meanings = {d.resolved.meaning for decodings in body.decodings for d in decodings}
-    if "wgmma" in meanings or "tcgen05.ld" in meanings:
+    if any(d.effects.in_flight in _BEGINS for decodings in body.decodings for d in decodings):
         _Watcher(program, body).run()
 
 
@@ -101,7 +101,7 @@ class _Watcher:
         self._program = program
         self._body = body
         self._signed = bool(program.kernel.module.compiler)
-        products = [d for decodings in body.decodings for d in decodings if d.resolved.meaning == "wgmma"]
+        products = [d for decodings in body.decodings for d in decodings if d.effects.in_flight == "multiply"]
         self._used = {r.number for d in products for r in owned_registers(d)}
         self._unfenced: dict[int, Register] = {}
         # sites, and registers that they may touch behind a fence
@@ -118,7 +118,7 @@ class _Watcher:
 
     def _step(self, d: Decoding, state: State) -> None:
         """What an instruction changes."""
-        special = _STEPS.get(d.resolved.meaning)
+        special = _STEPS.get(d.effects.in_flight)
         if special is not None:
             special(d, state)
             return
@@ -146,9 +146,9 @@ class _Watcher:
         """Add the checks of one block."""
         block = self._program.blocks[self._body.code.entry + number]
         for decoding in self._body.decodings[number]:
-            if decoding.resolved.meaning == "wgmma":
+            if decoding.effects.in_flight == "multiply":
                 self._operation(block, decoding, state)
-            elif decoding.resolved.meaning not in _STEPS:
+            elif not decoding.effects.in_flight:
                 self._ordinary(block, decoding, state)
                 touched = {r.number for r in decoding.reads + decoding.writes}
                 self._covered |= {(decoding.site.number, register) for register in touched & self._movable(state)}
@@ -184,10 +184,10 @@ class _Watcher:
         for number, decodings in enumerate(self._body.decodings):
             block = self._program.blocks[self._body.code.entry + number]
             for d in decodings:
-                meaning = d.resolved.meaning
-                if meaning == "wgmma.fence":
+                does = d.effects.in_flight
+                if does == "fence":
                     run_after(block, d, _mark(d, list(flags.values()), True))
-                elif meaning == "wgmma":
+                elif does == "multiply":
                     for register in owned_registers(d):
                         if register.number in flags:
                             run_before(block, d, _ask(d, register, flags[register.number]))
@@ -250,13 +250,15 @@ def _loaded(d: Decoding, state: State) -> None:
         state.loads.clear()
 
 
+# by what an instruction does to registers in flight: those of wgmma, and all
 _GROUP_STEPS: dict[str, Callable[[Decoding, State], None]] = {
-    "wgmma": _multiply,
-    "wgmma.fence": _fence,
-    "wgmma.commit": _commit,
-    "wgmma.wait": _wait,
+    "multiply": _multiply,
+    "fence": _fence,
+    "commit": _commit,
+    "wait": _wait,
 }
-_STEPS = _GROUP_STEPS | {"tcgen05.ld": _load, "tcgen05.wait": _loaded}
+_STEPS = _GROUP_STEPS | {"load": _load, "loaded": _loaded}
+_BEGINS = frozenset(("multiply", "load"))
 
 
 def _unique(registers: Iterable[Register]) -> list[Register]:

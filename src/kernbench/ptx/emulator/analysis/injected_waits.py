@@ -16,7 +16,7 @@ def missing_waits(bodies: list[Body]) -> dict[str, list[int]]:
 
 
 def _multiplies(body: Body) -> bool:
-    return any(resolved.meaning == "wgmma" for resolved in body.resolved)
+    return any(resolved.effects.in_flight == "multiply" for resolved in body.resolved)
 
 
 def _missing(body: Body) -> list[int]:
@@ -36,7 +36,7 @@ def _touches(d: Decoding, state: State) -> bool:
     if not state.written and not state.read:
         return False
     writes = {r.number for r in d.writes}
-    if d.resolved.meaning == "wgmma":
+    if d.effects.in_flight == "multiply":
         # operations add to the same accumulators in order; as A they are read like any register
         reads, writes = {r.number for r in owned_registers(d)} - writes, set()
     else:

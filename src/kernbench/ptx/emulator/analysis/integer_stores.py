@@ -4,13 +4,11 @@ Compilers let lanes store one result that they have rounded differently (`checks
 float shows in how they were made: through an instruction for floats, or through memory, where anything may have been.
 """
 
-from kernbench.ptx.emulator.analysis.flow.deciding import COMPUTES
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Program
 
 _FLOATS = ("f", "bf", "tf", "e", "ue")
-_EXCHANGES = frozenset(("shfl", "vote", "match", "redux", "activemask", "elect"))
 
 
 def note_integer_stores(program: Program, body: Body) -> None:
@@ -21,7 +19,7 @@ def note_integer_stores(program: Program, body: Body) -> None:
     passing: list[tuple[list[int], list[int]]] = []
     stores: list[Decoding] = []
     for d in (d for block in body.decodings for d in block):
-        if d.resolved.meaning == "st":
+        if d.effects.access == "store":
             stores.append(d)
         elif d.writes and d.types[:1] != ("pred",):
             written = [r.number for r in d.writes]
@@ -38,9 +36,9 @@ def note_integer_stores(program: Program, body: Body) -> None:
 
 def _may_round(d: Decoding) -> bool:
     """Whether what an instruction gives may be a float that other lanes have rounded differently."""
-    if d.resolved.meaning == "ld":
+    if d.effects.access == "load":
         return not d.parameter
-    known = d.resolved.meaning in COMPUTES or d.resolved.meaning in _EXCHANGES
+    known = d.effects.computes or d.effects.exchanges
     return not known or any(kind.startswith(_FLOATS) for kind in d.types)
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, live_at_blocks, numbers_in
-from kernbench.ptx.emulator.instructions import control, lanewise, moves, warp
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
 from kernbench.ptx.emulator.program.operands import Decoding
@@ -15,11 +14,8 @@ from kernbench.ptx.text.types import TYPES
 # a loop that carries more than this computes something
 _MOST_CARRIED = 24
 _STRONG = frozenset(("volatile", "relaxed", "acquire"))
-_STORES = frozenset(("st", "red"))
-# meanings whose results depend on the lane's own registers alone
-_PURE = frozenset((*lanewise.MEANINGS, *moves.MEANINGS, "bra", "brx", "nop", "nanosleep", "fence", "bar.warp"))
-_MEMORY = frozenset(("ld", "st", "atom", "red", "call", "hint", *control.MEANINGS))
-_ACROSS = frozenset(warp.MEANINGS)
+# what writes memory and gives nothing back
+_STORES = frozenset(("store", "reduction"))
 # spaces that no other thread writes
 _OWN = frozenset(("param", "local", "const"))
 _CLOCKS = ("%clock", "%globaltimer")
@@ -46,7 +42,7 @@ def find_wait_loops(program: Program, body: Body, bodies: Mapping[str, Body]) ->
             _may_wait(inside, strong) and len(carried) <= _MOST_CARRIED and (strong or not carried),
             strong or _reads_memory(inside),
             _closed(inside),
-            any(d.resolved.meaning == "atom" and d.mod("op") in _TAKING for d in inside),
+            any(d.effects.access == "atomic" and d.mod("op") in _TAKING for d in inside),
             any(_looks_at_a_clock(d) for d in inside),
         )
 
@@ -56,7 +52,7 @@ def _reads(inside: list[Decoding], bodies: Mapping[str, Body]) -> tuple[LoopRead
     found = [
         (d, LoopRead(d.address_slot, d.address_offset, _read_space(d), _width(d), d.site))
         for d in inside
-        if d.address_slot is not None and d.resolved.meaning != "st" and _read_space(d) not in _OWN
+        if d.address_slot is not None and d.effects.access != "store" and _read_space(d) not in _OWN
     ]
     found.sort(key=lambda item: not _is_strong(item[0], bodies))
     return tuple(read for _, read in found)
@@ -76,7 +72,7 @@ def _called(inside: list[Decoding], bodies: Mapping[str, Body]) -> list[Decoding
 
 def _callees(d: Decoding, bodies: Mapping[str, Body]) -> list[str]:
     """The function that an instruction calls by name, if its body is known."""
-    if d.resolved.meaning != "call":
+    if d.effects.flow != "call":
         return []
     return [operand.text for operand in d.operands if isinstance(operand, Name) and operand.text in bodies]
 
@@ -91,22 +87,22 @@ def _width(d: Decoding) -> int:
 
 
 def _may_wait(inside: list[Decoding], strong: bool) -> bool:
-    stores = any(d.resolved.meaning in _STORES for d in inside)
+    stores = any(d.effects.access in _STORES for d in inside)
     return strong or (_reads_memory(inside) and not stores)
 
 
 def _reads_memory(inside: Iterable[Decoding]) -> bool:
     """Whether it reads what another thread may write."""
-    return any(d.resolved.meaning == "ld" and _read_space(d) not in _OWN for d in inside)
+    return any(d.effects.access == "load" and _read_space(d) not in _OWN for d in inside)
 
 
 def _is_strong(d: Decoding, bodies: Mapping[str, Body]) -> bool:
     """Whether it reads what others write; a function that is not known may."""
     return (
-        d.resolved.meaning == "atom"
-        or (d.resolved.meaning == "call" and not _callees(d, bodies))
+        d.effects.access == "atomic"
+        or (d.effects.flow == "call" and not _callees(d, bodies))
         or (d.wait is not None and not d.wait.blocks)
-        or (d.resolved.meaning == "ld" and d.mod("sem") in _STRONG)
+        or (d.effects.access == "load" and d.mod("sem") in _STRONG)
     )
 
 
@@ -117,12 +113,12 @@ def _closed(inside: list[Decoding]) -> str:
     """
     level = "lane"
     for d in inside:
-        meaning = d.resolved.meaning
-        if meaning in _PURE or meaning in _MEMORY or d.wait is not None:
+        state = d.effects.follows_from
+        if state == "lane" or d.wait is not None:
             continue
-        if meaning in ("bar", "bar.red") and d.mod("mode") != "arrive" and d.position("count") is None:
+        if state == "block" and d.mod("mode") != "arrive" and d.position("count") is None:
             level = "block"
-        elif meaning not in _ACROSS:
+        elif state != "warp":
             return ""
         elif level == "lane":
             level = "warp"

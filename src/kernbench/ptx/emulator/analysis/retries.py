@@ -14,7 +14,7 @@ from kernbench.ptx.text.module import Integer, Name, Not, Operand
 _LONGEST_WAY = 8
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {"eq": eq, "ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge}
 _LOGIC: dict[str, Callable[[int, int], int]] = {"and": and_, "or": or_, "xor": xor}
-_IDLE = frozenset(("nanosleep", "nop"))
+# classes of cost whose instructions compute a value and do nothing else
 _PURE = frozenset(("int", "float", "half", "convert"))
 
 
@@ -41,7 +41,7 @@ class _Way:
             for decoding in self._body.decodings[block]:
                 if decoding is self._wait:
                     return True
-                if decoding.resolved.meaning == "bra":
+                if decoding.effects.flow == "branch":
                     following = self._branch(decoding, block)
                 elif not self._pass(decoding):
                     return False
@@ -79,8 +79,7 @@ class _Way:
 
     def _pass(self, decoding: Decoding) -> bool:
         """Go past an instruction; False if it does anything that others see."""
-        meaning = decoding.resolved.meaning
-        if meaning not in _IDLE and decoding.resolved.form.cost not in _PURE:
+        if not decoding.effects.idle and decoding.resolved.form.cost not in _PURE:
             return False
         runs = self._guard(decoding)
         result = self._result(decoding) if runs else None
@@ -91,17 +90,17 @@ class _Way:
         return True
 
     def _result(self, decoding: Decoding) -> int | None:
-        opcode = decoding.instruction.opcode
+        law = decoding.effects.law
         values = [self._value(operand, decoding) for operand in decoding.operands[1:]]
-        if opcode == "selp":
+        if law == "select":
             return values[0 if values[2] else 1] if values[2] is not None else None
         if any(value is None for value in values) or len(decoding.writes) != 1:
             return None
         known = [value for value in values if value is not None]
-        if opcode == "setp" and decoding.mod("cmp") in _COMPARISONS and len(known) == 2:
+        if law == "compare" and decoding.mod("cmp") in _COMPARISONS and len(known) == 2:
             return int(_COMPARISONS[decoding.mod("cmp")](*known))
-        if opcode in _LOGIC:
-            return _LOGIC[opcode](*known)
-        if opcode == "not" and decoding.mod("type") == "pred":
+        if law in _LOGIC:
+            return _LOGIC[law](*known)
+        if law == "not" and decoding.mod("type") == "pred":
             return int(not known[0])
-        return known[0] if opcode in ("mov", "cvt") else None
+        return known[0] if law in ("copy", "convert") else None

@@ -9,15 +9,7 @@ from dataclasses import dataclass
 
 # mbarriers of a CTA whose copies are followed; those beyond share the last column
 BARRIERS = 64
-# meanings whose effects come later
-ASYNCHRONOUS = frozenset(("st.async", "red.async", "st.bulk", "tensormap.cp_fenceproxy", "cluster.cancel"))
-_FAMILIES = ("mbarrier.", "cp.bulk", "cp.tensor", "wgmma", "tcgen05", "fence.proxy", "cp.async.arrive")
 _KINDS = ("proxied", "bulk", "wgmma", "tensor", "loaded", "stored", "copied", "lane", "proxied")
-
-
-def is_asynchronous(meaning: str) -> bool:
-    """Whether instructions of this meaning need actors beside the warps."""
-    return meaning in ASYNCHRONOUS or meaning.startswith(_FAMILIES)
 
 
 @dataclass(frozen=True, slots=True)

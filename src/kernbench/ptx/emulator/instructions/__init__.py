@@ -42,20 +42,6 @@ MEANINGS: Mapping[str, Maker] = {
     **wgmma.MEANINGS,
     **tcgen05.MEANINGS,
 }
-# meanings that end a block
-CONTROLS: frozenset[str] = frozenset(
-    (
-        *control.CONTROLS,
-        *warp.CONTROLS,
-        *barrier.CONTROLS,
-        *mbarrier.CONTROLS,
-        *cluster.CONTROLS,
-        *wgmma.CONTROLS,
-        *tcgen05.CONTROLS,
-    )
-)
-
-
 _REFUSED = {
     "cp.tensor.im2col": "of the im2col modes, those of W alone (im2col::w, im2col::w::128) are not emulated",
     **dict.fromkeys(("multimem.ld_reduce", "multimem.st", "multimem.red"), "it works on the memory of several devices"),

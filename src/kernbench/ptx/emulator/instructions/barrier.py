@@ -113,4 +113,3 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "bar.warp": warp_barrier,
     "fence": fence,
 }
-CONTROLS: frozenset[str] = frozenset(("bar", "bar.red", "bar.warp"))

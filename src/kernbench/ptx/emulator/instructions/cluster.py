@@ -206,4 +206,3 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "cluster.cancel": cancel,
     "cluster.query": query,
 }
-CONTROLS: frozenset[str] = frozenset(("bar.cluster",))

@@ -108,7 +108,7 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "exit": end,
     "trap": trap,
     "nop": no_operation,
+    "griddepcontrol": no_operation,
     "setmaxnreg": set_registers,
     "nanosleep": no_operation,
 }
-CONTROLS: frozenset[str] = frozenset(("bra", "brx", "call", "ret", "exit", "trap"))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from kernbench.ptx.emulator.inspect.naming import naming_step
 from kernbench.ptx.emulator.inspect.probing import probe_step
-from kernbench.ptx.emulator.instructions import CONTROLS, meaning_of
+from kernbench.ptx.emulator.instructions import meaning_of
 from kernbench.ptx.emulator.instructions.control import leave
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot, SlotTable
 from kernbench.ptx.emulator.memory.stack import STACK_BYTES
@@ -157,7 +157,7 @@ class _Decoder:
         starts = {0, len(body.lines)}
         for scope in all_scopes(body.lines, body.scope):
             starts.update(scope.labels.values())
-        starts.update(n + 1 for n, resolved in enumerate(body.resolved) if resolved.meaning in CONTROLS)
+        starts.update(n + 1 for n, resolved in enumerate(body.resolved) if resolved.effects.ends_block)
         body.starts = sorted(starts)
         body.code.entry = len(self.blocks)
         for _ in body.starts:
@@ -185,6 +185,7 @@ class _Decoder:
         for number in range(start, end):
             decoding = self._decoding(body, number, block.following)
             made = meaning_of(decoding)
+            assert isinstance(made, ControlStep) == decoding.effects.ends_block, decoding.resolved.meaning
             decodings.append(decoding)
             decoding.first_step = len(block.direct)
             for step in (*self._looking(decoding), *decoding.before):
@@ -211,12 +212,13 @@ class _Decoder:
 
     def _decoding(self, body: Body, number: int, following: int) -> Decoding:
         line = body.lines[number]
-        instruction = line.instruction
+        instruction, resolved = line.instruction, body.resolved[number]
         text = brief(self.module.line_text(instruction.line).strip() or instruction_text(instruction))
         source = self._source(line.loc)
-        site = Site(len(self.sites), body.code.name, instruction.opcode, instruction.line, text, *source)
+        site = Site(
+            len(self.sites), body.code.name, instruction.opcode, instruction.line, text, *source, resolved.effects
+        )
         self.sites.append(site)
-        resolved = body.resolved[number]
         return Decoding(line, resolved, site, body.code, self.linker, body.entry, following, body.block_at)
 
     def _source(self, origin: Origin | None) -> tuple[str, int, tuple[tuple[str, int], ...]]:

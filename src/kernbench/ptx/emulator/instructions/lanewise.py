@@ -11,8 +11,6 @@ from kernbench.ptx.emulator.program.steps import Step
 from kernbench.ptx.numerics import FACTORIES, operation
 from kernbench.ptx.text.types import TYPES
 
-# floating-point operations of one lane
-_FLOPS = {"add.float": 1, "sub.float": 1, "mul.float": 1, "fma": 2, "div.float": 1, "rcp": 1, "sqrt": 1, "rsqrt": 1}
 _READING = frozenset(("addc", "subc", "madc"))
 
 
@@ -36,7 +34,7 @@ def lanewise(d: Decoding) -> Step:
     """An instruction over rows."""
     meaning = d.resolved.meaning
     sources, targets = operands_of(d)
-    d.flops = _FLOPS.get(meaning, 0) * (TYPES[d.mod("type")].lanes if d.mod("type") in TYPES else 1)
+    d.flops = d.effects.flops * (TYPES[d.mod("type")].lanes if d.mod("type") in TYPES else 1)
     function = operation(meaning, d.mods)
     function = getattr(function, "single", function) if len(targets) == 1 else function
     return d.compute(function, sources, targets)

@@ -192,4 +192,3 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "cp.async.arrive": copies_arrive,
     "fence.proxy": proxy_fence,
 }
-CONTROLS: frozenset[str] = frozenset(("mbarrier.wait",))

@@ -142,6 +142,7 @@ MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
     "ld": load,
     "st": store,
     "hint": hint,
+    "prefetch.bulk": hint,
     "discard": hint,
     "createpolicy": create_policy,
 }

@@ -173,4 +173,3 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "elect": elect,
     "activemask": active_mask,
 }
-CONTROLS: frozenset[str] = frozenset(("shfl", "vote", "match", "redux", "elect"))

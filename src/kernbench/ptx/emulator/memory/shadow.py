@@ -140,7 +140,7 @@ class Shadow:
         """Which words tcgen05.alloc wrote, and an operation writes over: what the tensor unit wrote needs no fence."""
         sites = self._checks.sites
         numbers = [decode(int(cell) & ((1 << 64) - 1))[0] for cell in found[:, 2]] if writes else []
-        known = ["tcgen05.alloc" in sites.site(number).text for number in numbers]
+        known = [sites.site(number).effects.allocates for number in numbers]
         return np.array(known, bool) if writes else np.zeros(len(found), bool)
 
     def _known(self, lanes: Array, found: Array) -> Array:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kernbench.ptx.emulator.program.program import Code, SharedVariable
 from kernbench.ptx.emulator.program.scopes import Line, Scope
+from kernbench.ptx.isa.table import flow_of
 from kernbench.ptx.names.names import qualified_name, source_name
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Block, Function, Instruction, Kernel, Label, Module, Variable
@@ -134,7 +135,7 @@ def _calls_a_register(body: Block, module: Module) -> bool:
 
 
 def _is_call(instruction: Instruction) -> bool:
-    return instruction.opcode.partition(".")[0] == "call"
+    return flow_of(instruction.opcode.partition(".")[0]) == "call"
 
 
 def _addresses_taken(module: Module) -> set[str]:

@@ -112,6 +112,7 @@ class Decoding:
         self.operands = self.instruction.operands
         self.mods = self.resolved.mods
         self.types = self.resolved.types
+        self.effects = self.resolved.form.effects
         self.scope = self.line.scope
 
     def has(self, name: str) -> bool:
@@ -360,12 +361,12 @@ class Decoding:
 
     def deciding(self) -> list[Register]:
         """Registers whose value decides something that others see: addresses, what is stored, branches."""
-        meaning = self.resolved.meaning
+        effects = self.effects
         found = list(self.address_reads)
-        if meaning in ("st", "atom", "red", "brx"):
+        if effects.publishes or effects.flow == "indexed branch":
             found = list(self.reads)
         guard = self.instruction.guard
-        if guard is not None and (found or meaning in ("bra", "brx", "exit", "ret")):
+        if guard is not None and (found or effects.steers):
             register = self.scope.register(guard.register)
             if register is not None and register not in found:
                 found.append(register)
@@ -376,7 +377,7 @@ class Decoding:
         guard = self.instruction.guard
         if guard is not None and guard.register == register.name:
             return "guard"
-        if self.resolved.meaning == "brx":
+        if self.effects.flow == "indexed branch":
             return "target"
         return "address" if register in self.address_reads else "value"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from kernbench.ptx.emulator.lanes.slots import SlotTable
 from kernbench.ptx.emulator.program.steps import Direct, General
+from kernbench.ptx.isa.forms.effects import UNKNOWN_EFFECTS, Effects
 from kernbench.ptx.text.module import Kernel, Variable
 
 # a control takes the scheduler and the fragment, and gives back the fragment if it simply goes on
@@ -18,9 +19,6 @@ Control = Callable[[Any, Any], Any]
 # registers of a list that are shown, and how long a line is at least before its lists are looked at
 _SHOWN = 6
 _LONG = 120
-# of instructions by which threads release or acquire
-_HANDING_OVER = ("fence.acq_rel", "fence.sc", "fence.acquire", "fence.release", "membar", ".acquire", ".release")
-_VOLATILE = re.compile(r"(?:@\S+\s+)?(?:ld|st)\.volatile\b")
 _LIST = re.compile(r"\{([^{}]*)\}")
 
 
@@ -54,6 +52,7 @@ class Site:
     source_file: str = ""
     source_line: int = 0
     frames: tuple[tuple[str, int], ...] = ()
+    effects: Effects = UNKNOWN_EFFECTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +217,10 @@ class Program:
     parameter_types: dict[str, tuple[str, Site]] = field(default_factory=dict)
     # whether anything in it works beside the threads
     asynchronous: bool = False
+    # whether its threads hand over data by flags at all: anything in it acquires or releases
+    hands_over: bool = False
+    # sites of volatile loads and stores
+    volatile_sites: frozenset[int] = frozenset()
     # blocks that may follow each block of the kernel itself, those of them that only jump or end, and for some which
     # blocks lie behind
     edges: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -233,16 +236,6 @@ class Program:
     def text(self) -> str:
         """All its instructions, to look for a word in them."""
         return "\n".join(site.text for site in self.sites)
-
-    @cached_property
-    def hands_over(self) -> bool:
-        """Whether its threads hand over data by flags at all."""
-        return any(word in self.text for word in _HANDING_OVER)
-
-    @cached_property
-    def volatile_sites(self) -> frozenset[int]:
-        """Its volatile loads and stores."""
-        return frozenset(site.number for site in self.sites if _VOLATILE.match(site.text))
 
     @property
     def entry(self) -> Code:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kernbench.ptx.isa.forms.effects import Effects
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -40,18 +42,20 @@ class OperandRule:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One row: an instruction's modifiers and operands, where it exists, and where its meaning and cost are found.
+    """One row: an instruction's modifiers and operands, where it exists, what it does and where its meaning is found.
 
-    `meaning` is the key under which the emulator keeps the semantics ("add.int", "ld", "mma"); `cost` the class the
-    timing model charges. `version` is the least `.version` as (major, minor), `sm` the least target number. `family`
-    tells architecture-specific instructions apart: "90a" only that target, "100f" that target's family (see
-    `ptx.targets`), several with "|" between them; "a" any target with an "a" or "f", "" all from `sm` on.
+    `meaning` is the key under which the emulator keeps the semantics ("add.int", "ld", "mma"); `effects` says what all
+    forms of that meaning do; `cost` is the class the timing model charges. `version` is the least `.version` as (major,
+    minor), `sm` the least target number. `family` tells architecture-specific instructions apart: "90a" only that
+    target, "100f" that target's family (see `ptx.targets`), several with "|" between them; "a" any target with an "a"
+    or "f", "" all from `sm` on.
     """
 
     opcode: str
     slots: tuple[Slot, ...]
     operands: tuple[OperandRule, ...]
     meaning: str
+    effects: Effects
     cost: str
     version: tuple[int, int] = (1, 0)
     sm: int = 10
@@ -80,6 +84,11 @@ class Resolved:
     def meaning(self) -> str:
         """The form's meaning."""
         return self.form.meaning
+
+    @property
+    def effects(self) -> Effects:
+        """What it does."""
+        return self.form.effects
 
     def operand(self, name: str) -> int | None:
         """The position of the operand with this name, None where it is absent."""

@@ -15,6 +15,7 @@ list.
 
 import re
 
+from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.ptx.isa.forms.form import Form, OperandRule, Slot
 from kernbench.ptx.text.types import TYPES
 
@@ -27,12 +28,31 @@ _SHAPES = {"!": "reg", "#": "imm", "&": "sym"}
 
 
 class Group:
-    """The rows of one group of instructions, as their file writes them."""
+    """The rows of one group of instructions, as their file writes them.
 
-    def __init__(self, title: str, cost: str):
+    `effects` is what meanings do of which the file says nothing else; without it every meaning must be spoken of.
+    """
+
+    def __init__(self, title: str, cost: str, effects: Effects | None = None):
         self.title = title
         self.cost = cost
         self.forms: list[Form] = []
+        self._usual = effects
+        self._effects: dict[str, Effects] = {}
+
+    def does(self, meanings: str, effects: Effects) -> None:
+        """Say what instructions of some meanings do; stands before their rows."""
+        for meaning in meanings.split():
+            if meaning in self._effects:
+                raise ValueError(f"what {meaning!r} does is said twice")
+            self._effects[meaning] = effects
+
+    def effects_of(self, meaning: str) -> Effects:
+        """What instructions of a meaning do."""
+        found = self._effects.get(meaning, self._usual)
+        if found is None:
+            raise ValueError(f"what {meaning!r} does is not said: give it a row with does({meaning!r}, Effects(...))")
+        return found
 
     def row(
         self,
@@ -57,6 +77,7 @@ class Group:
                     slots,
                     rules,
                     meaning or opcode,
+                    self.effects_of(meaning or opcode),
                     cost or self.cost,
                     (int(major), int(minor)),
                     sm,

@@ -1,10 +1,26 @@
 """Atomics and reductions in memory."""
 
+from dataclasses import replace
+
+from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.ptx.isa.forms.syntax import Group
 from kernbench.ptx.isa.forms.type_lists import SCOPE
 
 group = Group("Atomics", "atomic")
 row = group.row
+does = group.does
+
+_UPDATE = Effects(
+    access="reduction",
+    value="b",
+    reads=True,
+    writes=True,
+    observes_order=True,
+    follows_from="lane",
+    whole_address=True,
+)
+does("red", _UPDATE)
+does("atom", replace(_UPDATE, access="atomic", forwards=False, discardable=True))
 
 _ATOM = f"sem?:relaxed|acquire|release|acq_rel scope?:{SCOPE}"
 _RED = f"sem?:relaxed|release scope?:{SCOPE}"

@@ -1,10 +1,20 @@
 """Barriers and fences."""
 
+from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.ptx.isa.forms.syntax import Group
 from kernbench.ptx.isa.forms.type_lists import SCOPE
 
 group = Group("Barriers and fences", "sync")
 row = group.row
+does = group.does
+
+_OTHER_BARRIER = ("dropped", "other barrier number", "other thread count")
+does("bar", Effects(barrier=True, ends_block=True, follows_from="block", mutants=_OTHER_BARRIER))
+does("bar.red", Effects(barrier=True, ends_block=True, follows_from="block", forwards=False, mutants=_OTHER_BARRIER))
+does("bar.warp", Effects(barrier=True, ends_block=True, follows_from="lane", mutants=("dropped",)))
+does("bar.cluster", Effects(barrier=True, ends_block=True, mutants=("dropped", "relaxed")))
+does("fence", Effects(fences=True, follows_from="lane", mutants=("dropped", "narrower fence")))
+does("fence.proxy", Effects(asynchronous=True, mutants=("dropped", "other space", "narrower")))
 
 row("bar", "cta? mode:sync", "id:u32, count:u32?", "bar")
 row("bar", "cta? mode:arrive", "id:u32, count:u32", "bar")

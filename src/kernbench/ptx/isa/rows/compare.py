@@ -1,10 +1,17 @@
 """Compare and select."""
 
+from dataclasses import replace
+
+from kernbench.ptx.isa.forms.effects import LANE_WISE
 from kernbench.ptx.isa.forms.syntax import Group
 from kernbench.ptx.isa.forms.type_lists import BITS
 
-group = Group("Compare and select", "int")
+group = Group("Compare and select", "int", LANE_WISE)
 row = group.row
+does = group.does
+
+does("setp", replace(LANE_WISE, law="compare"))
+does("selp", replace(LANE_WISE, law="select"))
 
 _BOOL = "and|or|xor"
 _EQUAL = "eq|ne"

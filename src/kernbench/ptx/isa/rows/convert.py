@@ -1,10 +1,21 @@
 """Moves and conversions."""
 
+from dataclasses import replace
+
+from kernbench.ptx.isa.forms.effects import LANE_WISE
 from kernbench.ptx.isa.forms.syntax import Group
 from kernbench.ptx.isa.forms.type_lists import BITS, INT8, RND, RNI
 
-group = Group("Moves and conversions", "convert")
+group = Group("Moves and conversions", "convert", LANE_WISE)
 row = group.row
+does = group.does
+
+does("mov", replace(LANE_WISE, law="copy"))
+does("pack", replace(LANE_WISE, law="pack"))
+does("unpack", replace(LANE_WISE, law="unpack"))
+does("cvt", replace(LANE_WISE, law="convert"))
+does("cvt.packed cvt.pack", replace(LANE_WISE, law="convert and pack"))
+does("cvta", replace(LANE_WISE, law="address", of_variables=True))
 
 row("mov", f"type:{BITS}|u16|u32|u64|s16|s32|s64|f32|f64", "=d, a&", cost="move")
 row("mov", "type:pred", "=d:pred, a:pred", cost="move")

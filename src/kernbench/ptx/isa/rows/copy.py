@@ -1,10 +1,44 @@
 """Asynchronous copies: cp.async, bulk and tensor copies, asynchronous stores, tensor maps."""
 
+from dataclasses import replace
+
+from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.ptx.isa.forms.syntax import Group
 from kernbench.ptx.isa.forms.type_lists import SCOPE, TENSOR
 
 group = Group("Asynchronous copies", "copy")
 row = group.row
+does = group.does
+
+_COPY = Effects(reads=True, writes=True, asynchronous=True, activity="copies", unit="copies")
+_GROUP_OF_COPIES = Effects(asynchronous=True, activity="copies", mutants=("dropped",))
+# copies of lanes complete in the order of their own groups: they need no actors beside the warps
+does("cp.async", replace(_COPY, asynchronous=False, carries_undefined=True))
+does("cp.async.commit", replace(_GROUP_OF_COPIES, asynchronous=False))
+does("cp.async.wait", replace(_GROUP_OF_COPIES, asynchronous=False, mutants=("dropped", "one more group")))
+does("cp.async.arrive", replace(_GROUP_OF_COPIES, mutants=("dropped", "another barrier")))
+does("cp.bulk cp.tensor.load", replace(_COPY, mutants=("another barrier",)))
+does("cp.tensor.im2col cp.tensor.store", _COPY)
+does("cp.bulk.reduce cp.tensor.reduce", replace(_COPY, observes_order=True, activity="copies out"))
+does("cp.bulk.commit", _GROUP_OF_COPIES)
+does("cp.bulk.wait", replace(_GROUP_OF_COPIES, mutants=("dropped", "one more group", "sources only")))
+does("prefetch.bulk", Effects(orders=False, follows_from="lane"))
+_TO_CLUSTER = Effects(
+    value="b",
+    writes=True,
+    asynchronous=True,
+    activity="stores to its cluster",
+    unit="copies",
+    mutants=("another barrier",),
+)
+does("st.async", _TO_CLUSTER)
+does("red.async", replace(_TO_CLUSTER, reads=True, observes_order=True))
+does("st.bulk", Effects(writes=True, asynchronous=True, unit="copies"))
+does("tensormap.replace", Effects(reads=True, writes=True))
+does(
+    "tensormap.cp_fenceproxy",
+    Effects(reads=True, writes=True, asynchronous=True, unit="copies", mutants=("dropped",)),
+)
 
 _HINT = "hint?:L2::cache_hint"
 _POLICY = "policy:b64@hint"
@@ -80,7 +114,14 @@ row(
     since="8.6",
     sm=100,
 )
-row("cp", f"async bulk prefetch level:L2 src:global {_HINT}", f"[src], size:u32, {_POLICY}", "hint", since="8.0", sm=90)
+row(
+    "cp",
+    f"async bulk prefetch level:L2 src:global {_HINT}",
+    f"[src], size:u32, {_POLICY}",
+    "prefetch.bulk",
+    since="8.0",
+    sm=90,
+)
 row("cp", "async bulk op:commit_group", "", "cp.bulk.commit", since="8.0", sm=90)
 row("cp", "async bulk op:wait_group read?", "n#:u32", "cp.bulk.wait", since="8.0", sm=90)
 
@@ -143,7 +184,7 @@ row(
     "cp",
     f"async bulk prefetch tensor {_DIM} level:L2 src:global {_TILE} {_HINT}",
     f"<src>, {_POLICY}",
-    "hint",
+    "prefetch.bulk",
     since="8.0",
     sm=90,
 )
@@ -152,7 +193,7 @@ for mode, sm, family in (("im2col", 90, ""), ("im2col::w|im2col::w::128", 100, T
         "cp",
         f"async bulk prefetch tensor dim:3d|4d|5d level:L2 src:global mode:{mode} {_HINT}",
         f"<src>, offsets*any:u16, {_POLICY}",
-        "hint",
+        "prefetch.bulk",
         since="8.0",
         sm=sm,
         family=family,
@@ -161,7 +202,7 @@ row(
     "cp",
     f"async bulk prefetch tensor dim:2d level:L2 src:global mode:tile::gather4 {_HINT}",
     f"<src>, {_POLICY}",
-    "hint",
+    "prefetch.bulk",
     since="8.6",
     sm=100,
     family=TENSOR,

@@ -1,10 +1,17 @@
 """Floating-point arithmetic: single, double, half, brain, packed and mixed."""
 
+from dataclasses import replace
+
+from kernbench.ptx.isa.forms.effects import LANE_WISE
 from kernbench.ptx.isa.forms.syntax import Group
 from kernbench.ptx.isa.forms.type_lists import BRAIN, HALF, RND
 
-group = Group("Floating-point arithmetic", "float")
+group = Group("Floating-point arithmetic", "float", LANE_WISE)
 row = group.row
+does = group.does
+
+does("add.float sub.float mul.float div.float rcp sqrt rsqrt", replace(LANE_WISE, flops=1))
+does("fma", replace(LANE_WISE, flops=2))
 
 for opcode in ("add", "sub", "mul"):
     meaning = f"{opcode}.float"

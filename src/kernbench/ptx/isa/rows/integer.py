@@ -1,10 +1,18 @@
 """Integer arithmetic."""
 
+from dataclasses import replace
+
+from kernbench.ptx.isa.forms.effects import LANE_WISE
 from kernbench.ptx.isa.forms.syntax import Group
 from kernbench.ptx.isa.forms.type_lists import INT, SIGNED
 
-group = Group("Integer arithmetic", "int")
+group = Group("Integer arithmetic", "int", LANE_WISE)
 row = group.row
+does = group.does
+
+does("add.int", replace(LANE_WISE, law="sum"))
+does("add.carry sub.carry mad.carry", replace(LANE_WISE, carry_flag=True))
+does("div.int rem.int", replace(LANE_WISE, undefined_from="division"))
 
 row("add", f"type:{INT}", "=d, a, b", "add.int")
 row("add", "sat type:s32", "=d, a, b", "add.int")

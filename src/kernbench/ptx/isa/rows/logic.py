@@ -1,10 +1,23 @@
 """Logic, shifts and bit fields."""
 
+from dataclasses import replace
+
+from kernbench.ptx.isa.forms.effects import LANE_WISE
 from kernbench.ptx.isa.forms.syntax import Group
 from kernbench.ptx.isa.forms.type_lists import BITS
 
-group = Group("Logic, shifts and bit fields", "int")
+_BITWISE = replace(LANE_WISE, bitwise=True)
+group = Group("Logic, shifts and bit fields", "int", _BITWISE)
 row = group.row
+does = group.does
+
+does("and", replace(_BITWISE, law="and"))
+does("or", replace(_BITWISE, law="or", parts=("a", "b")))
+does("xor", replace(_BITWISE, law="xor"))
+does("not", replace(_BITWISE, law="not"))
+does("lop3", replace(_BITWISE, parts=("a", "b", "c")))
+does("bfi prmt", replace(_BITWISE, parts=("a", "b")))
+does("fns", LANE_WISE)
 
 row("and or xor", f"type:{BITS}", "=d, a, b")
 row("and or xor", "type:pred", "=d:pred, a:pred, b:pred")

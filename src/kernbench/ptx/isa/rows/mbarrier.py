@@ -1,9 +1,28 @@
 """mbarrier objects, cluster launch control and multimem."""
 
+from dataclasses import replace
+
+from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.ptx.isa.forms.syntax import Group
 
 group = Group("mbarrier, cluster launch control and multimem", "sync")
 row = group.row
+does = group.does
+
+_BARRIER = Effects(reads=True, writes=True, acts_on="mbarrier", asynchronous=True)
+does("mbarrier.init", replace(_BARRIER, mutants=("dropped", "count wrong by one", "another barrier")))
+does("mbarrier.inval", replace(_BARRIER, mutants=("dropped",)))
+does("mbarrier.tx", replace(_BARRIER, mutants=("dropped", "bytes wrong", "another barrier")))
+_ARRIVES_WRONG = ("dropped", "relaxed", "narrower", "counts twice", "bytes wrong", "expects nothing", "another barrier")
+does("mbarrier.arrive", replace(_BARRIER, discardable=True, mutants=_ARRIVES_WRONG))
+_WAITS_WRONG = ("not waited for", "other parity", "relaxed", "narrower", "another barrier")
+does("mbarrier.wait", replace(_BARRIER, writes=False, ends_block=True, observes_order=True, mutants=_WAITS_WRONG))
+does("mbarrier.pending", Effects(asynchronous=True))
+does("cluster.cancel", Effects(writes=True, asynchronous=True, unit="copies"))
+does("cluster.query", Effects())
+does("multimem.ld_reduce", Effects(reads=True, observes_order=True, whole_address=True))
+does("multimem.st", Effects(writes=True, observes_order=True, whole_address=True))
+does("multimem.red", Effects(reads=True, writes=True, observes_order=True, whole_address=True))
 
 _CTA = "space?:shared|shared::cta"
 _ANY = "space?:shared|shared::cta|shared::cluster"

@@ -2,11 +2,31 @@
 
 from typing import Any
 
+from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.ptx.isa.forms.syntax import Group
 from kernbench.ptx.isa.forms.type_lists import LOADED, SCOPE
 
 group = Group("Loads, stores and cache control", "memory")
 row = group.row
+does = group.does
+
+does(
+    "ld",
+    Effects(
+        access="load",
+        value="d",
+        reads=True,
+        follows_from="lane",
+        forwards=False,
+        undefined_from="memory",
+        whole_address=True,
+    ),
+)
+does("st", Effects(access="store", value="b", writes=True, follows_from="lane", whole_address=True))
+does("hint", Effects(orders=False, follows_from="lane", whole_address=True))
+does("discard", Effects(whole_address=True))
+does("mapa getctarank", Effects(of_variables=True))
+does("createpolicy alloca stacksave stackrestore", Effects())
 
 _SPACE = "space?:global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func"
 _STORED = "space?:global|shared|shared::cta|shared::cluster|local|param|param::func"

@@ -1,8 +1,9 @@
 """Video instructions: bytes and halves of registers, one at a time or as packed lanes."""
 
+from kernbench.ptx.isa.forms.effects import LANE_WISE
 from kernbench.ptx.isa.forms.syntax import Group
 
-group = Group("Video instructions", "int")
+group = Group("Video instructions", "int", LANE_WISE)
 row = group.row
 
 _TYPES = "dtype:u32|s32 atype:u32|s32 btype:u32|s32"

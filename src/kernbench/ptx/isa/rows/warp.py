@@ -1,9 +1,19 @@
 """Operations across the lanes of a warp."""
 
+from dataclasses import replace
+
+from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.ptx.isa.forms.syntax import Group
 
 group = Group("Warp operations", "warp")
 row = group.row
+does = group.does
+
+_EXCHANGE = Effects(ends_block=True, orders=False, follows_from="warp", exchanges=True, forwards=False)
+does("shfl vote match redux", _EXCHANGE)
+does("elect", replace(_EXCHANGE, discardable=True))
+# nobody is waited for: it looks at who runs
+does("activemask", replace(_EXCHANGE, ends_block=False, forwards=True))
 
 row("shfl", "sync mode:up|down|bfly|idx type:b32", "=d|p:pred?, a, b:b32, c:b32, mask:u32", since="6.0", sm=30)
 row("vote", "sync mode:all|any|uni type:pred", "=d:pred, a:pred, mask:u32", since="6.0", sm=30)

@@ -10,7 +10,7 @@ import numpy as np
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.numerics.conversion import convert as plain
 from kernbench.ptx.numerics.floats.half import float32_to_half
-from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
+from kernbench.ptx.numerics.rows.loops import Factory, Operation, row_kernel
 from kernbench.ptx.numerics.rows.scalar import (
     FORMATS,
     bits_of_float32,
@@ -204,3 +204,9 @@ def pack_integers(to: str, joins: bool) -> Operation:
         return row_kernel(f"cvt_pack_{to}", pair, 2)
     joined = compiled(lambda a, b, c: np.uint32(np.uint32(np.uint32(c) << both) | pair(a, b)))
     return row_kernel(f"cvt_pack_{to}_c", joined, 3)
+
+
+# by meaning of the ISA table
+FACTORIES: dict[str, Factory] = {
+    "cvt.pack": lambda mods: pack_integers(mods["dtype"], "ctype" in mods),
+}

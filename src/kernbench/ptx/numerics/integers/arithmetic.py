@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.rows.loops import Operation, Row, row_kernel
+from kernbench.ptx.numerics.rows.loops import Factory, Operation, Row, row_kernel
 from kernbench.ptx.numerics.rows.scalar import compiled
 
 UNSIGNED: dict[int, Any] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -289,3 +289,19 @@ def wrapping(name: str) -> Operation:
     if name not in _WRAPPING:
         raise MisuseError(unknown("integer operation", name, _WRAPPING))
     return _WRAPPING[name]
+
+
+# by meaning of the ISA table
+FACTORIES: dict[str, Factory] = {
+    "neg.int": lambda mods: wrapping("neg"),
+    "abs.int": lambda mods: absolute(mods["type"]),
+    "mul.int": lambda mods: multiply(mods["type"], mods["part"]),
+    "mad.int": lambda mods: multiply_add(mods["type"], mods["part"], "sat" in mods),
+    "mul24": lambda mods: multiply24(mods["type"], mods["part"]),
+    "mad24": lambda mods: multiply_add24(mods["type"], mods["part"], "sat" in mods),
+    "sad": lambda mods: absolute_difference(mods["type"]),
+    "div.int": lambda mods: divide("div", mods["type"]),
+    "rem.int": lambda mods: divide("rem", mods["type"]),
+    "dp4a": lambda mods: dot_product("dp4a", mods["atype"], mods["btype"]),
+    "dp2a": lambda mods: dot_product("dp2a", mods["atype"], mods["btype"], mods["part"] == "hi"),
+}

@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.numerics.integers.arithmetic import SIGNED, UNSIGNED, number, on_views, split
-from kernbench.ptx.numerics.rows.loops import Operation, Row, row_kernel
+from kernbench.ptx.numerics.rows.loops import Factory, Operation, Row, row_kernel
 from kernbench.ptx.numerics.rows.scalar import compiled
 
 _LOGIC: dict[str, Operation] = {
@@ -286,3 +286,25 @@ def sign_extend(kind: str, mode: str) -> Operation:
         return np.uint32(np.int32(high) >> np.int32(up)) if signed else np.uint32(high >> up)
 
     return row_kernel(f"szext_{kind}_{mode}", scalar, 2)
+
+
+# by meaning of the ISA table
+FACTORIES: dict[str, Factory] = {
+    "and": lambda mods: logic("and"),
+    "or": lambda mods: logic("or"),
+    "xor": lambda mods: logic("xor"),
+    "not": lambda mods: logic("not"),
+    "cnot": lambda mods: logical_not,
+    "shl": lambda mods: shift_left(int(mods["type"][1:])),
+    "shr": lambda mods: shift_right(mods["type"]),
+    "shf": lambda mods: funnel_shift(mods["dir"], mods["mode"]),
+    "bfe": lambda mods: extract_field(mods["type"]),
+    "bfi": lambda mods: insert_field(int(mods["type"][1:])),
+    "bfind": lambda mods: find_leading(mods["type"], "shiftamt" in mods),
+    "brev": lambda mods: bit_count("brev", int(mods["type"][1:])),
+    "clz": lambda mods: bit_count("clz", int(mods["type"][1:])),
+    "popc": lambda mods: bit_count("popc", int(mods["type"][1:])),
+    "fns": lambda mods: find_nth_set(),
+    "szext": lambda mods: sign_extend(mods["type"], mods["mode"]),
+    "bmsk": lambda mods: bit_mask(mods["mode"]),
+}

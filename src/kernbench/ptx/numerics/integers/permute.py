@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
+from kernbench.ptx.numerics.rows.loops import Factory, Operation, row_kernel
 from kernbench.ptx.numerics.rows.scalar import compiled
 
 
@@ -50,3 +50,9 @@ def permute(mode: str = "") -> Operation:
         return result
 
     return row_kernel(f"prmt_{mode or 'any'}", scalar, 3)
+
+
+# by meaning of the ISA table
+FACTORIES: dict[str, Factory] = {
+    "prmt": lambda mods: permute(mods.get("mode", "")),
+}

@@ -3,7 +3,7 @@
 A row is a one-dimensional array; inputs may also be NumPy scalars (immediates), which every lane reads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from numba import types
@@ -13,6 +13,9 @@ from kernbench.common.compiled import loop
 
 Row = Any
 Operation = Callable[..., Any]
+# what gives an instruction with these modifiers its operation
+Mods = Mapping[str, str]
+Factory = Callable[[Mods], Operation]
 
 
 def _at(row: Row, lane: int) -> Any:

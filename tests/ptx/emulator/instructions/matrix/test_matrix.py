@@ -97,3 +97,12 @@ def test_wmma(lab):
 """
     assert lab.kinds(body, a, b, c, lab.empty((16, 16), "f4")) == []
     assert np.allclose(lab.run.outputs["out"], a.astype("f8") @ b.T, atol=1e-3)
+
+
+@pytest.mark.parametrize("space", [".global", ""])
+def test_warps_that_store_the_same_matrix_race(lab, space):
+    f = ", ".join(f"%f{i}" for i in range(8))
+    values = "".join(f"  cvt.rn.f32.u32 %f{i}, %r3;\n" for i in range(8))
+    body = f"{values}  wmma.store.d.sync.aligned.row.m16n16k16{space}.f32 [%rd20], {{{f}}};"
+    assert lab.kinds(body, lab.empty((16, 16), "f4")) == []
+    assert lab.kinds(body, lab.empty((16, 16), "f4"), block=64) == ["race"]

@@ -82,33 +82,9 @@ def _after(decoding: Decoding, undefined: int) -> int:
     written = bits(decoding.writes)
     if not written:
         return undefined
-    if passes_on(decoding) and bits(decoding.reads) & undefined:
+    if decoding.effects.forwards and bits(decoding.reads) & undefined:
         return undefined | written
     return undefined if decoding.instruction.guard is not None else undefined & ~written
-
-
-_FRESH = frozenset(
-    (
-        "ld",
-        "atom",
-        "shfl",
-        "vote",
-        "match",
-        "redux",
-        "elect",
-        "call",
-        "bar.red",
-        "mma",
-        "ldmatrix",
-        "wgmma",
-        "tcgen05.ld",
-    )
-)
-
-
-def passes_on(decoding: Decoding) -> bool:
-    """Whether undefined sources make undefined results; what comes from memory or other lanes counts as defined."""
-    return decoding.resolved.meaning not in _FRESH
 
 
 def write_places(bodies: list[Body], origins: list[dict[int, set[str]]]) -> list[WritePlace]:
@@ -120,7 +96,7 @@ def write_places(bodies: list[Body], origins: list[dict[int, set[str]]]) -> list
     found = []
     for body, sources in zip(bodies, origins, strict=True):
         for decoding in (d for decodings in body.decodings for d in decodings):
-            if decoding.resolved.meaning not in _WRITERS:
+            if not decoding.effects.writes or not decoding.store_space:
                 continue
             origin: set[str] = set().union(*(sources.get(r.number, set()) for r in decoding.address_reads))
             if not origin:
@@ -133,11 +109,6 @@ def written_parameters(places: list[WritePlace], kernel: Kernel) -> frozenset[st
     """The kernel parameters through whose pointers memory may be written; None where that cannot be told."""
     origins = frozenset[str]().union(*(p.origins for p in places if p.space in ("global", "generic")))
     return None if UNKNOWN in origins else origins & {p.name for p in kernel.params}
-
-
-_WRITERS = frozenset(
-    ("st", "atom", "red", "cp.bulk", "cp.bulk.reduce", "cp.tensor.store", "cp.tensor.reduce", "tensormap.cp_fenceproxy")
-)
 
 
 def address_origins(body: Body) -> dict[int, set[str]]:
@@ -158,12 +129,12 @@ def address_origins(body: Body) -> dict[int, set[str]]:
 
 
 def _origin(decoding: Decoding, sources: dict[int, set[str]]) -> set[str]:
-    meaning = decoding.resolved.meaning
-    if meaning == "ld":
+    effects = decoding.effects
+    if effects.access == "load":
         if not any(register.type[-2:] in ("64", "28") for register in decoding.writes):
             return set()
         return {decoding.parameter} if decoding.parameter else {UNKNOWN}
-    if meaning in _FRESH or (meaning == "pack" and any(r.type.endswith("64") for r in decoding.writes)):
+    if not effects.forwards or (effects.law == "pack" and any(r.type.endswith("64") for r in decoding.writes)):
         return {UNKNOWN}
     origin: set[str] = {VARIABLE} if decoding.names_variable else set()
     if decoding.parameter:

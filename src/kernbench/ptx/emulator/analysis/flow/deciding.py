@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits
-from kernbench.ptx.emulator.instructions import lanewise, moves, video
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
@@ -21,10 +20,6 @@ from kernbench.ptx.emulator.program.program import Block
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.text.module import Name
 
-# what computes a value from others of its lane
-COMPUTES = frozenset((*lanewise.MEANINGS, *video.MEANINGS, *moves.MEANINGS))
-_TELLING = frozenset(("div.int", "rem.int", "add.carry", "sub.carry", "mad.carry"))
-_LEAVES = frozenset(("bra", "ret", "exit", "nop"))
 _CLOCKS = ("%clock", "%globaltimer")
 Guard = tuple[int, bool]
 General = Callable[[Window, "Mask | None"], None]
@@ -86,7 +81,7 @@ def _conjuncts(register: Register, before: list[Decoding]) -> Iterator[Register]
 def _joins(d: Decoding) -> bool:
     """Whether an instruction is the plain `and` of two predicates."""
     plain = all(isinstance(operand, Name) for operand in d.operands)
-    return d.instruction.opcode == "and" and d.mod("type") == "pred" and d.instruction.guard is None and plain
+    return d.effects.law == "and" and d.mod("type") == "pred" and d.instruction.guard is None and plain
 
 
 def decision_of(body: Body, blocks: list[Block], number: int, live: list[int], held: int) -> Decision | None:
@@ -105,7 +100,7 @@ def decision_of(body: Body, blocks: list[Block], number: int, live: list[int], h
     for following in body.edges[number]:
         wanted |= live[following]
     ahead = _Ahead(blocks, body.code.entry, inside, wanted, held)
-    conditions = [ahead.condition(d) for _, d in inside if d.resolved.meaning == "st"]
+    conditions = [ahead.condition(d) for _, d in inside if d.effects.access == "store"]
     if any(condition is None for condition in conditions):
         return None
     written = bits(register for _, d in inside for register in d.writes)
@@ -114,8 +109,12 @@ def decision_of(body: Body, blocks: list[Block], number: int, live: list[int], h
 
 def _is_quiet(d: Decoding) -> bool:
     """Whether an instruction touches nothing but registers and memory, and orders none of it."""
-    meaning = d.resolved.meaning
-    return meaning in COMPUTES or meaning in _LEAVES or (meaning in ("ld", "st") and d.order == WEAK)
+    return d.effects.computes or d.effects.only_jumps or is_plain_access(d)
+
+
+def is_plain_access(d: Decoding) -> bool:
+    """Whether an instruction is a load or a store that orders nothing."""
+    return d.effects.access in ("load", "store") and d.order == WEAK
 
 
 @dataclass(eq=False)
@@ -174,6 +173,7 @@ class _Ahead:
 
 def _is_pure(d: Decoding) -> bool:
     """Whether an instruction may run where it does not stand, with no other effect than its result."""
-    meaning = d.resolved.meaning
+    effects = d.effects
     looks = any(isinstance(operand, Name) and operand.text.startswith(_CLOCKS) for operand in d.operands)
-    return meaning in COMPUTES and meaning not in _TELLING and d.instruction.guard is None and not looks
+    alone = effects.computes and not effects.carry_flag and effects.undefined_from != "division"
+    return alone and d.instruction.guard is None and not looks

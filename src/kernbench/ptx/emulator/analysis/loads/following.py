@@ -13,26 +13,25 @@ from kernbench.ptx.emulator.analysis.loads.provenance import (
     Value,
     overlapping,
 )
-from kernbench.ptx.emulator.instructions import lanewise, moves
 from kernbench.ptx.emulator.lanes.slots import ConstantSlot, SymbolSlot
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.text.module import Float, Integer, Name, Not, Offset, Operand
 from kernbench.ptx.text.types import TYPES
 
-# what is computed of a lane's own registers alone, but for a flag that is no register
-_COMPUTES = frozenset((*lanewise.MEANINGS, *moves.MEANINGS)) - {"add.carry", "sub.carry", "mad.carry"}
 # special registers that hold one value as long as a thread lives
 _FIXED = ("%tid", "%ntid", "%ctaid", "%nctaid", "%laneid")
 # spaces that hold what no other thread writes, as far as they are not in a frame
 _CONSTANT = frozenset(("param", "const"))
 _GENERIC = frozenset(("", "generic", "local"))
 _EXACT = frozenset("usb")
+# how the symbol of a value begins that only was made wider
+_WIDENED = "widened"
 
 
 def is_swap(d: Decoding) -> bool:
     """Whether an instruction is a compare-and-swap."""
-    return d.resolved.meaning == "atom" and d.mod("op") == "cas"
+    return d.effects.access == "atomic" and d.mod("op") == "cas"
 
 
 def nbytes_of(d: Decoding) -> int:
@@ -61,11 +60,13 @@ class Following:
 
     def instruction(self, d: Decoding) -> None:
         """Go past one instruction; calls and branches are followed elsewhere."""
-        meaning = d.resolved.meaning
-        if meaning in _COMPUTES:
+        effects = d.effects
+        if effects.computes and not effects.carry_flag:
             self._compute(d)
+        elif is_swap(d):
+            self._swap(d)
         else:
-            _RULES.get("cas" if is_swap(d) else meaning, Following._other)(self, d)
+            _RULES.get(effects.access or effects.flow, Following._other)(self, d)
 
     def value(self, d: Decoding, operand: Operand) -> Value:
         """What an operand holds."""
@@ -129,13 +130,13 @@ class Following:
     def _computed(self, d: Decoding) -> Symbol:
         """The symbol of what an instruction with one result makes."""
         values = [self.value(d, operand)[0] for operand in d.operands[1:]]
-        opcode, kind = d.instruction.opcode, d.mod("type")
-        if opcode == "mov" and len(values) == 1 and not d.has("vec"):
+        law, kind = d.effects.law, d.mod("type")
+        if law == "copy" and len(values) == 1 and not d.has("vec"):
             return values[0]
-        if opcode == "cvta":
+        if law == "address":
             local = values[0] != UNKNOWN and self._symbols.frame(values[0]) is not None
             return values[0] if local or d.mod("space") in ("global", "const", "param") else self._made(d, values)
-        if opcode == "add" and kind in ("u64", "s64", "b64"):
+        if law == "sum" and kind in ("u64", "s64", "b64"):
             return self._sum(d, values)
         return self._made(d, values)
 
@@ -150,12 +151,13 @@ class Following:
         same = self._same(d, values)
         if same is not None:
             return same
-        made: Symbol = self._symbols.made(d.instruction.name, values)
+        name = d.instruction.name
+        made: Symbol = self._symbols.made((_WIDENED, name) if _widens(d) else name, values)
         return made
 
     def _same(self, d: Decoding, values: list[Symbol]) -> Symbol | None:
         """For a comparison of what a swap found with what it expected: which load that proves right, and when."""
-        if d.instruction.opcode != "setp" or d.mod("cmp") not in ("eq", "ne") or d.has("bool"):
+        if d.effects.law != "compare" or d.mod("cmp") not in ("eq", "ne") or d.has("bool"):
             return None
         if d.mod("type")[:1] not in _EXACT or len(values) != 2:
             return None
@@ -169,7 +171,7 @@ class Following:
     def _bare(self, symbol: Symbol) -> Symbol:
         """A value without what only widened it."""
         key = self._symbols.key(symbol)
-        while key is not None and isinstance(key[0], str) and _widens(key[0]):
+        while key is not None and isinstance(key[0], tuple) and key[0][0] == _WIDENED:
             symbol = key[1]
             key = self._symbols.key(symbol)
         return symbol
@@ -333,20 +335,20 @@ def _size(d: Decoding, operand: Operand) -> int:
     return 0 if found is None else found[0].size or 0
 
 
-def _widens(operation: str) -> bool:
-    """Whether an operation only makes a whole number wider."""
-    opcode, *kinds = operation.split(".")
-    if opcode != "cvt" or len(kinds) != 2 or any(kind[:1] not in _EXACT for kind in kinds):
+def _widens(d: Decoding) -> bool:
+    """Whether an instruction only makes a whole number wider."""
+    kinds = d.instruction.modifiers
+    if d.effects.law != "convert" or len(kinds) != 2 or any(kind[:1] not in _EXACT for kind in kinds):
         return False
     return int(kinds[0][1:]) >= int(kinds[1][1:])
 
 
+# by how an instruction accesses memory, or where it leads
 _RULES: Mapping[str, Callable[[Following, Decoding], None]] = {
-    "ld": Following._load,
-    "st": Following._store,
-    "cas": Following._swap,
-    "bra": Following._branch,
+    "load": Following._load,
+    "store": Following._store,
+    "branch": Following._branch,
     "call": Following._nothing,
-    "ret": Following._nothing,
+    "return": Following._nothing,
     "exit": Following._nothing,
 }

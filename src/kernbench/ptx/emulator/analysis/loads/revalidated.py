@@ -43,13 +43,13 @@ def mark_revalidated(bodies: list[Body]) -> None:
 
 
 def _may_begin(d: Decoding, widths: set[int]) -> bool:
-    single = d.resolved.meaning == "ld" and len(d.writes) == 1 and nbytes_of(d) in widths
+    single = d.effects.access == "load" and len(d.writes) == 1 and nbytes_of(d) in widths
     return single and not d.order.scope and space_of(d) not in _OWN
 
 
 def _is_indirect(d: Decoding) -> bool:
     """Whether an instruction calls what a register names."""
-    return d.resolved.meaning == "call" and parts_of_call(d.operands)[0] not in d.linker.functions
+    return d.effects.flow == "call" and parts_of_call(d.operands)[0] not in d.linker.functions
 
 
 class _Context:
@@ -152,17 +152,17 @@ class _Walk:
         for d in body.decodings[block]:
             step.instruction(d)
         last = body.decodings[block][-1] if body.decodings[block] else None
-        meaning = last.resolved.meaning if last is not None else ""
-        if meaning == "ret" or block == len(body.starts) - 1:
+        flow = last.effects.flow if last is not None else ""
+        if flow == "return" or block == len(body.starts) - 1:
             self._return(context, state.copy())
-        if meaning == "call" and last is not None:
+        if flow == "call" and last is not None:
             self._call(context, block, last, state.copy())
             if last.instruction.guard is None:
                 return
         edges = body.edges[block]
         for following in edges:
             going = state.copy()
-            if meaning == "bra" and last is not None and len(edges) > 1:
+            if flow == "branch" and last is not None and len(edges) > 1:
                 going.unmark(step.proved(last, following != block + 1))
             self._go(context, following, going)
 

@@ -19,11 +19,11 @@ import numpy as np
 from kernbench.ptx.emulator.analysis.flow.beside import Check, active_positions, run_before
 from kernbench.ptx.emulator.analysis.flow.dataflow import address_origins, bits, live_at_blocks
 from kernbench.ptx.emulator.analysis.flow.deciding import (
-    COMPUTES,
     Condition,
     conditions_of_store,
     decision_of,
     guard_register,
+    is_plain_access,
 )
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.lanes.lanes import Mask
@@ -35,8 +35,6 @@ from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import UNKNOWN, Block, Program
 
 _SPACES = frozenset(("global", "generic"))
-_WITHIN_A_WARP = frozenset(("shfl", "vote", "match", "redux"))
-_ORDERS_NOTHING = COMPUTES | {"bra", "nop", "shfl", "vote", "match", "redux", "elect", "activemask", "hint"}
 
 
 def defer_unused_loads(program: Program, body: Body) -> None:
@@ -86,7 +84,7 @@ def _leave(use: "_Use", key: tuple[int, int]) -> Check:
 
 def _is_plain_load(d: Decoding) -> bool:
     space = d.address_space or d.mod("space")
-    plain = d.resolved.meaning == "ld" and d.order == WEAK and d.address_slot is not None
+    plain = d.effects.access == "load" and d.order == WEAK and d.address_slot is not None
     # nobody writes a kernel's parameters
     return plain and space_of(space) in _SPACES and "param" not in str(d.mod("space"))
 
@@ -159,29 +157,30 @@ class _Uses:
 
     def _pass(self, d: Decoding, block: int, state: _State) -> bool:
         """Whether the rule holds behind an instruction."""
-        meaning, written = d.resolved.meaning, bits(d.writes)
+        effects, written = d.effects, bits(d.writes)
         if d is self.load:
             # what an earlier round loaded must be gone by then, and must not lead to what this one loads
             kept = state.held & ~(written if d.instruction.guard is None else 0)
             return not kept and not bits(d.reads) & state.held
         if bits(d.reads) & state.held:
             # what is loaded from an address that it decides comes from it as what is computed does
-            follows = meaning in COMPUTES or (meaning == "ld" and d.order == WEAK)
+            follows = effects.computes or (effects.access == "load" and d.order == WEAK)
             if not follows and not self._decides(d, block, state):
                 return False
             state.held |= written
         elif d.instruction.guard is None:
             state.held &= ~written
-        state.ordered |= meaning not in _ORDERS_NOTHING and not (meaning in ("ld", "st") and d.order == WEAK)
+        state.ordered |= effects.orders and not is_plain_access(d)
         return True
 
     def _decides(self, d: Decoding, block: int, state: _State) -> bool:
         """Whether what is loaded, used by something that computes no value, reaches or decides stores only."""
         guard = guard_register(d)
         decided = guard is not None and bool(bits([guard]) & state.held)
-        if state.ordered or d.resolved.meaning not in ("st", "bra"):
+        stores = d.effects.access == "store"
+        if state.ordered or not (stores or d.effects.flow == "branch"):
             return False
-        if d.resolved.meaning == "st":
+        if stores:
             condition = conditions_of_store(self.body.decodings[block], d, state.held) if decided else None
             self.found[d.site.number] = _Use(d, block, None if condition is None else (condition,))
             return not decided or condition is not None
@@ -210,10 +209,11 @@ class _WarpUses(_Uses):
         return True
 
     def _pass(self, d: Decoding, block: int, state: _State) -> bool:
-        meaning, written = d.resolved.meaning, bits(d.writes)
+        effects, written = d.effects, bits(d.writes)
         if bits(d.reads) & state.held:
-            stays = meaning in COMPUTES or meaning in _WITHIN_A_WARP or (meaning == "ld" and d.order == WEAK)
-            if meaning == "st" and d.instruction.guard is None:
+            loads = effects.access == "load" and d.order == WEAK
+            stays = effects.computes or effects.exchanges or loads
+            if effects.access == "store" and d.instruction.guard is None:
                 return False
             if not stays and not self._decides(d, block, state):
                 return False
@@ -224,7 +224,7 @@ class _WarpUses(_Uses):
 
     def _decides(self, d: Decoding, block: int, state: _State) -> bool:
         guard = guard_register(d)
-        if d.resolved.meaning not in ("red", "atom"):
+        if not d.effects.updates:
             return super()._decides(d, block, state)
         self.found[d.site.number] = _Use(d, block)
         return guard is not None and not bits([guard]) & state.held

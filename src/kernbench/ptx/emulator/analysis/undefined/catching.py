@@ -14,8 +14,6 @@ from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.text.types import TYPES
 
-# what compilers compute ahead, and do not use where the divisor is zero
-DIVISIONS = frozenset(("div.int", "rem.int"))
 _OWN_MEMORY = frozenset(("", "local", "param::func"))
 Mark = Callable[[Window, "Mask | None"], None]
 
@@ -26,18 +24,19 @@ def may_be_undefined(decoding: Decoding, compiled: bool, local: bool) -> bool:
     That is so for loads of tensor memory, of local memory where the program has any and, in code that is `compiled`,
     for all loads and for integer divisions whose divisor is no constant.
     """
-    meaning = decoding.resolved.meaning
-    if meaning in DIVISIONS:
+    source = decoding.effects.undefined_from
+    if source == "division":
+        # compilers divide ahead, and do not use the result where the divisor is zero
         return compiled and not decoding.constant_of(2)
-    if meaning != "ld":
-        return meaning == "tcgen05.ld"
+    if source != "memory":
+        return source == "tensor memory"
     space = decoding.address_space or decoding.mod("space")
     return compiled or (local and space in _OWN_MEMORY)
 
 
 def leaves_at_once(decoding: Decoding) -> bool:
     """Whether the instruction itself ends the plain steps of its block when it meets an undefined value."""
-    return decoding.resolved.meaning == "ld"
+    return decoding.effects.undefined_from == "memory"
 
 
 def first_step(decoding: Decoding) -> Step:
@@ -53,7 +52,7 @@ def first_step(decoding: Decoding) -> Step:
 
 def following_step(decoding: Decoding) -> Step:
     """Behind an instruction, where undefined values are followed: mark its results."""
-    marks = _KINDS.get(decoding.resolved.meaning, _mark_loaded)(decoding)
+    marks = _KINDS[decoding.effects.undefined_from](decoding)
 
     def general(window: Window, mask: Mask | None) -> None:
         if window.batch.checks is not None:
@@ -120,7 +119,9 @@ def _mark_divided(decoding: Decoding) -> Mark:
     return _mark_all(decoding, "division", divided)
 
 
+# by where an undefined result comes from
 _KINDS: dict[str, Callable[[Decoding], Mark]] = {
-    "tcgen05.ld": _mark_tensor,
-    **dict.fromkeys(DIVISIONS, _mark_divided),
+    "memory": _mark_loaded,
+    "tensor memory": _mark_tensor,
+    "division": _mark_divided,
 }

@@ -6,8 +6,7 @@ a block runs its plain steps. The steps of a block that follow all undefined val
 that, so that most launches never pay for them.
 """
 
-from kernbench.ptx.emulator.analysis.flow.dataflow import bits, passes_on, undefined_at
-from kernbench.ptx.emulator.analysis.flow.deciding import COMPUTES
+from kernbench.ptx.emulator.analysis.flow.dataflow import bits, undefined_at
 from kernbench.ptx.emulator.analysis.undefined.catching import (
     first_step,
     following_step,
@@ -35,7 +34,7 @@ def watch_undefined(program: Program, body: Body) -> None:
         caught = [d for d in decodings if may_be_undefined(d, compiled, local)]
         program.caught.update(d.site.number for d in caught)
         if compiled:
-            program.carrying.update(d.site.number for d in decodings if d.resolved.meaning == "cp.async")
+            program.carrying.update(d.site.number for d in decodings if d.effects.carries_undefined)
         inserted = _plain_steps(decodings, undefined[number], unset, compiled) if unset else []
         inserted += [(d.last_step, first_step(d)) for d in caught if not leaves_at_once(d)]
         block.follow = _Following(decodings, list(block.general) if inserted else block.general, compiled, local)
@@ -46,7 +45,7 @@ def watch_undefined(program: Program, body: Body) -> None:
 def _closed(body: Body, registers: dict[int, Register]) -> dict[int, Register]:
     """Registers, and all that is computed from them."""
     found = dict(registers)
-    passing = [d for decodings in body.decodings for d in decodings if d.writes and passes_on(d)] if found else []
+    passing = [d for decodings in body.decodings for d in decodings if d.writes and d.effects.forwards] if found else []
     changed = bool(found)
     while changed:
         before = len(found)
@@ -77,7 +76,7 @@ def _plain_steps(
         inserted += _stores(decoding, [r for r in decoding.reads if r.number in followed], compiled)
         written = [r for r in decoding.writes if r.number in followed]
         if written:
-            passes = passes_on(decoding) and any(r.number in followed for r in decoding.reads)
+            passes = decoding.effects.forwards and any(r.number in followed for r in decoding.reads)
             inserted.append((decoding.first_step, mark(decoding, passes, written, False)))
     return inserted
 
@@ -88,7 +87,7 @@ def _watches(decoding: Decoding, suspects: list[Register], compiled: bool) -> In
 
 
 def _stores(decoding: Decoding, registers: list[Register], compiled: bool) -> Inserted:
-    stored = unwrite(decoding, registers, compiled) if decoding.resolved.meaning == "st" else None
+    stored = unwrite(decoding, registers, compiled) if decoding.effects.access == "store" else None
     return [] if stored is None else [(decoding.last_step, stored)]
 
 
@@ -116,16 +115,16 @@ class _Following:
 
     def _steps(self, decoding: Decoding) -> Inserted:
         """The steps around one instruction, but for the one behind a load."""
-        meaning = decoding.resolved.meaning
-        stored = decoding.reads if meaning == "tcgen05.st" else []
+        effects = decoding.effects
+        stored = decoding.reads if effects.access == "tensor store" else []
         suspects = list(dict.fromkeys((*decoding.deciding(), *stored)))
         inserted = _watches(decoding, suspects, self._compiled)
-        if meaning not in COMPUTES:
+        if not effects.computes:
             handed = dict.fromkeys(r for r in decoding.reads if r not in suspects)
             inserted += [(decoding.first_step, hand_on(decoding, register)) for register in handed]
         inserted += _stores(decoding, decoding.reads, self._compiled)
         if decoding.writes and not may_be_undefined(decoding, self._compiled, self._local):
-            passes = passes_on(decoding)
+            passes = decoding.effects.forwards
             inserted.append((decoding.first_step, mark(decoding, passes, list(decoding.writes), True)))
         return inserted
 

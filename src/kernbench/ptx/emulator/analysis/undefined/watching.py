@@ -23,10 +23,6 @@ from kernbench.ptx.emulator.program.steps import Step, action, guarded
 from kernbench.ptx.text.module import Integer, Name, Not, Operand
 from kernbench.ptx.text.types import TYPES
 
-# operations that put a value together from parts, which are these operands: one part that is defined makes it so
-_JOINING = {"or": (1, 2), "bfi": (1, 2), "lop3": (1, 2, 3), "prmt": (1, 2)}
-# instructions that convert several values and lay them side by side in one register
-_PACKING = frozenset(("cvt.packed", "cvt.pack"))
 Bits = Callable[[Window], "Array | None"]
 
 
@@ -56,7 +52,7 @@ def watch(decoding: Decoding, register: Register, soft: bool) -> Step | None:
     `soft` code, a compiler's, may store undefined values in shared memory, and copy those of memory.
     """
     site, name, role = decoding.site, register.name, decoding.role_of(register)
-    stored = role == "value" and decoding.resolved.meaning == "st"
+    stored = role == "value" and decoding.effects.access == "store"
     if stored and decoding.store_space in (("local", "shared") if soft else ("local",)):
         return None
     counts = _counting_stores(decoding, register, soft) if stored else None
@@ -208,9 +204,9 @@ def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool)
 
 def _results(decoding: Decoding, sources: list[Register], joins: bool) -> dict[Key, Bits]:
     """How the bits of each result come from those of the sources."""
-    meaning = decoding.resolved.meaning
-    if meaning in _COPYING:
-        return _COPYING[meaning](decoding)
+    copying = _COPYING.get(decoding.effects.law)
+    if copying is not None:
+        return copying(decoding)
     computed = _computed(decoding, sources, joins)
     return {key_of(target): _as_whole(computed, target) for target in decoding.writes}
 
@@ -260,13 +256,15 @@ def _all_of(rows: list[Any]) -> Any:
 
 def _parts(decoding: Decoding, joins: bool) -> list[Register | None] | None:
     """What a value is put together from, None for what is no register; None for a value that is not put together."""
-    if decoding.resolved.meaning in _PACKING:
+    effects = decoding.effects
+    if effects.law == "convert and pack":
         # random bits to round with are no part
         last = len(decoding.operands) - (decoding.mod("rnd") == "rs")
         return [part for index in range(1, last) for part in decoding.registers_of(index)]
-    if not joins or decoding.instruction.opcode not in _JOINING:
+    if not joins or not effects.parts:
         return None
-    return [decoding.register_at(index) for index in _JOINING[decoding.instruction.opcode]]
+    places = (decoding.position(name) for name in effects.parts)
+    return [decoding.register_at(place) for place in places if place is not None]
 
 
 def _copy_of(source: Register | None, target: Register) -> Bits:
@@ -351,23 +349,24 @@ def _selected(decoding: Decoding) -> dict[Key, Bits]:
     return {key_of(target): result}
 
 
+# by the law of an instruction that copies bytes
 _COPYING: dict[str, Callable[[Decoding], dict[Key, Bits]]] = {
-    "mov": _moved,
+    "copy": _moved,
     "pack": _packed,
     "unpack": _unpacked,
-    "selp": _selected,
+    "select": _selected,
 }
 
 
 def _deciding_operands(decoding: Decoding) -> list[Callable[[Window], Any]]:
-    """For and, or and the boolean of setp: lanes in which an operand is defined and decides the result by itself."""
-    opcode = decoding.instruction.opcode
-    operation = decoding.mod("bool") if opcode == "setp" else opcode
+    """For `and`, `or` and the boolean of a comparison: lanes in which one defined operand decides the result."""
+    compares = decoding.effects.law == "compare"
+    operation = decoding.mod("bool") if compares else decoding.effects.law
     if operation == "xor" and len({str(operand) for operand in decoding.operands[1:3]}) == 1:
         return [lambda window: np.ones(window.size, bool)]
     if operation not in ("and", "or"):
         return []
-    operands = decoding.operands[3:4] if opcode == "setp" else decoding.operands[1:3]
+    operands = decoding.operands[3:4] if compares else decoding.operands[1:3]
     return [made for operand in operands if (made := _decides(decoding, operand, operation == "or"))]
 
 

@@ -233,7 +233,7 @@ class MemoryReporter:
             message += more
         if clock == CLOCK_LIMIT:
             message += f": {them} has ended since, and a barrier orders only what those threads did that come to it"
-        if kind == "warp" and other.opcode == "st" and (other is site or race[2].bit_count() > 1):
+        if kind == "warp" and other.effects.access == "store" and (other is site or race[2].bit_count() > 1):
             hint += _ELECT_HINT
         place, hint = self._reporter.place(other), SYNCWARP if formal else hint
         self._reporter.add(

@@ -19,6 +19,7 @@ from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of
 from kernbench.ptx.emulator.program.program import Program, Site
+from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.result.finding import Other
 
 WORD = 4
@@ -38,9 +39,14 @@ def polled_sites(program: Program) -> frozenset[int]:
         if loop is None or not loop.waits:
             continue
         inside = [site for number in loop.blocks for site in program.blocks[number].sites]
-        if not any(site.opcode in ("st", "red", "bar", "barrier") for site in inside):
+        if not any(_does_more_than_wait(site.effects) for site in inside):
             found |= {read.site.number for read in loop.reads}
     return frozenset(found)
+
+
+def _does_more_than_wait(effects: Effects) -> bool:
+    """Whether an instruction of a loop hands data to others, or meets them; an atomic may be how the loop waits."""
+    return effects.barrier or (effects.writes and effects.access != "atomic")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

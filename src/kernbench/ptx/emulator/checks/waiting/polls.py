@@ -36,7 +36,7 @@ def polls(batch: Any) -> list[Waiter]:
 
 
 def _text(batch: Any, lanes: Array, address: int, read: LoopRead) -> str:
-    if read.site.opcode == "mbarrier":
+    if read.site.effects.acts_on == "mbarrier":
         text = spin_text(batch, lanes, address)
         if text:
             return text

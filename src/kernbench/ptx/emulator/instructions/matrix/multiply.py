@@ -100,7 +100,9 @@ def wmma_load(d: Decoding) -> Step:
 
 def wmma_store(d: Decoding) -> Step:
     """wmma.store."""
-    return _Fragment(d, targets=[d.register_slot(slot) for slot in d.sources(1)], address=0).step("store")
+    fragment = _Fragment(d, targets=[d.register_slot(slot) for slot in d.sources(1)], address=0)
+    d.store_space = fragment.space
+    return fragment.step("store")
 
 
 class _Fragment:
@@ -114,7 +116,7 @@ class _Fragment:
         self._bits = ELEMENT_BITS[kind] * self._word
         self._registers = targets
         self._address = d.address(address)
-        self._space = space_of(self._address.space or d.mod("space"))
+        self.space = space_of(self._address.space or d.mod("space"))
         self._row_major = d.mod("layout") == "row"
         stride = d.position("stride")
         self._stride = None if stride is None else d.row_slot(d.source(stride))
@@ -123,7 +125,7 @@ class _Fragment:
         self._bank, self._row = bank, np.array(rows, np.int64)
         self._site = d.site
         nbytes = self._layout.elements // self._word * self._bits // 8
-        d.traffic = ("generic" if self._space == "generic" else self._space, "moved", nbytes)
+        d.traffic = ("generic" if self.space == "generic" else self.space, "moved", nbytes)
 
     def step(self, what: str) -> Step:
         """The load or store."""
@@ -156,7 +158,7 @@ class _Fragment:
             for part in range(per):
                 places = self._places(window, number * per + part)
                 port.load(
-                    self._space, places, window.lane_numbers, np.uint64(0), self._bank, self._row, mask, self._site
+                    self.space, places, window.lane_numbers, np.uint64(0), self._bank, self._row, mask, self._site
                 )
                 value |= window.rows[self._scratch].astype(dtype) << dtype.type(part * self._bits)
             window.put(register, value, mask)
@@ -170,7 +172,7 @@ class _Fragment:
                 window.put(self._scratch, element, mask)
                 places = self._places(window, number * per + part)
                 port.store(
-                    self._space, places, window.lane_numbers, np.uint64(0), self._bank, self._row, mask, self._site
+                    self.space, places, window.lane_numbers, np.uint64(0), self._bank, self._row, mask, self._site
                 )
 
 

@@ -317,4 +317,3 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "tcgen05.shift": shift_down,
     "tcgen05.commit": commit,
 }
-CONTROLS: frozenset[str] = frozenset(("tcgen05.alloc",))

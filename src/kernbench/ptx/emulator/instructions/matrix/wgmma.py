@@ -111,4 +111,3 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "wgmma.commit": commit,
     "wgmma.wait": wait,
 }
-CONTROLS: frozenset[str] = frozenset(("wgmma.wait",))

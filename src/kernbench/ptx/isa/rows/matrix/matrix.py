@@ -1,9 +1,17 @@
 """Matrix instructions of one warp: mma, wmma, ldmatrix, stmatrix, movmatrix."""
 
+from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.ptx.isa.forms.syntax import Group
 
 group = Group("Warp matrix instructions", "matrix")
 row = group.row
+does = group.does
+
+does("mma", Effects(forwards=False))
+does("mma.sp wmma.mma movmatrix", Effects())
+does("ldmatrix", Effects(reads=True, forwards=False))
+does("wmma.load", Effects(reads=True))
+does("stmatrix wmma.store", Effects(writes=True))
 
 _INT8 = "u8|s8"
 _INT4 = "u4|s4"

@@ -4,10 +4,42 @@ Which target has which form is what ptxas 13.0 takes: integers not sm_103, a sca
 that name a family ("f") have neither integers, shifts, sparse 4-bit floats nor the older names of scale vectors.
 """
 
+from dataclasses import replace
+
+from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.ptx.isa.forms.syntax import Group
 from kernbench.ptx.isa.forms.type_lists import TENSOR, TENSOR_EXACT
 
 group = Group("Tensor memory and tcgen05", "matrix")
+does = group.does
+
+_TENSOR = Effects(acts_on="tensor memory", asynchronous=True, unit="tensor core")
+_DROPPED = replace(_TENSOR, mutants=("dropped",))
+_MULTIPLY = replace(_TENSOR, reads=True, activity="tcgen05.mma")
+does("tcgen05.alloc", replace(_DROPPED, ends_block=True, writes=True, allocates=True))
+does("tcgen05.dealloc tcgen05.relinquish", _DROPPED)
+does(
+    "tcgen05.ld",
+    replace(
+        _TENSOR,
+        access="tensor load",
+        reads=True,
+        forwards=False,
+        undefined_from="tensor memory",
+        in_flight="load",
+        activity="reads tensor memory",
+    ),
+)
+does(
+    "tcgen05.st",
+    replace(_TENSOR, access="tensor store", activity="writes tensor memory", unit="tensor memory stores"),
+)
+does("tcgen05.wait", replace(_TENSOR, in_flight="loaded", mutants=("dropped", "other wait")))
+does("tcgen05.fence", replace(_DROPPED, fences_tensor=True))
+does("tcgen05.mma tcgen05.mma.ws tcgen05.mma.sp tcgen05.mma.ws.sp", _MULTIPLY)
+does("tcgen05.cp", replace(_TENSOR, reads=True, activity="tcgen05.cp"))
+does("tcgen05.shift", _TENSOR)
+does("tcgen05.commit", replace(_TENSOR, mutants=("dropped", "another barrier")))
 
 _GROUP = "group:cta_group::1|cta_group::2"
 
