@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from kernbench.ptx.devices.cuda_device import CudaDevice
     from kernbench.ptx.devices.device import EmulatedDevice
     from kernbench.ptx.devices.host import Host
+    from kernbench.ptx.doors.emulated import emulated
+    from kernbench.ptx.doors.session import Session
     from kernbench.ptx.launching.device_base import DeviceArray
     from kernbench.ptx.text.checkpoints import PtxCheckpoint
     from kernbench.ptx.text.errors import PtxError, PtxSyntaxError
@@ -36,6 +38,8 @@ _HOMES = {
     "CudaDevice": "devices.cuda_device",
     "Host": "devices.host",
     "assemble": "devices.assembler",
+    "Session": "doors.session",
+    "emulated": "doors.emulated",
 }
 __all__ = [
     "CudaDevice",
@@ -51,7 +55,9 @@ __all__ = [
     "PtxKernel",
     "PtxModule",
     "PtxSyntaxError",
+    "Session",
     "assemble",
+    "emulated",
     "parse",
     "validate",
 ]

@@ -43,7 +43,7 @@ from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 from kernbench.safety.stopping import Stopper
 
-_PARAMETER_BYTES = 32764
+PARAMETER_BYTES = 32764
 BUDGET = Budget(steps=50_000_000, seconds=600.0)
 
 
@@ -79,9 +79,13 @@ class EmulatedDevice(Device):
         self.machine = architecture(arch)
         self._reset()
 
+    def _new_memory(self) -> tuple[Arena, Allocation]:
+        """Global memory, and in it room for the parameters of a kernel."""
+        arena = Arena(self.machine.memory_bytes)
+        return arena, arena.allocate(PARAMETER_BYTES, "kernel parameters", "param")
+
     def _reset(self) -> None:
-        self._arena = Arena(self.machine.memory_bytes)
-        self._parameters = self._arena.allocate(_PARAMETER_BYTES, "kernel parameters", "param")
+        self._arena, self._parameters = self._new_memory()
         # what each allocation was made as, to give outputs their shape
         self._arrays: dict[int, EmulatedArray] = {}
         self._programs: dict[tuple[int, bool, bool], tuple[Kernel, Program]] = {}
@@ -178,22 +182,35 @@ class EmulatedDevice(Device):
         else:
             program = self._program(kernel, clustered, self._aliased(kernel, given))
         self._check_fit(kernel, program, shared_bytes)
-        parameters = _parameter_block(kernel, pack_arguments(kernel.params, given))
+        parameters = parameter_block(kernel, pack_arguments(kernel.params, given))
         names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
         setting = self._setting(kernel, (blocks, threads, clusters), parameters, shared_bytes, schedule, budget)
-        self._pass(parameters)
         self._arena.clear_written()
+        run = self._perform(program, setting, names, checks, order, probe, naming)
+        run.origin.update(self._origin(kernel, blocks, threads, shared_bytes, schedule))
+        if hints := type_hints(program, given):
+            run.views["hints"] = hints
+        return run
+
+    def _perform(
+        self,
+        program: Program,
+        setting: Setting,
+        names: dict[int, str],
+        checks: bool,
+        order: bool | str = False,
+        probe: Probe | None = None,
+        naming: Naming | None = None,
+    ) -> Run:
+        """Run a program that fits the device; `names` are those of arrays, by address."""
+        self._pass(setting.parameters)
         checker = Checks(program, self._arena, names, order) if checks else None
         launch = Launch(program, self._arena, self.machine, setting, checker, probe, naming)
         if probe is not None and checker is not None:
             checker.reporter.log.told = probe.found
         status = launch.run()
         launch.close()
-        run = _run_of(launch, status, self._outputs(names))
-        run.origin.update(self._origin(kernel, blocks, threads, shared_bytes, schedule))
-        if hints := type_hints(program, given):
-            run.views["hints"] = hints
-        return run
+        return _run_of(launch, status, self._outputs(names))
 
     def element_types(self, kernel: Any) -> dict[str, np.dtype[Any]]:
         """What the kernel takes the elements behind its pointers for, by parameter; those of which it is known."""
@@ -350,7 +367,7 @@ def _names(kernel: Kernel, given: Sequence[Any]) -> dict[int, str]:
     }
 
 
-def _parameter_block(kernel: Kernel, packed: Sequence[bytes]) -> bytes:
+def parameter_block(kernel: Kernel, packed: Sequence[bytes]) -> bytes:
     """All parameters in one block, each at its place."""
     block = bytearray()
     for parameter, data in zip(kernel.params, packed, strict=True):

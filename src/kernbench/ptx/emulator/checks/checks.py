@@ -89,7 +89,8 @@ class Checks:
         self.publications = Publications(min(int(np.prod(launch.grid)) * launch.actors.count, WARP_LIMIT))
         self._tracked = self._written_allocations(launch)
         for allocation in self._tracked:
-            self.arena.states(allocation)[...] |= TRACKED
+            if not allocation.sparse:
+                self.arena.states(allocation)[...] |= TRACKED
         first = min((a.offset for a in self._tracked), default=0) & ~3
         last = max((a.offset + a.nbytes for a in self._tracked), default=0)
         self.first_byte = first
@@ -102,15 +103,27 @@ class Checks:
         written = self.program.written_params
         if written is None:
             return live
-        addresses = [address for name in written for address in launch.addresses_in(name)]
+        addresses = [self.arena.real(address) for name in written for address in launch.addresses_in(name)]
         symbols = set(launch.variable_addresses())
         if self.arena.heap is not None:
             symbols.add(self.arena.heap.region.address)
         return [
             a
             for a in live
-            if a.address in symbols or any(a.address <= address < a.address + max(a.nbytes, 1) for address in addresses)
+            if a.sparse
+            or a.address in symbols
+            or any(a.address <= address < a.address + max(a.nbytes, 1) for address in addresses)
         ]
+
+    def cells_in_use(self) -> list[tuple[Array, Array]]:
+        """The cells of each allocation that is watched; between allocations there may be far more of nothing."""
+        found = []
+        for allocation in self._tracked:
+            first = (allocation.offset - self.first_byte) // 4
+            # a row more, as cells have one at their end
+            rows = slice(first, first + (allocation.nbytes + 3) // 4 + 1)
+            found.append((self.cells[0][rows], self.cells[1][rows]))
+        return found
 
     def forget(self, allocation: Allocation) -> None:
         """Memory has a new owner: what was done to it before is over."""
@@ -139,7 +152,8 @@ class Checks:
         for tell in self.later:
             tell()
         for allocation in self._tracked:
-            self.arena.states(allocation)[...] &= ~np.uint8(TRACKED)
+            if not allocation.sparse:
+                self.arena.states(allocation)[...] &= ~np.uint8(TRACKED)
         self._unwritten_outputs()
         return self.reporter.log.findings()
 
@@ -306,7 +320,7 @@ class BatchChecks:
     def part_from(self, warps: Array, clocks: Array) -> None:
         """What lanes of warps that have ended did at their last clocks, by warp and lane, nobody will know."""
         if not self.clocks.exhausted:
-            for cells, lanes in (self._shared_cells, self._checks.cells):
+            for cells, lanes in (self._shared_cells, *self._checks.cells_in_use()):
                 part_from_lanes(cells, lanes, self.clocks.numbers[warps], clocks[warps])
 
     def reached(self, ctas: Array, lanes: Array, active: Mask | None, site: Site) -> None:

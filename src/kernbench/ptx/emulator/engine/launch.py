@@ -43,7 +43,8 @@ _WORKSPACE = 256
 class Setting:
     """How a program is launched: extents, the parameters and where they lie, addresses of the module's variables.
 
-    `dynamic_shared` are bytes; `number` counts the launches of a device.
+    `dynamic_shared` are bytes; `number` counts the launches of a device. Of `clusters`, by number, all others are left
+    out; a block without clusters is one.
     """
 
     grid: Extent
@@ -56,6 +57,7 @@ class Setting:
     schedule: Schedule
     budget: Budget
     number: int
+    clusters: tuple[int, ...] | None = None
 
 
 class Launch:
@@ -89,6 +91,7 @@ class Launch:
         self.printed: list[str] = []
         self.unfinished = True
         self.tensor_maps = TensorMaps(arena)
+        self._chosen = setting.clusters
         self._symbols = setting.symbols
         self._parameters = setting.parameters
         self._parameter_address = setting.parameter_address
@@ -137,7 +140,7 @@ class Launch:
         name, threads = title(self.program.kernel.name), self.threads * size
         require_room(size * nbytes, f"'{name}' with {threads} threads that run together", "use smaller blocks")
         most = min(_LANES // lanes, _BATCH_BYTES // max(1, nbytes)) // size
-        return Waves(self.grid, self.cluster, max(1, most), self.schedule)
+        return Waves(self.grid, self.cluster, max(1, most), self.schedule, self._chosen)
 
     def _run(self, waiting: Waves, resident: int) -> Status:
         while waiting.left or self._live:

@@ -10,19 +10,21 @@ from kernbench.ptx.emulator.lanes.clusters import Extent, cluster_members
 
 
 class Waves:
-    """Batches of whole clusters in the schedule's order, `most` clusters each."""
+    """Batches of whole clusters in the schedule's order, `most` clusters each; of the `chosen` ones, if given."""
 
-    def __init__(self, grid: Extent, cluster: Extent, most: int, schedule: Any):
+    def __init__(self, grid: Extent, cluster: Extent, most: int, schedule: Any, chosen: tuple[int, ...] | None = None):
         self._grid, self._cluster, self._most, self._schedule = grid, cluster, most, schedule
         self._size = prod(cluster)
-        self._total = prod(grid) // self._size
+        self._chosen = None if chosen is None else np.array(chosen, np.int64)
+        self._total = prod(grid) // self._size if chosen is None else len(chosen)
         self._given = 0
         self._next: Array = np.zeros(0, np.int64)
         self._draw()
 
     def _draw(self) -> None:
         if self._given < self._total:
-            self._next = self._schedule.wave(self._total, self._given, self._given + self._most)
+            drawn = self._schedule.wave(self._total, self._given, self._given + self._most)
+            self._next = drawn if self._chosen is None else self._chosen[drawn]
 
     @property
     def left(self) -> int:

@@ -128,6 +128,7 @@ def _objects(batch: Any, addresses: Array, lanes: Array) -> list[Array | None]:
     ctas, offsets = batch.places.find(addresses, lanes)
     found: list[Array | None] = []
     for address, cta, offset in zip(addresses.tolist(), ctas.tolist(), offsets.tolist(), strict=True):
+        address = batch.launch.arena.real(address)
         inside = GLOBAL_BASE <= address < SHARED_BASE
         space = batch.port.space("global" if inside else "shared")
         place = address - GLOBAL_BASE if inside else cta * batch.shared_stride + offset
@@ -149,7 +150,7 @@ def copy_map(d: Decoding) -> Step:
         for data, address in zip(
             _objects(batch, addresses_of(window, source, mask), lanes), addresses.tolist(), strict=True
         ):
-            place = address - GLOBAL_BASE
+            place = arena.real(address) - GLOBAL_BASE
             if data is not None and 0 <= place <= arena.used - size:
                 arena.words[1][place : place + size] = data[:size]
                 arena.state[1][place : place + size] |= WRITTEN

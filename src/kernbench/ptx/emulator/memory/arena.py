@@ -41,6 +41,8 @@ class Allocation:
     live: bool = True
     # poisoned when made, so that what a launch leaves unwritten can be told
     fresh: bool = False
+    # memory that takes room page by page: all its bytes are tracked always, since setting that touches every page
+    sparse: bool = False
 
     @property
     def address(self) -> int:
@@ -58,8 +60,32 @@ def views(memory: Array) -> dict[int, Array]:
     return {width: memory.view(f"uint{8 * width}") for width in _WIDTHS}
 
 
+class Aliases:
+    """Ranges of addresses that stand for allocations in the arena: memory of the host, by its own addresses."""
+
+    def __init__(self, ranges: list[tuple[int, int, int]]):
+        ordered = sorted(ranges)
+        self._starts = np.array([start for start, _, _ in ordered], np.uint64)
+        self._sizes = np.array([size for _, size, _ in ordered], np.uint64)
+        self._targets = np.array([target for _, _, target in ordered], np.uint64)
+
+    def translated(self, addresses: Array, offset: Any = 0) -> Array:
+        """Addresses to which `offset` is added later, so that what falls into a range reaches its allocation."""
+        full = addresses + np.uint64(offset)
+        which = np.searchsorted(self._starts, full, side="right").astype(np.int64) - 1
+        known = np.maximum(which, 0)
+        inside = (which >= 0) & (full - self._starts[known] < self._sizes[known])
+        if not inside.any():
+            return addresses
+        moved: Array = np.where(inside, addresses + (self._targets[known] - self._starts[known]), addresses)
+        return moved
+
+
 class Arena:
     """All global memory of one device."""
+
+    # memory that is reached at other addresses as well
+    aliases: Aliases | None = None
 
     def __init__(self, limit: int):
         self.limit = limit
@@ -119,7 +145,7 @@ class Arena:
         for number, old in enumerate(self._reusable):
             if old.nbytes >= nbytes > 0:
                 del self._reusable[number]
-                place = bisect_right(self._offsets, old.offset) - 1
+                place = self._position(old.offset)
                 self.state[1][old.offset : old.offset + old.nbytes] = NOTHING
                 self._allocations[place] = Allocation(old.offset, nbytes, "")
                 return self._allocations[place]
@@ -139,6 +165,16 @@ class Arena:
             self._quarantined -= oldest.nbytes
             self._reusable.append(oldest)
 
+    def give_aliases(self, ranges: list[tuple[int, int, int]]) -> None:
+        """Let ranges of addresses (first, bytes, address meant) stand for allocations; they replace earlier ones."""
+        self.aliases = Aliases(ranges) if ranges else None
+
+    def real(self, address: int) -> int:
+        """The address in the arena that an address stands for."""
+        if self.aliases is None:
+            return address
+        return int(self.aliases.translated(np.array([address], np.uint64))[0])
+
     def contents(self, allocation: Allocation) -> Array:
         """The bytes of an allocation, in place."""
         return self.words[1][allocation.offset : allocation.offset + allocation.nbytes]
@@ -147,9 +183,13 @@ class Arena:
         """The state of each byte of an allocation, in place."""
         return self.state[1][allocation.offset : allocation.offset + allocation.nbytes]
 
+    def _position(self, offset: int) -> int:
+        """Which allocation begins at an offset or is the last before it; -1 for none."""
+        return bisect_right(self._offsets, offset) - 1
+
     def nearest(self, address: int) -> Allocation | None:
         """The allocation that holds `address`, or else the one before it, or else the first."""
-        place = bisect_right(self._offsets, address - GLOBAL_BASE) - 1
+        place = self._position(address - GLOBAL_BASE)
         if not self._allocations:
             return None
         before = self._allocations[max(place, 0)]
@@ -161,7 +201,7 @@ class Arena:
 
     def holding(self, address: int) -> Allocation | None:
         """The allocation that holds `address`, if it lives."""
-        place = bisect_right(self._offsets, address - GLOBAL_BASE) - 1
+        place = self._position(address - GLOBAL_BASE)
         found = self._allocations[place] if place >= 0 else None
         inside = found is not None and found.live and address - GLOBAL_BASE < found.offset + found.nbytes
         return found if inside else None

@@ -31,6 +31,7 @@ import numpy as np
 
 from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.memory.room import sparse_zeros
 from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, GPU_SCOPE
 
 # as in access.CODES
@@ -111,7 +112,7 @@ def new_cells(words: int, first_byte: int = 0) -> tuple[Any, Any]:
 
     A line more at the end holds the first byte.
     """
-    room = np.zeros((words + 2) * CELLS, np.uint64)
+    room = sparse_zeros((words + 2) * CELLS)
     skipped = -(room.ctypes.data // 8) % CELLS
     cells = room[skipped : skipped + (words + 1) * CELLS].reshape(words + 1, CELLS)
     cells[-1, 0] = first_byte

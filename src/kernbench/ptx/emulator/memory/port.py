@@ -190,6 +190,13 @@ class Port:
             wide[...] = row
         return wide
 
+    def _real(self, space: str, addresses: Array, offset: Any) -> Array:
+        """Addresses in the arena, where some of the host's stand for it."""
+        aliases = self._arena.aliases
+        if aliases is None or space in ("shared", "local"):
+            return addresses
+        return aliases.translated(addresses, offset)
+
     def _lasting(self, addresses: Array, registers: Array, rows: Any) -> Array:
         """Addresses that findings can still tell when results are in `rows`: a copy where the two are one register."""
         if self._checker is None or registers.dtype != addresses.dtype:
@@ -211,7 +218,7 @@ class Port:
     ) -> None:
         """Read one element a row from each active position's address into the registers of its lane."""
         registers = self._batch.banks[bank]
-        addresses = self._lasting(addresses, registers, rows)
+        addresses = self._real(space, self._lasting(addresses, registers, rows), offset)
         wrong = False
         for part, base, active in self.parts(space, addresses, offset, mask):
             part, at, by = self._placed(part, addresses, offset, lanes, active, site)
@@ -249,6 +256,7 @@ class Port:
     ) -> None:
         """Write one element a row to each active position's address from the registers of its lane."""
         registers = self._batch.banks[bank]
+        addresses = self._real(space, addresses, offset)
         for part, base, active in self.parts(space, addresses, offset, mask):
             # what a thread writes to its own memory changes nothing for others
             self.changes += part.name != "local"
@@ -276,6 +284,7 @@ class Port:
     ) -> list[tuple[Space, Array, Mask]]:
         """The spaces that accesses of active positions touch: where in each, and which positions touch it legally."""
         found = []
+        addresses = self._real(space, addresses, offset)
         for part, base, active in self.parts(space, addresses, offset, mask):
             full = addresses + offset
             inside = np.ones(lanes.size, bool) if active is None else active.copy()
@@ -294,6 +303,7 @@ class Port:
         """Loads that active lanes made before, at `site`, count as reads from now on."""
         if self._checker is None:
             return
+        addresses = self._real(space, addresses, 0)
         for part, base, active in self.parts(space, addresses, np.uint64(0), mask):
             part, at, by = self._placed(part, addresses, np.uint64(0), lanes, active, site)
             shadow, number, _ = self._checker.arguments(part, site, 0)
@@ -339,7 +349,7 @@ class Port:
     ) -> None:
         """Read, change and write each active lane's word; rows are the old value's (or -1), b's and c's."""
         registers = self._batch.banks[bank]
-        addresses = self._lasting(addresses, registers, rows[:1])
+        addresses = self._real(space, self._lasting(addresses, registers, rows[:1]), offset)
         for part, base, active in self.parts(space, addresses, offset, mask):
             part, at, by = self._placed(part, addresses, offset, lanes, active, site)
             memory, state = part.words[registers.itemsize], part.state[registers.itemsize]

@@ -1,12 +1,21 @@
 """Whether this computer has room for what a device or a launch asks for, told before it is taken."""
 
+import mmap
 import os
+import sys
 from pathlib import Path
 
+import numpy as np
+
+from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 
 # less than this is never asked about
 _SMALL = 1 << 27
+# words beyond this are mapped: a system that is asked for far more memory than it has may refuse, used or not
+_MAPPED = 1 << 27
+# MAP_NORESERVE, which Python does not name in every version
+_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
 def free_bytes() -> int | None:
@@ -29,3 +38,14 @@ def require_room(nbytes: int, what: str, remedy: str) -> None:
     free = free_bytes()
     if free is not None and nbytes > free:
         raise MisuseError(f"{what} needs {nbytes:,} bytes of this computer, and {free:,} are free: {remedy}")
+
+
+def sparse_zeros(words: int) -> Array:
+    """Zeros of 64 bits that take memory where they are written; `MemoryError` where even that is too much."""
+    if words < _MAPPED:
+        return np.zeros(words, np.uint64)
+    try:
+        room = mmap.mmap(-1, 8 * words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+    except (OSError, OverflowError, ValueError):
+        raise MemoryError from None
+    return np.frombuffer(room, np.uint64)

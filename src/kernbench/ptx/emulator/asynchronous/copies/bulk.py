@@ -36,7 +36,10 @@ class Ends:
 
 def global_ends(batch: Any, addresses: Array) -> Ends:
     """Ends in global memory."""
-    used = batch.launch.arena.used
+    arena = batch.launch.arena
+    used = arena.used
+    if arena.aliases is not None:
+        addresses = arena.aliases.translated(addresses)
     return Ends("global", (addresses - np.uint64(GLOBAL_BASE)).astype(np.int64), np.full(len(addresses), used))
 
 

@@ -1,5 +1,7 @@
 """Tensor maps as the emulator's memory holds them: 128 bytes of its own layout, read and changed field by field.
 
+Maps in the hardware's bits are read as well.
+
 Numbers of element types, swizzles and fills are those that tensormap.replace takes.
 """
 
@@ -9,6 +11,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.asynchronous.copies.hardware_maps import decode_hardware_map, is_hardware_map
 from kernbench.ptx.launching.tensor_map import TENSOR_MAP_BYTES, TensorMapDescription
 
 MAGIC = 0x4D54424B
@@ -76,6 +79,8 @@ def decode(data: bytes) -> TensorMapDescription:
     """What 128 bytes say; raises `MisuseError` where they say nothing sensible."""
     record: Any = np.frombuffer(data, LAYOUT)[0]
     if int(record["magic"]) != MAGIC:
+        if is_hardware_map(data):
+            return decode_hardware_map(data)
         raise MisuseError("these 128 bytes are no tensor map")
     rank = int(record["rank"]) + 1
     if rank > _RANK or int(record["elemtype"]) >= len(ELEMENT_NUMBERS):
@@ -103,8 +108,10 @@ def decode(data: bytes) -> TensorMapDescription:
 
 
 def replace(data: Array, field: str, ordinal: int | None, value: int) -> None:
-    """Set a field of a tensor map in place; bytes that were no tensor map become one."""
+    """Set a field of a tensor map in place; bytes that were no tensor map become one, the hardware's are rewritten."""
     record: Any = data.view(LAYOUT)
+    if int(record["magic"][0]) != MAGIC and is_hardware_map(data.tobytes()):
+        data[...] = np.frombuffer(encode(decode_hardware_map(data.tobytes())), np.uint8)
     record["magic"] = MAGIC
     name = "address" if field == "global_address" else field
     kind = LAYOUT[name]

@@ -69,8 +69,8 @@ def _pitch(description: TensorMapDescription) -> int:
     return SWIZZLES[description.swizzle] or description.row_bytes
 
 
-def box_of(data: bytes) -> Box:
-    """The box of an encoded tensor map; raises `MisuseError` where there is none."""
+def box_of(data: bytes, arena: Any) -> Box:
+    """The box of an encoded tensor map of memory in `arena`; raises `MisuseError` where there is none."""
     description = decode(data)
     rank = description.rank
     shape = np.zeros((4, rank), np.int64)
@@ -81,7 +81,7 @@ def box_of(data: bytes) -> Box:
     fill = _NAN if description.oob_fill == "nan" else bytes(16)
     return Box(
         description,
-        description.address - GLOBAL_BASE,
+        arena.real(description.address) - GLOBAL_BASE,
         shape,
         description.grain_bytes,
         np.array((*_SWIZZLES[description.swizzle], _pitch(description), description.filled), np.int64),
@@ -115,7 +115,7 @@ class TensorMaps:
 
     def at(self, address: int) -> Box:
         """The tensor map at an address of global, constant or parameter memory."""
-        place = address - GLOBAL_BASE
+        place = self._arena.real(address) - GLOBAL_BASE
         if address % 64 or not 0 <= place <= self._arena.used - TENSOR_MAP_BYTES:
             raise MisuseError(
                 f"{address:#x} is no address of a tensor map: it must be aligned to 64 bytes, and not shared"
@@ -123,7 +123,7 @@ class TensorMaps:
         data = self._arena.words[1][place : place + TENSOR_MAP_BYTES].tobytes()
         found = self._known.get(data)
         if found is None:
-            found = self._known[data] = box_of(data)
+            found = self._known[data] = box_of(data, self._arena)
         return found
 
 

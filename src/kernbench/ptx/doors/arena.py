@@ -1,0 +1,148 @@
+"""Global memory at the addresses of this process: what a kernel is passed is where the host finds the bytes.
+
+The arena of an ordinary emulated device is an array somewhere, and addresses count from a constant of the emulator.
+Here the array is mapped at that very address, once in a process. So pointers that a program keeps in its own tables
+hold on the device as well, and the host reads results without a copy.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.doors.mapping import Templates, bytes_at, reserve
+from kernbench.ptx.emulator.memory.arena import (
+    FREED,
+    GLOBAL_BASE,
+    NOTHING,
+    TRACKED,
+    UNWRITTEN,
+    WRITTEN,
+    Allocation,
+    Arena,
+    views,
+)
+
+# what memory that nobody wrote holds: a NaN in every float format, and rare as a number
+POISON_WORD = 0xFFE7FFB3
+POISON = np.frombuffer(POISON_WORD.to_bytes(4, "little"), np.uint8)
+# from here on memory costs only what is touched
+LARGE = 64 << 20
+_ALIGNMENT = 256
+_WINDOWS = tuple(1 << bits for bits in (40, 38, 36, 34, 32))
+_QUARANTINE_BYTES = 32 << 20
+_QUARANTINE_COUNT = 512
+
+
+def poison(memory: Any) -> None:
+    """Fill bytes with what unwritten memory holds; they begin at a multiple of four."""
+    whole = memory.size // 4 * 4
+    memory[:whole].view(np.uint32)[...] = POISON_WORD
+    memory[whole:] = POISON[: memory.size - whole]
+
+
+def _slot(nbytes: int) -> int:
+    """Bytes of addresses that an allocation takes, so that few sizes have to be kept apart."""
+    rounded = max(_ALIGNMENT, nbytes)
+    power = 1 << (rounded - 1).bit_length()
+    return power // 4 * 3 if rounded <= power // 4 * 3 and power >= 4 * _ALIGNMENT else power
+
+
+class MappedArena(Arena):
+    """All global memory of this process's emulated devices; there is one, as there is one address space."""
+
+    def __init__(self) -> None:
+        self._templates = Templates()
+        # slots whose allocations were freed long ago, by their bytes
+        self._slots: dict[int, list[Allocation]] = {}
+        self._slot_bytes: dict[int, int] = {}
+        super().__init__(limit=1 << 62)
+
+    def _resize(self, capacity: int) -> None:
+        if hasattr(self, "words"):
+            raise MisuseError(f"the device's addresses are used up: {self.capacity:,} bytes were given out in all")
+        size, where = _window()
+        self._state_address = where
+        self.words, self.state = views(bytes_at(GLOBAL_BASE, size)), views(bytes_at(where, size))
+        dirty = reserve(size // _ALIGNMENT)
+        if dirty is None:
+            raise MisuseError(_NO_WINDOW)
+        self.dirty = bytes_at(dirty, size // _ALIGNMENT).view(np.bool_)
+        self.capacity = size
+
+    def allocate(self, nbytes: int, name: str = "", space: str = "global", data: Any = None) -> Allocation:
+        """Fresh memory, holding `data` (bytes of exactly that size, or 0) or poison.
+
+        Memory of `LARGE` bytes or more that is not given data holds zeros instead of poison, and takes no room.
+        """
+        slot = _slot(nbytes)
+        free = self._slots.get(slot)
+        allocation = self._again(free.pop(), nbytes) if free else self._extend(slot)
+        self._slot_bytes[allocation.offset] = slot
+        allocation.nbytes, allocation.name, allocation.space = nbytes, name, space
+        self.live_bytes += nbytes
+        if nbytes >= LARGE and (data is None or isinstance(data, int)):
+            self._spread(allocation, UNWRITTEN if data is None else WRITTEN)
+            return allocation
+        if data is None:
+            poison(self.contents(allocation))
+        else:
+            self.contents(allocation)[...] = data
+        self.states(allocation)[...] = UNWRITTEN if data is None else WRITTEN
+        return allocation
+
+    def _spread(self, allocation: Allocation, state: int) -> None:
+        """Zeros in one state, which take memory page by page when they are written."""
+        allocation.sparse = True
+        self._templates.fill(allocation.address, allocation.nbytes, 0)
+        self.fill_state(allocation, state | TRACKED)
+
+    def fill_state(self, allocation: Allocation, state: int) -> None:
+        """Give all bytes of a sparse allocation one state."""
+        self._templates.fill(self._state_address + allocation.offset, allocation.nbytes, state)
+
+    def _again(self, old: Allocation, nbytes: int) -> Allocation:
+        """Memory at the addresses of an allocation that ended long ago."""
+        if old.sparse:
+            self.fill_state(old, NOTHING)
+        else:
+            self.states(old)[...] = NOTHING
+        made = Allocation(old.offset, nbytes, "")
+        self._allocations[self._position(old.offset)] = made
+        return made
+
+    def free(self, allocation: Allocation) -> None:
+        """End an allocation's life; its addresses are remembered as freed for a while."""
+        allocation.live = False
+        self.live_bytes -= allocation.nbytes
+        if allocation.sparse:
+            self._templates.fill(allocation.address, allocation.nbytes, 0)
+            self.fill_state(allocation, FREED)
+        else:
+            poison(self.contents(allocation))
+            self.states(allocation)[...] = FREED
+        self._quarantine.append(allocation)
+        self._quarantined += 0 if allocation.sparse else allocation.nbytes
+        while self._quarantined > _QUARANTINE_BYTES or len(self._quarantine) > _QUARANTINE_COUNT:
+            oldest = self._quarantine.popleft()
+            self._quarantined -= 0 if oldest.sparse else oldest.nbytes
+            self._slots.setdefault(self._slot_bytes[oldest.offset], []).append(oldest)
+
+
+_NO_WINDOW = (
+    "this system does not give the emulated GPU its addresses (4 GiB at 0x100000000000): it needs 64-bit Linux with "
+    "48-bit addresses and no limit on virtual memory (ulimit -v unlimited)"
+)
+
+
+def _window() -> tuple[int, int]:
+    """Reserve the addresses of the device's memory, as many as there are, and as many for the state of each byte."""
+    for size in _WINDOWS:
+        found = reserve(size, GLOBAL_BASE)
+        if found is None:
+            continue
+        state = reserve(size)
+        if state is not None:
+            return size, state
+        raise MisuseError(_NO_WINDOW)
+    raise MisuseError(_NO_WINDOW)

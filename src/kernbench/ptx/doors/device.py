@@ -1,0 +1,144 @@
+"""The emulated GPU on this process's memory: it takes parameters as bytes, and keeps modules with their variables."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.devices.device import EmulatedDevice, parameter_block
+from kernbench.ptx.doors.memory import DeviceMemory
+from kernbench.ptx.emulator.analysis.building import check_valid
+from kernbench.ptx.emulator.engine.launch import Setting
+from kernbench.ptx.emulator.memory.arena import TRACKED, Allocation, Arena
+from kernbench.ptx.emulator.memory.loading import LoadedModule
+from kernbench.ptx.launching.device_base import Extent, launch_shape
+from kernbench.ptx.names.demangling import title
+from kernbench.ptx.text.module import Kernel, Module
+from kernbench.result.run import Run
+from kernbench.safety.budget import Budget
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """A kernel and what it is launched with; `parameters` are the bytes of each, `names` those of arrays by address."""
+
+    kernel: Kernel
+    grid: Any
+    block: Any
+    parameters: Sequence[bytes]
+    shared_bytes: int = 0
+    cluster: Any = None
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[Extent, Extent, Extent]:
+        """Grid, block and cluster, held to what the kernel demands; `MisuseError` where they do not fit."""
+        return launch_shape(self.grid, self.block, self.cluster, self.kernel)
+
+
+@dataclass(frozen=True)
+class RunSetting:
+    """How a launch is run; of `blocks` (numbers, x fastest) the clusters are run, without them all."""
+
+    checks: bool = True
+    schedule: Any = "canonical"
+    budget: Budget | None = None
+    blocks: tuple[int, ...] | None = None
+
+
+class DoorDevice(EmulatedDevice):
+    """An emulated GPU whose memory is the process's own `DeviceMemory`."""
+
+    def __init__(self, arch: str, memory: DeviceMemory):
+        self.memory = memory
+        super().__init__(arch)
+
+    def _new_memory(self) -> tuple[Arena, Allocation]:
+        return self.memory.arena, self.memory.parameters
+
+    def close(self) -> None:
+        """Forget programs, and give back the variables of modules."""
+        for _, loaded in self._modules.values():
+            for allocation in loaded.allocations.values():
+                if allocation.live:
+                    self._arena.free(allocation)
+        self._reset()
+
+    def variables(self, module: Module) -> dict[str, Allocation]:
+        """The global and constant variables of a module, which is loaded if it is not yet."""
+        known = self._modules.get(id(module))
+        if known is None:
+            check_valid(module)
+            known = self._modules[id(module)] = (module, LoadedModule(module, self._arena))
+        return known[1].allocations
+
+    def run(self, request: LaunchRequest, how: RunSetting) -> Run:
+        """Run a launch; the memory it finds and leaves is the process's."""
+        kernel, shape = request.kernel, request.shape
+        _check_parameters(kernel, request.parameters)
+        clustered = shape[2] != (1, 1, 1)
+        program = self._program(kernel, clustered, self._aliased(kernel, _words(request.parameters)))
+        self._check_fit(kernel, program, request.shared_bytes)
+        data = parameter_block(kernel, request.parameters)
+        setting = self._setting(kernel, shape, data, request.shared_bytes, how.schedule, how.budget)
+        setting = _with_blocks(setting, how.blocks)
+        names = self._array_names(request)
+        self.memory.settle()
+        try:
+            run = self._perform(program, setting, names, how.checks)
+        except BaseException:
+            self._untrack()
+            raise
+        finally:
+            self.memory.hand_back()
+        run.origin.update(self._origin(kernel, shape[0], shape[1], request.shared_bytes, how.schedule))
+        return run
+
+    def instructions(self, request: LaunchRequest) -> int:
+        """How many instructions the program of a launch has, without repetition."""
+        return len(self._program(request.kernel, request.shape[2] != (1, 1, 1)).sites)
+
+    def _array_names(self, request: LaunchRequest) -> dict[int, str]:
+        """Names of allocations by their first address: what is passed points somewhere into them."""
+        names: dict[int, str] = {}
+        for address, name in request.names.items():
+            held = self._arena.holding(self._arena.real(address))
+            if held is not None:
+                names.setdefault(held.address, name)
+        return names
+
+    def _untrack(self) -> None:
+        """A launch was interrupted: nothing is watched for races any more."""
+        for allocation in self._arena.allocations():
+            if not allocation.sparse:
+                self._arena.states(allocation)[...] &= ~np.uint8(TRACKED)
+
+
+def _with_blocks(setting: Setting, blocks: tuple[int, ...] | None) -> Setting:
+    """A setting that runs only the clusters that some blocks belong to; what lies beyond the grid is left out."""
+    if blocks is None:
+        return setting
+    grid, cluster = setting.grid, setting.cluster
+    across = [g // c for g, c in zip(grid, cluster, strict=True)]
+    chosen: dict[int, None] = {}
+    for number in blocks:
+        if number < prod(grid):
+            x, y, z = number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])
+            place = [value // size for value, size in zip((x, y, z), cluster, strict=True)]
+            chosen[place[0] + across[0] * (place[1] + across[1] * place[2])] = None
+    if not chosen:
+        raise MisuseError(f"none of the blocks that are asked for lies in the grid {grid}")
+    return replace(setting, clusters=tuple(chosen))
+
+
+def _check_parameters(kernel: Kernel, parameters: Sequence[bytes]) -> None:
+    sizes, wanted = [len(data) for data in parameters], [p.size for p in kernel.params]
+    if sizes != wanted:
+        raise MisuseError(f"'{title(kernel.name)}' takes parameters of {wanted} bytes; it was given {sizes}")
+
+
+def _words(parameters: Sequence[bytes]) -> list[int]:
+    return [int.from_bytes(data, "little") if len(data) == 8 else 0 for data in parameters]

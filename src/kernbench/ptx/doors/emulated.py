@@ -1,0 +1,37 @@
+"""`with emulated("sm_90a") as session:` around ordinary code: its launches run on an emulated GPU, checked."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.doors.options import options_from
+from kernbench.ptx.doors.session import Session
+
+# the sessions that are open, the innermost last
+_OPEN: list[Session] = []
+
+
+def current() -> Session:
+    """The session that launches go to."""
+    if not _OPEN:
+        raise MisuseError("no emulated GPU is in use: open one with kernbench.ptx.emulated('sm_90a')")
+    return _OPEN[-1]
+
+
+@contextmanager
+def emulated(arch: str = "sm_90a", *, folder: Path | str | None = None, **options: Any) -> Iterator[Session]:
+    """Let the machine have an emulated GPU of architecture `arch` inside the block.
+
+    Launches of Triton kernels run on it, and torch's CPU tensors can be made on, and moved to, a device "cuda". The
+    session has `launches`, `findings` and `assert_safe()`. `options` are those of `doors.options.Options`; records are
+    written to `folder` as they are made.
+    """
+    session = Session(options_from({"arch": arch, **options}), folder=None if folder is None else Path(folder))
+    _OPEN.append(session)
+    try:
+        yield session
+    finally:
+        _OPEN.remove(session)
+        session.close()

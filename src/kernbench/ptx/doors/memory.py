@@ -1,0 +1,199 @@
+"""Memory that a program takes for the GPU's: allocated at addresses of the process, with the state of each byte.
+
+What was allocated and never written is unwritten until a kernel or the host writes it, through all launches. Where the
+host's writes go through calls, those say so (`written`). Where the host writes directly, as torch does, `watch`
+compares what unwritten bytes hold with the poison that they were filled with.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.devices.device import PARAMETER_BYTES
+from kernbench.ptx.doors.arena import LARGE, POISON_WORD, MappedArena
+from kernbench.ptx.doors.mapping import bytes_at
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED, UNWRITTEN, WRITTEN, Allocation
+
+_POISON_HALVES = np.array([POISON_WORD & 0xFFFF, POISON_WORD >> 16], np.uint16)
+
+
+@dataclass(eq=False)
+class Adopted:
+    """Memory of the host that kernels reach at its own address: a copy of it lies in the device's memory meanwhile."""
+
+    address: int
+    nbytes: int
+    copy: Allocation
+    # what keeps the memory alive
+    owner: Any = None
+
+
+class DeviceMemory:
+    """The global memory of this process's emulated GPU. Addresses are those of the host: `view` needs no copy."""
+
+    def __init__(self) -> None:
+        self.arena = MappedArena()
+        self.lock = RLock()
+        # allocations whose unwritten bytes the host may write directly -> bytes that it writes together
+        self._watched: dict[int, int] = {}
+        # what a finaliser gave back: it may run in the midst of anything
+        self._given_back: deque[int] = deque()
+        self._adopted: dict[int, Adopted] = {}
+        # where kernels find their parameters: before all else, so that 32 bits of the address are enough
+        self.parameters = self.arena.allocate(PARAMETER_BYTES, "kernel parameters", "param")
+
+    def allocate(self, nbytes: int, name: str = "", *, written: bool = False) -> int:
+        """Fresh memory: poison that nobody wrote, or zeros that count as written."""
+        if nbytes < 0:
+            raise MisuseError(f"{nbytes} bytes cannot be allocated")
+        with self.lock:
+            self.collect()
+            allocation = self.arena.allocate(nbytes or 1, name or "memory", "global", 0 if written else None)
+            return allocation.address
+
+    def free(self, address: int) -> None:
+        """Give an allocation back; a kernel that still uses it is told so."""
+        with self.lock:
+            found = self.array_at(address)
+            if found is None or found.address != address:
+                raise MisuseError(f"{address:#x} is no address of memory that is allocated")
+            self._watched.pop(address, None)
+            self.arena.free(found)
+
+    def give_back(self, address: int) -> None:
+        """The same for finalisers, which may run at any time: the memory is freed when it is safe."""
+        self._given_back.append(address)
+
+    def collect(self) -> None:
+        """Free what finalisers gave back."""
+        while self._given_back:
+            self.free(self._given_back.popleft())
+
+    def holds(self, address: int) -> bool:
+        """Whether an address is one of the device's, allocated or not."""
+        return GLOBAL_BASE <= address < GLOBAL_BASE + self.arena.capacity
+
+    def array_at(self, address: int) -> Allocation | None:
+        """The allocation that holds an address, if it lives; has `address`, `nbytes` and `name`."""
+        return self.arena.holding(address)
+
+    def view(self, address: int, nbytes: int) -> Array:
+        """Bytes of an allocation, in place."""
+        found = self._holding(address, nbytes)
+        start = address - found.address
+        return self.arena.contents(found)[start : start + nbytes]
+
+    def _holding(self, address: int, nbytes: int) -> Allocation:
+        """The allocation that a range lies in."""
+        found = self.array_at(address)
+        if found is None or address + nbytes > found.address + found.nbytes:
+            end = "" if found is None else f"; the allocation there ends at {found.address + found.nbytes:#x}"
+            raise MisuseError(f"{nbytes:,} bytes at {address:#x} lie outside the memory that is allocated{end}")
+        return found
+
+    def written(self, address: int, nbytes: int) -> None:
+        """The host wrote a range."""
+        states = self._states(address, nbytes)
+        states |= np.uint8(WRITTEN)
+
+    def unwritten(self, address: int, nbytes: int) -> None:
+        """What a range holds means nothing any more."""
+        states = self._states(address, nbytes)
+        states &= np.uint8(TRACKED)
+        states |= np.uint8(UNWRITTEN)
+
+    def _states(self, address: int, nbytes: int) -> Array:
+        found = self._holding(address, nbytes)
+        start = address - found.address
+        return self.arena.states(found)[start : start + nbytes]
+
+    def undefined(self, address: int, nbytes: int) -> Array:
+        """Which bytes of a range nobody wrote."""
+        unwritten: Array = (self._states(address, nbytes) & ~np.uint8(TRACKED)) == UNWRITTEN
+        return unwritten
+
+    def watch(self, address: int, unit: int = 4) -> None:
+        """The host writes this allocation without a word: what no longer holds poison was written.
+
+        It is looked at in `unit` bytes, 2 for floats of that size, 4 for all else. Large memory counts as written.
+        """
+        found = self._holding(address, 0)
+        if found.nbytes < LARGE:
+            self._watched[found.address] = unit
+        elif found.sparse:
+            self.arena.fill_state(found, WRITTEN | TRACKED)
+
+    def settle(self) -> None:
+        """Before a launch: what the host wrote directly counts as written, and adopted memory is copied in."""
+        self.collect()
+        for address, unit in list(self._watched.items()):
+            found = self.arena.holding(address)
+            if found is None or _settled(self.arena.contents(found), self.arena.states(found), unit):
+                del self._watched[address]
+        for adopted in self._adopted.values():
+            self.arena.contents(adopted.copy)[...] = bytes_at(adopted.address, adopted.nbytes)
+
+    def hand_back(self) -> None:
+        """After a launch: adopted memory gets what the kernel wrote."""
+        for adopted in self._adopted.values():
+            target, source = bytes_at(adopted.address, adopted.nbytes), self.arena.contents(adopted.copy)
+            # what no kernel wrote may lie in pages that may not be written
+            if not np.array_equal(target, source):
+                target[...] = source
+
+    def adopt(self, address: int, nbytes: int, name: str = "", owner: Any = None) -> None:
+        """Let kernels use memory of the host at its own address; all of it counts as written."""
+        with self.lock:
+            if self.holds(address):
+                raise MisuseError(f"{address:#x} lies in the device's memory already")
+            known = self._adopted.get(address)
+            if known is not None and known.nbytes >= nbytes:
+                return
+            if known is not None:
+                self.disown(address)
+            copy = self.arena.allocate(nbytes, name or "host memory", "global", 0)
+            self._adopted[address] = Adopted(address, nbytes, copy, owner)
+            self._alias()
+
+    def disown(self, address: int) -> None:
+        """End what `adopt` began."""
+        with self.lock:
+            found = self._adopted.pop(address, None)
+            if found is None:
+                raise MisuseError(f"{address:#x} is no address of adopted memory")
+            self.arena.free(found.copy)
+            self._alias()
+
+    def _alias(self) -> None:
+        ordered = sorted(self._adopted.values(), key=lambda one: one.address)
+        self.arena.give_aliases([(one.address, one.nbytes, one.copy.address) for one in ordered])
+
+
+def _settled(memory: Array, states: Array, unit: int) -> bool:
+    """Mark as written what no longer holds poison; whether nothing unwritten is left."""
+    left = (states & ~np.uint8(TRACKED)) == UNWRITTEN
+    if not left.any():
+        return True
+    whole = memory.size // 4 * 4
+    halves = memory[:whole].view(np.uint16).reshape(-1, 2) != _POISON_HALVES
+    changed = np.repeat(halves.reshape(-1), 2) if unit == 2 else np.repeat(halves.any(axis=1), 4)
+    states[:whole][left[:whole] & changed] |= np.uint8(WRITTEN)
+    rest = memory[whole:]
+    if (rest != np.frombuffer(POISON_WORD.to_bytes(4, "little"), np.uint8)[: rest.size]).any():
+        states[whole:] |= np.uint8(WRITTEN)
+    return False
+
+
+_PROCESS: list[DeviceMemory] = []
+
+
+def process_memory() -> DeviceMemory:
+    """The one memory of this process; made when it is first asked for."""
+    if not _PROCESS:
+        _PROCESS.append(DeviceMemory())
+    return _PROCESS[0]

@@ -1,0 +1,97 @@
+"""What a person may ask of a session: which launches are run and checked, in which order, and for how long."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from fnmatch import fnmatchcase
+from typing import Any
+
+from kernbench.common.errors import MisuseError, unknown
+from kernbench.ptx.emulator.engine.machine import architecture
+from kernbench.ptx.emulator.engine.schedule import schedule_of
+
+# how a launch is treated
+CHECKED, UNCHECKED, LEFT_OUT = "checked", "unchecked", "left out"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The choices of a session.
+
+    `only` and `skip` are patterns of kernel names (`*` and `?`; a name alone also stands for what contains it). What
+    `only` does not name, and launches of a kernel beyond the `first` ones, run without checks, so that the program's
+    results stay right; what `skip` names is not run at all. `blocks` are numbers of blocks of each grid (x counts
+    fastest); the others are left out. `max_seconds` is for one launch. With `stop_at_finding` a launch with findings
+    raises `UnsafeLaunchError` in the program. `all_configs` runs every configuration of an autotuned kernel.
+    """
+
+    arch: str = "sm_90a"
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    first: int | None = None
+    blocks: tuple[int, ...] | None = None
+    checks: bool = True
+    schedule: str | int = "canonical"
+    max_seconds: float = 600.0
+    stop_at_finding: bool = False
+    all_configs: bool = False
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        architecture(self.arch)
+        schedule_of(self.schedule)
+        if self.first is not None and self.first < 0:
+            raise MisuseError(f"first={self.first}: give the number of launches of each kernel that are checked")
+        if not self.max_seconds > 0:
+            raise MisuseError(f"max_seconds={self.max_seconds:g}: give the seconds that one launch may take")
+        if self.blocks is not None and (not self.blocks or min(self.blocks) < 0):
+            raise MisuseError("blocks: give numbers of blocks, 0 and up")
+
+    def treatment(self, kernel: str, earlier: int) -> str:
+        """How a launch of a kernel is run that was launched so often before."""
+        if any(_matches(pattern, kernel) for pattern in self.skip):
+            return LEFT_OUT
+        chosen = not self.only or any(_matches(pattern, kernel) for pattern in self.only)
+        wanted = self.checks and chosen and (self.first is None or earlier < self.first)
+        return CHECKED if wanted else UNCHECKED
+
+    def to_json(self) -> str:
+        """As text, for another process."""
+        return json.dumps(asdict(self))
+
+
+def options_from(given: Mapping[str, Any]) -> Options:
+    """Options by name; one that nobody knows is an error."""
+    known = {field.name for field in fields(Options)}
+    for name in given:
+        if name not in known:
+            raise MisuseError(unknown("option", name, sorted(known)))
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return Options(**plain)
+
+
+def read_options(text: str) -> Options:
+    """The options of what `to_json` gave."""
+    return options_from(json.loads(text))
+
+
+def _matches(pattern: str, kernel: str) -> bool:
+    return fnmatchcase(kernel, pattern) or pattern in kernel
+
+
+def read_blocks(text: str) -> tuple[int, ...]:
+    """Numbers of blocks as people write them: "0-3,17"."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            low = int(first)
+            high = int(last) if dash else low
+        except ValueError:
+            raise MisuseError(f"blocks {text!r}: write numbers and ranges, as in 0-3,17") from None
+        if high < low or high - low >= 1 << 20:
+            raise MisuseError(
+                f"blocks {part!r}: a range goes from a smaller number to a larger one, of a million at most"
+            )
+        found += range(low, high + 1)
+    return tuple(dict.fromkeys(found))

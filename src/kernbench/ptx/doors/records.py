@@ -1,0 +1,49 @@
+"""What happened in a session, written as it happens: lines of JSON, a file for each process, nothing rewritten.
+
+A program that dies, is killed or forks leaves what it had written so far. A launch is announced before it runs, so that
+one in which the process died is known.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+SUFFIX = ".launches.jsonl"
+
+
+class RecordWriter:
+    """Appends records of this process to a file in `folder`; a forked child goes on in a file of its own."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._process = 0
+        self._file = -1
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Append one record; what is written is out of the process's hands."""
+        if self._process != os.getpid():
+            self._open()
+        line = json.dumps({"process": self._process, "time": time.time(), **record}, default=str)
+        os.write(self._file, line.encode() + b"\n")
+
+    def _open(self) -> None:
+        self._process = os.getpid()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{self._process}-{uuid4().hex[:8]}{SUFFIX}"
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+
+def read_records(folder: Path) -> Iterator[dict[str, Any]]:
+    """All records of a session, those of each process in their order; a line that was cut off is left out."""
+    for path in sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime):
+        for line in path.read_text(errors="replace").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict):
+                yield record

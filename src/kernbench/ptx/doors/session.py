@@ -1,0 +1,299 @@
+"""A session: a program's modules and launches on an emulated GPU, checked, recorded and kept."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from kernbench.common.errors import KernbenchError, MisuseError
+from kernbench.ptx.doors.device import DoorDevice, LaunchRequest, RunSetting
+from kernbench.ptx.doors.memory import DeviceMemory, process_memory
+from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, UNCHECKED, Options
+from kernbench.ptx.doors.records import RecordWriter
+from kernbench.ptx.launching.device_base import kernel_of
+from kernbench.ptx.names.demangling import title as title_of
+from kernbench.ptx.text.module import Kernel, Module
+from kernbench.ptx.text.parser import parse
+from kernbench.result.finding import Finding, Place, place_dict
+from kernbench.result.run import Run, Status
+from kernbench.safety.budget import Budget
+
+REFUSED = "refused"
+# instructions of threads that the emulator runs in a second where many threads run together; fewer run slower
+_CHECKED_RATE, _UNCHECKED_RATE = 2e7, 1e8
+_STEPS = 2_000_000_000
+
+
+class UnsafeLaunchError(KernbenchError):
+    """A launch had findings, and the program was to be stopped there; `launch` is the record."""
+
+    def __init__(self, launch: "Launch"):
+        found = "; ".join(str(finding) for finding in launch.findings[:3]) or str(launch.status)
+        super().__init__(f"{launch.title}: {found}")
+        self.launch = launch
+
+
+class LaunchRefusedError(KernbenchError):
+    """A launch that would take far too long."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What a front end knows of a launch beyond its bytes: names of arrays by address, and details for reports."""
+
+    names: Mapping[int, str] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a session: what was launched where, how it was treated, and what came of it.
+
+    `number` counts the launches of the session, from 1. `site` is the line of the program that launched. `run` is None
+    for a launch that was left out. `details` are the front end's: a configuration, a signature.
+    """
+
+    number: int
+    kernel: str
+    title: str
+    treatment: str
+    site: Place | None = None
+    run: Run | None = None
+    seconds: float = 0.0
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is unsafe about it."""
+        return [] if self.run is None else self.run.findings
+
+    @property
+    def formal(self) -> list[Finding]:
+        """What breaks the letter of the rules and changes no result on hardware that exists."""
+        return [] if self.run is None else self.run.formal
+
+    @property
+    def status(self) -> str:
+        """How it ended."""
+        return (self.error and "failed") or ("not run" if self.run is None else str(self.run.status))
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ran to its end and nothing was found."""
+        finished = self.run is None or self.run.status is Status.FINISHED
+        return finished and not self.findings and not self.error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        run = self.run
+        return {
+            "event": "launch",
+            "number": self.number,
+            "kernel": self.kernel,
+            "title": self.title,
+            "treatment": self.treatment,
+            "status": self.status,
+            "site": place_dict(self.site),
+            "grid": list(self.grid),
+            "block": list(self.block),
+            "seconds": round(self.seconds, 6),
+            "thread_instructions": 0 if run is None else run.metrics.get("thread_instructions", 0),
+            "findings": [finding.to_dict() for finding in self.findings],
+            "formal": [finding.to_dict() for finding in self.formal],
+            "checked": [] if run is None else list(run.checked),
+            "printf": [] if run is None else run.views.get("printf", []),
+            "details": dict(self.details),
+            "error": self.error,
+        }
+
+
+class LoadedText:
+    """A module that a session holds: its kernels and its variables, which keep their addresses and values."""
+
+    def __init__(self, session: "Session", module: Module):
+        self._session = session
+        self.module = module
+        self.kernels = module.kernels
+
+    def kernel(self, name: str) -> Kernel:
+        """A kernel by its name in the PTX text."""
+        if name not in self.kernels:
+            raise MisuseError(f"the module has no kernel {name!r}; it has: {', '.join(self.kernels) or 'none'}")
+        return self.kernels[name]
+
+    def variables(self) -> dict[str, tuple[int, int]]:
+        """Address and bytes of each global and constant variable."""
+        found = self._session.device.variables(self.module)
+        return {name: (allocation.address, allocation.nbytes) for name, allocation in found.items()}
+
+    def variable(self, name: str) -> tuple[int, int]:
+        """Address and bytes of a variable; `Session.memory.view` reads and writes it."""
+        found = self.variables()
+        if name not in found:
+            raise MisuseError(f"the module has no variable {name!r}; it has: {', '.join(found) or 'none'}")
+        return found[name]
+
+
+class Session:
+    """An emulated GPU that a program's launches run on; `launches` and `findings` are what happened so far."""
+
+    def __init__(self, options: Options | None = None, *, folder: Path | None = None, keep_runs: bool = True):
+        self.options = options or Options()
+        self.arch = self.options.arch
+        self.memory: DeviceMemory = process_memory()
+        self.device = DoorDevice(self.arch, self.memory)
+        self.launches: list[Launch] = []
+        self._writer = None if folder is None else RecordWriter(folder)
+        self._keep_runs = keep_runs
+        self._texts: dict[str, LoadedText] = {}
+        self._counts: Counter[str] = Counter()
+        self._lock = RLock()
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All findings of all launches, in their order."""
+        return [finding for launch in self.launches for finding in launch.findings]
+
+    def assert_safe(self) -> None:
+        """Raise `AssertionError` with all findings, if there are any or a launch did not end."""
+        bad = [launch for launch in self.launches if not launch.ok]
+        if bad:
+            raise AssertionError(describe(bad))
+
+    def note(self, record: dict[str, Any]) -> None:
+        """Write a record of something that is no launch."""
+        if self._writer is not None:
+            self._writer.write(record)
+
+    def load(self, text: str) -> LoadedText:
+        """The module of a PTX text; the same text is the same module, its variables with it."""
+        with self._lock:
+            known = self._texts.get(text)
+            if known is None:
+                known = self._texts[text] = LoadedText(self, parse(text))
+            return known
+
+    def load_again(self, text: str) -> LoadedText:
+        """A module of its own for a text that may be loaded already: with variables that hold their initial values."""
+        return LoadedText(self, parse(text))
+
+    def launch(
+        self,
+        kernel: Any,
+        grid: Any,
+        block: Any,
+        parameters: Sequence[bytes],
+        *,
+        shared_bytes: int = 0,
+        cluster: Any = None,
+        cooperative: bool = False,
+        title: str = "",
+        site: Place | None = None,
+        notes: "Notes | None" = None,
+    ) -> Launch:
+        """Run a kernel to its end, as the options say; what was found is kept, recorded, and raised if so asked.
+
+        Every launch may synchronise its whole grid, so `cooperative` changes nothing. `title` is what the kernel is
+        called in reports, `site` the line of the program that launches.
+        """
+        kernel = kernel_of(kernel)
+        notes = notes or Notes()
+        request = LaunchRequest(kernel, grid, block, parameters, shared_bytes, cluster, notes.names)
+        with self._lock, self.memory.lock:
+            launch = self._run(request, title or title_of(kernel.name), site, notes.details)
+        if self.options.stop_at_finding and not launch.ok and launch.treatment == CHECKED:
+            raise UnsafeLaunchError(launch)
+        return launch
+
+    def _run(self, request: LaunchRequest, title: str, site: Place | None, details: Mapping[str, Any]) -> Launch:
+        kernel = request.kernel.name
+        treatment = self.options.treatment(title, self._counts[title])
+        self._counts[title] += 1
+        number = len(self.launches) + 1
+        grid, block, _ = request.shape
+        began = time.monotonic()
+        about = {"kernel": kernel, "title": title, "number": number, "site": place_dict(site), "grid": list(grid)}
+        run, error = None, ""
+        try:
+            if treatment != LEFT_OUT:
+                self._refuse_hours(request, treatment)
+                self.note({"event": "begin", **about})
+                run = self.device.run(request, self._setting(treatment))
+        except (LaunchRefusedError, KernbenchError) as problem:
+            error = str(problem)
+            raise
+        finally:
+            if run is not None or error or treatment == LEFT_OUT:
+                seconds = time.monotonic() - began
+                launch = Launch(
+                    number, kernel, title, treatment, site, self._slim(run), seconds, grid, block, details, error
+                )
+                self._keep(launch)
+        return launch
+
+    def _slim(self, run: Run | None) -> Run | None:
+        if run is not None:
+            if self.options.strict:
+                run.strict()
+            if not self._keep_runs:
+                run.timeline = None
+                run.views.pop("pipeline", None)
+        return run
+
+    def _keep(self, launch: Launch) -> None:
+        self.launches.append(launch)
+        self.note(launch.to_dict())
+
+    def _setting(self, treatment: str) -> RunSetting:
+        budget = Budget(steps=_STEPS, seconds=self.options.max_seconds)
+        return RunSetting(treatment == CHECKED, self.options.schedule, budget, self.options.blocks)
+
+    def _refuse_hours(self, request: LaunchRequest, treatment: str) -> None:
+        """Raise where a launch, if each thread ran each instruction once, took many times what it may take."""
+        grid, block, _ = request.shape
+        blocks = prod(grid) if self.options.blocks is None else min(len(self.options.blocks), prod(grid))
+        rate = _UNCHECKED_RATE if treatment == UNCHECKED else _CHECKED_RATE
+        seconds = blocks * prod(block) * self.device.instructions(request) / rate
+        if seconds > 10 * self.options.max_seconds:
+            raise LaunchRefusedError(
+                f"'{title_of(request.kernel.name)}' with {blocks:,} blocks of {prod(block)} threads would take about "
+                f"{_duration(seconds)} here, and a launch may take {_duration(self.options.max_seconds)}: launch fewer "
+                "blocks (a smaller problem), run some of them (--blocks 0-63), leave the kernel out (--skip), or allow "
+                "more (--max-seconds)"
+            )
+
+    def close(self) -> None:
+        """End the session: modules are forgotten. Memory that the program holds stays."""
+        self.device.close()
+        self._texts.clear()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
+
+
+def describe(launches: Sequence[Launch]) -> str:
+    """What is wrong with launches, in words: each with its findings, their source lines and hints."""
+    lines: list[str] = []
+    for launch in launches:
+        where = f" launched at {launch.site}" if launch.site else ""
+        lines.append(f"{launch.title} (launch {launch.number}{where}): {launch.status}")
+        if launch.error:
+            lines.append(f"  {launch.error}")
+        for finding in launch.findings:
+            lines.append(f"  {finding}")
+            if finding.where is not None and finding.where.text:
+                lines.append(f"    {finding.where.text}")
+            lines += [f"    {other.role}: {other.where}" for other in finding.others if other.where is not None]
+            if finding.hint:
+                lines.append(f"    try: {finding.hint}")
+    return "\n".join(lines)

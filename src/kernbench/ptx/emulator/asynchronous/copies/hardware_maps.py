@@ -1,0 +1,52 @@
+"""Tensor maps in the hardware's own bits, as CuTe DSL and kernels that build them write them.
+
+The layout is not published. It was read off maps of known tensors: the address, a word of flags, byte strides by 16
+(their upper four bits together in a word), sizes and boxes less one. Interleaved layouts and atoms of swizzles, whose
+flags are not known, are refused rather than read wrongly.
+"""
+
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.launching.tensor_map import TensorMapDescription
+
+# of the flags, the lowest four
+_VERSION = 2
+_ELEMENTS = (
+    "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "b4x16", "tf32", "tf32.ftz",
+    "b4x16_p64", "b6x16_p32",
+)  # fmt: skip
+_SWIZZLES = ("none", "32B", "64B", "128B")
+_FLAGS, _STRIDES, _UPPER, _DIMS, _STEPS, _BOX = 8, 12, 28, 32, 52, 55
+_MOST_DIMENSIONS = 5
+
+
+def _word(data: bytes, start: int) -> int:
+    return int.from_bytes(data[start : start + 4], "little")
+
+
+def is_hardware_map(data: bytes) -> bool:
+    """Whether 128 bytes look like a tensor map of the hardware."""
+    flags, address = _word(data, _FLAGS), int.from_bytes(data[:8], "little")
+    rank = (flags >> 4 & 7) + 1
+    return flags & 15 == _VERSION and rank <= _MOST_DIMENSIONS and not flags >> 22 and not address % 16 and address > 0
+
+
+def decode_hardware_map(data: bytes) -> TensorMapDescription:
+    """What a tensor map of the hardware says; raises `MisuseError` for one that cannot be read."""
+    flags = _word(data, _FLAGS)
+    rank = (flags >> 4 & 7) + 1
+    if flags >> 11 & 3 or flags >> 15 & 3:
+        raise MisuseError(
+            f"a tensor map in the hardware's bits with flags {flags:#x}: interleaved layouts and atoms of swizzles are "
+            "not known here; encode it with cuTensorMapEncodeTiled"
+        )
+    upper, steps = _word(data, _UPPER), _word(data, _STEPS)
+    strides = [(_word(data, _STRIDES + 4 * n) | (upper >> (4 * n) & 15) << 32) << 4 for n in range(rank - 1)]
+    return TensorMapDescription(
+        address=int.from_bytes(data[:8], "little"),
+        element=_ELEMENTS[flags >> 7 & 15],
+        dims=tuple(_word(data, _DIMS + 4 * n) + 1 for n in range(rank)),
+        strides=tuple(strides),
+        box=tuple(data[_BOX + n] + 1 for n in range(rank)),
+        element_strides=tuple((steps >> 3 * n & 7) + 1 for n in range(rank)),
+        swizzle=_SWIZZLES[flags >> 13 & 3],
+    )

@@ -1,0 +1,207 @@
+"""A session: launches by bytes, kept and recorded as they happen, treated as the options say."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+from tests.ptx.doors.kernels import ADD_ONE, word
+
+from kernbench import ptx
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.doors.options import Options, options_from, read_blocks, read_options
+from kernbench.ptx.doors.records import read_records
+from kernbench.ptx.doors.session import LaunchRefusedError, UnsafeLaunchError
+from kernbench.result.finding import Place
+
+
+def arrays(session, n=64):
+    x = session.memory.allocate(4 * n, "x", written=True)
+    return x, session.memory.allocate(4 * n, "y")
+
+
+def launch(session, x, y, n=64, blocks=1, **more):
+    kernel = session.load(ADD_ONE).kernel("add_one")
+    return session.launch(kernel, blocks, 64, [word(x), word(y), word(n, 4)], **more)
+
+
+def test_a_module_is_kept_with_its_variables(session_of):
+    session = session_of()
+    x, y = arrays(session)
+    assert session.load(ADD_ONE) is session.load(ADD_ONE)
+    address, nbytes = session.load(ADD_ONE).variable("launches")
+    launch(session, x, y)
+    launch(session, x, y)
+    value = session.memory.view(address, nbytes).view(np.uint32)
+    assert value.tolist() == [9]
+    value[...] = 100
+    launch(session, x, y)
+    assert value.tolist() == [101]
+    with pytest.raises(MisuseError, match="no variable 'lunches'; it has: launches"):
+        session.load(ADD_ONE).variable("lunches")
+    with pytest.raises(MisuseError, match="no kernel 'add_two'; it has: add_one"):
+        session.load(ADD_ONE).kernel("add_two")
+
+
+def test_a_launch_says_what_happened(session_of):
+    session = session_of()
+    x, y = arrays(session)
+    site = Place("their.py", 12)
+    first, second = launch(session, x, y, title="plus", site=site), launch(session, x, y, n=65, blocks=2)
+    assert (first.number, first.title, first.site, first.ok, first.status) == (1, "plus", site, True, "finished")
+    assert {f.kind for f in second.findings} == {"out-of-bounds"}
+    assert session.launches == [first, second]
+    assert session.findings == second.findings
+    with pytest.raises(AssertionError, match=r"add_one \(launch 2\): finished\n  .*out-of-bounds"):
+        session.assert_safe()
+
+
+def test_parameters_of_the_wrong_size_are_refused(session_of):
+    session = session_of()
+    x, y = arrays(session)
+    with pytest.raises(MisuseError, match=r"takes parameters of \[8, 8, 4\] bytes; it was given \[8, 8\]"):
+        session.launch(session.load(ADD_ONE).kernel("add_one"), 1, 64, [word(x), word(y)])
+    assert session.launches[0].status == "failed"
+
+
+def test_records_are_there_as_soon_as_they_are_made(session_of, tmp_path):
+    session = session_of(tmp_path)
+    x, y = arrays(session)
+    launch(session, x, y)
+    launch(session, x, y, n=65, blocks=2)
+    events = [(r["event"], r["number"], len(r.get("findings", []))) for r in read_records(tmp_path)]
+    assert events == [("begin", 1, 0), ("launch", 1, 0), ("begin", 2, 0), ("launch", 2, 2)]
+
+
+def test_processes_that_fork_or_are_killed_leave_what_they_did(session_of, tmp_path):
+    session = session_of(tmp_path)
+    x, y = arrays(session)
+    launch(session, x, y)
+    child = os.fork()
+    if not child:
+        launch(session, x, y, n=65, blocks=2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    launch(session, x, y)
+    records = [r for r in read_records(tmp_path) if r["event"] == "launch"]
+    found = {
+        process: [len(r["findings"]) for r in records if r["process"] == process] for process in (os.getpid(), child)
+    }
+    assert found == {os.getpid(): [0, 0], child: [2]}
+    # the child's memory was its own
+    assert not session.memory.undefined(y, 256).any()
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path):
+    (tmp_path / "1-a.launches.jsonl").write_text(json.dumps({"event": "begin"}) + '\n{"event": "lau')
+    assert [r["event"] for r in read_records(tmp_path)] == ["begin"]
+
+
+def test_what_is_not_chosen_runs_without_checks(session_of):
+    session = session_of(first=1)
+    x, y = arrays(session)
+    treatments = [launch(session, x, y, n=65, blocks=2).treatment for _ in range(2)]
+    assert treatments == ["checked", "unchecked"]
+    assert [len(one.findings) for one in session.launches] == [2, 0]
+    other = session_of(only=("softmax*",))
+    assert launch(other, x, y).treatment == "unchecked"
+    assert not session.memory.undefined(y, 256).any()
+
+
+def test_what_is_skipped_does_not_run(session_of):
+    session = session_of(skip=("add_*",))
+    x, y = arrays(session)
+    skipped = launch(session, x, y)
+    assert (skipped.treatment, skipped.status, skipped.ok) == ("left out", "not run", True)
+    assert session.memory.undefined(y, 256).all()
+
+
+def test_some_blocks_of_a_grid(session_of):
+    session = session_of(blocks=(1, 3, 9))
+    x, y = arrays(session, 256)
+    assert launch(session, x, y, n=256, blocks=4).ok
+    assert (~session.memory.undefined(y, 1024)).reshape(4, -1).all(axis=1).tolist() == [False, True, False, True]
+    with pytest.raises(MisuseError, match="none of the blocks"):
+        launch(session, x, y, blocks=1)
+
+
+def test_clusters_of_blocks_that_are_asked_for_run_whole(session_of):
+    session = session_of(blocks=(2,))
+    x, y = arrays(session, 256)
+    assert launch(session, x, y, n=256, blocks=4, cluster=2).ok
+    assert (~session.memory.undefined(y, 1024)).reshape(4, -1).all(axis=1).tolist() == [False, False, True, True]
+
+
+def test_the_program_is_stopped_at_a_finding(session_of):
+    session = session_of(stop_at_finding=True)
+    x, y = arrays(session)
+    launch(session, x, y)
+    with pytest.raises(UnsafeLaunchError, match=r"add_one: .*out-of-bounds") as caught:
+        launch(session, x, y, n=65, blocks=2)
+    assert caught.value.launch is session.launches[1]
+
+
+def test_a_launch_of_hours_is_refused_at_once(session_of):
+    session = session_of(max_seconds=60)
+    x, y = arrays(session)
+    with pytest.raises(LaunchRefusedError, match=r"65,000,000 blocks of 64 threads would take about \d+ .*--blocks"):
+        launch(session, x, y, blocks=65_000_000)
+    assert session.launches[0].status == "failed"
+    assert (
+        session_of(max_seconds=60, blocks=(0,))
+        .launch(session.load(ADD_ONE).kernel("add_one"), 65_000_000, 64, [word(x), word(y), word(64, 4)])
+        .ok
+    )
+
+
+def test_an_interrupted_launch_leaves_memory_as_others_need_it(session_of, monkeypatch):
+    session = session_of()
+    x, y = arrays(session)
+
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kernbench.ptx.emulator.engine.launch.Launch.run", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            launch(session, x, y)
+    assert launch(session, x, y).ok
+
+
+def test_emulated_gives_a_session(tmp_path):
+    with ptx.emulated("sm_80", folder=tmp_path, first=3) as session:
+        assert isinstance(session, ptx.Session)
+        x, y = arrays(session)
+        launch(session, x, y)
+        session.assert_safe()
+    assert len(list(read_records(tmp_path))) == 2
+
+
+def test_options_survive_the_way_to_another_process():
+    options = options_from({"arch": "sm_100a", "only": ("a", "b*"), "blocks": (1, 2), "schedule": 3})
+    assert read_options(options.to_json()) == options
+    with pytest.raises(MisuseError, match=r"unknown option 'onyl'.*Did you mean 'only'"):
+        options_from({"onyl": ()})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"arch": "sm_12"}, "unknown architecture"),
+        ({"first": -1}, "first=-1"),
+        ({"max_seconds": 0}, "max_seconds=0"),
+        ({"blocks": ()}, "blocks"),
+        ({"schedule": "sideways"}, "sideways"),
+    ],
+)
+def test_options_that_make_no_sense(wrong, message):
+    with pytest.raises(MisuseError, match=message):
+        Options(**wrong)
+
+
+def test_blocks_as_people_write_them():
+    assert read_blocks("0-3, 17,2") == (0, 1, 2, 3, 17)
+    for wrong in ("a", "3-1", "0-9999999", ""):
+        with pytest.raises(MisuseError, match="blocks"):
+            read_blocks(wrong)
