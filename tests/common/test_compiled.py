@@ -164,3 +164,59 @@ def test_the_version_of_kept_loops_covers_every_file_with_one():
     assert len(files) > 10
     covered = [package / room for room in compiled._ROOMS]
     assert [path for path in files if not any(path.is_relative_to(room) for room in covered)] == []
+
+
+LOOPS = """
+from pathlib import Path
+import numpy as np
+from kernbench.common import compiled
+compiled._PACKAGE, compiled._ROOMS = Path(__file__).parent, ('.',)
+
+@compiled.loop
+def double(row):
+    for at in range(row.size):
+        row[at] *= 2
+
+@compiled.loop
+def twice(row):
+    double(row)
+    double(row)
+"""
+
+CALLS = """
+import sys
+sys.path.insert(0, {folder!r})
+import loops, numpy as np
+from kernbench.common import compiled
+row = np.ones(3)
+{calls}
+print(row.tolist(), "numba.np.linalg" in sys.modules, sum(loops.{called}.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture
+def kept_loops(tmp_path):
+    """Calls loops of a file in a process of their own, which keep what they compile."""
+    (tmp_path / "loops.py").write_text(LOOPS)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("NUMBA_CACHE_DIR", None)
+
+    def call(calls, called):
+        script = CALLS.format(folder=str(tmp_path), calls=calls, called=called)
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert not done.returncode, done.stderr
+        return done.stdout.strip()
+
+    return call
+
+
+def test_a_kept_loop_is_called_without_what_compiling_needs(kept_loops, tmp_path):
+    assert kept_loops("loops.double(row)", "double") == "[2.0, 2.0, 2.0] True 0"
+    assert kept_loops("loops.double(row)", "double") == "[2.0, 2.0, 2.0] False 1"
+    # it is linked into one that is compiled later
+    assert kept_loops("loops.double(row); loops.twice(row)", "double") == "[8.0, 8.0, 8.0] True 1"
+    # what is damaged is compiled anew
+    for kept in tmp_path.glob("cache/**/*.nbc"):
+        kept.write_bytes(kept.read_bytes()[:100])
+    assert kept_loops("loops.double(row)", "double") == "[2.0, 2.0, 2.0] True 0"

@@ -120,3 +120,22 @@ def test_collections_go_on_afterwards():
     with pytest.raises(ZeroDivisionError), no_collections():
         _ = 1 / 0
     assert gc.isenabled()
+
+
+def test_what_is_made_without_collections_is_old_afterwards():
+    """Or the next collection of young objects goes through all of it."""
+    with no_collections():
+        made = [[] for _ in range(1000)]
+    young = {id(one) for one in gc.get_objects(generation=0)}
+    assert not any(id(one) in young for one in made)
+
+
+def test_what_a_program_has_frozen_stays_frozen():
+    gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        with no_collections():
+            pass
+        assert gc.get_freeze_count() == before > 0
+    finally:
+        gc.unfreeze()

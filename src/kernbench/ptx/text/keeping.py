@@ -46,7 +46,10 @@ class Kept(Generic[Key, Value]):
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """Python's garbage collector waits: it would look again and again at objects that all stay."""
+    """Python's garbage collector waits: it would look again and again at objects that all stay.
+
+    What was made meanwhile counts as old, so that the next collections of young objects do not look at it either.
+    """
     if not gc.isenabled():
         yield
         return
@@ -54,4 +57,7 @@ def no_collections() -> Iterator[None]:
     try:
         yield
     finally:
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
         gc.enable()
