@@ -86,8 +86,8 @@ def write_edges(
     views: Views,
     waits: Waits,
     nbytes: Ints,
-    conflicts: tuple[Any, ...],
-    edges: tuple[Any, ...],
+    conflicts: tuple[Column, ...],
+    edges: tuple[Column, ...],
 ) -> None:
     """The edges into the commands of one program, in the order of the commands.
 

@@ -11,20 +11,21 @@ from numpy.typing import NDArray
 from kernbench.npu.isa.places import THREADS
 
 Ints = NDArray[np.int64]
+Column = NDArray[Any]
 
 
 class Rows(NamedTuple):
     """What was recorded, by columns; `w` is the tile that a row writes, the others depend on its operation."""
 
-    op: NDArray[Any]
-    lane: NDArray[Any]
-    pipe: NDArray[Any]
-    w: NDArray[Any]
-    a: NDArray[Any]
-    b: NDArray[Any]
-    c: NDArray[Any]
-    x: NDArray[Any]
-    y: NDArray[Any]
+    op: Column
+    lane: Column
+    pipe: Column
+    w: Column
+    a: Column
+    b: Column
+    c: Column
+    x: Column
+    y: Column
 
 
 class Tiles(NamedTuple):
