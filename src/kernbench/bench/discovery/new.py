@@ -2,7 +2,7 @@
 
 import keyword
 import sys
-from importlib.metadata import packages_distributions
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from kernbench.bench.discovery.collection import LEFT_ALONE
@@ -26,11 +26,21 @@ def template(target: str, name: str) -> str:
         raise BenchError(f"{name!r} cannot be a bench's name: letters, digits and _, such as my_attention")
     if name.startswith(LEFT_ALONE):
         raise BenchError(f"{name} is a name for tests, which kernbench check leaves alone: choose another")
-    if name in {"kernbench", *sys.stdlib_module_names, *packages_distributions()}:
+    if _is_module(name):
         raise BenchError(f"{name} is the name of a Python module, which a file of this name would hide: choose another")
     if name in known():
         raise BenchError(f"{name} is a bundled bench, which a file of this name could not be told from: choose another")
     return filled_in(target, name)
+
+
+def _is_module(name: str) -> bool:
+    """Whether Python or an installed package has a module of this name; files beside the new one do not count."""
+    if name == "kernbench" or name in sys.stdlib_module_names:
+        return True
+    here = Path.cwd()
+    spec = PathFinder.find_spec(name, [folder for folder in sys.path if folder and Path(folder) != here])
+    # a mere folder of this name is no module
+    return spec is not None and spec.origin is not None
 
 
 def filled_in(target: str, name: str) -> str:
