@@ -97,17 +97,22 @@ class State:
 
     def _walk(self, value: Any) -> None:
         kind = type(value)
-        if kind in PLAIN:
+        # by identity: classes may have an equality of their own
+        if id(kind) in _PLAIN:
             self.marks += (kind, plain_mark(value))
             return
         known = len(self._met)
         number = self._met.setdefault(id(value), known)
-        self.marks += (_Same(kind), number)
+        self.marks += (kind if id(kind) in _LASTING else _Same(kind), number)
         if number != known:
             return
         if len(self.marks) > MOST_MARKS:
             raise UnknownStateError("too much to look at")
-        if kind is TensorHandle:
+        if kind is tuple or kind is list:
+            self._several(value)
+        elif kind is dict:
+            self._pairs(value.items())
+        elif kind is TensorHandle:
             self._handle(value)
         elif kind is Affine:
             self.indices.append(value)
@@ -186,7 +191,10 @@ class State:
             return
         elif not issubclass(kind, Enum) and not _is_python(kind):
             raise UnknownStateError(f"an object of type {kind.__name__}")
-        self._attributes(kind, value)
+        if kind is FunctionType:
+            self._pairs(value.__dict__.items())
+        else:
+            self._attributes(kind, value)
 
     def _container(self, kind: type, value: Any) -> None:
         if next(base for base in kind.__mro__ if not _has_python_only(base)) not in _CONTAINERS:
@@ -203,7 +211,7 @@ class State:
     def _attributes(self, kind: type, value: Any) -> None:
         attributes = getattr(value, "__dict__", None)
         if attributes:
-            self._pairs(list(attributes.items()))
+            self._pairs(attributes.items())
         self._walk(kind)
         for slot in _slots(kind):
             try:
@@ -213,15 +221,32 @@ class State:
             self._walk(held)
 
     def _several(self, values: Any) -> None:
-        self.marks.append(len(values))
+        """Values one after another. Most are plain and taken down here: a call for each would cost ten times that."""
+        marks = self._counted(values)
         for value in values:
-            self._walk(value)
+            if id(type(value)) in _AS_THEY_ARE:
+                marks += (type(value), value)
+            else:
+                self._walk(value)
 
     def _pairs(self, items: Any) -> None:
-        self.marks.append(len(items))
+        marks = self._counted(items)
         for key, value in items:
-            self._walk(key)
-            self._walk(value)
+            if id(type(key)) in _AS_THEY_ARE:
+                marks += (type(key), key)
+            else:
+                self._walk(key)
+            if id(type(value)) in _AS_THEY_ARE:
+                marks += (type(value), value)
+            else:
+                self._walk(value)
+
+    def _counted(self, values: Any) -> list[Any]:
+        """The marks, to which the number of some values was added."""
+        if len(values) > MOST_MARKS:
+            raise UnknownStateError("too much to look at")
+        self.marks.append(len(values))
+        return self.marks
 
     def _set(self, values: Any) -> None:
         if any(type(value) not in PLAIN for value in values):
@@ -283,6 +308,11 @@ class State:
             self._walk(key)
 
 
+# by the identity of their types: plain values, those that are equal only if nobody can tell them apart, and values of
+# types that last as long as Python runs
+_PLAIN = frozenset(map(id, PLAIN))
+_AS_THEY_ARE = frozenset(map(id, (int, bool, str, bytes, type(None))))
+_LASTING = frozenset(map(id, (tuple, list, dict, set, frozenset, FunctionType, MethodType, TensorHandle, Affine)))
 # what the cache itself consists of
 _OF_CACHES = (FunctionType, type, dict, object)
 _CONTAINERS = (tuple, list, deque, set, frozenset, dict, OrderedDict, defaultdict)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import repeat
-from operator import is_
+from operator import attrgetter, is_
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -114,13 +114,18 @@ class Reached:
     def __init__(self, roots: Iterable[Root]):
         # objects are known by their addresses: the roots may not die while this is kept
         self._roots = list(roots)
-        # variables by what they belong to: names that held code, a plain value or nothing, and those that did not
+        # variables by what they belong to: names that held code or a plain value, those that were not there, the rest
         self._fixed: dict[int, tuple[Names, dict[str, Any]]] = {}
+        self._lacked: dict[int, tuple[Names, set[str]]] = {}
         self._open: dict[tuple[int, str], Names] = {}
-        self._functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
-        self._attributes: list[Any] = []
-        self._cells: list[tuple[CellType, Any]] = []
-        self._classes: list[tuple[type, int, tuple[type, ...]]] = []
+        # functions with their code and defaults, and those of which defaults may change without being replaced
+        self._functions: tuple[list[Any], ...] = ([], [], [], [])
+        self._defaults: list[FunctionType] = []
+        # functions by whether they have attributes
+        self._bare: list[FunctionType] = []
+        self._attributes: list[tuple[FunctionType, dict[str, Any]]] = []
+        self._cells: tuple[list[CellType], list[Any]] = ([], [])
+        self._classes: tuple[list[Any], ...] = ([], [], [])
         # what is looked into by name: modules, and classes of libraries, to which anybody may add
         self._modules: list[ModuleType | type] = []
         self._whole: dict[int, tuple[Names, int]] = {}
@@ -157,13 +162,26 @@ class Reached:
     def _function(self, function: FunctionType) -> None:
         module = library_module(function)
         if module is None or not module.startswith("kernbench"):
-            self._attributes.append(function)
+            self._function_attributes(function)
         if module is None:
-            code = function.__code__
-            self._functions.append((function, code, function.__defaults__, function.__kwdefaults__))
-            self._code(code, function.__globals__)
+            known = function, function.__code__, function.__defaults__, function.__kwdefaults__
+            for column, value in zip(self._functions, known, strict=True):
+                column.append(value)
+            if not is_value(function.__defaults__) or function.__kwdefaults__ is not None:
+                self._defaults.append(function)
+            self._code(function.__code__, function.__globals__)
         elif keeps_state(module, function.__name__):
             raise TooMuchError
+
+    def _function_attributes(self, function: FunctionType) -> None:
+        attributes = function.__dict__
+        if attributes:
+            self._attributes.append((function, attributes))
+            self._whole[id(attributes)] = attributes, len(attributes)
+            for name in attributes:
+                self._variable(id(attributes), attributes, name)
+        else:
+            self._bare.append(function)
 
     def _code(self, code: CodeType, known: dict[str, Any]) -> None:
         names = names_in(code)
@@ -196,7 +214,8 @@ class Reached:
             if not value.__flags__ & _IMMUTABLE_TYPE:
                 self._modules.append(value)
             return
-        self._classes.append((value, len(vars(value)), value.__mro__))
+        for column, one in zip(self._classes, (value, len(vars(value)), value.__mro__), strict=True):
+            column.append(one)
         self._waiting += (*value.__mro__, type(value))
         known = vars(value)
         for name in own_names(value):
@@ -218,6 +237,9 @@ class Reached:
         if not self._is_fixed(held):
             self._open[owner, name] = known
             return
+        if held is _MISSING:
+            self._lacked.setdefault(owner, (known, set()))[1].add(name)
+            return
         self._fixed.setdefault(owner, (known, {}))[1][name] = held
         if len(self._fixed[owner][1]) > MOST_VARIABLES:
             raise TooMuchError
@@ -230,17 +252,25 @@ class Reached:
         if inner is not None:
             # every one is entered
             return sum(self._is_fixed(function) for function in inner) == len(inner)
-        if is_a(held, BuiltinFunctionType) and isinstance(held.__self__, ModuleType):
-            if keeps_state(held.__self__.__name__, held.__name__):
-                raise TooMuchError
-            self._waiting.append(held.__self__)
-            return True
+        if is_a(held, BuiltinFunctionType):
+            return self._is_fixed_builtin(held)
         if is_a(held, FunctionType) and not self._is_fixed_function(held):
             return False
         if is_a(held, FunctionType) or lives_with_its_module(held):
             self._waiting.append(held)
             return True
         return False
+
+    def _is_fixed_builtin(self, held: Any) -> bool:
+        """Whether a function written in C depends on its arguments alone: one of a module, or what makes a tuple."""
+        owner = held.__self__
+        if isinstance(owner, ModuleType):
+            if keeps_state(owner.__name__, held.__name__):
+                raise TooMuchError
+        elif held.__name__ != "__new__" or not _is_immutable(owner):
+            return False
+        self._waiting.append(owner)
+        return True
 
     def _is_fixed_function(self, function: FunctionType) -> bool:
         """Whether a function that a module or class holds closes over nothing but code and values, as its defaults."""
@@ -251,22 +281,29 @@ class Reached:
         held = [*defaults, *(held for _, held in cells)]
         if not all(one is not function and self._is_fixed(one) for one in held):
             return False
-        self._cells += cells
+        for cell, one in cells:
+            self._cells[0].append(cell)
+            self._cells[1].append(one)
         return True
 
     # Asking again
 
     @property
     def is_current(self) -> bool:
-        """Whether all code is still what it was."""
+        """Whether all code is still what it was. Asked at every boundary: there are no loops of Python in it."""
+        functions, codes, defaults, by_name = self._functions
+        classes, sizes, orders = self._classes
         return (
-            all(len(vars(value)) == size and value.__mro__ is mro for value, size, mro in self._classes)
+            list(map(len, map(vars, classes))) == sizes
+            and _same(map(_ORDER, classes), orders)
             and all(len(known) == size for known, size in self._whole.values())
-            and all(_contents(cell) is held for cell, held in self._cells)
-            and all(
-                f.__code__ is code and f.__defaults__ is first and f.__kwdefaults__ is second
-                for f, code, first, second in self._functions
-            )
+            and _same(map(_contents, self._cells[0]), self._cells[1])
+            and _same(map(_CODE, functions), codes)
+            and _same(map(_DEFAULTS, functions), defaults)
+            and _same(map(_BY_NAME, functions), by_name)
+            and not any(map(_ATTRIBUTES, self._bare))
+            and all(function.__dict__ is known for function, known in self._attributes)
+            and all(lacked.isdisjoint(known) for known, lacked in self._lacked.values())
             and all(_unchanged(known, names) for known, names in self._fixed.values())
         )
 
@@ -274,13 +311,23 @@ class Reached:
         """What variables and functions hold now that may change without being replaced."""
         for (_, name), known in self._open.items():
             yield known.get(name)
-        for _, _, defaults, by_name in self._functions:
-            if defaults is not None or by_name is not None:
-                yield defaults
-                yield by_name
-        for function in self._attributes:
-            if function.__dict__:
-                yield function.__dict__
+        for function in self._defaults:
+            yield function.__defaults__
+            yield function.__kwdefaults__
+
+
+_CODE, _DEFAULTS, _BY_NAME = map(attrgetter, ("__code__", "__defaults__", "__kwdefaults__"))
+_ORDER, _ATTRIBUTES = map(attrgetter, ("__mro__", "__dict__"))
+
+
+def _same(values: Iterable[Any], others: Iterable[Any]) -> bool:
+    """Whether as many objects as there were are the very same."""
+    return all(map(is_, values, others))
+
+
+def _is_immutable(value: Any) -> bool:
+    """Whether this is a class of Python itself that nobody can change."""
+    return is_a(value, type) and library_module(value) is not None and bool(value.__flags__ & _IMMUTABLE_TYPE)
 
 
 def _contents(cell: CellType) -> Any:

@@ -13,7 +13,7 @@ from kernbench.benches.gqa_attention.parts.grid import Place
 from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, Run
 from kernbench.benches.gqa_attention.parts.partials import Chain, finished
 from kernbench.benches.gqa_attention.parts.routes import along_chain
-from kernbench.benches.gqa_attention.parts.stream_kv import LARGEST_BLOCK, Pointers, QuerySet, sized
+from kernbench.benches.gqa_attention.parts.stream_kv import LARGEST_BLOCK, Blocks, Pointers, QuerySet, sized
 from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling, make_tiling, message_bytes
 from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes, exchange
 from kernbench.common.dtypes import ITEMSIZE
@@ -104,10 +104,11 @@ def _attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, side
     for hop in along_chain(tiling.rank, line, low, high, parts=(0,)):
         exchange(tl, queries, hop)
     runs = [run for owner in across for run in keys.messages(owner)]
+    blocks = Blocks(runs, tiling.block_kv)
     dtype = tl.element_type(o_ptr)
     for root, tile in queries.tiles():
         part = QuerySet(tl, tiling, [tile], [queries.load(line[root], tile)])
-        part.fold(keys, runs)
+        part.fold(keys, blocks)
         chain = Chain(low, high, place, len(line), root)
         state = chain.reduce(tl, part.take())
         if chain.is_root:

@@ -40,17 +40,16 @@ class QuerySet:
         self._queries = queries
         self._states: list[State] = [start(tl, tiling.group * t.tokens, tiling.d_head) for t in tiles]
 
-    def fold(self, keys: KeyStore, runs: Sequence[Run]) -> None:
+    def fold(self, keys: KeyStore, blocks: "Blocks") -> None:
         """Fold these keys into every tile that sees some of them; scores are made one block ahead."""
-        blocks = _blocks(tuple(runs), self._tiling.block_kv)
         ahead: Ahead | None = None
         for head, tiles in by_head(self._tiles):
-            even = self._even(keys, tiles, blocks)
+            even = self._even(tiles, blocks) if keys.is_contiguous else 0
             if even:
-                position, rows = _whole(blocks[0])[0]
-                places = zip(keys.addresses(head, position), keys.row_bytes, strict=True)
-                ahead = self._fold_even([(first, rows * size) for first, size in places], rows, even, tiles, ahead)
-            for block in blocks[even:]:
+                places = zip(keys.addresses(head, blocks.first), keys.row_bytes, strict=True)
+                steps = [(first, blocks.rows * size) for first, size in places]
+                ahead = self._fold_even(steps, blocks.rows, even, tiles, ahead)
+            for block in blocks.all[even:]:
                 seen = [i for i in tiles if not self._tiling.hides_all(self._tiles[i], block[0][0])]
                 if seen:
                     k, v = keys.head(head, block)
@@ -68,16 +67,12 @@ class QuerySet:
             ahead = (tile, s, v, block)
         return ahead
 
-    def _even(self, keys: KeyStore, tiles: Sequence[int], blocks: Sequence[tuple[Run, ...]]) -> int:
-        """How many blocks, from the first on, lie in memory one after the other, equally long, and hide nothing."""
-        first = _whole(blocks[0])[0] if blocks else (0, 0)
-        seen = min((self._tiles[i].position for i in tiles), default=0) if self._tiling.causal else None
-        for count, block in enumerate(blocks if keys.is_contiguous else ()):
-            position = first[0] + count * first[1]
-            hides = seen is not None and position + first[1] - 1 > seen
-            if hides or _whole(block) != ((position, first[1]),):
-                return count
-        return len(blocks) if keys.is_contiguous else 0
+    def _even(self, tiles: Sequence[int], blocks: "Blocks") -> int:
+        """How many of the even blocks, from the first on, hide nothing."""
+        if not self._tiling.causal or not blocks.even:
+            return blocks.even
+        seen = min((self._tiles[i].position for i in tiles), default=0)
+        return max(0, min(blocks.even, (seen + 1 - blocks.first) // blocks.rows))
 
     def _fold_even(
         self, places: list[tuple[int, int]], rows: int, count: int, tiles: Sequence[int], ahead: Ahead | None
@@ -116,9 +111,20 @@ def _load_set(tl: "TLContext", tiling: Tiling, q_ptr: int, tiles: Sequence[Queri
     return QuerySet(tl, tiling, tiles, [tiling.load_queries(tl, q_ptr, tile) for tile in tiles])
 
 
-def _whole(block: tuple[Run, ...]) -> tuple[Run, ...]:
-    """`joined`, asked again for every tile."""
-    return tuple(joined(block))
+class Blocks:
+    """Runs of keys as they are folded, one block after another. Made once for all tiles, outside of their loops.
+
+    The first `even` blocks have `rows` keys each that follow one another from position `first` on.
+    """
+
+    def __init__(self, runs: Sequence[Run], most: int):
+        """Blocks of at most `most` keys."""
+        self.all = _blocks(tuple(runs), most)
+        self.first, self.rows = joined(self.all[0])[0] if self.all else (0, 0)
+        self.even = next((n for n, block in enumerate(self.all) if not self._is_even(n, block)), len(self.all))
+
+    def _is_even(self, number: int, block: tuple[Run, ...]) -> bool:
+        return joined(block) == [(self.first + number * self.rows, self.rows)]
 
 
 def _blocks(runs: tuple[Run, ...], most: int) -> tuple[tuple[Run, ...], ...]:
@@ -150,9 +156,9 @@ def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops:
     own = keys.messages(tiling.rank)
     keys.keep_own()
     first = _load_set(tl, tiling, q_ptr, sets[0])
-    first.fold(keys, own)
+    first.fold(keys, Blocks(own, tiling.block_kv))
     others = gather(tl, keys, hops)
-    first.fold(keys, others)
+    first.fold(keys, Blocks(others, tiling.block_kv))
     first.store(o_ptr)
     _fold_sets(tl, tiling, pointers, keys, own + others, sets)
 
@@ -162,9 +168,11 @@ def _fold_sets(
 ) -> None:
     """All sets but the first. Heads differ in addresses only: where none shares a set, they are a loop."""
 
+    blocks = Blocks(runs, tiling.block_kv)
+
     def fold(some: Sequence[Queries]) -> None:
         queries = _load_set(tl, tiling, pointers[0], some)
-        queries.fold(keys, runs)
+        queries.fold(keys, blocks)
         queries.store(pointers[3])
 
     of_head, alike = sets_of_head(sets, tiling.h_kv)
@@ -182,10 +190,10 @@ def _ride(tl: "TLContext", keys: KeyStore, queries: QuerySet, tiling: Tiling, ho
     for hop in hops:
         posted = _post(tl, keys, hop)
         if sum(rows for _, rows in waiting) >= tiling.block_kv:
-            queries.fold(keys, waiting)
+            queries.fold(keys, Blocks(waiting, tiling.block_kv))
             waiting = []
         waiting += _collect(keys, posted)
-    queries.fold(keys, waiting)
+    queries.fold(keys, Blocks(waiting, tiling.block_kv))
     queries.store(o_ptr)
 
 
