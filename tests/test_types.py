@@ -13,11 +13,11 @@ CEILINGS = {
     "bench": 111,
     "benches": 56,
     "cli": 33,
-    "common": 89,
+    "common": 35,
     "golden": 8,
     "machine": 37,
-    "mesh": 102,
-    "npu": 278,
+    "mesh": 101,
+    "npu": 74,
     "ptx": 2308,
     "pytest_plugin.py": 13,
     "report": 46,
@@ -26,10 +26,10 @@ CEILINGS = {
     "sweep": 25,
     "targets": 13,
     "testing.py": 1,
-    "triton_emu": 332,
+    "triton_emu": 338,
 }
 # the rooms' ceilings may be moved against each other, their sum only falls
-ALL_ROOMS = 3549
+ALL_ROOMS = 3296
 
 
 def uses(text: str) -> int:

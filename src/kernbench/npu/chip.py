@@ -61,11 +61,11 @@ class Chip:
     def __init__(
         self,
         chip: "str | os.PathLike[str] | ChipModel" = "a2a3",
-        changes: Mapping[str, Any] | None = None,
+        changes: Mapping[str, float | str] | None = None,
         shapes_only: bool = False,
         schedule: str | int = "canonical",
         budget: Budget | None = None,
-        kernels: Mapping[int, tuple[Callable[..., Any], str]] | None = None,
+        kernels: Mapping[int, tuple[Callable[..., object], str]] | None = None,
     ):
         self.machine = load(chip).override(changes or {})
         self.kernels = dict(kernels or {})
@@ -82,8 +82,8 @@ class Chip:
 
     def launch(
         self,
-        orchestrate: Callable[..., Any],
-        *args: Any,
+        orchestrate: Callable[..., object],
+        *args: object,
         schedule: str | int | None = None,
         budget: Budget | None = None,
         shapes_only: bool | None = None,
@@ -127,7 +127,7 @@ class Chip:
         assert run.recording is not None
         return order_digest(run.recording, self.machine)
 
-    def _origin(self, orchestrate: Callable[..., Any], launch: "_Launch") -> dict[str, Any]:
+    def _origin(self, orchestrate: Callable[..., object], launch: "_Launch") -> dict[str, dict[str, str] | int | str]:
         return {
             "target": "npu",
             "kernel": getattr(orchestrate, "__qualname__", repr(orchestrate)),
@@ -142,7 +142,14 @@ class Chip:
 class _Launch:
     """One launch, from arrays to findings."""
 
-    def __init__(self, chip: ChipModel, carries_data: bool, schedule: str | int, track_war: bool, kernels: Any):
+    def __init__(
+        self,
+        chip: ChipModel,
+        carries_data: bool,
+        schedule: str | int,
+        track_war: bool,
+        kernels: dict[int, tuple[Callable[..., object], str]],
+    ):
         recording = NpuRecording()
         self.schedule = schedule
         self.context = Context(chip, carries_data, recording, SiteTable(recording.tables.sites))
@@ -153,9 +160,9 @@ class _Launch:
 
     def run(
         self,
-        orchestrate: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        orchestrate: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
         budget: Budget,
         stop: Stopper | None = None,
     ) -> None:
@@ -187,7 +194,7 @@ class _Launch:
         else:
             self._conclude(where)
 
-    def views(self, stop: Stopper | None) -> dict[str, Any]:
+    def views(self, stop: Stopper | None) -> dict[str, object]:
         """What reports draw besides the figures."""
         views: dict[str, Any] = {"printf": self.context.printed} if self.context.printed else {}
         if self.status is Status.STOPPED and stop is not None and stop.met is not None:
@@ -212,7 +219,7 @@ class _Launch:
         place = kernel_place(error) or where
         self.context.log.add(Finding("over-budget", message, place, callers(error), hint))
 
-    def _argument(self, name: str, value: Any) -> Any:
+    def _argument(self, name: str, value: object) -> object:
         if (not hasattr(value, "__array__") and not hasattr(value, "__dlpack__")) or np.isscalar(value):
             self.described[name] = repr(value)
             return value
@@ -227,7 +234,7 @@ class _Launch:
         return self.runtime.add_buffer(name, array.shape, dtype, flat, True)
 
     def _orchestrate(
-        self, orchestrate: Callable[..., Any], given: list[Any], more: dict[str, Any], where: Place
+        self, orchestrate: Callable[..., object], given: list[object], more: dict[str, object], where: Place
     ) -> None:
         try:
             # NaN and infinity are values in kernels, not accidents
@@ -337,7 +344,7 @@ class _Launch:
             if b.external and b.number in written and b.array is not None
         }
 
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, dict[str, int] | int | list[dict[str, object]]]:
         """Counts of the functional pass."""
         recording, rows = (
             self.context.recording,
@@ -356,7 +363,7 @@ class _Launch:
         }
 
 
-def _parameter_names(orchestrate: Callable[..., Any], count: int) -> list[str]:
+def _parameter_names(orchestrate: Callable[..., object], count: int) -> list[str]:
     if not callable(orchestrate):
         raise MisuseError(f"{orchestrate!r} is no orchestration: a function orchestrate(rt, ...) is wanted")
     names = list(inspect.signature(orchestrate).parameters)[1:]
@@ -367,7 +374,7 @@ def _parameter_names(orchestrate: Callable[..., Any], count: int) -> list[str]:
     return names[:count]
 
 
-def _place(function: Callable[..., Any]) -> Place:
+def _place(function: Callable[..., object]) -> Place:
     code = getattr(inspect.unwrap(function), "__code__", None)
     return Place(code.co_filename, code.co_firstlineno, code.co_name) if code else Place("<orchestration>", 0)
 

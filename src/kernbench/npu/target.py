@@ -73,7 +73,7 @@ class NpuTarget(Target):
         """The sentence for a cause of lost time."""
         return explain(cause)
 
-    def joined_views(self, launches: Sequence[Run], begins: Sequence[int]) -> Mapping[str, Any]:
+    def joined_views(self, launches: Sequence[Run], begins: Sequence[int]) -> Mapping[str, object]:
         """The tasks of all launches."""
         return joined_tasks(launches, begins)
 

@@ -28,11 +28,12 @@ from kernbench.npu.isa.places import (
     capacities,
 )
 from kernbench.npu.recording.calls import Calls
-from kernbench.npu.recording.record import NONE, ROW
+from kernbench.npu.recording.record import NONE, ROW, TileKey
 from kernbench.npu.tasks.caching import Cache
 
 if TYPE_CHECKING:
     from kernbench.npu.tasks.task import Block, Context
+    from kernbench.npu.tasks.tensors import ReadValue
 
 __kernbench_internal__ = True
 
@@ -48,7 +49,7 @@ class Core:
         self.context = context
         self.tables = context.recording.tables
         self.sites = context.sites
-        self.tile_cache: dict[Any, Tile] = {}
+        self.tile_cache: dict[object, Tile] = {}
         self.block: Block
         self.block_idx = 0
         self.block_num = 1
@@ -57,7 +58,7 @@ class Core:
         # the function whose rows these are; kept, so that no later frame can be taken for it
         self._frame: FrameType | None = None
         self._code = 0
-        self._memo: dict[Any, bytes] = {}
+        self._memo: dict[object, bytes] = {}
         self._codes: list[Any] = []
         sizes = capacities(context.chip.spaces)
         self._sizes = {space: sizes[space] for space in SPACES_OF[lane] if sizes[space]}
@@ -66,7 +67,7 @@ class Core:
             self._arenas = {s: np.full(n, POISON, np.uint8) for s, n in self._sizes.items()}
         self._used = dict.fromkeys(self._sizes, 0)
         self._free = dict.fromkeys(self._sizes, 0)
-        self._allocated: dict[Any, tuple[Tile, int]] = {}
+        self._allocated: dict[object, tuple[Tile, int]] = {}
         self._cache = Cache()
 
     def __repr__(self) -> str:
@@ -109,7 +110,7 @@ class Core:
         self,
         space: str,
         shape: tuple[int, int],
-        dtype: Any = "f32",
+        dtype: object = "f32",
         offset: int = 0,
         valid: tuple[int, int] | None = None,
         layout: str = "row",
@@ -125,7 +126,7 @@ class Core:
         self,
         space: str,
         shape: tuple[int, int],
-        dtype: Any = "f32",
+        dtype: object = "f32",
         valid: tuple[int, int] | None = None,
         layout: str = "row",
         name: str = "",
@@ -147,7 +148,7 @@ class Core:
             self.context.fail("misuse", unknown(f"memory of an {LANES[self.lane]}", space, self._sizes))
 
     @refusing
-    def _place(self, key: tuple[Any, ...], name: str) -> Tile:
+    def _place(self, key: TileKey, name: str) -> Tile:
         space, offset, shape, dtype, _, _ = key
         self._known_space(space)
         check_shape(key)
@@ -254,7 +255,7 @@ class Core:
             self._memo[key] = row
         self._append(row)
 
-    def _flag(self, op: Operation, frame: FrameType, key: tuple[Any, ...], owner: str) -> bytes:
+    def _flag(self, op: Operation, frame: FrameType, key: tuple[int, int, str, str, int], owner: str) -> bytes:
         src, dst, event = key[2:]
         site, _ = self._new(op, frame, ())
         for pipe in (src, dst):
@@ -278,6 +279,6 @@ class Core:
 _SET, _WAIT, _BARRIER = (OPERATIONS[name].code for name in ("set_flag", "wait_flag", "pipe_barrier"))
 
 
-def _pair(sizes: Any) -> Any:
+def _pair(sizes: "tuple[ReadValue | float, int]") -> Any:
     """Rows and columns as a tuple; what is no sequence stays, and is told of where the tile is checked."""
     return sizes if type(sizes) is tuple else tuple(sizes) if isinstance(sizes, (list, np.ndarray)) else sizes

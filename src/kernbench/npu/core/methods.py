@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from sys import _getframe
-from typing import Any
 
 from kernbench.npu.core.core import Core
 from kernbench.npu.core.forms import FORMS
@@ -82,7 +81,7 @@ def _number(op: Operation) -> Method:
     code, run = op.code, op.run
     assert run is not None
 
-    def method(self: Core, dst: Tile, value: Any) -> None:
+    def method(self: Core, dst: Tile, value: float) -> None:
         try:
             frame = _getframe(1)
             if frame is not self._frame:
@@ -106,7 +105,7 @@ def _one_number(op: Operation) -> Method:
     default = "rint" if op.form == "convert" else None
     extra = 1 if op.form == "compare_scalar" else 0
 
-    def method(self: Core, dst: Tile, a: Tile, value: Any = default, *more: Any) -> None:
+    def method(self: Core, dst: Tile, a: Tile, value: object = default, *more: object) -> None:
         try:
             frame = _getframe(1)
             if frame is not self._frame:

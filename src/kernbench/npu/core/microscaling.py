@@ -91,7 +91,7 @@ class Scaled(Rearranging):
             dst.data[...] = product + more[0].data if more else product
 
     @refusing
-    def _check_mx(self, name: str, tiles: tuple[Any, ...], types: tuple[str | None, str | None]) -> None:
+    def _check_mx(self, name: str, tiles: tuple[Tile, ...], types: tuple[str | None, str | None]) -> None:
         chip, context = self.context.chip, self.context
         if not chip.spaces.l0a_mx or not chip.spaces.l0b_mx:
             context.fail("misuse", f"{name}: chip {chip.name} has no products of scaled blocks", "launch on a5")

@@ -29,7 +29,7 @@ class Rearranging(Telling):
     """Concatenation and sorting."""
 
     # the type of the values of the lists that are merged
-    _value_type: np.dtype[Any]
+    _value_type: np.dtype[np.generic]
 
     def tconcat(self, dst: Tile, a: Tile, b: Tile, *indices: Tile) -> None:
         """Rows of `a`, then those of `b`. With (a_idx, b_idx) or (dst_idx, a_idx, b_idx) only so many elements of each
@@ -151,7 +151,7 @@ class Rearranging(Telling):
         dst.data[0] = np.concatenate(found).view(dst.data.dtype)
 
     def _merge_lists(
-        self, frame: FrameType, dst: Tile, operands: tuple[Any, ...], exhausted: bool
+        self, frame: FrameType, dst: Tile, operands: tuple[Tile, ...], exhausted: bool
     ) -> tuple[int, ...] | None:
         self._check_merge(dst, *operands)
         tmp, lists = operands[0], operands[1:]
@@ -208,7 +208,7 @@ class Rearranging(Telling):
             told = ", ".join(t.describe() for t in tiles)
             self.context.fail("dtype", f"{name}: values of f32, or of f16, in all tiles; got {told}")
 
-    def _check_tiles(self, name: str, tiles: tuple[Any, ...]) -> None:
+    def _check_tiles(self, name: str, tiles: tuple[Tile, ...]) -> None:
         """All are tiles of this core that lie in UB, by rows or in one line."""
         for tile in tiles:
             if not isinstance(tile, Tile) or tile.core is not self or tile.space != "UB":

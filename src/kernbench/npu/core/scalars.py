@@ -1,7 +1,7 @@
 """What the scalar unit does with device memory: single values read and written through its cache, and dcci."""
 
 from sys import _getframe
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.npu.core.signalling import Signalling
@@ -13,6 +13,9 @@ from kernbench.npu.tasks.fitting import fitting
 from kernbench.npu.tasks.shadow import ELEMENT, Runs
 from kernbench.npu.tasks.tensors import ReadValue, Tensor
 from kernbench.result.finding import Other
+
+if TYPE_CHECKING:
+    from kernbench.npu.isa.operations import Operation
 
 __kernbench_internal__ = True
 _READ, _WRITE, _DCCI = (OPERATIONS[name] for name in ("read", "write", "dcci"))
@@ -154,7 +157,7 @@ class Scalars(Signalling):
                     where=place,
                 )
 
-    def _element_row(self, op: Any, element: Tensor, site: int) -> None:
+    def _element_row(self, op: "Operation", element: Tensor, site: int) -> None:
         itemsize = ITEMSIZE[element.dtype]
         pattern, place = self.tables.pattern((), (), itemsize), element.offset * itemsize
         number = element.buffer.number

@@ -120,7 +120,7 @@ class Signalling(Scaled):
         return frame
 
     @refusing
-    def _check_flag(self, op: Operation, pipe: str, flag: Any, most: int) -> None:
+    def _check_flag(self, op: Operation, pipe: str, flag: object, most: int) -> None:
         self._check_pipe(op.name, pipe)
         if isinstance(flag, bool) or not isinstance(flag, int) or not 0 <= flag < most:
             self.context.fail("misuse", f"{op.name}: flag {flag!r}; flags are 0 to {most - 1}")
@@ -236,7 +236,7 @@ class Signalling(Scaled):
         )
 
     @refusing
-    def _check_signal(self, name: str, signal: Any, value: Any) -> None:
+    def _check_signal(self, name: str, signal: Tensor, value: int) -> None:
         if not isinstance(signal, Tensor) or signal.dtype != "i32":
             self.context.fail("dtype", f"{name}: signals are elements of an i32 tensor; got {signal!r}")
         if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:

@@ -18,7 +18,7 @@ MOST_LINES = 10_000
 class Telling(Core):
     """Printing and naming tiles."""
 
-    def tprint(self, *values: Any, hex: bool = False) -> None:
+    def tprint(self, *values: object, hex: bool = False) -> None:
         """Show tiles, tensors and numbers as they are here, after a text if one is given first."""
         prefix, shown = (values[0], values[1:]) if values and isinstance(values[0], str) else ("", values)
         place = self.sites.places[self.sites.here()]
@@ -27,7 +27,7 @@ class Telling(Core):
             if len(self.context.printed) < MOST_LINES:
                 self.context.printed.append(f"{self._name()} at {place}: {line.lstrip()}")
 
-    def checkpoint(self, name: str, tile: Tile, **keys: Any) -> None:
+    def checkpoint(self, name: str, tile: Tile, **keys: object) -> None:
         """Call the valid part of a tile by a name of the golden's intermediates, to be compared with it as it is here.
 
         `keys` tell which part of it this is: `at` an index into the golden's array, others are handed to its function.
@@ -51,7 +51,7 @@ def _data(value: Any) -> Array | None:
     return None
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     if isinstance(value, Tile):
         return value.describe()
     return f"{value.dtype} {list(value.shape)} of {value.name}" if isinstance(value, Tensor) else ""

@@ -8,7 +8,7 @@ from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, dtype_name
 from kernbench.common.errors import KernelError
 from kernbench.npu.isa.mistakes import refusing
 from kernbench.npu.isa.places import ALIGNMENT
-from kernbench.npu.recording.record import NONE
+from kernbench.npu.recording.record import NONE, TileKey
 
 if TYPE_CHECKING:
     from kernbench.npu.core.core import Core
@@ -29,7 +29,7 @@ class Tile:
 
     __slots__ = ("core", "data", "dtype", "layout", "name", "number", "offset", "root", "shape", "space", "valid")
 
-    def __init__(self, core: "Core", key: tuple[Any, ...], root: int, name: str):
+    def __init__(self, core: "Core", key: TileKey, root: int, name: str):
         self.space: str = key[0]
         self.offset: int = key[1]
         self.shape: tuple[int, int] = key[2]
@@ -70,7 +70,7 @@ class Tile:
     def view(
         self,
         shape: tuple[int, int] | None = None,
-        dtype: Any = None,
+        dtype: object = None,
         valid: tuple[int, int] | None = None,
         layout: str | None = None,
     ) -> "Tile":
@@ -130,12 +130,13 @@ def describe(
     return f"{called}({shape[0]}x{shape[1]} {dtype} at {space} {offset:#x}{part})"
 
 
-def check_shape(key: tuple[Any, ...]) -> None:
+def check_shape(key: TileKey) -> None:
     """Shapes a tile can have: positive, valid part inside, and lines that fill whole granules."""
+    offset: object = key[1]
     _, _, shape, dtype, layout, valid = key
     pairs = isinstance(shape, tuple) and isinstance(valid, tuple) and len(shape) == len(valid) == 2
-    if not isinstance(key[1], (int, np.integer)):
-        raise KernelError("misuse", f"a tile lies at a whole number of bytes; got offset {key[1]!r}")
+    if not isinstance(offset, (int, np.integer)):
+        raise KernelError("misuse", f"a tile lies at a whole number of bytes; got offset {offset!r}")
     if not pairs or not all(isinstance(n, (int, np.integer)) for n in (*shape, *valid)) or min(shape) < 1:
         raise KernelError("shape", f"a tile has two sizes from 1 on, whole numbers; got {shape} with valid {valid}")
     if shape[0] * shape[1] > _LARGEST:

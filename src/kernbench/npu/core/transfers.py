@@ -56,7 +56,7 @@ class KernelCore(Scalars):
 
     def __init__(self, lane: int, context: Context, root: CodeType):
         super().__init__(lane, context, root)
-        self._transfers: dict[Any, _Transfer] = {}
+        self._transfers: dict[object, _Transfer] = {}
 
     def tload(self, dst: Tile, src: Tensor, pad: float | None = None) -> None:
         """Device memory to UB or L1. The valid part of `dst` must have the shape of `src` (leading axes of a tensor
@@ -142,7 +142,13 @@ class KernelCore(Scalars):
 
     @refusing
     def _new_transfer(
-        self, op: Operation, frame: FrameType, key: Any, tile: Tile, tensor: Tensor, pad: float | None
+        self,
+        op: Operation,
+        frame: FrameType,
+        key: tuple[int | str | tuple[int, ...], ...],
+        tile: Tile,
+        tensor: Tensor,
+        pad: float | None,
     ) -> "_Transfer":
         """Check a transfer that is met for the first time at its place."""
         site, _ = self._new(op, frame, (tile,))
@@ -391,7 +397,7 @@ def parts(tensor: Tensor, rows: int, columns: int) -> Iterator[Tensor]:
             yield tensor[row : min(row + rows, tensor.shape[0]), here] if len(tensor.shape) == 2 else tensor[here]
 
 
-def _matrix(src: Tensor, shape: tuple[int, int]) -> Any:
+def _matrix(src: Tensor, shape: tuple[int, int]) -> object:
     """A tensor's elements as rows and columns."""
     data = src.data()
     return data if data.ndim == 2 else data.reshape(shape)

@@ -171,7 +171,7 @@ class Executor:
             started.jobs[lane] = (task, lane, core, arguments)
         self._advance(started)
 
-    def _coroutine(self, core: KernelCore) -> Any:
+    def _coroutine(self, core: KernelCore) -> object:
         """The coroutine in which a core runs its kernels, one after the other."""
         found = self._coroutines.get(id(core))
         if found is None or found.dead:
@@ -182,7 +182,7 @@ class Executor:
         idle = self._idle[lane]
         return idle.pop() if idle else KernelCore(lane, self._context, self._run_lane.__code__)
 
-    def _arguments(self, task: Task, fifos: list[FifoState]) -> list[Any]:
+    def _arguments(self, task: Task, fifos: list[FifoState]) -> list[FifoState | Tensor]:
         by_fifo = {id(f): state for f, state in zip(task.fifos, fifos, strict=True)}
         return [by_fifo.get(id(a), a) for a in task.arguments]
 
@@ -342,7 +342,7 @@ def _is_library(module: str) -> bool:
     return ours or module.split(".")[0] in ("numpy", "ml_dtypes")
 
 
-def _told(error: BaseException, kernel: Any) -> tuple[str, str, str]:
+def _told(error: BaseException, kernel: Callable[..., object]) -> tuple[str, str, str]:
     """What an operation refused, a name that no operation has, or a mistake of the kernel's own."""
     if (told := explained(error)) is not None:
         return told

@@ -30,7 +30,7 @@ def running(context: Context, lane: int) -> str:
     return f"{LANES[lane]} of {block.task.describe()}, block {block.index}"
 
 
-def shown(value: Any) -> Any:
+def shown(value: object) -> Any:
     """Tiles and tensors as arrays; a core as all tiles that lie in its memories."""
     if isinstance(value, Tile):
         return value.data, f"{value.dtype} at {value.space} {value.offset:#x}"

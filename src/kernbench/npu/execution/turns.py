@@ -51,7 +51,7 @@ class Started:
     cores: dict[int, KernelCore]
     running: dict[int, Any] = field(default_factory=dict)
     # what the coroutine of a lane that has not had its turn yet is to run
-    jobs: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    jobs: dict[int, tuple[object, ...]] = field(default_factory=dict)
     waits: dict[int, Waiting] = field(default_factory=dict)
     held: Cores = ()
 

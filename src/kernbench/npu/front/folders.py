@@ -13,7 +13,7 @@ from kernbench.bench.definition.inputs import ShapesOnly
 from kernbench.bench.definition.parameters import param
 from kernbench.bench.discovery.golden_file import GoldenFile, load_golden_file
 from kernbench.bench.discovery.modules import importable
-from kernbench.common.dtypes import as_array
+from kernbench.common.dtypes import Array, as_array
 from kernbench.common.errors import BenchError, unknown
 from kernbench.npu.front.kernel_folder import KernelFolder, load_kernel_folder
 from kernbench.result.run import Run
@@ -78,7 +78,7 @@ class _Runner:
         with self._importable():
             return self.golden_file.inputs(p.case, seed)
 
-    def golden(self, p: Parameters, x: Mapping[str, Any]) -> dict[str, Expected]:
+    def golden(self, p: Parameters, x: Mapping[str, Array | float]) -> dict[str, Expected]:
         """The outputs as the golden file computes them, within its tolerance."""
         with self._importable():
             expected = self.golden_file.expected(p.case, x)
@@ -87,7 +87,7 @@ class _Runner:
             for name, array in expected.items()
         }
 
-    def host(self, p: Parameters, chip: Any) -> Any:
+    def host(self, p: Parameters, chip: Any) -> object:
         """The chip, as the folder configures it."""
         # greenlet is needed to launch, not to look at a folder
         from kernbench import npu
@@ -99,7 +99,7 @@ class _Runner:
             )
         return npu.Chip(chip.override(self.folder.changes), kernels=self.folder.kernels)
 
-    def launch(self, p: Parameters, x: Mapping[str, Any], *, torch: Any) -> Run:
+    def launch(self, p: Parameters, x: Mapping[str, object], *, torch: Any) -> Run:
         """The orchestration on the inputs; outputs are called as the golden file calls them."""
         outputs = self.golden_file.outputs(x)
         given = {name: as_array(v) if hasattr(v, "shape") else v for name, v in x.items()}

@@ -35,11 +35,11 @@ class KernelFolder:
     """An orchestration, the kernels it submits by number, and what the folder asks of the chip."""
 
     path: Path
-    orchestrate: Callable[..., Any]
-    kernels: Mapping[int, tuple[Callable[..., Any], str]] = field(default_factory=dict)
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    orchestrate: Callable[..., object]
+    kernels: Mapping[int, tuple[Callable[..., object], str]] = field(default_factory=dict)
+    changes: Mapping[str, object] = field(default_factory=dict)
 
-    def arguments(self, given: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, given: Mapping[str, object], case: Mapping[str, Any]) -> dict[str, object]:
         """What the orchestration is called with: inputs by name if it has all their names, else in order; what is then
         missing comes from the case.
         """
@@ -60,7 +60,7 @@ class KernelFolder:
             )
         return found
 
-    def input_names(self, given: Mapping[str, Any]) -> dict[str, str]:
+    def input_names(self, given: Mapping[str, object]) -> dict[str, str]:
         """The input behind each parameter of the orchestration that has one."""
         names = [p.name for p in self._parameters()]
         return {name: name for name in given} if set(given) <= set(names) else dict(zip(names, given, strict=False))
@@ -112,7 +112,7 @@ def _defines(file: Path, name: str) -> bool:
     return any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
 
 
-def _table(path: Path, name: str, value: Any, keys: tuple[str, ...]) -> dict[str, Any]:
+def _table(path: Path, name: str, value: object, keys: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise BenchError(f"{path / CONFIG}: {name} = {value!r}: a dictionary with {', '.join(keys)} is wanted")
     for key in value:
@@ -121,7 +121,7 @@ def _table(path: Path, name: str, value: Any, keys: tuple[str, ...]) -> dict[str
     return dict(value)
 
 
-def _source(path: Path, name: str, source: Any) -> Path:
+def _source(path: Path, name: str, source: object) -> Path:
     file = path / str(source)
     if file.suffix != ".py":
         raise BenchError(f"{path / CONFIG}: {name}: source {str(source)!r} is no Python file; {PORTING}")
@@ -130,12 +130,12 @@ def _source(path: Path, name: str, source: Any) -> Path:
     return file
 
 
-def _function(file: Path, name: str) -> Callable[..., Any]:
+def _function(file: Path, name: str) -> Callable[..., object]:
     module = load_module(file)
     function = getattr(module, name, None)
     if not callable(function):
         raise BenchError(f"{file} has no function {name}; it defines {', '.join(_own(module)) or 'none'}")
-    found: Callable[..., Any] = function
+    found: Callable[..., object] = function
     return found
 
 
@@ -145,11 +145,11 @@ def _own(module: ModuleType) -> list[str]:
     return [n for n, f in functions if f.__module__ == module.__name__ and not n.startswith("_")]
 
 
-def _kernels(path: Path, config: ModuleType) -> dict[int, tuple[Callable[..., Any], str]]:
+def _kernels(path: Path, config: ModuleType) -> dict[int, tuple[Callable[..., object], str]]:
     listed = getattr(config, "KERNELS", [])
     if not isinstance(listed, (list, tuple)):
         raise BenchError(f"{path / CONFIG}: KERNELS = {listed!r}: a list of dictionaries is wanted")
-    found: dict[int, tuple[Callable[..., Any], str]] = {}
+    found: dict[int, tuple[Callable[..., object], str]] = {}
     for place, value in enumerate(listed):
         entry = _table(path, f"KERNELS[{place}]", value, _KERNEL_KEYS)
         number, kernel, core = _kernel(path, f"KERNELS[{place}]", entry)
@@ -159,7 +159,7 @@ def _kernels(path: Path, config: ModuleType) -> dict[int, tuple[Callable[..., An
     return found
 
 
-def _kernel(path: Path, where: str, entry: dict[str, Any]) -> tuple[int, Callable[..., Any], str]:
+def _kernel(path: Path, where: str, entry: dict[str, Any]) -> tuple[int, Callable[..., object], str]:
     lacking = [key for key in ("func_id", "source", "core_type") if key not in entry]
     if lacking:
         raise BenchError(f"{path / CONFIG}: {where} lacks {', '.join(lacking)}")
@@ -180,7 +180,7 @@ def _kernel(path: Path, where: str, entry: dict[str, Any]) -> tuple[int, Callabl
     return number, getattr(module, name), core
 
 
-def _changes(path: Path, config: ModuleType) -> dict[str, Any]:
+def _changes(path: Path, config: ModuleType) -> dict[str, int]:
     """Keys of the chip that the runtime's configuration changes."""
     told = _table(path, "RUNTIME_CONFIG", getattr(config, "RUNTIME_CONFIG", {}), _RUNTIME_KEYS)
     if told.get("runtime", RUNTIME) != RUNTIME:

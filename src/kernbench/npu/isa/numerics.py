@@ -1,14 +1,13 @@
 """What tile operations compute, on the valid parts of tiles: narrow floats compute in f32 and round once."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import F32, Array, cast, dtype_name
 from kernbench.common.errors import KernelError, unknown
 
-Function = Callable[..., Any]
+Function = Callable[..., None]
 __kernbench_internal__ = True
 _INTEGERS = "iub"
 
@@ -23,7 +22,7 @@ def _put(target: Array, value: Array) -> None:
     target[...] = value if value.dtype == target.dtype else cast(value, dtype_name(target.dtype))
 
 
-def ufunc(function: Any) -> Function:
+def ufunc(function: Callable[..., Array]) -> Function:
     """An elementwise operation on tiles of one type."""
 
     def run(target: Array, *sources: Array) -> None:
@@ -35,7 +34,7 @@ def ufunc(function: Any) -> Function:
     return run
 
 
-def _fitting(value: Any, dtype: Any) -> Any:
+def _fitting(value: float, dtype: np.dtype[np.generic]) -> np.generic:
     """A number as tiles of a type take it: f32 for floats, exact for integers."""
     try:
         return np.float32(value) if dtype.kind not in _INTEGERS else dtype.type(value)
@@ -43,10 +42,10 @@ def _fitting(value: Any, dtype: Any) -> Any:
         raise KernelError("misuse", f"{value!r} is no number for a tile of {dtype_name(dtype)}") from None
 
 
-def scalar(function: Any, swapped: bool = False) -> Function:
+def scalar(function: Callable[..., Array], swapped: bool = False) -> Function:
     """An elementwise operation of a tile and a number, which is rounded to the tile's type (f32 for narrow floats)."""
 
-    def run(target: Array, source: Array, value: Any) -> None:
+    def run(target: Array, source: Array, value: float) -> None:
         number = _fitting(value, target.dtype)
         operands = (number, _wide(source)) if swapped else (_wide(source), number)
         if target.dtype == F32:
@@ -57,7 +56,7 @@ def scalar(function: Any, swapped: bool = False) -> Function:
     return run
 
 
-def reduction(function: Any, axis: int) -> Function:
+def reduction(function: np.ufunc, axis: int) -> Function:
     """A reduction of rows (axis 1) or columns (axis 0); sums are in f32."""
 
     def run(target: Array, source: Array) -> None:
@@ -69,32 +68,33 @@ def reduction(function: Any, axis: int) -> Function:
     return run
 
 
-def reciprocal(x: Any, out: Any = None) -> Any:
+def reciprocal(x: Array, out: Array | None = None) -> Array:
     """1 / x."""
     return np.divide(np.float32(1), x, out=out)
 
 
-def rsqrt(x: Any, out: Any = None) -> Any:
+def rsqrt(x: Array, out: Array | None = None) -> Array:
     """1 / sqrt(x)."""
     return np.divide(np.float32(1), np.sqrt(x), out=out)
 
 
-def relu(x: Any, out: Any = None) -> Any:
+def relu(x: Array, out: Array | None = None) -> Array:
     """max(x, 0)."""
-    return np.maximum(x, x.dtype.type(0), out=out)
+    found: Array = np.maximum(x, x.dtype.type(0), out=out)
+    return found
 
 
-def fill(target: Array, value: Any) -> None:
+def fill(target: Array, value: float) -> None:
     """Every element becomes `value`."""
     target[...] = _fitting(value, target.dtype)
 
 
-def axpy(target: Array, source: Array, value: Any) -> None:
+def axpy(target: Array, source: Array, value: float) -> None:
     """target += source * value, in f32."""
     _put(target, _wide(target) + _wide(source) * np.float32(value))
 
 
-def iota(target: Array, first: Any) -> None:
+def iota(target: Array, first: float) -> None:
     """first, first + 1, ... along each row."""
     target[...] = np.arange(first, first + target.shape[1])
 
@@ -134,7 +134,7 @@ def select(target: Array, mask: Array, a: Array, b: Array) -> None:
     target[...] = np.where(mask != 0, a, b)
 
 
-COMPARISONS: dict[str, Any] = {
+COMPARISONS: dict[str, np.ufunc] = {
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,
@@ -144,7 +144,7 @@ COMPARISONS: dict[str, Any] = {
 }
 
 
-def compare(target: Array, a: Array, b: Any, mode: str) -> None:
+def compare(target: Array, a: Array, b: Array | float, mode: str) -> None:
     """1 where the comparison holds, else 0."""
     if mode not in COMPARISONS:
         raise KernelError("misuse", unknown("comparison", mode, COMPARISONS))
@@ -155,7 +155,7 @@ def _half_away(x: Array) -> Array:
     return np.copysign(np.floor(np.abs(x) + 0.5), x)
 
 
-_TO_INTEGER: dict[str, Any] = {
+_TO_INTEGER: dict[str, Callable[[Array], Array]] = {
     "rint": np.rint,
     "round": _half_away,
     "floor": np.floor,
@@ -178,7 +178,7 @@ def convert(target: Array, source: Array, mode: str) -> None:
         target[...] = _narrow(_wide(source), target.dtype, mode)
 
 
-def _narrow(wide: Array, narrow: Any, mode: str) -> Array:
+def _narrow(wide: Array, narrow: np.dtype[np.generic], mode: str) -> Array:
     """f32 to a narrower float, not to nearest even: of the neighbours on both sides, the one that `mode` wants."""
     near = cast(wide, dtype_name(narrow))
     back = near.astype(F32)
@@ -199,7 +199,7 @@ def _narrow(wide: Array, narrow: Any, mode: str) -> Array:
     return chosen.view(narrow)
 
 
-def _above_half(wide: Array, toward: Array, away: Array, unsigned: Any, narrow: Any) -> Array:
+def _above_half(wide: Array, toward: Array, away: Array, unsigned: type, narrow: np.dtype[np.generic]) -> Array:
     low, high = (b.astype(unsigned).view(narrow).astype(np.float64) for b in (toward, away))
     grows: Array = np.abs(wide - low) >= np.abs(high - wide)
     return grows

@@ -6,14 +6,14 @@ simple or special rate, MACs, or bytes over a path.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.npu.isa import numerics as n
 from kernbench.npu.isa.places import MTE2, M, S, V
 
-Function = Callable[..., Any]
+Function = Callable[..., None]
 SIMPLE, SPECIAL, MACS, MOVE, NO_COST = "simple", "special", "macs", "move", "none"
 
 
@@ -30,14 +30,14 @@ class Operation:
     meaning: str
 
 
-_ROWS: list[tuple[str, str, str, str, Any, str]] = []
+_ROWS: list[tuple[str, str, str, str, Function | None, str]] = []
 
 
-def _add(pipe: str, form: str, rows: list[tuple[str, str, Any, str]]) -> None:
+def _add(pipe: str, form: str, rows: list[tuple[str, str, Function | None, str]]) -> None:
     _ROWS.extend((name, pipe, form, cost, run, meaning) for name, cost, run, meaning in rows)
 
 
-_PAIRS: list[tuple[str, str, Any, str]] = [
+_PAIRS: list[tuple[str, str, Callable[..., Array], str]] = [
     ("add", SIMPLE, np.add, "a + b"),
     ("sub", SIMPLE, np.subtract, "a - b"),
     ("mul", SIMPLE, np.multiply, "a * b"),

@@ -3,18 +3,16 @@
 A tile whose valid part is narrower than its lines touches a piece of each line; one without gaps is one piece.
 """
 
-from typing import Any
-
 import numpy as np
 
-from kernbench.common.dtypes import ITEMSIZE
+from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.npu.core.tiles import ROW
 from kernbench.npu.isa.places import LANES, SPACES_OF
 from kernbench.npu.order.clocks import Tiles
 from kernbench.npu.recording.record import TileShape
 
 _SPACES = sorted({space for spaces in SPACES_OF.values() for space in spaces})
-Pieces = tuple[Any, Any]
+Pieces = tuple[Array, Array]
 
 
 def lay_out(tiles: list[TileShape], sizes: dict[str, int]) -> tuple[Tiles, int]:
@@ -45,12 +43,12 @@ def _pieces(tile: TileShape, sizes: dict[str, int]) -> Pieces:
     return first, first + valid_columns * size
 
 
-def _edges(space: str, tiles: list[TileShape], pieces: list[Pieces]) -> Any:
+def _edges(space: str, tiles: list[TileShape], pieces: list[Pieces]) -> Array:
     here = [p for tile, piece in zip(tiles, pieces, strict=True) if tile.space == space for p in piece]
     return np.unique(np.concatenate(here)) if here else np.empty(0, np.int64)
 
 
-def _cells(edges: Any, first: Any, last: Any) -> Any:
+def _cells(edges: Array, first: Array, last: Array) -> Array:
     """The cells between the edges of each piece."""
     low, high = np.searchsorted(edges, first), np.searchsorted(edges, last)
     if len(low) == 1:
@@ -58,7 +56,7 @@ def _cells(edges: Any, first: Any, last: Any) -> Any:
     return np.concatenate([np.arange(a, b) for a, b in zip(low, high, strict=True)] or [np.empty(0, np.int64)])
 
 
-def _bases(counts: dict[str, int]) -> tuple[Any, int]:
+def _bases(counts: dict[str, int]) -> tuple[Array, int]:
     """Where the cells of each memory of each lane begin, all of them end to end; and how many there are."""
     bases, at = np.zeros((len(LANES), len(_SPACES)), np.int64), 0
     for lane, spaces in SPACES_OF.items():

@@ -1,11 +1,11 @@
 """From recorded rows to findings: runs the compiled check over pipes and tells what it found."""
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kernbench.common.dtypes import ITEMSIZE
+from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.npu.core.tiles import describe
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.isa.operations import CLASSES, NAMES, POST
@@ -15,7 +15,10 @@ from kernbench.npu.order.cells import lay_out
 from kernbench.npu.recording.record import NpuRecording
 from kernbench.npu.tasks.task import Context, called_from
 from kernbench.npu.tasks.tensors import extent
-from kernbench.result.finding import Finding, Other
+from kernbench.result.finding import Finding, Other, Place
+
+if TYPE_CHECKING:
+    from kernbench.npu.recording.record import Pattern
 
 _CANNOT_RUN = (happens_before.NEVER_SET,)
 _OF_TILES = (happens_before.RACE, happens_before.UNINITIALISED, happens_before.OVERLAP)
@@ -46,8 +49,8 @@ def check_order(context: Context, buffers: int, ended: bool) -> bool:
 
 
 def inspect(
-    recording: NpuRecording, chip: ChipModel, buffers: int, identity: Any = NOTHING, posts: Any = None
-) -> tuple[Any, int]:
+    recording: NpuRecording, chip: ChipModel, buffers: int, identity: Array = NOTHING, posts: clocks.Posts | None = None
+) -> tuple[Array, int]:
     """Violations among the rows, and the digest of their order where `identity` has a number for each row."""
     rows = recording.array()
     return happens_before.check(
@@ -63,7 +66,7 @@ def inspect(
     )
 
 
-def posts_table(recording: NpuRecording, watched: Any = None) -> clocks.Posts:
+def posts_table(recording: NpuRecording, watched: list[int] | None = None) -> clocks.Posts:
     """What `happens_before.check` needs of posts and waits between cores; it gives the clocks of `watched` rows."""
     rows = recording.array()
     count = int((CLASSES[rows["op"]] == POST).sum())
@@ -78,13 +81,13 @@ def posts_table(recording: NpuRecording, watched: Any = None) -> clocks.Posts:
 
 def _alike(recording: NpuRecording) -> list[int]:
     """For each tile the first of its name and place: the ragged last one of a loop differs only in what is valid."""
-    first: dict[tuple[Any, ...], int] = {}
+    first: dict[tuple[object, ...], int] = {}
     named = zip(recording.tables.tile_names, recording.tables.tiles, strict=True)
     keys = [(name, t.space, t.offset, t.shape, t.dtype, t.layout) for name, t in named]
     return [first.setdefault(key, number) for number, key in enumerate(keys)]
 
 
-def _folded(sites: Any, found: Any, alike: list[int]) -> dict[tuple[int, ...], tuple[list[int], int]]:
+def _folded(sites: Array, found: Array, alike: list[int]) -> dict[tuple[int, ...], tuple[list[int], int]]:
     """The first violation of each kind at a pair of lines and tile, and how many there are; few are told in full."""
     folded: dict[tuple[int, ...], tuple[list[int], int]] = {}
     for violation in found.tolist():
@@ -98,7 +101,7 @@ def _folded(sites: Any, found: Any, alike: list[int]) -> dict[tuple[int, ...], t
     return folded
 
 
-def _reach(pattern: Any) -> int:
+def _reach(pattern: "Pattern") -> int:
     low, high = extent(0, pattern.shape, pattern.strides)
     return int((high - low) * pattern.itemsize)
 
@@ -119,17 +122,18 @@ def _tile(context: Context, number: int) -> str:
     return describe(tables.tile_names[number], tile.space, tile.offset, tile.shape, tile.dtype, tile.valid)
 
 
-def _act(context: Context, rows: Any, row: int) -> str:
+def _act(context: Context, rows: Array, row: int) -> str:
     """An operation in words: its name, pipe and lane."""
     r = rows[row]
     return f"{NAMES[r['op']]} on pipe {PIPES[r['pipe']]} of {LANES[r['lane']]}"
 
 
-def _place(context: Context, rows: Any, row: int) -> Any:
-    return context.recording.tables.sites[rows["site"][row]]
+def _place(context: Context, rows: Array, row: int) -> Place:
+    where: Place = context.recording.tables.sites[rows["site"][row]]
+    return where
 
 
-def _calls(context: Context, rows: Any, finding: Finding, row: int, other: int) -> tuple[Other, ...]:
+def _calls(context: Context, rows: Array, finding: Finding, row: int, other: int) -> tuple[Other, ...]:
     """Which calls of helpers led to the row of a finding, and to the other one where it has been another call."""
     mine = context.calls_to(int(rows["lane"][row]), row)
     found = called_from(_place(context, rows, row), mine)
@@ -140,7 +144,7 @@ def _calls(context: Context, rows: Any, finding: Finding, row: int, other: int) 
     return found
 
 
-def _does(rows: Any, row: int, tile: int, context: Context) -> str:
+def _does(rows: Array, row: int, tile: int, context: Context) -> str:
     """Whether a row writes or reads the place of a tile."""
     return "writes" if rows["w"][row] >= 0 and _meets(context, int(rows["w"][row]), tile) else "reads"
 
@@ -151,7 +155,7 @@ def _meets(context: Context, one: int, two: int) -> bool:
     return a.space == b.space and a.offset < ends[1] and b.offset < ends[0]
 
 
-def _race(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+def _race(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding:
     verb, earlier = _does(rows, row, tile, context), _does(rows, other, tile, context)
     same = rows["pipe"][row] == rows["pipe"][other] and rows["lane"][row] == rows["lane"][other]
     source, target = PIPES[rows["pipe"][other]], PIPES[rows["pipe"][row]]
@@ -170,7 +174,7 @@ def _race(context: Context, rows: Any, row: int, other: int, tile: int) -> Findi
     return Finding("missing-barrier" if same else "race", message, _place(context, rows, row), others, hint)
 
 
-def _touched(context: Context, rows: Any, row: int, tile: int) -> str:
+def _touched(context: Context, rows: Array, row: int, tile: int) -> str:
     """The tile by which a row met another tile's place."""
     for column in ("w", "a", "b", "c"):
         number = int(rows[column][row])
@@ -180,7 +184,7 @@ def _touched(context: Context, rows: Any, row: int, tile: int) -> str:
     return "it"
 
 
-def _uninitialised(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+def _uninitialised(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding:
     return Finding(
         "uninitialised-read",
         f"{_act(context, rows, row)} reads {_tile(context, tile)}, of which this block has not written all "
@@ -191,7 +195,7 @@ def _uninitialised(context: Context, rows: Any, row: int, other: int, tile: int)
     )
 
 
-def _overlap(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+def _overlap(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding:
     by = _touched(context, rows, other, tile)
     return Finding(
         "tile-overlap",
@@ -203,12 +207,12 @@ def _overlap(context: Context, rows: Any, row: int, other: int, tile: int) -> Fi
     )
 
 
-def _flag(rows: Any, row: int) -> str:
+def _flag(rows: Array, row: int) -> str:
     r = rows[row]
     return f"{PIPES[r['a']]} -> {PIPES[r['b']]}, event {r['c']}"
 
 
-def _set_twice(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+def _set_twice(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding:
     waited = NAMES[rows["op"][other]] == "wait_flag"
     why = (
         "the wait for the set before it may not have happened yet: nothing tells the setting pipe that it has"
@@ -224,7 +228,7 @@ def _set_twice(context: Context, rows: Any, row: int, other: int, tile: int) -> 
     )
 
 
-def _never_set(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+def _never_set(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding:
     pipe = PIPES[rows["pipe"][row]]
     return Finding(
         "deadlock",
@@ -236,7 +240,7 @@ def _never_set(context: Context, rows: Any, row: int, other: int, tile: int) -> 
     )
 
 
-def _never_waited(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+def _never_waited(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding:
     return Finding(
         "flag-misuse",
         f"flag ({_flag(rows, row)}) is set and nobody waits for it; it stays up for the next kernel on this core "
@@ -247,7 +251,7 @@ def _never_waited(context: Context, rows: Any, row: int, other: int, tile: int) 
     )
 
 
-def _set_late(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding:
+def _set_late(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding:
     return Finding(
         "flag-misuse",
         f"the wait for flag ({_flag(rows, row)}) comes before its set in the program [{_who(context, row)}]",
@@ -257,7 +261,7 @@ def _set_late(context: Context, rows: Any, row: int, other: int, tile: int) -> F
     )
 
 
-def _gm_race(context: Context, rows: Any, row: int, other: int, tile: int) -> Finding | None:
+def _gm_race(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding | None:
     if not memory_meets(context.recording, rows[row], rows[other]):
         return None
     buffer = context.buffers[rows["c"][row]]
@@ -271,7 +275,7 @@ def _gm_race(context: Context, rows: Any, row: int, other: int, tile: int) -> Fi
     )
 
 
-def _order_in_memory(rows: Any, row: int, other: int) -> str:
+def _order_in_memory(rows: Array, row: int, other: int) -> str:
     """What orders two transfers of one block."""
     if rows["lane"][row] == rows["lane"][other]:
         source, target = PIPES[rows["pipe"][other]], PIPES[rows["pipe"][row]]
@@ -284,7 +288,7 @@ def _order_in_memory(rows: Any, row: int, other: int) -> str:
     return "flags order the pipes of one core: hand what the other core needs over by a FIFO, or make it a later task"
 
 
-def memory_meets(recording: NpuRecording, one: Any, two: Any) -> bool:
+def memory_meets(recording: NpuRecording, one: np.void, two: np.void) -> bool:
     """Whether two transfers really share an element."""
     sets = []
     for row in (one, two):

@@ -11,8 +11,6 @@ Memory is looked at in cells: the pieces into which the edges of all tiles of a 
 tile is made of whole ones. A block starts with nothing known and all memory unwritten.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -284,7 +282,7 @@ def _begin_block(block, first, end, rows, classes, memory, clocks):  # type: ign
 def check(
     firsts: Ints,
     rows: Rows,
-    classes: Any,
+    classes: NDArray[np.int8],
     tiles: Tiles,
     cells: int,
     extents: Ints,

@@ -7,7 +7,6 @@ what was found: so it is done again until nothing is added.
 """
 
 from collections import defaultdict
-from typing import Any
 
 from kernbench.npu.tasks.signals import SETS, Post, Signals, Wait
 
@@ -55,7 +54,7 @@ class Necessity:
     def _out_of_reach(self, without: Post) -> list[int]:
         """The waits that are not passed where one post is never made."""
         at = dict.fromkeys(self._programs, 0)
-        left: dict[Any, int] = defaultdict(int)
+        left: dict[int, int] = defaultdict(int)
         for program in self._programs.values():
             left[program[0].block.task.number] += 1
         came: set[int] = set()

@@ -5,10 +5,10 @@ and the digest is the same, what is lacking was ordered by something else as wel
 """
 
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.isa.operations import AWAIT, BARRIER, CLASSES, LOAD, POP, POST, PUSH, SCALAR, SET, STORE, WAIT
 from kernbench.npu.order.checks import inspect, posts_table
@@ -55,7 +55,7 @@ def task_order(recording: NpuRecording) -> list[tuple[int, ...]]:
     return [tuple(t for t in range(n) if bits >> t & 1 and t in has_blocks) for n, bits in enumerate(ancestors)]
 
 
-def _identity(recording: NpuRecording) -> Any:
+def _identity(recording: NpuRecording) -> Array:
     """A number for each row that says what it accesses, in which block; lines of the kernel do not count."""
     rows = recording.array()
     kinds = CLASSES[rows["op"]]
@@ -77,16 +77,17 @@ def _identity(recording: NpuRecording) -> Any:
     return _mixed(value, _looked_up(patterns, np.where(np.isin(kinds, (LOAD, STORE)), rows["y"], -1)))
 
 
-def _number(*parts: Any) -> int:
+def _number(*parts: object) -> int:
     return int.from_bytes(sha256(repr(parts).encode()).digest()[:8], "little")
 
 
-def _looked_up(numbers: Any, at: Any) -> Any:
+def _looked_up(numbers: Array, at: Array) -> Array:
     """The number at each index; 0 for -1."""
     table = np.concatenate([numbers.astype(np.uint64), np.zeros(1, np.uint64)])
     return table[at]
 
 
-def _mixed(value: Any, more: Any) -> Any:
+def _mixed(value: Array, more: Array) -> Array:
     value = (value ^ np.asarray(more).astype(np.uint64)) * _GOLDEN
-    return value ^ (value >> _SHIFT)
+    mixed: Array = value ^ (value >> _SHIFT)
+    return mixed

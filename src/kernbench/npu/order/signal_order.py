@@ -7,10 +7,10 @@ or a chain of such pairs leads from one to the other.
 
 from collections import defaultdict
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.npu.isa.operations import AWAIT, CLASSES, LOAD, NAMES, POST, SCALAR, STORE
 from kernbench.npu.isa.places import LANES, PER_LANE
 from kernbench.npu.order.checks import inspect, memory_meets, posts_table
@@ -187,7 +187,7 @@ def _check_memory(context: Context) -> None:
             context.log.add(_unordered(context, rows, block, one, two), key)
 
 
-def _meetings(context: Context, rows: Any, kinds: Any, accesses: Any, block: Any) -> list[tuple[int, int]]:
+def _meetings(context: Context, rows: Array, kinds: Array, accesses: Array, block: Array) -> list[tuple[int, int]]:
     """Pairs of rows of different blocks that touch the same elements, one of them storing."""
     patterns, found = context.recording.tables.patterns, []
     reach = np.array([(extent(0, p.shape, p.strides)[1]) * p.itemsize for p in patterns], np.int64)
@@ -211,7 +211,7 @@ def _meetings(context: Context, rows: Any, kinds: Any, accesses: Any, block: Any
     return found
 
 
-def _is_open(context: Context, block: Any, one: int, two: int) -> bool:
+def _is_open(context: Context, block: Array, one: int, two: int) -> bool:
     """Whether tasks leave two rows unordered, and signals were to order them."""
     first, second = int(block[one]), int(block[two])
     tasks = context.task_of(first), context.task_of(second)
@@ -224,7 +224,7 @@ def _is_open(context: Context, block: Any, one: int, two: int) -> bool:
 class _Known:
     """What is done when rows begin, across blocks: clocks of the rows, and the waits that each post leads to."""
 
-    def __init__(self, context: Context, watched: list[int], block: Any):
+    def __init__(self, context: Context, watched: list[int], block: Array):
         recording = context.recording
         self._posts, self._waits = recording.numbered(POST), recording.numbered(AWAIT)
         wanted = sorted({*watched, *self._posts.values()})
@@ -276,7 +276,7 @@ class _Known:
         return False
 
 
-def _sequence(thread: Any, block: Any) -> Any:
+def _sequence(thread: Array, block: Array) -> Array:
     """For each row how many rows of its block and pipe come before it."""
     order = np.lexsort((thread, block))
     same = (np.diff(thread[order]) == 0) & (np.diff(block[order]) == 0)
@@ -287,7 +287,7 @@ def _sequence(thread: Any, block: Any) -> Any:
     return sequence
 
 
-def _unordered(context: Context, rows: Any, block: Any, one: int, two: int) -> Finding:
+def _unordered(context: Context, rows: Array, block: Array, one: int, two: int) -> Finding:
     sites, recording = context.recording.tables.sites, context.recording
     acts = [
         f"{NAMES[rows['op'][r]]} of {LANES[rows['lane'][r]]} in block {recording.block_index[block[r]]}"

@@ -7,11 +7,11 @@ block can really run. Most rows of a loop are equal, so they are kept as bytes t
 
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.dtypes import Array
 from kernbench.npu.isa.operations import AWAIT, CLASSES, POST
 from kernbench.result.finding import Place
 
@@ -61,7 +61,11 @@ class TileShape:
     root: int
 
 
-def _tile_shape(key: tuple[Any, ...], root: int) -> TileShape:
+# what tells tiles apart: space, offset, shape, element type, layout, valid part
+TileKey = tuple[str, int, tuple[int, int], str, str, tuple[int, int]]
+
+
+def _tile_shape(key: TileKey, root: int) -> TileShape:
     space, offset, shape, dtype, layout, valid = key
     return TileShape(space, offset, shape, dtype, layout, valid, root)
 
@@ -82,11 +86,11 @@ class Tables:
     sites: list[Place] = field(default_factory=list)
     tiles: list[TileShape] = field(default_factory=list)
     tile_names: list[str] = field(default_factory=list)
-    tile_numbers: dict[Any, int] = field(default_factory=dict)
+    tile_numbers: dict[object, int] = field(default_factory=dict)
     patterns: list[Pattern] = field(default_factory=list)
-    pattern_numbers: dict[Any, int] = field(default_factory=dict)
+    pattern_numbers: dict[object, int] = field(default_factory=dict)
 
-    def tile(self, key: tuple[Any, ...], root: int, name: str) -> int:
+    def tile(self, key: TileKey, root: int, name: str) -> int:
         """The number of a tile; a root of -1 makes it its own. Two names are two tiles, wherever they lie."""
         found = self.tile_numbers.get((*key, root, name))
         if found is None:
@@ -169,14 +173,14 @@ class NpuRecording:
     commands: list[Command] = field(default_factory=list)
     # for each wait between cores the posts that it rests on
     rests_on: list[tuple[int, ...]] = field(default_factory=list)
-    _array: NDArray[Any] | None = None
+    _array: Array | None = None
 
     def __repr__(self) -> str:
         return (
             f"<NpuRecording of {len(self.rows):,} rows in {len(self.block_task):,} blocks of {len(self.tasks)} tasks>"
         )
 
-    def array(self) -> NDArray[Any]:
+    def array(self) -> Array:
         """All rows as one array with named fields."""
         if self._array is None or len(self._array) != len(self.rows):
             self._array = np.frombuffer(b"".join(self.rows), ROW_TYPE)

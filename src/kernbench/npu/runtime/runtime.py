@@ -6,7 +6,7 @@ from math import prod
 from operator import index
 from typing import Any
 
-from kernbench.common.dtypes import ITEMSIZE, dtype_name
+from kernbench.common.dtypes import ITEMSIZE, Array, dtype_name
 from kernbench.common.errors import unknown
 from kernbench.npu.execution.execute import Executor, bound
 from kernbench.npu.isa.mistakes import refusing
@@ -36,7 +36,7 @@ class Runtime:
         context: Context,
         executor: Executor,
         track_war: bool,
-        kernels: Mapping[int, tuple[Callable[..., Any], str]] | None = None,
+        kernels: Mapping[int, tuple[Callable[..., object], str]] | None = None,
     ):
         self.context = context
         self._kernels = kernels or {}
@@ -102,8 +102,8 @@ class Runtime:
     @refusing
     def tensor(
         self,
-        shape: Any,
-        dtype: Any = "f32",
+        shape: object,
+        dtype: object = "f32",
         name: str = "",
         initial_value: float | int | None = None,
         manual_dep: bool = False,
@@ -125,7 +125,7 @@ class Runtime:
         return task
 
     @refusing
-    def fifo(self, name: str, direction: str, shape: tuple[int, int], dtype: Any = "f32", depth: int = 2) -> Fifo:
+    def fifo(self, name: str, direction: str, shape: tuple[int, int], dtype: str = "f32", depth: int = 2) -> Fifo:
         """A FIFO for the cores of a mixed task: "to_aiv" or "to_aic"; pass it in args."""
         if direction not in ("to_aiv", "to_aic"):
             self.context.fail("misuse", f"FIFO {name!r}: direction {direction!r}; it is 'to_aiv' or 'to_aic'")
@@ -159,7 +159,7 @@ class Runtime:
         aiv: Kernel | int | None = None,
         aiv0: Kernel | int | None = None,
         aiv1: Kernel | int | None = None,
-        args: Sequence[Any] = (),
+        args: Sequence[object] = (),
         block_num: int = 1,
         sync_start: bool = False,
         deps: Sequence[Task | int] = (),
@@ -195,7 +195,7 @@ class Runtime:
     def submit_dummy(
         self,
         *,
-        args: Sequence[Any] = (),
+        args: Sequence[Arg] = (),
         deps: Sequence[Task | int] = (),
         allow_early_resolve: bool = False,
         name: str = "dummy",
@@ -217,7 +217,7 @@ class Runtime:
         title: str,
         kernels: dict[int, Kernel],
         blocks: int,
-        args: Sequence[Any],
+        args: Sequence[object],
         deps: Sequence[Task | int],
         held: Sequence[Tensor] = (),
     ) -> Task:
@@ -238,7 +238,7 @@ class Runtime:
         self._command("submit", task.number)
         return task
 
-    def _kernel(self, lane: int, kernel: Any) -> Any:
+    def _kernel(self, lane: int, kernel: object) -> Any:
         """The function meant by a number; a function is itself."""
         if isinstance(kernel, bool) or not isinstance(kernel, int):
             return kernel
@@ -334,7 +334,7 @@ class Runtime:
         buffer.shadow.fill()
         task.record.filled_bytes += buffer.nbytes
 
-    def add_buffer(self, name: str, shape: tuple[int, ...], dtype: str, array: Any, external: bool) -> Tensor:
+    def add_buffer(self, name: str, shape: tuple[int, ...], dtype: str, array: Array | None, external: bool) -> Tensor:
         """Memory that tasks can be given."""
         context = self.context
         if not external:
@@ -345,7 +345,7 @@ class Runtime:
         context.buffers.append(buffer)
         return whole(buffer)
 
-    def _fresh(self, name: str, shape: tuple[int, ...], dtype: str) -> Any:
+    def _fresh(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
         """Memory for a tensor of the runtime; what this computer has no room for is told, with its size."""
         try:
             return fresh_array(shape, dtype, self.context.carries_data)
@@ -358,7 +358,7 @@ class Runtime:
                 "make it smaller, or several of it in turn in scopes of their own; shapes_only=True carries no floats",
             )
 
-    def _bind(self, task: Task, args: Sequence[Any]) -> None:
+    def _bind(self, task: Task, args: Sequence[object]) -> None:
         """Arguments as kernels get them, and the tensor map told of them."""
         made = iter(task.outputs)
         manual = self._scopes.current.manual

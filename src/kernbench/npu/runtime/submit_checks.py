@@ -1,7 +1,6 @@
 """What a submit must be to have a meaning; the rest is refused at the orchestration's line."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.isa.places import AIC
@@ -11,11 +10,11 @@ from kernbench.npu.tasks.tensors import Tensor
 
 __kernbench_internal__ = True
 MOST_TENSORS, MOST_SCALARS = 32, 16
-Kernel = Callable[..., Any]
+Kernel = Callable[..., object]
 
 
 def check_submit(
-    context: Context, kernels: dict[int, Kernel], blocks: int, sync_start: bool, args: Sequence[Any]
+    context: Context, kernels: dict[int, Kernel], blocks: int, sync_start: bool, args: Sequence[object]
 ) -> None:
     """Kernels, blocks and arguments of one submit."""
     if not kernels or not all(map(callable, kernels.values())):
@@ -45,7 +44,7 @@ def _check_together(context: Context, kernels: dict[int, Kernel], blocks: int) -
         )
 
 
-def check_args(context: Context, args: Sequence[Any]) -> None:
+def check_args(context: Context, args: Sequence[object]) -> None:
     """How many arguments there may be, and that tensors say what is done with them."""
     tensors = sum(isinstance(a, (Arg, Create)) for a in args)
     fifos = sum(isinstance(a, Fifo) for a in args)
@@ -59,7 +58,7 @@ def check_args(context: Context, args: Sequence[Any]) -> None:
         context.fail("misuse", "a tensor in args needs a direction: IN(t), OUT(t) or INOUT(t)")
 
 
-def _check_fifos(context: Context, kernels: dict[int, Kernel], args: Sequence[Any]) -> None:
+def _check_fifos(context: Context, kernels: dict[int, Kernel], args: Sequence[object]) -> None:
     vectors = len(kernels) - 1
     for fifo in args:
         if isinstance(fifo, Fifo) and (AIC not in kernels or not vectors):

@@ -21,7 +21,11 @@ class Values:
     """What the orchestrator knows to be done (`known`, a bit for each task), and its accesses to memory."""
 
     def __init__(
-        self, context: Context, executor: Executor, tensors: TensorMap, command: Callable[[str, int, Any], None]
+        self,
+        context: Context,
+        executor: Executor,
+        tensors: TensorMap,
+        command: Callable[[str, int, tuple[int, ...]], None],
     ):
         self._context, self._executor, self._map, self._command = context, executor, tensors, command
         self.known = 0

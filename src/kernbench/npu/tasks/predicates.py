@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernbench.common.dtypes import DTYPES
+from kernbench.common.dtypes import DTYPES, Array
 from kernbench.common.errors import KernelError, MisuseError, unknown
 from kernbench.npu.tasks.tensors import Tensor
 
@@ -49,7 +49,7 @@ class Predicate:
         """As `gate gt 0`."""
         return f"{self.element.name} {self.op} {self.target}"
 
-    def holds(self, array: Any) -> bool:
+    def holds(self, array: Array) -> bool:
         """Whether the element, in the buffer's memory, passes."""
         value = array[self.element.offset]
         if value.dtype.kind not in "iub":
@@ -62,6 +62,6 @@ def PREDICATE(element: Tensor, op: str = "ne", target: int = 0) -> Predicate:  #
     return Predicate(element, op, target)
 
 
-def predicate_of(given: Any) -> Predicate | None:
+def predicate_of(given: Predicate | Tensor | None) -> Predicate | None:
     """What `submit(predicate=...)` means: a predicate, or an element that must not be 0."""
     return given if given is None or isinstance(given, Predicate) else Predicate(given, "ne", 0)

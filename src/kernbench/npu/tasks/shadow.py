@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -316,7 +315,15 @@ class Shadow:
         self._report(task, earlier, block, other, verb, past, sites, kind)
 
     def _report(
-        self, task: Task, earlier: Task, block: Block, other: int, verb: str, past: str, sites: Any, kind: str
+        self,
+        task: Task,
+        earlier: Task,
+        block: Block,
+        other: int,
+        verb: str,
+        past: str,
+        sites: dict[int, int],
+        kind: str,
     ) -> None:
         context, name = self.context, self._buffer.describe()
         place = context.sites.places[sites[other]] if other in sites else None

@@ -63,7 +63,7 @@ class Wait:
 class Flag:
     """One counter of a core: posts that nobody waited for yet, by who made them."""
 
-    posts: dict[Any, list[Post]] = field(default_factory=dict)
+    posts: dict[object, list[Post]] = field(default_factory=dict)
 
 
 @dataclass

@@ -84,7 +84,7 @@ class Create:
 
 def CREATE(  # noqa: N802
     shape: tuple[int, ...],
-    dtype: Any = "f32",
+    dtype: str = "f32",
     name: str = "",
     initial_value: float | int | None = None,
     manual_dep: bool = False,
@@ -114,7 +114,7 @@ class Task:
     """
 
     record: TaskRecord
-    kernels: dict[int, Callable[..., Any]]
+    kernels: dict[int, Callable[..., object]]
     arguments: list[Any]
     fifos: "list[Fifo]"
     where: Place

@@ -169,7 +169,7 @@ class Tensor:
             return start, count, step, broken
         return start, count, step, self._outside(axis, part.start or part.stop, f"{start}:{stop}")
 
-    def _outside(self, axis: int, value: Any, told: str) -> bool:
+    def _outside(self, axis: int, value: ReadValue | int, told: str) -> bool:
         """An index outside the tensor: an error in the orchestrator, a finding in a kernel."""
         origin = f"; the index was read from {value.origin}" if isinstance(value, ReadValue) and value.origin else ""
         message = f"index {told} of axis {axis} of {self.buffer.describe()}, which has {self.shape[axis]} there{origin}"

@@ -13,12 +13,11 @@ barriers and single values of tiles take no time of their own.
 
 from fractions import Fraction
 from math import ceil, prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.dtypes import ITEMSIZE
+from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.npu.isa.model import ChipModel, MacRates
 from kernbench.npu.isa.operations import CLASSES, LOAD, MACS, POP, PUSH, SPECIAL, STORE, TABLE
 from kernbench.npu.isa.places import GM, MOVES, UB
@@ -27,7 +26,7 @@ from kernbench.npu.recording.record import Command, NpuRecording, TileShape
 Ints = NDArray[np.int64]
 
 
-def cases(recording: NpuRecording) -> tuple[Any, Ints, Ints]:
+def cases(recording: NpuRecording) -> tuple[Array, Ints, Ints]:
     """Rows that cost the same: one row of each case, each row's case, and how often each occurs."""
     rows = recording.array()
     base = len(recording.tables.tiles) + 1
@@ -38,7 +37,7 @@ def cases(recording: NpuRecording) -> tuple[Any, Ints, Ints]:
     return rows[example], case.reshape(-1), counts
 
 
-def durations(recording: NpuRecording, chip: ChipModel, examples: Any) -> Ints:
+def durations(recording: NpuRecording, chip: ChipModel, examples: Array) -> Ints:
     """Time of each case, alone on the chip."""
     tiles = recording.tables.tiles
     return np.array([_duration(chip, tiles, row) for row in examples], np.int64)
@@ -48,7 +47,7 @@ def _tile_bytes(tile: TileShape) -> int:
     return prod(tile.valid) * ITEMSIZE[tile.dtype]
 
 
-def _duration(chip: ChipModel, tiles: list[TileShape], row: Any) -> int:
+def _duration(chip: ChipModel, tiles: list[TileShape], row: np.void) -> int:
     op, kind = TABLE[row["op"]], CLASSES[row["op"]]
     if kind in (LOAD, POP):
         tile = tiles[row["w"]]
@@ -79,7 +78,7 @@ def product_cycles(chip: ChipModel, a: TileShape, b: TileShape) -> int:
     return ceil(m / side) * ceil(n / side) * ceil(k / depth)
 
 
-def product_macs(tiles: list[TileShape], row: Any) -> int:
+def product_macs(tiles: list[TileShape], row: np.void) -> int:
     """MACs of one row; 0 if it is no product."""
     if TABLE[row["op"]].cost != MACS:
         return 0
@@ -93,7 +92,7 @@ def submit_time(recording: NpuRecording, chip: ChipModel, command: Command) -> i
     return chip.tasks.submit_ps + chip.tasks.fill_ps(recording.tasks[command.target].filled_bytes)
 
 
-def memory_bytes(recording: NpuRecording, rows: Any) -> Ints:
+def memory_bytes(recording: NpuRecording, rows: Array) -> Ints:
     """Bytes that each row moves through device memory."""
     kinds = CLASSES[rows["op"]]
     patterns = np.array([prod(p.shape) * p.itemsize for p in recording.tables.patterns] or [0], np.int64)

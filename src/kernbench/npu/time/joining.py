@@ -6,7 +6,7 @@ from typing import Any
 from kernbench.result.run import Run
 
 
-def joined_tasks(launches: Sequence[Run], begins: Sequence[int]) -> dict[str, Any]:
+def joined_tasks(launches: Sequence[Run], begins: Sequence[int]) -> dict[str, object]:
     """The view `tasks` of all launches, which begin at `begins`, numbered on; none where a launch lacks it."""
     if not all("tasks" in launch.views for launch in launches):
         return {}

@@ -7,10 +7,10 @@ is decided by `assign` and added last.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.npu.isa.operations import AWAIT, BARRIER, CLASSES, LOAD, POP, PUSH, SCALAR, STORE, WAIT
 from kernbench.npu.isa.places import PIPE_NUMBER, S
 from kernbench.npu.recording.record import NpuRecording
@@ -77,7 +77,7 @@ def _number(recording: NpuRecording, rows: int, transfers: int, issues: int) -> 
     return Nodes(rows, *starts[1:])
 
 
-def _inner(recording: NpuRecording, rows: Any, nodes: Nodes, transfers: Ints) -> Edges:
+def _inner(recording: NpuRecording, rows: Array, nodes: Nodes, transfers: Ints) -> Edges:
     """Edges inside blocks, in the order of their targets."""
     entry = _entries(len(rows), nodes, transfers)
     blocks = np.arange(len(recording.block_task), dtype=np.int64)
@@ -99,7 +99,7 @@ def _entries(rows: int, nodes: Nodes, transfers: Ints) -> Ints:
     return entry
 
 
-def _issue(recording: NpuRecording, rows: Any, kinds: Any, nodes: Nodes, transfers: Ints) -> Edges:
+def _issue(recording: NpuRecording, rows: Array, kinds: Array, nodes: Nodes, transfers: Ints) -> Edges:
     """A core issues its rows one after the other, from its block's start on; after a value that its program waits for
     it goes on only when that is there.
     """

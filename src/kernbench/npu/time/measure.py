@@ -51,7 +51,7 @@ def summary(timing: Timing) -> dict[str, Any]:
     return {**found, "gap_ps": split_gap(timing, found["bound"], found["floors_ps"][found["bound"]], path)}
 
 
-def task_starts(timing: Timing, on_path: dict[int, int]) -> list[dict[str, Any]]:
+def task_starts(timing: Timing, on_path: dict[int, int]) -> list[dict[str, object]]:
     """For each task: when its first block started, when the last ended, how much of the critical path it is, and why
     it started only then.
     """

@@ -1,9 +1,8 @@
 """What each span waited for: from its begin back over nodes that take no time, to a span that had to end first."""
 
-from typing import Any
-
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.clock import Timing
 from kernbench.npu.time.costs import Ints
@@ -31,7 +30,7 @@ def span_waits(timing: Timing, nodes: Ints, span_of: Ints) -> Waits:
     return Waits(KINDS, told.astype(np.int64), np.where(edge[nodes] >= 0, span_of[onto[first]], -1))
 
 
-def _passed(source: Any, kind: Any, passes: Any) -> Any:
+def _passed(source: Array, kind: Array, passes: Array) -> Array:
     """Where the way back from each node ends; those that it passes take on the first kind on it that is not plain."""
     onto = np.arange(len(source), dtype=source.dtype)
     onto[passes] = source[passes]
