@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.doors.installing import Doors
 from kernbench.ptx.doors.options import options_from
 from kernbench.ptx.doors.session import Session
 
@@ -29,9 +30,12 @@ def emulated(arch: str = "sm_90a", *, folder: Path | str | None = None, **option
     written to `folder` as they are made.
     """
     session = Session(options_from({"arch": arch, **options}), folder=None if folder is None else Path(folder))
+    doors = Doors(session)
     _OPEN.append(session)
     try:
+        doors.install()
         yield session
     finally:
+        doors.remove()
         _OPEN.remove(session)
         session.close()

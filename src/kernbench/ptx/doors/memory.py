@@ -56,6 +56,12 @@ class DeviceMemory:
             allocation = self.arena.allocate(nbytes or 1, name or "memory", "global", 0 if written else None)
             return allocation.address
 
+    def copied(self, source: int, nbytes: int, name: str = "") -> int:
+        """Fresh memory with the bytes at an address of this process."""
+        with self.lock:
+            self.collect()
+            return self.arena.allocate(nbytes, name or "memory", "global", bytes_at(source, nbytes)).address
+
     def free(self, address: int) -> None:
         """Give an allocation back; a kernel that still uses it is told so."""
         with self.lock:
@@ -127,6 +133,10 @@ class DeviceMemory:
             self._watched[found.address] = unit
         elif found.sparse:
             self.arena.fill_state(found, WRITTEN | TRACKED)
+
+    def watches(self, address: int) -> bool:
+        """Whether an allocation, by its first address, may have unwritten bytes that the host writes directly."""
+        return address in self._watched
 
     def settle(self) -> None:
         """Before a launch: what the host wrote directly counts as written, and adopted memory is copied in."""

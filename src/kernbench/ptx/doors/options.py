@@ -22,7 +22,9 @@ class Options:
     `only` does not name, and launches of a kernel beyond the `first` ones, run without checks, so that the program's
     results stay right; what `skip` names is not run at all. `blocks` are numbers of blocks of each grid (x counts
     fastest); the others are left out. `max_seconds` is for one launch. With `stop_at_finding` a launch with findings
-    raises `UnsafeLaunchError` in the program. `all_configs` runs every configuration of an autotuned kernel.
+    raises `UnsafeLaunchError` in the program. `all_configs` runs every configuration of an autotuned kernel. `strict`
+    counts formal findings. `sms` is how many multiprocessors a program sees: kernels that launch as many blocks as
+    there are get shorter with fewer.
     """
 
     arch: str = "sm_90a"
@@ -36,12 +38,15 @@ class Options:
     stop_at_finding: bool = False
     all_configs: bool = False
     strict: bool = False
+    sms: int | None = None
 
     def __post_init__(self) -> None:
         architecture(self.arch)
         schedule_of(self.schedule)
         if self.first is not None and self.first < 0:
             raise MisuseError(f"first={self.first}: give the number of launches of each kernel that are checked")
+        if self.sms is not None and self.sms < 1:
+            raise MisuseError(f"sms={self.sms}: a GPU has one multiprocessor at least")
         if not self.max_seconds > 0:
             raise MisuseError(f"max_seconds={self.max_seconds:g}: give the seconds that one launch may take")
         if self.blocks is not None and (not self.blocks or min(self.blocks) < 0):

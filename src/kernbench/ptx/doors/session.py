@@ -1,5 +1,6 @@
 """A session: a program's modules and launches on an emulated GPU, checked, recorded and kept."""
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.ptx.doors.device import DoorDevice, LaunchRequest, RunSetting
+from kernbench.ptx.doors.gpus import whole_architecture
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, UNCHECKED, Options
 from kernbench.ptx.doors.records import RecordWriter
@@ -85,6 +87,11 @@ class Launch:
         return (self.error and "failed") or ("not run" if self.run is None else str(self.run.status))
 
     @property
+    def printed(self) -> list[str]:
+        """What `printf` wrote."""
+        return [] if self.run is None else list(self.run.views.get("printf", []))
+
+    @property
     def ok(self) -> bool:
         """Whether it ran to its end and nothing was found."""
         finished = self.run is None or self.run.status is Status.FINISHED
@@ -108,7 +115,7 @@ class Launch:
             "findings": [finding.to_dict() for finding in self.findings],
             "formal": [finding.to_dict() for finding in self.formal],
             "checked": [] if run is None else list(run.checked),
-            "printf": [] if run is None else run.views.get("printf", []),
+            "printf": self.printed,
             "details": dict(self.details),
             "error": self.error,
         }
@@ -146,7 +153,7 @@ class Session:
 
     def __init__(self, options: Options | None = None, *, folder: Path | None = None, keep_runs: bool = True):
         self.options = options or Options()
-        self.arch = self.options.arch
+        self.arch = whole_architecture(self.options.arch)
         self.memory: DeviceMemory = process_memory()
         self.device = DoorDevice(self.arch, self.memory)
         self.launches: list[Launch] = []
@@ -250,6 +257,10 @@ class Session:
     def _keep(self, launch: Launch) -> None:
         self.launches.append(launch)
         self.note(launch.to_dict())
+        if launch.printed:
+            # as on a GPU, what kernels print is the program's output
+            sys.stdout.write("".join(launch.printed))
+            sys.stdout.flush()
 
     def _setting(self, treatment: str) -> RunSetting:
         budget = Budget(steps=_STEPS, seconds=self.options.max_seconds)

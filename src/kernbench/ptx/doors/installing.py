@@ -1,0 +1,96 @@
+"""Doors open when a program has their front end: at once where it is loaded, else as soon as it is imported.
+
+Nothing is imported here that the program does not import itself.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from kernbench.ptx.doors.session import Session
+
+# module that a program imports -> the door that it needs
+DOORS = {
+    "torch": ("kernbench.ptx.doors.torch_door.door", "TorchDoor"),
+    "triton": ("kernbench.ptx.doors.triton_door.door", "TritonDoor"),
+}
+
+
+class _Watched(Loader):
+    """Loads a module as its own loader does, then says so."""
+
+    def __init__(self, loader: Any, loaded: Callable[[], None]):
+        self._loader, self._loaded = loader, loaded
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """The module, as its own loader makes it."""
+        made: ModuleType | None = self._loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module; it keeps its own loader."""
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._loaded()
+
+
+class _Finder(MetaPathFinder):
+    """Looks out for imports of front ends."""
+
+    def __init__(self, installed: "Doors"):
+        self._installed = installed
+        self._busy: set[str] = set()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of a front end, with its door behind it; None for all else."""
+        if name not in DOORS or name in self._busy:
+            return None
+        self._busy.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._busy.discard(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Watched(spec.loader, lambda: self._installed.open(name))
+        return spec
+
+
+class Doors:
+    """The doors of one session."""
+
+    def __init__(self, session: Session):
+        self._session = session
+        self._open: dict[str, Any] = {}
+        self._finder = _Finder(self)
+
+    def install(self) -> None:
+        """Open the doors of what is loaded, and look out for the rest."""
+        for name in DOORS:
+            if name in sys.modules:
+                self.open(name)
+        sys.meta_path.insert(0, self._finder)
+
+    def open(self, name: str) -> None:
+        """Open one door."""
+        if name not in self._open:
+            module, kind = DOORS[name]
+            door = getattr(importlib.import_module(module), kind)(self._session)
+            door.open()
+            self._open[name] = door
+
+    def remove(self) -> None:
+        """Close all, the last first."""
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
+        while self._open:
+            _, door = self._open.popitem()
+            door.close()

@@ -1,0 +1,202 @@
+"""The names of `torch.cuda` and `torch.accelerator` that programs use, as one synchronous GPU answers them."""
+
+import contextlib
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from kernbench.ptx.doors.gpus import Gpu
+from kernbench.ptx.doors.memory import DeviceMemory
+
+_MEMORY = 80 << 30
+
+
+class DeviceContext(contextlib.ContextDecorator):
+    """`torch.cuda.device` and its kin: there is one device."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        self.idx = 0
+        self.prev_idx = 0
+
+    def __enter__(self) -> "DeviceContext":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+
+class Stream(DeviceContext):
+    """A stream: what is put into it is done when the call returns."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__()
+        self.cuda_stream = self.stream_id = self.device_index = 0
+        self.device = torch.device("cuda", 0)
+        self.priority = 0
+
+    def query(self) -> bool:
+        """Whether all is done: always."""
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def wait_event(self, event: Any) -> None:
+        """Nothing to wait for."""
+
+    def wait_stream(self, stream: Any) -> None:
+        """Nothing to wait for."""
+
+    def record_event(self, event: Any = None) -> Any:
+        """An event that has happened."""
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class Event:
+    """An event; times between two are those of this computer, not of a GPU."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        self._at = 0.0
+
+    def record(self, stream: Any = None) -> None:
+        """Happen now."""
+        self._at = time.perf_counter()
+
+    def elapsed_time(self, end: "Event") -> float:
+        """Milliseconds of this computer; never 0, since programs divide by it."""
+        return max(1e3 * (end._at - self._at), 1e-3)
+
+    def query(self) -> bool:
+        """Whether it has happened: always."""
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def wait(self, stream: Any = None) -> None:
+        """Nothing to wait for."""
+
+
+def properties_of(gpu: Gpu) -> SimpleNamespace:
+    """What `torch.cuda.get_device_properties` gives."""
+    machine, (major, minor) = gpu.machine, gpu.version
+    return SimpleNamespace(
+        name=gpu.name,
+        major=major,
+        minor=minor,
+        total_memory=_MEMORY,
+        multi_processor_count=gpu.sms,
+        warp_size=32,
+        max_threads_per_block=1024,
+        max_threads_per_multi_processor=machine.threads_per_sm,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=48 << 10,
+        shared_memory_per_block_optin=machine.shared_per_block,
+        shared_memory_per_multiprocessor=machine.shared_per_sm,
+        L2_cache_size=50 << 20,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        gcnArchName="",
+        uuid="GPU-00000000-0000-0000-0000-000000000000",
+        clock_rate=1_755_000,
+        memory_clock_rate=2_619_000,
+        memory_bus_width=5120,
+        pci_bus_id=0,
+        pci_device_id=0,
+        pci_domain_id=0,
+    )
+
+
+def cuda_names(gpu: Gpu, memory: DeviceMemory) -> dict[str, Any]:
+    """Names of `torch.cuda` and what they become."""
+    nothing = _nothing
+    stream = Stream()
+
+    def in_use(*args: Any, **kwargs: Any) -> int:
+        return memory.arena.live_bytes
+
+    return {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": nothing,
+        "_lazy_init": nothing,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": nothing,
+        "synchronize": nothing,
+        "empty_cache": nothing,
+        "ipc_collect": nothing,
+        "get_device_capability": lambda device=None: gpu.version,
+        "get_device_properties": lambda device=None: properties_of(gpu),
+        "get_device_name": lambda device=None: gpu.name,
+        "get_arch_list": lambda: [f"sm_{gpu.capability}"],
+        "can_device_access_peer": lambda *args: False,
+        "is_bf16_supported": lambda *args, **kwargs: gpu.capability >= 80,
+        "is_tf32_supported": lambda: gpu.capability >= 80,
+        "device": DeviceContext,
+        "device_of": DeviceContext,
+        "_DeviceGuard": DeviceContext,
+        "Stream": Stream,
+        "ExternalStream": Stream,
+        "Event": Event,
+        "stream": lambda stream=None: stream if isinstance(stream, Stream) else DeviceContext(),
+        "StreamContext": DeviceContext,
+        "set_stream": nothing,
+        "current_stream": lambda device=None: stream,
+        "default_stream": lambda device=None: stream,
+        "is_current_stream_capturing": lambda: False,
+        "manual_seed": nothing,
+        "manual_seed_all": nothing,
+        "seed": nothing,
+        "initial_seed": lambda: 0,
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
+        "get_rng_state_all": lambda: [torch.get_rng_state()],
+        "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
+        "memory_allocated": in_use,
+        "max_memory_allocated": in_use,
+        "memory_reserved": in_use,
+        "max_memory_reserved": in_use,
+        "memory_stats": lambda device=None: {},
+        "memory_summary": lambda *args, **kwargs: "",
+        "reset_peak_memory_stats": nothing,
+        "reset_max_memory_allocated": nothing,
+        "mem_get_info": lambda device=None: (_MEMORY - in_use(), _MEMORY),
+        "utilization": lambda device=None: 0,
+        "clock_rate": lambda device=None: 1755,
+        "default_generators": (torch.default_generator,),
+    }
+
+
+def accelerator_names() -> dict[str, Any]:
+    """Names of `torch.accelerator` and what they become."""
+    device, stream = torch.device("cuda", 0), Stream()
+    return {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "current_device_index": lambda: 0,
+        "current_device_idx": lambda: 0,
+        "set_device_index": _nothing,
+        "set_device_idx": _nothing,
+        "current_stream": lambda device=None: stream,
+        "set_stream": _nothing,
+        "synchronize": _nothing,
+        "device_index": DeviceContext,
+        "empty_cache": _nothing,
+        "_device": device,
+    }
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Nothing to do: every call is done when it returns."""

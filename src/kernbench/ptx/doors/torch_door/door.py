@@ -1,0 +1,104 @@
+"""Opening and closing the door for torch: modes, names of `torch.cuda`, and properties of tensors."""
+
+import threading
+from typing import Any
+
+import torch
+
+from kernbench.ptx.doors.gpus import gpu_of
+from kernbench.ptx.doors.patching import Patches
+from kernbench.ptx.doors.session import Session
+from kernbench.ptx.doors.torch_door.cuda_names import accelerator_names, cuda_names
+from kernbench.ptx.doors.torch_door.modes import DeviceDispatch, DeviceFunction, is_cuda_device, transfer
+from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, raw_device
+
+_DEVICE = torch.device("cuda", 0)
+
+
+class TorchDoor:
+    """torch for one session."""
+
+    def __init__(self, session: Session):
+        self._session = session
+        self._storages = Storages(session.memory)
+        self._patches = Patches()
+        self._modes: list[Any] = []
+
+    def open(self) -> None:
+        """Let tensors pass for CUDA ones."""
+        gpu = gpu_of(self._session.arch, self._session.options.sms)
+        for name, value in cuda_names(gpu, self._session.memory).items():
+            self._patches.set(torch.cuda, name, value)
+        if hasattr(torch, "accelerator"):
+            for name, value in accelerator_names().items():
+                self._patches.set_if_there(torch.accelerator, name, value)
+        self._patches.set(torch.version, "cuda", "12.8")
+        self._tensors()
+        self._others()
+        self._modes = [DeviceDispatch(self._storages), DeviceFunction(self._storages)]
+        for mode in self._modes:
+            mode.__enter__()
+
+    def close(self) -> None:
+        """Leave torch as it was; tensors keep their bytes."""
+        while self._modes:
+            self._modes.pop().__exit__(None, None, None)
+        self._patches.undo()
+
+    def _tensors(self) -> None:
+        """Properties and methods of tensors that say where they lie."""
+        storages, tensor = self._storages, torch.Tensor
+
+        def device(self: Any) -> Any:
+            return _DEVICE if is_plain(self) and storages.holds(self) else raw_device(self)
+
+        def is_cuda(self: Any) -> bool:
+            return is_plain(self) and storages.holds(self)
+
+        def is_cpu(self: Any) -> bool:
+            return raw_device(self).type == "cpu" and not is_cuda(self)
+
+        def get_device(self: Any) -> int:
+            return 0 if is_cuda(self) else -1
+
+        def cuda(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return transfer(storages, self, True)
+
+        for name, getter in (("device", device), ("is_cuda", is_cuda), ("is_cpu", is_cpu)):
+            self._patches.set(tensor, name, property(getter))
+        self._patches.set(tensor, "get_device", get_device)
+        self._patches.set(tensor, "cuda", cuda)
+
+    def _others(self) -> None:
+        """Generators, compilation and threads."""
+        self._patches.set(torch, "Generator", _generators(torch.Generator))
+        self._patches.set(torch, "compile", _uncompiled)
+        storages, run = self._storages, threading.Thread.run
+
+        def run_with_modes(thread: Any) -> None:
+            # modes belong to a thread
+            with DeviceDispatch(storages), DeviceFunction(storages):
+                run(thread)
+
+        self._patches.set(threading.Thread, "run", run_with_modes)
+
+
+def _generators(original: Any) -> Any:
+    """`torch.Generator` that takes a device "cuda"; what it makes is an ordinary generator."""
+
+    class _Kind(type):
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, original)
+
+    class Generator(metaclass=_Kind):
+        """A generator of random numbers."""
+
+        def __new__(cls, device: Any = "cpu") -> Any:
+            return original("cpu" if is_cuda_device(device) else device)
+
+    return Generator
+
+
+def _uncompiled(model: Any = None, **options: Any) -> Any:
+    """`torch.compile` that leaves a function as it is: its kernels would be written for a real device."""
+    return (lambda function: function) if model is None else model

@@ -1,0 +1,215 @@
+"""What makes tensors lie on the device: operators whose inputs do, and calls that ask for a device "cuda".
+
+Below autograd, `DeviceDispatch` sees every operator with its results, those of backward passes too, before anybody else
+does: what belongs on the device is moved there. Above it, `DeviceFunction` sees the calls of the program: a device
+"cuda" among the arguments is read as the CPU, and the results are marked as the device's.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, storage_address
+
+_ATEN = torch.ops.aten
+_EMPTY = {
+    getattr(_ATEN, name)
+    for name in ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted")
+    if hasattr(_ATEN, name)
+}
+_HOST = torch.device("cpu")
+
+
+class Wish(threading.local):
+    """Where the call that runs now wants its results: on the device, on the host, or (None) where its inputs are."""
+
+    device: bool | None = None
+
+
+WISH = Wish()
+
+
+@contextmanager
+def wished(device: bool | None) -> Iterator[None]:
+    """Let results of what runs inside lie on the device, or on the host."""
+    before, WISH.device = WISH.device, device
+    try:
+        yield
+    finally:
+        WISH.device = before
+
+
+_NO_FUNCTION_MODE: Any = torch._C.DisableTorchFunction
+
+
+def _tensors(values: Any) -> Iterator[Any]:
+    """The tensors among arguments or results of an operator, which may be in lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if is_plain(value):
+                yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
+    """Moves results of operators to the device."""
+
+    def __init__(self, storages: Storages):
+        super().__init__()
+        self._storages = storages
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would load its compiler, which takes seconds, to tell it to stay away."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operator; results that are new, of inputs on the device or wished for there, are moved."""
+        result = func(*args, **(kwargs or {}))
+        wish = WISH.device
+        if wish is False:
+            return result
+        with _NO_FUNCTION_MODE():
+            self._place(func, result, args, kwargs, wish)
+        return result
+
+    def _place(self, func: Any, result: Any, args: Any, kwargs: Any, wish: bool | None) -> None:
+        given = [*_tensors(args), *(_tensors(kwargs.values()) if kwargs else ())]
+        inside = [tensor for tensor in given if self._storages.holds(tensor)]
+        if wish or inside:
+            self._move(func, result, given, inside)
+
+    def _move(self, func: Any, result: Any, given: list[Any], inside: list[Any]) -> None:
+        known = {storage_address(tensor) for tensor in given}
+        empty = getattr(func, "overloadpacket", None) in _EMPTY
+        poisoned = not empty and any(self._storages.unwritten(tensor) for tensor in inside)
+        for tensor in _tensors((result,)):
+            if self._storages.holds(tensor):
+                continue
+            address = storage_address(tensor)
+            # a view of a tensor of the host, or the tensor itself
+            if not address or address not in known:
+                self._storages.move(tensor, empty=empty, poisoned=poisoned)
+
+
+def is_cuda_device(device: Any) -> bool:
+    """Whether what stands for a device in a call means the GPU: a number, a name, a torch.device."""
+    if isinstance(device, bool) or device is None:
+        return False
+    if isinstance(device, int):
+        return True
+    return isinstance(device, (str, torch.device)) and str(device).partition(":")[0] == "cuda"
+
+
+def is_device(value: Any) -> bool:
+    """Whether an argument of `Tensor.to` says where to."""
+    return isinstance(value, torch.device) or (isinstance(value, str) and not value.startswith("torch."))
+
+
+class _Transfer(torch.autograd.Function):  # type: ignore[misc]
+    """A copy on the other side; its gradient comes back to where the tensor was."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, device: bool) -> Any:
+        """The copy, on the device or on the host."""
+        ctx.device = device
+        with wished(device):
+            return tensor.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """The gradient, on the other side."""
+        with wished(not ctx.device):
+            return gradients[0].clone(), None
+
+
+def transfer(storages: Storages, tensor: Any, device: bool) -> Any:
+    """A tensor on the device or on the host: itself if it is there."""
+    if not is_plain(tensor) or storages.holds(tensor) == device:
+        return tensor
+    return _Transfer.apply(tensor, device)
+
+
+class DeviceFunction(TorchFunctionMode):  # type: ignore[misc]
+    """Reads "cuda" in calls of the program."""
+
+    def __init__(self, storages: Storages):
+        super().__init__()
+        self._storages = storages
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """A call, with results where its device says."""
+        kwargs = dict(kwargs or {})
+        if func in _MOVES:
+            return _MOVES[func](self._storages, *args, **kwargs)
+        kwargs.pop("pin_memory", None)
+        if "device" not in kwargs:
+            return func(*args, **kwargs)
+        device = kwargs["device"]
+        if device is None:
+            return func(*args, **kwargs)
+        if is_cuda_device(device):
+            kwargs["device"] = _HOST
+            with wished(True):
+                return self._there(func, func(*args, **kwargs))
+        with wished(False if str(device) == "cpu" else None):
+            return func(*args, **kwargs)
+
+    def _there(self, func: Any, result: Any) -> Any:
+        """A result that is no new tensor (`torch.as_tensor` of one, say) on the device."""
+        if isinstance(result, torch.Tensor) and not self._storages.holds(result) and is_plain(result):
+            return transfer(self._storages, result, True)
+        return result
+
+
+def _to(storages: Storages, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """`Tensor.to`: a device, an element type, both, or another tensor's."""
+    rest: list[Any] = []
+    device = kwargs.pop("device", None)
+    if "other" in kwargs:
+        args = (kwargs.pop("other"), *args)
+    for value in args:
+        if is_device(value) or (isinstance(value, int) and not isinstance(value, bool) and not rest and device is None):
+            device = value
+        elif isinstance(value, torch.Tensor):
+            device, rest = ("cuda" if storages.holds(value) else "cpu"), [*rest, value.dtype]
+        else:
+            rest.append(value)
+    kwargs.pop("non_blocking", None)
+    if device is None:
+        return tensor.to(*rest, **kwargs) if rest or kwargs else tensor
+    if not is_cuda_device(device) and str(device) != "cpu":
+        return tensor.to(device, *rest, **kwargs)
+    if rest and isinstance(rest[-1], bool):
+        # non_blocking and copy, by position
+        copies = len([value for value in rest if isinstance(value, bool)]) > 1 and rest[-1]
+        rest = [value for value in rest if not isinstance(value, bool)]
+        kwargs.setdefault("copy", copies)
+    moved = transfer(storages, tensor, is_cuda_device(device))
+    if moved is not tensor:
+        kwargs.pop("copy", None)
+    return moved.to(*rest, **kwargs) if rest or kwargs else moved
+
+
+def _cuda(storages: Storages, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    return transfer(storages, tensor, True)
+
+
+def _cpu(storages: Storages, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    return transfer(storages, tensor, False)
+
+
+_MOVES: dict[Any, Any] = {
+    torch.Tensor.to: _to,
+    torch.Tensor.cuda: _cuda,
+    torch.Tensor.cpu: _cpu,
+    torch.Tensor.pin_memory: lambda storages, tensor, *args, **kwargs: tensor,
+    torch.Tensor.is_pinned: lambda storages, tensor, *args, **kwargs: False,
+    torch.Tensor.record_stream: lambda storages, tensor, *args, **kwargs: None,
+}

@@ -1,0 +1,88 @@
+"""Tensor descriptors of the host: what Triton says of a tensor becomes a tensor map, its shape and its strides."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.asynchronous.copies.tensor_maps import encode
+from kernbench.ptx.launching.tensor_map import TensorMapDescription
+
+_SWIZZLES = ("none", "32B", "64B", "128B")
+# the driver's numbers of element types
+_ELEMENTS = (
+    "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz", "b4x16",
+    "b4x16_p64", "b6x16_p32",
+)  # fmt: skip
+# of instructions that name an element type, the numbers that the driver has in another order
+_DRIVER_NUMBER = {8: 10, 9: 8, 10: 9}
+_TF32 = 11
+# what a descriptor parameter of an argument is: a value and its Triton type
+Value = tuple[Any, str]
+
+
+def tiled_map(
+    address: int,
+    swizzle: int,
+    element_bytes: int,
+    element: int,
+    box: Sequence[int],
+    shape: Sequence[int],
+    strides: Sequence[int],
+    padding: int = 0,
+) -> bytes:
+    """The tensor map of a tensor; box, shape and strides (in elements) begin with the outermost dimension."""
+    return encode(
+        TensorMapDescription(
+            address=address,
+            element=_ELEMENTS[element],
+            dims=tuple(reversed([int(size) for size in shape])),
+            strides=tuple(element_bytes * int(stride) for stride in reversed(list(strides)[:-1])),
+            box=tuple(reversed([int(size) for size in box])),
+            element_strides=(1,) * len(shape),
+            swizzle=_SWIZZLES[swizzle],
+            l2_promotion="128B",
+            oob_fill="nan" if padding else "zero",
+        )
+    )
+
+
+def expanded(argument: Any, metadata: Any) -> list[Value]:
+    """The values of a descriptor's parameters: of a map, or of a pointer where the kernel was compiled without maps."""
+    shape, strides = list(argument.shape), list(argument.strides)
+    sizes: list[Value] = [(size, "i32") for size in shape]
+    steps: list[Value] = [(stride, "i64") for stride in strides]
+    if metadata is None:
+        flags: list[Value] = []
+        if hasattr(argument, "padding"):
+            flags.append((argument.padding == "nan", "i1"))
+        if hasattr(argument, "round_f32_to_tf32"):
+            flags.append((argument.round_f32_to_tf32, "i1"))
+        wide: list[Value] = [(size, "i64") for size in shape]
+        return [(argument.base, "*i8"), *wide, *steps, *flags, *sizes, *steps]
+    if metadata.get("is_im2col"):
+        raise MisuseError("a tensor descriptor for im2col copies cannot be passed from the host here")
+    extent = [*shape[:-1], 2 * shape[-1]] if metadata["fp4_padded"] else shape
+    number = metadata["elem_type"]
+    element = _TF32 if getattr(argument, "round_f32_to_tf32", False) else _DRIVER_NUMBER.get(number, number)
+    padding = getattr(argument, "padding", "zero") == "nan"
+    data = tiled_map(
+        argument.base.data_ptr(), metadata["swizzle"], metadata["elem_size"], element, metadata["block_size"], extent,
+        strides, padding,
+    )  # fmt: skip
+    return [(data, "nvTmaDesc"), *sizes, *steps]
+
+
+def fill_plain_descriptor(address: int, dims: Sequence[int], box: Sequence[int], element_bytes: int, at: int) -> None:
+    """A map of a dense tensor, as releases before 3.4 ask for it: written to 128 bytes of the host."""
+    inner = box[-1] * element_bytes
+    swizzle = 3 if inner >= 128 else 2 if inner >= 64 else 1
+    inner_box = min(box[-1], 128 // element_bytes)
+    strides = [1]
+    for size in reversed(dims[1:]):
+        strides.insert(0, strides[0] * size)
+    element = {1: 0, 2: 1, 4: 2, 8: 4}[element_bytes]
+    swizzle = swizzle if len(dims) > 1 else 0
+    last = inner_box if len(dims) > 1 else box[-1]
+    data = tiled_map(address, swizzle, element_bytes, element, [*box[:-1], last], dims, strides)
+    ctypes.memmove(at, data, len(data))

@@ -1,0 +1,66 @@
+"""Opening and closing the door for Triton."""
+
+from typing import Any
+
+import triton
+from triton.runtime.driver import driver as drivers
+
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.doors.patching import Patches
+from kernbench.ptx.doors.session import Session
+from kernbench.ptx.doors.triton_door.compiling import without_assembler
+from kernbench.ptx.doors.triton_door.driver import EmulatedDriver
+from kernbench.ptx.doors.triton_door.tuning import Dry, Tuning
+
+OLDEST = (3, 2)
+# releases from here on take how many threads a block of a loaded kernel may have
+_WITH_THREADS = (3, 4)
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """Major and minor of a release."""
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
+class TritonDoor:
+    """Triton for one session."""
+
+    def __init__(self, session: Session):
+        self._session = session
+        self._patches = Patches()
+        self._dry = Dry()
+        self._driver: EmulatedDriver | None = None
+
+    def open(self) -> None:
+        """Make the session's GPU Triton's active driver."""
+        version = version_of(triton.__version__)
+        if version < OLDEST:
+            oldest = ".".join(map(str, OLDEST))
+            raise MisuseError(f"Triton {triton.__version__} is too old to run here: install {oldest} or newer")
+        self._compile_to_ptx()
+        self._driver = EmulatedDriver(self._session, self._dry, 5 if version >= _WITH_THREADS else 4)
+        before = drivers.__dict__.get("_active", drivers.__dict__.get("active"))
+        drivers.set_active(self._driver)
+        Tuning(self._session, self._dry).install(self._patches)
+        self._patches.later(lambda: drivers.set_active(before))
+
+    def close(self) -> None:
+        """Give Triton its driver back; kernels that were compiled for this GPU are forgotten."""
+        self._patches.undo()
+        for function in self._driver.functions if self._driver is not None else ():
+            for name in ("device_caches", "cache"):
+                known: Any = getattr(function, name, None)
+                if hasattr(known, "clear"):
+                    known.clear()
+        self._driver = None
+
+    def _compile_to_ptx(self) -> None:
+        """Let the NVIDIA backend end with PTX."""
+        from triton.backends import Backend, backends
+
+        found = backends.get("nvidia")
+        if found is None:
+            known = ", ".join(backends) or "none"
+            raise MisuseError(f"this Triton has no NVIDIA backend, which writes PTX; it has: {known}")
+        self._patches.item(backends, "nvidia", Backend(without_assembler(found.compiler), found.driver))

@@ -1,0 +1,93 @@
+"""Autotuning where no time can be measured: the first configuration that fits is taken, or all of them are run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+from typing import Any
+
+from kernbench.ptx.doors.patching import Patches
+from kernbench.ptx.doors.session import Session
+
+
+class Dry:
+    """Whether kernels are compiled and loaded, but not run."""
+
+    on = False
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        """Run nothing inside."""
+        before, self.on = self.on, True
+        try:
+            yield
+        finally:
+            self.on = before
+
+
+def once(function: Any, *args: Any, quantiles: Any = None, return_mode: str = "mean", **kwargs: Any) -> Any:
+    """`triton.testing.do_bench`: run a function once. There is no GPU to time; the figure is a placeholder of 1 ms."""
+    function()
+    if quantiles is not None:
+        return [1.0] * len(quantiles) if len(quantiles) > 1 else 1.0
+    return [1.0] if return_mode == "all" else 1.0
+
+
+class Tuning:
+    """How autotuners choose during one session."""
+
+    def __init__(self, session: Session, dry: Dry):
+        self._session, self._dry = session, dry
+        # of each autotuner that is choosing: how many configurations it has looked at that fit
+        self._fitting: dict[int, int] = {}
+
+    def install(self, patches: Patches) -> None:
+        """Take the place of the benchmarks of Triton's autotuner."""
+        import triton.testing
+        from triton.runtime.autotuner import Autotuner
+
+        run, bench, tuning = Autotuner.run, Autotuner._bench, self
+
+        def chosen_run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            tuning._fitting.pop(id(tuner), None)
+            known = len(tuner.cache)
+            try:
+                return run(tuner, *args, **kwargs)
+            finally:
+                tuning._report(tuner, known)
+                tuning._fitting.pop(id(tuner), None)
+
+        def chosen_bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
+            return tuning._look(tuner, bench, args, config, meta)
+
+        patches.set(Autotuner, "run", chosen_run)
+        patches.set(Autotuner, "_bench", chosen_bench)
+        patches.set(triton.testing, "do_bench", once)
+        patches.set_if_there(triton.testing, "do_bench_cudagraph", once)
+
+    def _look(self, tuner: Any, bench: Any, args: Any, config: Any, meta: Any) -> list[float]:
+        """The time that is claimed for a configuration: the first that fits is the fastest."""
+        fitting = self._fitting.setdefault(id(tuner), 0)
+        if fitting and not self._session.options.all_configs:
+            return [inf, inf, inf]
+        # what an autotuner was made with may be a benchmark of its own
+        tuner.__dict__["do_bench"] = once
+        if self._session.options.all_configs:
+            times = bench(tuner, *args, config=config, **meta)
+        else:
+            with self._dry.during():
+                times = bench(tuner, *args, config=config, **meta)
+        if not isinstance(times, list) or times[0] == inf:
+            return [inf, inf, inf]
+        self._fitting[id(tuner)] = fitting + 1
+        return [1.0 + fitting] * 3
+
+    def _report(self, tuner: Any, known: int) -> None:
+        """Say which configuration was taken where one was chosen now."""
+        chosen = getattr(tuner, "best_config", None)
+        if chosen is None or len(tuner.configs) < 2 or len(tuner.cache) == known:
+            return
+        name = getattr(tuner.base_fn, "__name__", "kernel")
+        how = "all were run" if self._session.options.all_configs else "the first that fits"
+        self._session.note(
+            {"event": "autotune", "title": name, "chosen": str(chosen), "of": len(tuner.configs), "how": how}
+        )
