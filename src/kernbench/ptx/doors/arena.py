@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.doors.mapping import Templates, bytes_at, reserve
+from kernbench.ptx.doors.mapping import Templates, bytes_at, give_up, reserve
 from kernbench.ptx.emulator.memory.arena import (
     FREED,
     GLOBAL_BASE,
@@ -51,7 +51,9 @@ def _slot(nbytes: int) -> int:
 class MappedArena(Arena):
     """All global memory of this process's emulated devices; there is one, as there is one address space."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: int | None = None) -> None:
+        # what holds the bytes, where another process shares them
+        self._file = file
         self._templates = Templates()
         # slots whose allocations were freed long ago, by their bytes
         self._slots: dict[int, list[Allocation]] = {}
@@ -61,7 +63,7 @@ class MappedArena(Arena):
     def _resize(self, capacity: int) -> None:
         if hasattr(self, "words"):
             raise MisuseError(f"the device's addresses are used up: {self.capacity:,} bytes were given out in all")
-        size, where = _window()
+        size, where = _window(self._file)
         self._state_address = where
         self.words, self.state = views(bytes_at(GLOBAL_BASE, size)), views(bytes_at(where, size))
         dirty = reserve(size // _ALIGNMENT)
@@ -94,8 +96,15 @@ class MappedArena(Arena):
     def _spread(self, allocation: Allocation, state: int) -> None:
         """Zeros in one state, which take memory page by page when they are written."""
         allocation.sparse = True
-        self._templates.fill(allocation.address, allocation.nbytes, 0)
+        self._blank(allocation)
         self.fill_state(allocation, state | TRACKED)
+
+    def _blank(self, allocation: Allocation) -> None:
+        """Zeros that take no room."""
+        if self._file is None:
+            self._templates.fill(allocation.address, allocation.nbytes, 0)
+        else:
+            give_up(allocation.address, allocation.nbytes)
 
     def fill_state(self, allocation: Allocation, state: int) -> None:
         """Give all bytes of a sparse allocation one state."""
@@ -116,7 +125,7 @@ class MappedArena(Arena):
         allocation.live = False
         self.live_bytes -= allocation.nbytes
         if allocation.sparse:
-            self._templates.fill(allocation.address, allocation.nbytes, 0)
+            self._blank(allocation)
             self.fill_state(allocation, FREED)
         else:
             poison(self.contents(allocation))
@@ -135,10 +144,10 @@ _NO_WINDOW = (
 )
 
 
-def _window() -> tuple[int, int]:
+def _window(file: int | None) -> tuple[int, int]:
     """Reserve the addresses of the device's memory, as many as there are, and as many for the state of each byte."""
     for size in _WINDOWS:
-        found = reserve(size, GLOBAL_BASE)
+        found = reserve(size, GLOBAL_BASE, file)
         if found is None:
             continue
         state = reserve(size)

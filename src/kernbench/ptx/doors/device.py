@@ -97,6 +97,10 @@ class DoorDevice(EmulatedDevice):
         run.origin.update(self._origin(kernel, shape[0], shape[1], request.shared_bytes, how.schedule))
         return run
 
+    def declared_shared(self, kernel: Kernel) -> int:
+        """Bytes of shared memory that a kernel declares, whatever it is launched with."""
+        return self._program(kernel, False).declared_shared
+
     def instructions(self, request: LaunchRequest) -> int:
         """How many instructions the program of a launch has, without repetition."""
         return len(self._program(request.kernel, request.shape[2] != (1, 1, 1)).sites)

@@ -22,6 +22,7 @@ _ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 # numbers of Linux that Python's mmap module does not name in every version
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 _FIXED = 0x10
+_REMOVE = 9
 _FIXED_UNUSED = 0x10_0000 if sys.platform == "linux" else 0
 # bytes of the file that a range of one value is mapped from: few mappings for a large range, little memory each
 _TEMPLATE = 8 << 20
@@ -38,10 +39,15 @@ def _mmap() -> Callable[..., int | None]:
 _FAILED = ctypes.c_void_p(-1).value
 
 
-def reserve(nbytes: int, address: int | None = None) -> int | None:
-    """Zeros that take memory where they are written, at any address or at a given one; None where that cannot be."""
-    flags = _ANONYMOUS | _NO_RESERVE | (_FIXED_UNUSED if address else 0)
-    found = _mmap()(address, nbytes, _READ_WRITE, flags, -1, 0)
+def reserve(nbytes: int, address: int | None = None, file: int | None = None) -> int | None:
+    """Zeros that take memory where they are written, at any address or at a given one; None where that cannot be.
+
+    Memory of a `file`, which is made as long, is shared with whoever maps that file.
+    """
+    if file is not None:
+        os.ftruncate(file, nbytes)
+    flags = (_ANONYMOUS if file is None else mmap.MAP_SHARED) | _NO_RESERVE | (_FIXED_UNUSED if address else 0)
+    found = _mmap()(address, nbytes, _READ_WRITE, flags, -1 if file is None else file, 0)
     if found is None or found == _FAILED:
         return None
     # systems without MAP_FIXED_NOREPLACE take the address for a hint
@@ -59,6 +65,22 @@ def _pages(address: int, nbytes: int) -> tuple[int, int]:
     """First and last address of the whole pages in a range."""
     page = mmap.PAGESIZE
     return -(-address // page) * page, (address + nbytes) // page * page
+
+
+def give_up(address: int, nbytes: int) -> None:
+    """Let a range of shared memory hold zeros again, for all who map it; whole pages of it take no room any more."""
+    first, last = _pages(address, nbytes)
+    if first >= last or _madvise()(first, last - first, _REMOVE):
+        bytes_at(address, nbytes)[...] = 0
+        return
+    bytes_at(address, first - address)[...] = 0
+    bytes_at(last, address + nbytes - last)[...] = 0
+
+
+def _madvise() -> Callable[..., int]:
+    function = ctypes.CDLL(None, use_errno=True).madvise
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return function
 
 
 class Templates:

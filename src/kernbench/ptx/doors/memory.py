@@ -5,6 +5,7 @@ host's writes go through calls, those say so (`written`). Where the host writes 
 compares what unwritten bytes hold with the poison that they were filled with.
 """
 
+import os
 from collections import deque
 from dataclasses import dataclass
 from threading import RLock
@@ -36,8 +37,8 @@ class Adopted:
 class DeviceMemory:
     """The global memory of this process's emulated GPU. Addresses are those of the host: `view` needs no copy."""
 
-    def __init__(self) -> None:
-        self.arena = MappedArena()
+    def __init__(self, file: int | None = None) -> None:
+        self.arena = MappedArena(file)
         self.lock = RLock()
         # allocations whose unwritten bytes the host may write directly -> bytes that it writes together
         self._watched: dict[int, int] = {}
@@ -207,3 +208,13 @@ def process_memory() -> DeviceMemory:
     if not _PROCESS:
         _PROCESS.append(DeviceMemory())
     return _PROCESS[0]
+
+
+def share_process_memory() -> tuple[int, int, int]:
+    """Make the memory of this process one that another can map: a file, and the address and bytes of its mapping."""
+    if _PROCESS:
+        raise MisuseError("the memory of this process is in use already: share it before the first session")
+    file = os.memfd_create("kernbench device memory", os.MFD_CLOEXEC)
+    memory = DeviceMemory(file)
+    _PROCESS.append(memory)
+    return file, GLOBAL_BASE, memory.arena.capacity

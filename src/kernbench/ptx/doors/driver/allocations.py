@@ -1,0 +1,143 @@
+"""The memory that a program has from the driver: what was allocated as what, and which bytes copies and fills write."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.doors.driver.requests import Answer, RefusedError, Request, Result
+from kernbench.ptx.doors.memory import DeviceMemory
+
+_DEVICE, _HOST, _MANAGED = 1, 2, 3
+Words = Sequence[int]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    address: int
+    nbytes: int
+    kind: int
+    number: int
+
+
+class Allocations:
+    """What a program allocated. In a process of its own (`shared`) the program's other memory is out of reach."""
+
+    def __init__(self, memory: DeviceMemory, *, shared: bool):
+        self._memory = memory
+        self._shared = shared
+        self._pieces: dict[int, _Piece] = {}
+        self._registered: dict[int, int] = {}
+        self._numbers = count(1)
+        self.in_use = 0
+        self.handlers: dict[Request, Callable[[Words, bytes], Answer]] = {
+            Request.ALLOCATE: self._allocate,
+            Request.FREE: self._free,
+            Request.RANGE: self._range,
+            Request.COPY: self._copy,
+            Request.SET: self._set,
+            Request.REGISTER: self._register,
+            Request.UNREGISTER: self._unregister,
+        }
+
+    def _allocate(self, words: Words, data: bytes) -> Answer:
+        nbytes, kind = words
+        try:
+            # the host writes its own and managed memory without a word
+            address = self._memory.allocate(nbytes, written=kind != _DEVICE)
+        except MisuseError as problem:
+            raise RefusedError(Result.OUT_OF_MEMORY, str(problem)) from None
+        self._pieces[address] = _Piece(address, nbytes, kind, next(self._numbers))
+        self.in_use += nbytes
+        return Answer(words=(address,))
+
+    def _free(self, words: Words, data: bytes) -> Answer:
+        piece = self._pieces.pop(words[0], None)
+        if piece is None:
+            raise RefusedError(Result.INVALID_VALUE)
+        self._memory.free(piece.address)
+        self.in_use -= piece.nbytes
+        return Answer()
+
+    def _range(self, words: Words, data: bytes) -> Answer:
+        held = self._memory.array_at(words[0]) if self._memory.holds(words[0]) else None
+        if held is None:
+            return self._registered_range(words[0])
+        piece = self._pieces.get(held.address) or _Piece(held.address, held.nbytes, _DEVICE, 0)
+        return Answer(words=(piece.address, piece.nbytes, piece.kind, piece.number))
+
+    def _registered_range(self, address: int) -> Answer:
+        for start, nbytes in self._registered.items():
+            if start <= address < start + nbytes:
+                return Answer(words=(start, nbytes, _HOST, start))
+        raise RefusedError(Result.INVALID_VALUE)
+
+    def _copy(self, words: Words, data: bytes) -> Answer:
+        to, to_pitch, to_slice, source, pitch, slice_, width, height, depth = words
+        for there in (to, source):
+            self._check(there, 1)
+        if not self._memory.holds(to):
+            for start, nbytes in _rows(source, pitch, slice_, width, height, depth):
+                self._check(start, nbytes)
+            return Answer()
+        targets = _rows(to, to_pitch, to_slice, width, height, depth)
+        sources = _rows(source, pitch, slice_, width, height, depth)
+        if len(targets) != len(sources):
+            targets, sources = (
+                [(start + z * s + y * p, width) for z in range(depth) for y in range(height)]
+                for start, p, s in ((to, to_pitch, to_slice), (source, pitch, slice_))
+            )
+        for (target, nbytes), (start, _) in zip(targets, sources, strict=True):
+            self._check(target, nbytes)
+            self._check(start, nbytes)
+            self._carry(target, start, nbytes)
+        return Answer()
+
+    def _carry(self, target: int, source: int, nbytes: int) -> None:
+        """Bytes that nobody wrote stay so where they are copied."""
+        undefined = self._memory.undefined(source, nbytes) if self._memory.holds(source) else None
+        self._memory.written(target, nbytes)
+        if undefined is None or not undefined.any():
+            return
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], undefined.view(np.int8), [0]))))
+        for first, last in edges.reshape(-1, 2):
+            self._memory.unwritten(target + int(first), int(last - first))
+
+    def _set(self, words: Words, data: bytes) -> Answer:
+        address, pitch, width, height = words
+        for start, nbytes in _rows(address, pitch, 0, width, height, 1):
+            self._check(start, nbytes)
+            if self._memory.holds(start):
+                self._memory.written(start, nbytes)
+        return Answer()
+
+    def _check(self, address: int, nbytes: int) -> None:
+        """Raise where a range of device addresses is not all in one allocation that lives."""
+        if self._memory.holds(address):
+            self._memory.view(address, nbytes)
+
+    def _register(self, words: Words, data: bytes) -> Answer:
+        address, nbytes = words
+        if self._shared:
+            text = "cudaHostRegister: memory of the program's own is out of the emulator's reach; use cudaMallocHost"
+            raise RefusedError(Result.NOT_SUPPORTED, text)
+        if address in self._registered:
+            raise RefusedError(Result.HOST_MEMORY_ALREADY_REGISTERED)
+        self._memory.adopt(address, nbytes)
+        self._registered[address] = nbytes
+        return Answer()
+
+    def _unregister(self, words: Words, data: bytes) -> Answer:
+        if self._registered.pop(words[0], None) is None:
+            raise RefusedError(Result.HOST_MEMORY_NOT_REGISTERED)
+        self._memory.disown(words[0])
+        return Answer()
+
+
+def _rows(address: int, pitch: int, slice_: int, width: int, height: int, depth: int) -> list[tuple[int, int]]:
+    """The ranges of a copy; rows without gaps are one."""
+    if height * depth == 1 or (pitch == width and (depth == 1 or slice_ == width * height)):
+        return [(address, width * height * depth)]
+    return [(address + z * slice_ + y * pitch, width) for z in range(depth) for y in range(height)]

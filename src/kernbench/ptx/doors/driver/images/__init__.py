@@ -1,0 +1,1 @@
+"""Images that programs load: PTX text, fat binaries and what they are compressed with."""

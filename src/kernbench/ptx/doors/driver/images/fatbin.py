@@ -1,0 +1,83 @@
+"""Fat binaries: the container in which compilers put PTX and machine code for several targets.
+
+A header, then entries: each with its kind (1 is PTX, 2 machine code), target, sizes and flags, and its bytes, which may
+be compressed. Programs hand one to the driver, or several one behind the other, which the driver links.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+from kernbench.ptx.doors.driver.images import lz4, zstd
+from kernbench.ptx.doors.driver.images.errors import ImageError
+
+MAGIC = 0xBA55ED50
+_HEADER = Struct("<IHHQ")
+# kind, version, bytes of this header, bytes that follow, compressed bytes, -, version, target, -, -, flags, -, bytes
+_ENTRY = Struct("<HHIQIIIIIIQQQ")
+_PTX, _MACHINE_CODE = 1, 2
+_LZ4, _ZSTD = 0x2000, 0x8000
+_MOST = 1 << 28
+_TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a fat binary: PTX (`text`) or machine code for an architecture number, 90 for sm_90."""
+
+    arch: int
+    text: str | None
+
+    @property
+    def target(self) -> str:
+        """The target, with the suffix where the text says it."""
+        found = _TARGET.search(self.text or "")
+        return found[1] if found else f"sm_{self.arch}"
+
+
+def is_fatbin(data: bytes) -> bool:
+    """Whether `data` begins as a fat binary does."""
+    return int.from_bytes(data[:4], "little") == MAGIC
+
+
+def read_fatbins(data: bytes) -> Iterator[list[Entry]]:
+    """The entries of each fat binary of those that lie one behind the other."""
+    at = 0
+    while at < len(data):
+        if len(data) - at < _HEADER.size:
+            raise ImageError(f"a fat binary is cut off behind {at} bytes")
+        magic, _, header, size = _HEADER.unpack_from(data, at)
+        if magic != MAGIC or header < _HEADER.size:
+            raise ImageError(f"no fat binary begins behind {at} bytes of an image of {len(data)}")
+        end = at + header + size
+        if end > len(data):
+            raise ImageError(f"a fat binary says that it has {header + size} bytes; {len(data) - at} are there")
+        yield list(_entries(data[at + header : end]))
+        at = end
+
+
+def _entries(data: bytes) -> Iterator[Entry]:
+    at = 0
+    while at + _ENTRY.size <= len(data):
+        kind, _, header, size, packed, _, _, arch, _, _, flags, _, whole = _ENTRY.unpack_from(data, at)
+        if header < _ENTRY.size or at + header + size > len(data):
+            raise ImageError("an entry of a fat binary is cut off")
+        body = data[at + header : at + header + size]
+        if kind == _PTX:
+            yield Entry(arch, _text(body, packed, flags, whole))
+        elif kind == _MACHINE_CODE:
+            yield Entry(arch, None)
+        at += header + size
+
+
+def _text(body: bytes, packed: int, flags: int, whole: int) -> str:
+    """PTX text, unpacked."""
+    if flags & (_LZ4 | _ZSTD):
+        if whole > _MOST:
+            raise ImageError(
+                f"compressed PTX of a fat binary says that it has {whole:,} bytes; {_MOST:,} are read at most"
+            )
+        decompress = zstd.decompress if flags & _ZSTD else lz4.decompress
+        body = decompress(body[:packed], whole)
+    return body.rstrip(b"\0").decode(errors="replace")

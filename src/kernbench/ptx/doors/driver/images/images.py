@@ -1,0 +1,55 @@
+"""From what a program loads to the PTX that runs: text, a fat binary, or a refusal that names the remedy."""
+
+from kernbench.ptx.doors.driver.images.errors import ImageError
+from kernbench.ptx.doors.driver.images.fatbin import Entry, is_fatbin, read_fatbins
+from kernbench.ptx.emulator.engine.machine import target_runs_on
+
+_ELF = b"\x7fELF"
+_NVVM = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
+
+
+class NoPtxError(ImageError):
+    """An image with nothing that runs on the emulated architecture."""
+
+
+def texts_of(image: bytes, arch: str) -> list[str]:
+    """The PTX texts of an image, one for each fat binary in it; they are linked where there are several."""
+    if is_fatbin(image):
+        found = [_best(entries, arch) for entries in read_fatbins(image)]
+        return [text for text in found if text]
+    if image.startswith(_ELF):
+        raise NoPtxError(f"an image is machine code (a cubin), which cannot be emulated: {_remedy(arch)}")
+    if image.startswith(_NVVM):
+        raise NoPtxError(f"an image is LLVM bitcode (LTO), which cannot be emulated: {_remedy(arch)}")
+    text = image.rstrip(b"\0").decode(errors="replace")
+    if ".version" not in text:
+        raise ImageError(
+            f"an image of {len(image)} bytes is neither PTX nor a fat binary; it begins with {image[:16]!r}"
+        )
+    return [text]
+
+
+def _best(entries: list[Entry], arch: str) -> str:
+    """The PTX for the newest target that the architecture runs; what holds nothing at all is empty."""
+    texts = [entry for entry in entries if entry.text is not None]
+    fit = [entry for entry in texts if target_runs_on(entry.target, arch)]
+    if fit:
+        best = max(fit, key=lambda entry: (entry.arch, entry.target))
+        return best.text or ""
+    if texts:
+        targets = ", ".join(dict.fromkeys(entry.target for entry in texts))
+        raise NoPtxError(
+            f"the program has PTX for {targets}, which does not run on {arch}: {_remedy(arch)}, or run it with --arch "
+            f"{texts[-1].target}"
+        )
+    if entries:
+        targets = ", ".join(dict.fromkeys(entry.target for entry in entries))
+        raise NoPtxError(
+            f"the program has machine code for {targets} and no PTX, which the emulator needs: {_remedy(arch)}"
+        )
+    return ""
+
+
+def _remedy(arch: str) -> str:
+    number = arch.removeprefix("sm_")
+    return f"compile with -gencode arch=compute_{number},code=compute_{number}"

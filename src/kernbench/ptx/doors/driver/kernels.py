@@ -1,0 +1,59 @@
+"""What the driver says of a kernel: its parameters, and attributes by their number in the driver API."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from kernbench.ptx.doors.driver.properties import SHARED_BY_DEFAULT, capability
+from kernbench.ptx.text.module import Kernel
+
+# not known without the assembler; programs divide by it
+_REGISTERS = 32
+
+
+def kernel_attributes(kernel: Kernel, shared_bytes: int, arch: str) -> list[int]:
+    """The sixteen attributes; `shared_bytes` are those that the kernel declares."""
+    block = kernel.reqntid or kernel.maxntid
+    cluster = kernel.cluster
+    major, minor = kernel.module.version
+    constant = sum(v.size or 0 for v in kernel.module.variables.values() if v.space == "const")
+    values = [0] * 16
+    values[0] = min(1024, prod(block)) if block else 1024
+    values[1], values[2] = shared_bytes, constant
+    values[4], values[5], values[6] = _REGISTERS, 10 * major + minor, capability(arch)
+    values[8] = max(0, SHARED_BY_DEFAULT - shared_bytes)
+    values[9] = -1
+    if cluster is not None:
+        values[10:14] = [1, *cluster]
+    return values
+
+
+def parameter_layout(kernel: Kernel) -> bytes:
+    """Sizes, then offsets, of all parameters, in words of 32 bits."""
+    numbers = [p.size for p in kernel.params] + [p.offset for p in kernel.params]
+    return b"".join(number.to_bytes(4, "little") for number in numbers)
+
+
+def split_parameters(kernel: Kernel, data: bytes) -> list[bytes]:
+    """The bytes of each parameter of those that lie one behind the other."""
+    found, at = [], 0
+    for parameter in kernel.params:
+        found.append(data[at : at + parameter.size])
+        at += parameter.size
+    return found
+
+
+def pointed_to(kernel: Kernel, parameters: Sequence[bytes]) -> dict[int, str]:
+    """Names of parameters by the number they hold, where they are as wide as an address."""
+    pairs = zip(kernel.params, parameters, strict=True)
+    return {int.from_bytes(data, "little"): parameter.name for parameter, data in pairs if len(data) == 8}
+
+
+def kind_of_stop(run: Any) -> str:
+    """How a launch ended its program: "timeout", "assert", "trap", or "" where the program goes on."""
+    if str(run.status) != "finished":
+        return "timeout"
+    for finding in run.findings:
+        if finding.kind == "trap":
+            return "assert" if "assertion '" in finding.message else "trap"
+    return ""

@@ -1,0 +1,264 @@
+/* What the parts of the stand-in driver library share: error codes, objects behind handles, the link to the emulator.
+ *
+ * The types of the driver API are written down here by their binary layout, so that no CUDA header is needed. */
+#ifndef KERNBENCH_DRIVER_H
+#define KERNBENCH_DRIVER_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef uint64_t Address;
+
+enum {
+  SUCCESS = 0,
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  NOT_INITIALIZED = 3,
+  NO_DEVICE = 100,
+  INVALID_DEVICE = 101,
+  INVALID_IMAGE = 200,
+  INVALID_CONTEXT = 201,
+  UNSUPPORTED_LIMIT = 215,
+  FILE_NOT_FOUND = 301,
+  OPERATING_SYSTEM = 304,
+  INVALID_HANDLE = 400,
+  ILLEGAL_STATE = 401,
+  NOT_FOUND = 500,
+  NOT_READY = 600,
+  LAUNCH_OUT_OF_RESOURCES = 701,
+  HOST_MEMORY_ALREADY_REGISTERED = 712,
+  HOST_MEMORY_NOT_REGISTERED = 713,
+  LAUNCH_FAILED = 719,
+  NOT_SUPPORTED = 801,
+  STREAM_CAPTURE_UNSUPPORTED = 900,
+  STREAM_CAPTURE_INVALIDATED = 901,
+  STREAM_CAPTURE_MERGE = 902,
+  STREAM_CAPTURE_UNMATCHED = 903,
+  STREAM_CAPTURE_UNJOINED = 904,
+  CAPTURED_EVENT = 907,
+  GRAPH_EXEC_UPDATE_FAILURE = 910,
+  INVALID_CLUSTER_SIZE = 912,
+};
+
+/* What the emulator is asked; requests.py has the same list, which a test compares. */
+enum Request {
+  REQUEST_HELLO = 1,
+  REQUEST_ALLOCATE = 2,
+  REQUEST_FREE = 3,
+  REQUEST_RANGE = 4,
+  REQUEST_COPY = 5,
+  REQUEST_SET = 6,
+  REQUEST_USAGE = 7,
+  REQUEST_LOAD = 8,
+  REQUEST_UNLOAD = 9,
+  REQUEST_KERNEL = 10,
+  REQUEST_KERNEL_NAMES = 11,
+  REQUEST_VARIABLE = 12,
+  REQUEST_LAUNCH = 13,
+  REQUEST_OCCUPANCY = 14,
+  REQUEST_TENSOR_MAP = 15,
+  REQUEST_LIMIT = 16,
+  REQUEST_REGISTER = 17,
+  REQUEST_UNREGISTER = 18,
+};
+
+enum { REPLY_WORDS = 192, ATTRIBUTES = 160 };
+
+typedef struct {
+  int status;
+  uint32_t count;
+  uint64_t words[REPLY_WORDS];
+  char *data;
+  size_t bytes;
+} Reply;
+
+/* Ask the emulator; returns the driver's error code. The caller releases the reply. */
+int ask(uint32_t request, const uint64_t *words, size_t count, const void *data, size_t bytes, Reply *reply);
+void release(Reply *reply);
+
+#define ASK(reply, request, data, bytes, ...)                                                                \
+  ask(request, (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t), \
+      data, bytes, reply)
+
+/* Objects behind handles. They are never given back to the allocator, so that a stale handle is recognised. */
+enum Magic {
+  CONTEXT = 0x4b42c001,
+  MODULE,
+  KERNEL,
+  STREAM,
+  EVENT,
+  GRAPH,
+  NODE,
+  EXECUTABLE,
+  POOL,
+  LINKER,
+};
+
+typedef struct {
+  uint32_t magic;
+  unsigned flags;
+  uint64_t id;
+} Context;
+
+typedef struct {
+  uint32_t magic;
+  uint64_t id;
+} Module;
+
+typedef struct Kernel {
+  uint32_t magic;
+  uint64_t id;
+  Module *module;
+  char *name;
+  int attributes[16];
+  uint32_t count;
+  uint32_t *sizes, *offsets;
+  uint32_t bytes;
+  struct Kernel *next;
+} Kernel;
+
+typedef struct Node Node;
+typedef struct Graph Graph;
+typedef struct Stream Stream;
+
+typedef struct {
+  Node **items;
+  size_t count, room;
+} NodeList;
+
+typedef struct {
+  uint64_t id;
+  Graph *graph;
+  Stream *origin;
+  int invalid;
+} Capture;
+
+struct Stream {
+  uint32_t magic;
+  unsigned flags;
+  int priority;
+  uint64_t id;
+  Capture *capture;
+  NodeList last;
+  Stream *next;
+};
+
+typedef struct {
+  uint32_t magic;
+  unsigned flags;
+  int recorded;
+  uint64_t time;
+  Capture *capture;
+  NodeList last;
+} Event;
+
+/* A copy of depth x height rows of width bytes; also how plain copies are written down. */
+typedef struct {
+  Address dst, src;
+  size_t dst_pitch, dst_slice, src_pitch, src_slice;
+  size_t width, height, depth;
+} Copy;
+
+typedef struct {
+  Address dst;
+  size_t pitch, width, height;
+  unsigned value, element;
+} Fill;
+
+typedef struct {
+  Kernel *kernel;
+  unsigned grid[3], block[3], cluster[3];
+  unsigned shared_bytes;
+  int cooperative;
+  char *parameters;
+} Launch;
+
+typedef void (*HostFunction)(void *);
+
+enum NodeType { NODE_KERNEL, NODE_COPY, NODE_FILL, NODE_HOST, NODE_GRAPH, NODE_EMPTY, NODE_WAIT, NODE_RECORD, NODE_ALLOCATE = 10, NODE_FREE };
+
+struct Node {
+  uint32_t magic;
+  int type, enabled;
+  Graph *graph;
+  Node *original;
+  NodeList before;
+  size_t visited;
+  union {
+    Launch launch;
+    Copy copy;
+    Fill fill;
+    struct { HostFunction function; void *data; } host;
+    Graph *child;
+    Event *event;
+    Address address;
+  } of;
+};
+
+struct Graph {
+  uint32_t magic;
+  NodeList nodes;
+};
+
+typedef struct {
+  uint32_t magic;
+  Graph *graph;
+  uint64_t flags;
+} Executable;
+
+typedef struct {
+  uint32_t magic;
+  uint64_t attributes[16];
+} Pool;
+
+/* link.c */
+extern Reply hello;
+int initialised(void);
+void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void *fresh(uint32_t magic, size_t bytes);
+uint64_t next_id(void);
+void lock(void);
+void unlock(void);
+
+/* device.c */
+extern int broken;
+int ready(void);
+Context *current_context(void);
+void show_printf(void);
+
+/* memory.c */
+int perform_copy(const Copy *copy);
+int perform_fill(const Fill *fill);
+
+/* launch.c */
+int perform_launch(const Launch *launch);
+uint64_t device_clock(void);
+
+/* streams.c and graphs.c */
+int stream_of(void *handle, Stream **stream);
+int submit_copy(const Copy *copy, void *stream);
+int submit_fill(const Fill *fill, void *stream);
+int submit_launch(const Launch *launch, void *stream);
+Node *add_node(Graph *graph, int type, Node *const *before, size_t count);
+Graph *new_graph(void);
+void append(NodeList *list, Node *node);
+int perform_graph(Graph *graph);
+
+#define IS(handle, kind) ((handle) != NULL && *(const uint32_t *)(handle) == (kind))
+#define REQUIRE(condition, error) \
+  do {                            \
+    if (!(condition)) return error; \
+  } while (0)
+#define READY()                     \
+  do {                              \
+    int problem_ = ready();         \
+    if (problem_) return problem_;  \
+  } while (0)
+
+#endif

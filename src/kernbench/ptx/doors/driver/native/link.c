@@ -1,0 +1,181 @@
+/* The link to the emulator: a function of this process (Python in it registers one), or a Unix socket to a worker that
+ * shares its device memory with this process at the same addresses. */
+#include <errno.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "driver.h"
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+typedef int (*Local)(uint32_t, const uint64_t *, size_t, const void *, size_t, uint64_t *, uint32_t *, const void **, size_t *);
+
+typedef struct {
+  uint32_t request, count;
+  uint64_t bytes;
+} Header;
+
+Reply hello;
+static Local local;
+static int connection = -1;
+static pid_t owner;
+static pthread_mutex_t talk = PTHREAD_MUTEX_INITIALIZER, state = PTHREAD_MUTEX_INITIALIZER;
+
+void lock(void) { pthread_mutex_lock(&state); }
+void unlock(void) { pthread_mutex_unlock(&state); }
+
+void complain(const char *format, ...) {
+  va_list rest;
+  va_start(rest, format);
+  flockfile(stderr);
+  fputs("kernbench: ", stderr);
+  vfprintf(stderr, format, rest);
+  fputc('\n', stderr);
+  funlockfile(stderr);
+  va_end(rest);
+}
+
+void *fresh(uint32_t magic, size_t bytes) {
+  uint32_t *made = calloc(1, bytes);
+  if (made) *made = magic;
+  return made;
+}
+
+uint64_t next_id(void) {
+  static uint64_t last;
+  return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+}
+
+static int move(int sending, void *data, size_t bytes) {
+  char *at = data;
+  while (bytes) {
+    ssize_t n = sending ? send(connection, at, bytes, MSG_NOSIGNAL) : recv(connection, at, bytes, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return 0;
+    at += n;
+    bytes -= (size_t)n;
+  }
+  return 1;
+}
+
+static int lost(Reply *reply) {
+  static int said;
+  if (!said++) complain("the emulator's process ended; this program has no GPU any more");
+  return reply->status = LAUNCH_FAILED;
+}
+
+static int over_socket(const Header *header, const uint64_t *words, const void *data, Reply *reply) {
+  Header answer;
+  if (connection < 0) return lost(reply);
+  if (!move(1, (void *)header, sizeof *header) || !move(1, (void *)words, 8 * header->count) ||
+      !move(1, (void *)data, header->bytes) || !move(0, &answer, sizeof answer) || answer.count > REPLY_WORDS)
+    return lost(reply);
+  reply->status = (int)answer.request;
+  reply->count = answer.count;
+  reply->bytes = answer.bytes;
+  reply->data = malloc(answer.bytes + 1);
+  if (!reply->data || !move(0, reply->words, 8 * answer.count) || !move(0, reply->data, answer.bytes)) return lost(reply);
+  reply->data[answer.bytes] = 0;
+  return reply->status;
+}
+
+int ask(uint32_t request, const uint64_t *words, size_t count, const void *data, size_t bytes, Reply *reply) {
+  memset(reply, 0, sizeof *reply);
+  if (local) {
+    const void *answer = NULL;
+    reply->status = local(request, words, count, data, bytes, reply->words, &reply->count, &answer, &reply->bytes);
+    reply->data = malloc(reply->bytes + 1);
+    if (!reply->data) return reply->status = OUT_OF_MEMORY;
+    if (reply->bytes) memcpy(reply->data, answer, reply->bytes);
+    reply->data[reply->bytes] = 0;
+    return reply->status;
+  }
+  Header header = {request, (uint32_t)count, bytes};
+  pthread_mutex_lock(&talk);
+  int status = over_socket(&header, words, data, reply);
+  pthread_mutex_unlock(&talk);
+  return status;
+}
+
+void release(Reply *reply) {
+  free(reply->data);
+  reply->data = NULL;
+}
+
+/* The worker sends the file that holds device memory, and where it is to be mapped. */
+static int map_device_memory(void) {
+  uint64_t words[2];
+  char room[CMSG_SPACE(sizeof(int))] = {0};
+  struct iovec part = {words, sizeof words};
+  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+  if (recvmsg(connection, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) != sizeof words) return 0;
+  struct cmsghdr *control = CMSG_FIRSTHDR(&message);
+  if (!control || control->cmsg_type != SCM_RIGHTS) return 0;
+  int file;
+  memcpy(&file, CMSG_DATA(control), sizeof file);
+  void *wanted = (void *)words[0];
+  void *got = mmap(wanted, words[1], PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, file, 0);
+  close(file);
+  if (got == wanted) return 1;
+  complain("addresses from %p on are not free in this process: device memory cannot be mapped", wanted);
+  return 0;
+}
+
+static int connect_to(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  if (strlen(path) >= sizeof address.sun_path) return 0;
+  strcpy(address.sun_path, path);
+  connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (connection < 0) return 0;
+  uint64_t process = (uint64_t)getpid();
+  if (connect(connection, (struct sockaddr *)&address, sizeof address) == 0 && move(1, &process, sizeof process) && map_device_memory()) return 1;
+  close(connection);
+  connection = -1;
+  return 0;
+}
+
+/* For Python in this process: answer requests here instead of over the socket. */
+EXPORT void kernbench_answer(Local function) { local = function; }
+
+static int open_link(void) {
+  const char *path = getenv("KERNBENCH_DRIVER");
+  if (!local && !path) {
+    complain("this libcuda.so.1 is kernbench's; run the program with `kernbench exec -- ...`");
+    return NO_DEVICE;
+  }
+  if (!local && !connect_to(path)) {
+    complain("no emulator answers at %s; run the program with `kernbench exec -- ...`", path);
+    return NO_DEVICE;
+  }
+  return ask(REQUEST_HELLO, NULL, 0, NULL, 0, &hello);
+}
+
+EXPORT int cuInit(unsigned flags) {
+  static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+  if (flags) return INVALID_VALUE;
+  pthread_mutex_lock(&once);
+  int status = SUCCESS;
+  if (!owner) {
+    status = open_link();
+    if (status == SUCCESS) owner = getpid();
+  } else if (owner != getpid()) {
+    status = NOT_INITIALIZED;
+  }
+  pthread_mutex_unlock(&once);
+  return status;
+}
+
+/* As with the real driver, a child made by fork() after cuInit() has no GPU. */
+int initialised(void) {
+  static int said;
+  if (owner == getpid()) return 1;
+  if (owner && !said++) complain("process %d was forked from one that used the GPU already: fork before the first CUDA call, or use exec or spawn", (int)getpid());
+  return 0;
+}

@@ -1,0 +1,466 @@
+/* Memory: the bytes of device memory lie in this process, at their device addresses. The emulator keeps what is allocated
+ * and which bytes were written, so it is asked before bytes are moved here. */
+#include "driver.h"
+
+enum Kind { DEVICE_MEMORY = 1, HOST_MEMORY = 2, MANAGED_MEMORY = 3 };
+
+static int allocate(Address *address, size_t bytes, int kind) {
+  READY();
+  REQUIRE(address && bytes, INVALID_VALUE);
+  Reply reply;
+  int status = ASK(&reply, REQUEST_ALLOCATE, NULL, 0, bytes, (uint64_t)kind);
+  if (!status) *address = reply.words[0];
+  release(&reply);
+  return status;
+}
+
+static int give_back(Address address) {
+  REQUIRE(initialised(), NOT_INITIALIZED);
+  if (!address) return SUCCESS;
+  Reply reply;
+  int status = ASK(&reply, REQUEST_FREE, NULL, 0, address);
+  release(&reply);
+  return status;
+}
+
+EXPORT int cuMemAlloc_v2(Address *address, size_t bytes) { return allocate(address, bytes, DEVICE_MEMORY); }
+EXPORT int cuMemFree_v2(Address address) { return give_back(address); }
+EXPORT int cuMemAllocHost_v2(Address *address, size_t bytes) { return allocate(address, bytes, HOST_MEMORY); }
+EXPORT int cuMemFreeHost(void *address) { return give_back((Address)address); }
+
+EXPORT int cuMemHostAlloc(Address *address, size_t bytes, unsigned flags) {
+  (void)flags;
+  return allocate(address, bytes, HOST_MEMORY);
+}
+
+EXPORT int cuMemAllocManaged(Address *address, size_t bytes, unsigned flags) {
+  (void)flags;
+  return allocate(address, bytes, MANAGED_MEMORY);
+}
+
+EXPORT int cuMemAllocPitch_v2(Address *address, size_t *pitch, size_t width, size_t height, unsigned element) {
+  (void)element;
+  REQUIRE(pitch && width && height, INVALID_VALUE);
+  *pitch = (width + 511) / 512 * 512;
+  return allocate(address, *pitch * height, DEVICE_MEMORY);
+}
+
+typedef struct {
+  Address base;
+  size_t bytes;
+  int kind;
+  uint64_t id;
+} Range;
+
+static int range_of(Address address, Range *range) {
+  Reply reply;
+  int status = ASK(&reply, REQUEST_RANGE, NULL, 0, address);
+  if (!status) *range = (Range){reply.words[0], reply.words[1], (int)reply.words[2], reply.words[3]};
+  release(&reply);
+  return status;
+}
+
+EXPORT int cuMemGetAddressRange_v2(Address *base, size_t *bytes, Address address) {
+  Range range;
+  READY();
+  int status = range_of(address, &range);
+  if (status) return NOT_FOUND;
+  if (base) *base = range.base;
+  if (bytes) *bytes = range.bytes;
+  return SUCCESS;
+}
+
+EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+  READY();
+  REQUIRE(free_bytes && total, INVALID_VALUE);
+  Reply reply;
+  int status = ASK(&reply, REQUEST_USAGE, NULL, 0, 0);
+  *free_bytes = reply.words[0];
+  *total = reply.words[1];
+  release(&reply);
+  return status;
+}
+
+EXPORT int cuMemHostGetDevicePointer_v2(Address *address, void *host, unsigned flags) {
+  Range range;
+  (void)flags;
+  READY();
+  REQUIRE(address && range_of((Address)host, &range) == SUCCESS, INVALID_VALUE);
+  *address = (Address)host;
+  return SUCCESS;
+}
+
+EXPORT int cuMemHostGetFlags(unsigned *flags, void *host) {
+  Range range;
+  READY();
+  REQUIRE(flags && range_of((Address)host, &range) == SUCCESS, INVALID_VALUE);
+  *flags = 2;
+  return SUCCESS;
+}
+
+EXPORT int cuMemHostRegister_v2(void *host, size_t bytes, unsigned flags) {
+  (void)flags;
+  READY();
+  REQUIRE(host && bytes, INVALID_VALUE);
+  Reply reply;
+  int status = ASK(&reply, REQUEST_REGISTER, NULL, 0, (Address)host, bytes);
+  if (status == NOT_SUPPORTED) complain("%s", reply.data);
+  release(&reply);
+  return status;
+}
+
+EXPORT int cuMemHostUnregister(void *host) {
+  READY();
+  Reply reply;
+  int status = ASK(&reply, REQUEST_UNREGISTER, NULL, 0, (Address)host);
+  release(&reply);
+  return status;
+}
+
+/* Attributes of pointers, each in the type that the API gives it. */
+static int pointer_attribute(void *data, int attribute, Address address, const Range *range) {
+  int managed = range->kind == MANAGED_MEMORY, host = range->kind == HOST_MEMORY;
+  switch (attribute) {
+    case 1: *(void **)data = current_context(); return SUCCESS;
+    case 2: *(unsigned *)data = host ? 1 : 2; return SUCCESS;
+    case 3: *(Address *)data = address; return SUCCESS;
+    case 4: *(Address *)data = host || managed ? address : 0; return host || managed ? SUCCESS : INVALID_VALUE;
+    case 6: *(unsigned *)data = 1; return SUCCESS;
+    case 7: *(uint64_t *)data = range->id; return SUCCESS;
+    case 8: *(unsigned char *)data = (unsigned char)managed; return SUCCESS;
+    case 9: *(int *)data = 0; return SUCCESS;
+    case 10: *(unsigned char *)data = 0; return SUCCESS;
+    case 11: case 19: *(Address *)data = range->base; return SUCCESS;
+    case 12: case 18: *(size_t *)data = range->bytes; return SUCCESS;
+    case 13: *(unsigned char *)data = 1; return SUCCESS;
+    case 14: *(uint64_t *)data = 0; return SUCCESS;
+    case 15: *(unsigned char *)data = 0; return SUCCESS;
+    case 16: *(unsigned *)data = 3; return SUCCESS;
+    case 17: *(void **)data = NULL; return SUCCESS;
+    case 20: *(uint64_t *)data = range->id; return SUCCESS;
+    case 21: *(unsigned char *)data = 0; return SUCCESS;
+    default: return INVALID_VALUE;
+  }
+}
+
+EXPORT int cuPointerGetAttribute(void *data, int attribute, Address address) {
+  Range range;
+  READY();
+  REQUIRE(data, INVALID_VALUE);
+  REQUIRE(range_of(address, &range) == SUCCESS, INVALID_VALUE);
+  return pointer_attribute(data, attribute, address, &range);
+}
+
+static void unknown_attribute(void *data, int attribute) {
+  static const unsigned char bytes[] = {8, 10, 13, 15, 21}, words[] = {2, 6, 9, 16};
+  if (memchr(bytes, attribute, sizeof bytes)) *(unsigned char *)data = 0;
+  else if (memchr(words, attribute, sizeof words)) *(int *)data = attribute == 9 ? -2 : 0;
+  else *(uint64_t *)data = 0;
+}
+
+EXPORT int cuPointerGetAttributes(unsigned count, const int *attributes, void **data, Address address) {
+  Range range;
+  READY();
+  REQUIRE(attributes && data, INVALID_VALUE);
+  int status = range_of(address, &range);
+  for (unsigned i = 0; i < count; i++)
+    if (status || pointer_attribute(data[i], attributes[i], address, &range)) unknown_attribute(data[i], attributes[i]);
+  return SUCCESS;
+}
+
+EXPORT int cuPointerSetAttribute(const void *value, int attribute, Address address) {
+  (void)value, (void)attribute, (void)address;
+  return ready();
+}
+
+int perform_copy(const Copy *copy) {
+  Reply reply;
+  if (!copy->width || !copy->height || !copy->depth) return SUCCESS;
+  int status = ASK(&reply, REQUEST_COPY, NULL, 0, copy->dst, copy->dst_pitch, copy->dst_slice, copy->src, copy->src_pitch,
+                   copy->src_slice, copy->width, copy->height, copy->depth);
+  if (status && reply.bytes) complain("%s", reply.data);
+  release(&reply);
+  for (size_t z = 0; z < copy->depth && !status; z++)
+    for (size_t y = 0; y < copy->height; y++)
+      memmove((void *)(copy->dst + z * copy->dst_slice + y * copy->dst_pitch),
+              (const void *)(copy->src + z * copy->src_slice + y * copy->src_pitch), copy->width);
+  return status;
+}
+
+static void fill_row(char *at, size_t count, unsigned value, unsigned element) {
+  if (element == 1) memset(at, (int)value, count);
+  else
+    for (size_t i = 0; i < count; i++) memcpy(at + i * element, &value, element);
+}
+
+int perform_fill(const Fill *fill) {
+  Reply reply;
+  if (!fill->width || !fill->height) return SUCCESS;
+  int status = ASK(&reply, REQUEST_SET, NULL, 0, fill->dst, fill->pitch, fill->width * fill->element, fill->height);
+  if (status && reply.bytes) complain("%s", reply.data);
+  release(&reply);
+  for (size_t y = 0; y < fill->height && !status; y++)
+    fill_row((char *)fill->dst + y * fill->pitch, fill->width, fill->value, fill->element);
+  return status;
+}
+
+static int copy_line(Address dst, Address src, size_t bytes, void *stream) {
+  READY();
+  Copy copy = {dst, src, bytes, bytes, bytes, bytes, bytes, 1, 1};
+  return submit_copy(&copy, stream);
+}
+
+static int copy_now(Address dst, Address src, size_t bytes) {
+  int status = copy_line(dst, src, bytes, NULL);
+  show_printf();
+  return status;
+}
+
+EXPORT int cuMemcpy(Address dst, Address src, size_t n) { return copy_now(dst, src, n); }
+EXPORT int cuMemcpyHtoD_v2(Address dst, Address src, size_t n) { return copy_now(dst, src, n); }
+EXPORT int cuMemcpyDtoH_v2(Address dst, Address src, size_t n) { return copy_now(dst, src, n); }
+EXPORT int cuMemcpyDtoD_v2(Address dst, Address src, size_t n) { return copy_now(dst, src, n); }
+EXPORT int cuMemcpyAsync(Address dst, Address src, size_t n, void *stream) { return copy_line(dst, src, n, stream); }
+EXPORT int cuMemcpyHtoDAsync_v2(Address dst, Address src, size_t n, void *stream) { return copy_line(dst, src, n, stream); }
+EXPORT int cuMemcpyDtoHAsync_v2(Address dst, Address src, size_t n, void *stream) { return copy_line(dst, src, n, stream); }
+EXPORT int cuMemcpyDtoDAsync_v2(Address dst, Address src, size_t n, void *stream) { return copy_line(dst, src, n, stream); }
+
+EXPORT int cuMemcpyPeer(Address dst, void *to, Address src, void *from, size_t n) {
+  (void)to, (void)from;
+  return copy_now(dst, src, n);
+}
+
+EXPORT int cuMemcpyPeerAsync(Address dst, void *to, Address src, void *from, size_t n, void *stream) {
+  (void)to, (void)from;
+  return copy_line(dst, src, n, stream);
+}
+
+EXPORT int cuMemcpyBatchAsync_v2(const Address *dst, const Address *src, const size_t *bytes, size_t count, void *attributes,
+                                 size_t *which, size_t kinds, void *stream) {
+  (void)attributes, (void)which, (void)kinds;
+  int status = SUCCESS;
+  for (size_t i = 0; i < count && !status; i++) status = copy_line(dst[i], src[i], bytes[i], stream);
+  return status;
+}
+
+EXPORT int cuMemcpyBatchAsync(const Address *dst, const Address *src, const size_t *bytes, size_t count, void *attributes,
+                              size_t *which, size_t kinds, size_t *failed, void *stream) {
+  (void)failed;
+  return cuMemcpyBatchAsync_v2(dst, src, bytes, count, attributes, which, kinds, stream);
+}
+
+/* The API's descriptions of copies in two and three dimensions. */
+typedef struct {
+  size_t x, y;
+  int kind;
+  const void *host;
+  Address device;
+  void *array;
+  size_t pitch;
+} Side2D;
+
+typedef struct {
+  Side2D src, dst;
+  size_t width, height;
+} Copy2D;
+
+typedef struct {
+  size_t x, y, z, level;
+  int kind;
+  const void *host;
+  Address device;
+  void *array, *reserved;
+  size_t pitch, height;
+} Side3D;
+
+typedef struct {
+  Side3D src, dst;
+  size_t width, height, depth;
+} Copy3D;
+
+enum { KIND_HOST = 1, KIND_ARRAY = 3 };
+
+static int no_arrays(void) {
+  static int said;
+  if (!said++) complain("copies from and to CUDA arrays are not emulated: use linear memory");
+  return NOT_SUPPORTED;
+}
+
+static int read_2d(const Copy2D *given, Copy *copy) {
+  REQUIRE(given, INVALID_VALUE);
+  if (given->src.kind == KIND_ARRAY || given->dst.kind == KIND_ARRAY) return no_arrays();
+  size_t src_pitch = given->src.pitch ? given->src.pitch : given->width, dst_pitch = given->dst.pitch ? given->dst.pitch : given->width;
+  Address src = given->src.kind == KIND_HOST ? (Address)given->src.host : given->src.device;
+  Address dst = given->dst.kind == KIND_HOST ? (Address)given->dst.host : given->dst.device;
+  *copy = (Copy){dst + given->dst.y * dst_pitch + given->dst.x, src + given->src.y * src_pitch + given->src.x,
+                 dst_pitch, 0, src_pitch, 0, given->width, given->height, 1};
+  return SUCCESS;
+}
+
+int read_3d(const void *description, Copy *copy) {
+  const Copy3D *given = description;
+  REQUIRE(given, INVALID_VALUE);
+  if (given->src.kind == KIND_ARRAY || given->dst.kind == KIND_ARRAY) return no_arrays();
+  size_t src_pitch = given->src.pitch ? given->src.pitch : given->width, dst_pitch = given->dst.pitch ? given->dst.pitch : given->width;
+  size_t src_slice = src_pitch * (given->src.height ? given->src.height : given->height);
+  size_t dst_slice = dst_pitch * (given->dst.height ? given->dst.height : given->height);
+  Address src = given->src.kind == KIND_HOST ? (Address)given->src.host : given->src.device;
+  Address dst = given->dst.kind == KIND_HOST ? (Address)given->dst.host : given->dst.device;
+  *copy = (Copy){dst + given->dst.z * dst_slice + given->dst.y * dst_pitch + given->dst.x,
+                 src + given->src.z * src_slice + given->src.y * src_pitch + given->src.x,
+                 dst_pitch, dst_slice, src_pitch, src_slice, given->width, given->height, given->depth};
+  return SUCCESS;
+}
+
+void write_3d(const Copy *copy, void *description) {
+  Copy3D *out = description;
+  memset(out, 0, sizeof *out);
+  out->src.kind = out->dst.kind = 4;
+  out->src.device = copy->src, out->dst.device = copy->dst;
+  out->src.pitch = copy->src_pitch, out->dst.pitch = copy->dst_pitch;
+  out->src.height = out->dst.height = copy->height;
+  out->width = copy->width, out->height = copy->height, out->depth = copy->depth;
+}
+
+EXPORT int cuMemcpy2DAsync_v2(const Copy2D *given, void *stream) {
+  Copy copy;
+  READY();
+  int status = read_2d(given, &copy);
+  return status ? status : submit_copy(&copy, stream);
+}
+
+EXPORT int cuMemcpy2D_v2(const Copy2D *given) {
+  int status = cuMemcpy2DAsync_v2(given, NULL);
+  show_printf();
+  return status;
+}
+
+EXPORT int cuMemcpy2DUnaligned_v2(const Copy2D *given) { return cuMemcpy2D_v2(given); }
+
+EXPORT int cuMemcpy3DAsync_v2(const Copy3D *given, void *stream) {
+  Copy copy;
+  READY();
+  int status = read_3d(given, &copy);
+  return status ? status : submit_copy(&copy, stream);
+}
+
+EXPORT int cuMemcpy3D_v2(const Copy3D *given) {
+  int status = cuMemcpy3DAsync_v2(given, NULL);
+  show_printf();
+  return status;
+}
+
+/* the description for peers differs in fields that do not matter with one device */
+EXPORT int cuMemcpy3DPeer(const Copy3D *given) { return cuMemcpy3D_v2(given); }
+EXPORT int cuMemcpy3DPeerAsync(const Copy3D *given, void *stream) { return cuMemcpy3DAsync_v2(given, stream); }
+
+static int set(Address dst, size_t pitch, unsigned value, unsigned element, size_t width, size_t height, void *stream) {
+  READY();
+  REQUIRE(dst % element == 0, INVALID_VALUE);
+  Fill fill = {dst, pitch, width, height, value, element};
+  return submit_fill(&fill, stream);
+}
+
+EXPORT int cuMemsetD8_v2(Address dst, unsigned char v, size_t n) { return set(dst, n, v, 1, n, 1, NULL); }
+EXPORT int cuMemsetD16_v2(Address dst, unsigned short v, size_t n) { return set(dst, 2 * n, v, 2, n, 1, NULL); }
+EXPORT int cuMemsetD32_v2(Address dst, unsigned v, size_t n) { return set(dst, 4 * n, v, 4, n, 1, NULL); }
+EXPORT int cuMemsetD8Async(Address dst, unsigned char v, size_t n, void *s) { return set(dst, n, v, 1, n, 1, s); }
+EXPORT int cuMemsetD16Async(Address dst, unsigned short v, size_t n, void *s) { return set(dst, 2 * n, v, 2, n, 1, s); }
+EXPORT int cuMemsetD32Async(Address dst, unsigned v, size_t n, void *s) { return set(dst, 4 * n, v, 4, n, 1, s); }
+EXPORT int cuMemsetD2D8_v2(Address dst, size_t p, unsigned char v, size_t w, size_t h) { return set(dst, p, v, 1, w, h, NULL); }
+EXPORT int cuMemsetD2D16_v2(Address dst, size_t p, unsigned short v, size_t w, size_t h) { return set(dst, p, v, 2, w, h, NULL); }
+EXPORT int cuMemsetD2D32_v2(Address dst, size_t p, unsigned v, size_t w, size_t h) { return set(dst, p, v, 4, w, h, NULL); }
+EXPORT int cuMemsetD2D8Async(Address dst, size_t p, unsigned char v, size_t w, size_t h, void *s) { return set(dst, p, v, 1, w, h, s); }
+EXPORT int cuMemsetD2D16Async(Address dst, size_t p, unsigned short v, size_t w, size_t h, void *s) { return set(dst, p, v, 2, w, h, s); }
+EXPORT int cuMemsetD2D32Async(Address dst, size_t p, unsigned v, size_t w, size_t h, void *s) { return set(dst, p, v, 4, w, h, s); }
+
+/* Pools: allocation in the order of a stream is allocation now, as everything is done when a call returns. */
+static Pool default_pool = {.magic = POOL, .attributes = {0, 1, 1, 1}};
+
+EXPORT int cuDeviceGetDefaultMemPool(Pool **pool, int device) {
+  REQUIRE(pool, INVALID_VALUE);
+  REQUIRE(device == 0, INVALID_DEVICE);
+  *pool = &default_pool;
+  return SUCCESS;
+}
+
+EXPORT int cuDeviceGetMemPool(Pool **pool, int device) { return cuDeviceGetDefaultMemPool(pool, device); }
+EXPORT int cuDeviceSetMemPool(int device, Pool *pool) { return (void)device, IS(pool, POOL) ? SUCCESS : INVALID_VALUE; }
+
+EXPORT int cuMemGetDefaultMemPool(Pool **pool, void *location, int type) {
+  (void)location, (void)type;
+  return cuDeviceGetDefaultMemPool(pool, 0);
+}
+
+EXPORT int cuMemGetMemPool(Pool **pool, void *location, int type) { return cuMemGetDefaultMemPool(pool, location, type); }
+
+EXPORT int cuMemSetMemPool(void *location, int type, Pool *pool) {
+  (void)location, (void)type;
+  return cuDeviceSetMemPool(0, pool);
+}
+
+EXPORT int cuMemPoolCreate(Pool **pool, const void *properties) {
+  READY();
+  REQUIRE(pool && properties, INVALID_VALUE);
+  *pool = fresh(POOL, sizeof **pool);
+  REQUIRE(*pool, OUT_OF_MEMORY);
+  memcpy((*pool)->attributes, default_pool.attributes, sizeof default_pool.attributes);
+  return SUCCESS;
+}
+
+EXPORT int cuMemPoolDestroy(Pool *pool) {
+  REQUIRE(IS(pool, POOL) && pool != &default_pool, INVALID_VALUE);
+  pool->magic = 0;
+  return SUCCESS;
+}
+
+/* the first three attributes are ints, the others 64 bits wide */
+EXPORT int cuMemPoolSetAttribute(Pool *pool, int attribute, const void *value) {
+  REQUIRE(IS(pool, POOL) && value && attribute > 0 && attribute < 16, INVALID_VALUE);
+  pool->attributes[attribute] = attribute < 4 ? *(const unsigned *)value : *(const uint64_t *)value;
+  return SUCCESS;
+}
+
+EXPORT int cuMemPoolGetAttribute(Pool *pool, int attribute, void *value) {
+  REQUIRE(IS(pool, POOL) && value && attribute > 0 && attribute < 16, INVALID_VALUE);
+  if (attribute < 4) *(unsigned *)value = (unsigned)pool->attributes[attribute];
+  else *(uint64_t *)value = pool->attributes[attribute];
+  return SUCCESS;
+}
+
+EXPORT int cuMemPoolTrimTo(Pool *pool, size_t keep) { return (void)keep, IS(pool, POOL) ? SUCCESS : INVALID_VALUE; }
+EXPORT int cuMemPoolSetAccess(Pool *pool, const void *map, size_t n) { return (void)map, (void)n, IS(pool, POOL) ? SUCCESS : INVALID_VALUE; }
+
+EXPORT int cuMemPoolGetAccess(int *flags, Pool *pool, void *location) {
+  (void)location;
+  REQUIRE(flags && IS(pool, POOL), INVALID_VALUE);
+  *flags = 3;
+  return SUCCESS;
+}
+
+int capture_allocation(Address address, int type, void *stream);
+
+EXPORT int cuMemAllocAsync(Address *address, size_t bytes, void *stream) {
+  int status = allocate(address, bytes, DEVICE_MEMORY);
+  return status ? status : capture_allocation(*address, NODE_ALLOCATE, stream);
+}
+
+EXPORT int cuMemAllocFromPoolAsync(Address *address, size_t bytes, Pool *pool, void *stream) {
+  REQUIRE(IS(pool, POOL), INVALID_VALUE);
+  return cuMemAllocAsync(address, bytes, stream);
+}
+
+/* memory that a graph uses lives as long as the graph may be launched again */
+EXPORT int cuMemFreeAsync(Address address, void *stream) {
+  Stream *at;
+  READY();
+  int status = stream_of(stream, &at);
+  if (status) return status;
+  return at->capture ? capture_allocation(address, NODE_FREE, stream) : give_back(address);
+}
+
+EXPORT int cuMemAdvise(Address address, size_t bytes, int advice, int device) { return (void)address, (void)bytes, (void)advice, (void)device, ready(); }
+EXPORT int cuMemAdvise_v2(Address address, size_t bytes, int advice, uint64_t location) { return (void)address, (void)bytes, (void)advice, (void)location, ready(); }
+EXPORT int cuMemPrefetchAsync(Address address, size_t bytes, int device, void *stream) { return (void)address, (void)bytes, (void)device, (void)stream, ready(); }
+EXPORT int cuMemPrefetchAsync_v2(Address address, size_t bytes, uint64_t location, unsigned flags, void *stream) { return (void)address, (void)bytes, (void)location, (void)flags, (void)stream, ready(); }
+EXPORT int cuStreamAttachMemAsync(void *stream, Address address, size_t bytes, unsigned flags) { return (void)stream, (void)address, (void)bytes, (void)flags, ready(); }

@@ -1,0 +1,186 @@
+/* How programs find functions: by name and version, through private tables of the CUDA runtime, and errors in words. */
+#include "driver.h"
+
+typedef int (*Function)(void);
+
+static int missing(const char *name) {
+  complain("%s is not emulated; it returns CUDA_ERROR_NOT_SUPPORTED", name);
+  return NOT_SUPPORTED;
+}
+
+EXPORT int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found);
+EXPORT int cuGetProcAddress(const char *name, void **function, int version, uint64_t flags);
+EXPORT int cuGetExportTable(const void **table, const unsigned char *id);
+EXPORT int cuGetErrorName(int error, const char **name);
+EXPORT int cuGetErrorString(int error, const char **text);
+
+#define FORM(name, function)
+#define LATER(name, version, function)
+#define ALIAS(name, function) extern __typeof__(function) name __attribute__((alias(#function), visibility("default")));
+#define MISSING(name)                          \
+  EXPORT int name(void) {                      \
+    static int said;                           \
+    return said++ ? NOT_SUPPORTED : missing(#name); \
+  }
+#include "functions.def"
+#undef FORM
+#undef LATER
+#undef ALIAS
+#undef MISSING
+
+typedef struct {
+  const char *name;
+  int version;
+  Function function;
+} Entry;
+
+#define FORM(name, function) {#name, 0, (Function)function},
+#define LATER(name, version, function) {#name, version, (Function)function},
+#define ALIAS(name, function)
+#define MISSING(name) {#name, 0, name},
+static const Entry entries[] = {
+#include "functions.def"
+};
+#undef FORM
+#undef LATER
+#undef ALIAS
+#undef MISSING
+
+/* `cuFoo_v2` of the missing ones is asked for as `cuFoo`. */
+static int names(const char *entry, const char *asked) {
+  size_t length = strlen(asked);
+  return strncmp(entry, asked, length) == 0 && (!entry[length] || (entry[length] == '_' && entry[length + 1] == 'v'));
+}
+
+EXPORT int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found) {
+  const Entry *best = NULL;
+  (void)flags;
+  REQUIRE(name && function, INVALID_VALUE);
+  for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
+    if (names(entries[i].name, name) && entries[i].version <= version) best = &entries[i];
+  *function = best ? (void *)best->function : NULL;
+  if (found) *found = best ? 0 : 1;
+  return best ? SUCCESS : NOT_FOUND;
+}
+
+EXPORT int cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {
+  return cuGetProcAddress_v2(name, function, version, flags, NULL);
+}
+
+/* Private tables of NVIDIA's driver are not offered. NVIDIA's runtime asks for one by which it recognises NVIDIA's driver. */
+EXPORT int cuGetExportTable(const void **table, const unsigned char *id) {
+  static int said;
+  REQUIRE(table && id, INVALID_VALUE);
+  *table = NULL;
+  if (!said++)
+    complain("NVIDIA's CUDA runtime asks for NVIDIA's driver; kernbench replaces that runtime where the program's symbols are there "
+             "(not stripped): link with -cudart shared, or leave the symbols in");
+  return NOT_FOUND;
+}
+
+typedef struct {
+  int code;
+  const char *name, *text;
+} Error;
+
+static const Error errors[] = {
+    {0, "CUDA_SUCCESS", "no error"},
+    {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {4, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
+    {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {200, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+    {201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+    {215, "CUDA_ERROR_UNSUPPORTED_LIMIT", "limit is not supported on this architecture"},
+    {217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
+    {218, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+    {301, "CUDA_ERROR_FILE_NOT_FOUND", "file not found"},
+    {304, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"},
+    {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {401, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
+    {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {600, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
+    {702, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
+    {705, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled"},
+    {710, "CUDA_ERROR_ASSERT", "device-side assert triggered"},
+    {712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is already mapped"},
+    {713, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
+    {715, "CUDA_ERROR_ILLEGAL_INSTRUCTION", "an illegal instruction was encountered"},
+    {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {720, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", "too many blocks in cooperative launch"},
+    {801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {902, "CUDA_ERROR_STREAM_CAPTURE_MERGE", "operation would result in a merge of separate capture sequences"},
+    {903, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not ended in the same stream as it began"},
+    {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+    {907, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
+    {910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE", "the graph update was not performed because of a structural change"},
+    {912, "CUDA_ERROR_INVALID_CLUSTER_SIZE", "misconfigured cluster size"},
+    {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
+};
+
+/* codes of the runtime API alone */
+static const Error runtime_errors[] = {
+    {9, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {12, "cudaErrorInvalidPitchValue", "invalid pitch argument"},
+    {13, "cudaErrorInvalidSymbol", "invalid device symbol"},
+    {52, "cudaErrorMissingConfiguration", "__global__ function call is not configured"},
+    {98, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+};
+
+static const Error *error_of(int code) {
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+    if (errors[i].code == code) return &errors[i];
+  return NULL;
+}
+
+EXPORT int cuGetErrorName(int code, const char **name) {
+  const Error *found = error_of(code);
+  REQUIRE(name, INVALID_VALUE);
+  *name = found ? found->name : NULL;
+  return found ? SUCCESS : INVALID_VALUE;
+}
+
+EXPORT int cuGetErrorString(int code, const char **text) {
+  const Error *found = error_of(code);
+  REQUIRE(text, INVALID_VALUE);
+  *text = found ? found->text : NULL;
+  return found ? SUCCESS : INVALID_VALUE;
+}
+
+/* The runtime has names of its own for the driver's codes. */
+static const Error *runtime_error(int code) {
+  static const Error renamed[] = {
+      {0, "cudaSuccess", "no error"},
+      {1, "cudaErrorInvalidValue", "invalid argument"},
+      {2, "cudaErrorMemoryAllocation", "out of memory"},
+      {3, "cudaErrorInitializationError", "initialization error"},
+      {100, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+      {101, "cudaErrorInvalidDevice", "invalid device ordinal"},
+      {200, "cudaErrorInvalidKernelImage", "device kernel image is invalid"},
+      {209, "cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"},
+      {218, "cudaErrorInvalidPtx", "a PTX JIT compilation failed"},
+      {400, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+      {500, "cudaErrorSymbolNotFound", "named symbol not found"},
+      {600, "cudaErrorNotReady", "device not ready"},
+      {700, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
+      {701, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
+      {702, "cudaErrorLaunchTimeout", "the launch timed out and was terminated"},
+      {710, "cudaErrorAssert", "device-side assert triggered"},
+      {719, "cudaErrorLaunchFailure", "unspecified launch failure"},
+      {720, "cudaErrorCooperativeLaunchTooLarge", "too many blocks in cooperative launch"},
+      {801, "cudaErrorNotSupported", "operation not supported"},
+      {999, "cudaErrorUnknown", "unknown error"},
+  };
+  for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+    if (renamed[i].code == code) return &renamed[i];
+  for (size_t i = 0; i < sizeof runtime_errors / sizeof *runtime_errors; i++)
+    if (runtime_errors[i].code == code) return &runtime_errors[i];
+  return error_of(code);
+}

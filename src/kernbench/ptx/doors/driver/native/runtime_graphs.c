@@ -1,0 +1,141 @@
+/* Graphs of the runtime API: those of the driver, with kernels by their stubs and copies as the runtime describes them. */
+#include "driver.h"
+
+EXPORT int cudaGraphCreate(Graph **graph, unsigned flags) { RUN(cuGraphCreate(graph, flags)); }
+EXPORT int cudaGraphDestroy(Graph *graph) { RUN(cuGraphDestroy(graph)); }
+EXPORT int cudaGraphClone(Graph **graph, Graph *original) { RUN(cuGraphClone(graph, original)); }
+EXPORT int cudaGraphNodeFindInClone(Node **node, Node *original, Graph *graph) { RUN(cuGraphNodeFindInClone(node, original, graph)); }
+EXPORT int cudaGraphDestroyNode(Node *node) { RUN(cuGraphDestroyNode(node)); }
+EXPORT int cudaGraphNodeGetType(Node *node, int *type) { RUN(cuGraphNodeGetType(node, type)); }
+EXPORT int cudaGraphGetNodes(Graph *graph, Node **nodes, size_t *count) { RUN(cuGraphGetNodes(graph, nodes, count)); }
+EXPORT int cudaGraphGetRootNodes(Graph *graph, Node **nodes, size_t *count) { RUN(cuGraphGetRootNodes(graph, nodes, count)); }
+EXPORT int cudaGraphInstantiateWithFlags(Executable **made, Graph *graph, unsigned long long flags) { RUN(cuGraphInstantiateWithFlags(made, graph, flags)); }
+EXPORT int cudaGraphInstantiate(Executable **made, Graph *graph, unsigned long long flags) { RUN(cuGraphInstantiateWithFlags(made, graph, flags)); }
+EXPORT int cudaGraphInstantiateWithParams(Executable **made, Graph *graph, InstantiateParameters *from) { RUN(cuGraphInstantiateWithParams(made, graph, from)); }
+EXPORT int cudaGraphExecGetFlags(Executable *executable, uint64_t *flags) { RUN(cuGraphExecGetFlags(executable, flags)); }
+EXPORT int cudaGraphExecDestroy(Executable *executable) { RUN(cuGraphExecDestroy(executable)); }
+EXPORT int cudaGraphUpload(Executable *executable, void *stream) { RUN(cuGraphUpload(executable, stream)); }
+EXPORT int cudaGraphLaunch(Executable *executable, void *stream) { RUN(cuGraphLaunch(executable, stream)); }
+EXPORT int cudaGraphExecUpdate(Executable *executable, Graph *graph, UpdateResult *result) { RUN(cuGraphExecUpdate_v2(executable, graph, result)); }
+EXPORT int cudaGraphDebugDotPrint(Graph *graph, const char *path, unsigned flags) { RUN(cuGraphDebugDotPrint(graph, path, flags)); }
+EXPORT int cudaGraphNodeSetEnabled(Executable *executable, Node *node, unsigned enabled) { RUN(cuGraphNodeSetEnabled(executable, node, enabled)); }
+EXPORT int cudaGraphNodeGetEnabled(Executable *executable, Node *node, unsigned *enabled) { RUN(cuGraphNodeGetEnabled(executable, node, enabled)); }
+EXPORT int cudaGraphRetainUserObject(Graph *graph, void *object, unsigned count, unsigned flags) { RUN(cuGraphRetainUserObject(graph, object, count, flags)); }
+EXPORT int cudaGraphReleaseUserObject(Graph *graph, void *object, unsigned count) { RUN(cuGraphReleaseUserObject(graph, object, count)); }
+
+/* From version 13 on these take data of edges, which before had functions of their own. */
+EXPORT int cudaGraphGetEdges_v2(Graph *graph, Node **from, Node **to, void *edges, size_t *count) { RUN(cuGraphGetEdges_v2(graph, from, to, edges, count)); }
+EXPORT int cudaGraphNodeGetDependencies_v2(Node *node, Node **nodes, void *edges, size_t *count) { RUN(cuGraphNodeGetDependencies_v2(node, nodes, edges, count)); }
+EXPORT int cudaGraphNodeGetDependentNodes_v2(Node *node, Node **nodes, void *edges, size_t *count) { RUN(cuGraphNodeGetDependentNodes_v2(node, nodes, edges, count)); }
+EXPORT int cudaGraphAddDependencies_v2(Graph *graph, Node *const *from, Node *const *to, const void *edges, size_t count) { RUN(cuGraphAddDependencies_v2(graph, from, to, edges, count)); }
+EXPORT int cudaGraphRemoveDependencies_v2(Graph *graph, Node *const *from, Node *const *to, const void *edges, size_t count) { RUN(cuGraphRemoveDependencies_v2(graph, from, to, edges, count)); }
+
+static int new_forms(void) { return major() >= 13; }
+
+EXPORT int cudaGraphGetEdges(Graph *graph, Node **from, Node **to, void *edges, size_t *count) { return new_forms() ? cudaGraphGetEdges_v2(graph, from, to, edges, count) : cudaGraphGetEdges_v2(graph, from, to, NULL, edges); }
+EXPORT int cudaGraphNodeGetDependencies(Node *node, Node **nodes, void *edges, size_t *count) { return new_forms() ? cudaGraphNodeGetDependencies_v2(node, nodes, edges, count) : cudaGraphNodeGetDependencies_v2(node, nodes, NULL, edges); }
+EXPORT int cudaGraphNodeGetDependentNodes(Node *node, Node **nodes, void *edges, size_t *count) { return new_forms() ? cudaGraphNodeGetDependentNodes_v2(node, nodes, edges, count) : cudaGraphNodeGetDependentNodes_v2(node, nodes, NULL, edges); }
+EXPORT int cudaGraphAddDependencies(Graph *graph, Node *const *from, Node *const *to, const void *edges, size_t count) { return cudaGraphAddDependencies_v2(graph, from, to, NULL, new_forms() ? count : (size_t)edges); }
+EXPORT int cudaGraphRemoveDependencies(Graph *graph, Node *const *from, Node *const *to, const void *edges, size_t count) { return cudaGraphRemoveDependencies_v2(graph, from, to, NULL, new_forms() ? count : (size_t)edges); }
+EXPORT int cudaStreamUpdateCaptureDependencies(void *stream, Node **nodes, const void *edges, size_t count, unsigned flags) { return new_forms() ? cudaStreamUpdateCaptureDependencies_v2(stream, nodes, edges, count, flags) : cudaStreamUpdateCaptureDependencies_v2(stream, nodes, NULL, (size_t)edges, (unsigned)count); }
+
+/* Parameters of kernel nodes are those of the driver, but for the function. */
+static int with_kernel(const KernelParameters *from, KernelParameters *to) {
+  REQUIRE(from, INVALID_VALUE);
+  memset(to, 0, sizeof *to);
+  memcpy(to, from, offsetof(KernelParameters, kernel));
+  return kernel_of(from->function, &to->function);
+}
+
+static int add_kernel(Node **node, Graph *graph, Node *const *before, size_t count, const KernelParameters *from) {
+  KernelParameters own;
+  int error = with_kernel(from, &own);
+  return error ? error : cuGraphAddKernelNode_v2(node, graph, before, count, &own);
+}
+
+static int change_kernel(Executable *executable, Node *node, const KernelParameters *from) {
+  KernelParameters own;
+  int error = with_kernel(from, &own);
+  if (error) return error;
+  return executable ? cuGraphExecKernelNodeSetParams_v2(executable, node, &own) : cuGraphKernelNodeSetParams_v2(node, &own);
+}
+
+static int kernel_parameters(Node *node, KernelParameters *out) {
+  KernelParameters own;
+  REQUIRE(out, INVALID_VALUE);
+  int error = cuGraphKernelNodeGetParams_v2(node, &own);
+  if (!error) memcpy(out, &own, offsetof(KernelParameters, kernel));
+  return error;
+}
+
+EXPORT int cudaGraphAddKernelNode(Node **node, Graph *graph, Node *const *before, size_t count, const KernelParameters *from) { RUN(add_kernel(node, graph, before, count, from)); }
+EXPORT int cudaGraphKernelNodeGetParams(Node *node, KernelParameters *out) { RUN(kernel_parameters(node, out)); }
+EXPORT int cudaGraphKernelNodeSetParams(Node *node, const KernelParameters *from) { RUN(change_kernel(NULL, node, from)); }
+EXPORT int cudaGraphExecKernelNodeSetParams(Executable *executable, Node *node, const KernelParameters *from) { RUN(change_kernel(executable, node, from)); }
+EXPORT int cudaGraphKernelNodeSetAttribute(Node *node, int attribute, const void *value) { RUN(cuGraphKernelNodeSetAttribute(node, attribute, value)); }
+EXPORT int cudaGraphKernelNodeGetAttribute(Node *node, int attribute, unsigned *value) { RUN(cuGraphKernelNodeGetAttribute(node, attribute, value)); }
+EXPORT int cudaGraphKernelNodeCopyAttributes(Node *to, Node *from) { RUN(cuGraphKernelNodeCopyAttributes(to, from)); }
+
+static int add_copy(Node **made, Graph *graph, Node *const *before, size_t count, const Copy *copy) {
+  ADD(NODE_COPY);
+  node->of.copy = *copy;
+  return SUCCESS;
+}
+
+static int change_copy(Executable *executable, Node *node, const Copy *copy) {
+  Node *own = executable ? part(executable, node) : node;
+  REQUIRE(IS(own, NODE) && own->type == NODE_COPY, INVALID_VALUE);
+  own->of.copy = *copy;
+  return SUCCESS;
+}
+
+static int add_box(Node **node, Graph *graph, Node *const *before, size_t count, const Copy3DParameters *from) {
+  Copy copy;
+  int error = box(from, &copy);
+  return error ? error : add_copy(node, graph, before, count, &copy);
+}
+
+static int change_box(Executable *executable, Node *node, const Copy3DParameters *from) {
+  Copy copy;
+  int error = box(from, &copy);
+  return error ? error : change_copy(executable, node, &copy);
+}
+
+static Copy line(Address dst, Address src, size_t n) { return (Copy){dst, src, n, n, n, n, n, 1, 1}; }
+
+EXPORT int cudaGraphAddMemcpyNode(Node **node, Graph *graph, Node *const *before, size_t count, const Copy3DParameters *from) { RUN(add_box(node, graph, before, count, from)); }
+EXPORT int cudaGraphMemcpyNodeSetParams(Node *node, const Copy3DParameters *from) { RUN(change_box(NULL, node, from)); }
+EXPORT int cudaGraphExecMemcpyNodeSetParams(Executable *executable, Node *node, const Copy3DParameters *from) { RUN(change_box(executable, node, from)); }
+
+EXPORT int cudaGraphAddMemcpyNode1D(Node **node, Graph *graph, Node *const *before, size_t count, Address dst, Address src, size_t n, int kind) {
+  Copy copy = line(dst, src, n);
+  (void)kind;
+  RUN(add_copy(node, graph, before, count, &copy));
+}
+
+EXPORT int cudaGraphMemcpyNodeSetParams1D(Node *node, Address dst, Address src, size_t n, int kind) {
+  Copy copy = line(dst, src, n);
+  (void)kind;
+  RUN(change_copy(NULL, node, &copy));
+}
+
+EXPORT int cudaGraphExecMemcpyNodeSetParams1D(Executable *executable, Node *node, Address dst, Address src, size_t n, int kind) {
+  Copy copy = line(dst, src, n);
+  (void)kind;
+  RUN(change_copy(executable, node, &copy));
+}
+
+EXPORT int cudaGraphAddMemsetNode(Node **node, Graph *graph, Node *const *before, size_t count, const FillParameters *from) { RUN(cuGraphAddMemsetNode(node, graph, before, count, from, NULL)); }
+EXPORT int cudaGraphMemsetNodeGetParams(Node *node, FillParameters *out) { RUN(cuGraphMemsetNodeGetParams(node, out)); }
+EXPORT int cudaGraphMemsetNodeSetParams(Node *node, const FillParameters *from) { RUN(cuGraphMemsetNodeSetParams(node, from)); }
+EXPORT int cudaGraphExecMemsetNodeSetParams(Executable *executable, Node *node, const FillParameters *from) { RUN(cuGraphExecMemsetNodeSetParams(executable, node, from, NULL)); }
+EXPORT int cudaGraphAddHostNode(Node **node, Graph *graph, Node *const *before, size_t count, const HostParameters *from) { RUN(cuGraphAddHostNode(node, graph, before, count, from)); }
+EXPORT int cudaGraphHostNodeGetParams(Node *node, HostParameters *out) { RUN(cuGraphHostNodeGetParams(node, out)); }
+EXPORT int cudaGraphHostNodeSetParams(Node *node, const HostParameters *from) { RUN(cuGraphHostNodeSetParams(node, from)); }
+EXPORT int cudaGraphExecHostNodeSetParams(Executable *executable, Node *node, const HostParameters *from) { RUN(cuGraphExecHostNodeSetParams(executable, node, from)); }
+EXPORT int cudaGraphAddChildGraphNode(Node **node, Graph *graph, Node *const *before, size_t count, Graph *child) { RUN(cuGraphAddChildGraphNode(node, graph, before, count, child)); }
+EXPORT int cudaGraphChildGraphNodeGetGraph(Node *node, Graph **child) { RUN(cuGraphChildGraphNodeGetGraph(node, child)); }
+EXPORT int cudaGraphExecChildGraphNodeSetParams(Executable *executable, Node *node, Graph *child) { RUN(cuGraphExecChildGraphNodeSetParams(executable, node, child)); }
+EXPORT int cudaGraphAddEmptyNode(Node **node, Graph *graph, Node *const *before, size_t count) { RUN(cuGraphAddEmptyNode(node, graph, before, count)); }
+EXPORT int cudaGraphAddEventRecordNode(Node **node, Graph *graph, Node *const *before, size_t count, Event *event) { RUN(cuGraphAddEventRecordNode(node, graph, before, count, event)); }
+EXPORT int cudaGraphAddEventWaitNode(Node **node, Graph *graph, Node *const *before, size_t count, Event *event) { RUN(cuGraphAddEventWaitNode(node, graph, before, count, event)); }

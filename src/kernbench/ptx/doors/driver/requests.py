@@ -1,0 +1,68 @@
+"""What the driver library asks, and the driver's error codes; the C source has the same numbers."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Request(IntEnum):
+    """What is asked; `native/driver.h` has the same list."""
+
+    HELLO = 1
+    ALLOCATE = 2
+    FREE = 3
+    RANGE = 4
+    COPY = 5
+    SET = 6
+    USAGE = 7
+    LOAD = 8
+    UNLOAD = 9
+    KERNEL = 10
+    KERNEL_NAMES = 11
+    VARIABLE = 12
+    LAUNCH = 13
+    OCCUPANCY = 14
+    TENSOR_MAP = 15
+    LIMIT = 16
+    REGISTER = 17
+    UNREGISTER = 18
+
+
+class Result(IntEnum):
+    """Error codes of the driver API that the emulator gives."""
+
+    SUCCESS = 0
+    INVALID_VALUE = 1
+    OUT_OF_MEMORY = 2
+    INVALID_IMAGE = 200
+    NO_BINARY_FOR_GPU = 209
+    INVALID_PTX = 218
+    INVALID_HANDLE = 400
+    NOT_FOUND = 500
+    LAUNCH_TIMEOUT = 702
+    ASSERT = 710
+    HOST_MEMORY_ALREADY_REGISTERED = 712
+    HOST_MEMORY_NOT_REGISTERED = 713
+    LAUNCH_FAILED = 719
+    COOPERATIVE_LAUNCH_TOO_LARGE = 720
+    NOT_SUPPORTED = 801
+    UNKNOWN = 999
+
+
+MOST_WORDS = 192
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An error code, numbers and bytes; the bytes of an error are its message."""
+
+    result: Result = Result.SUCCESS
+    words: tuple[int, ...] = ()
+    data: bytes = b""
+
+
+class RefusedError(Exception):
+    """A request that gets an error code and a message; the message is shown to the person."""
+
+    def __init__(self, result: Result, message: str = ""):
+        super().__init__(message)
+        self.result = result

@@ -1,0 +1,81 @@
+"""Running a program on the driver library: where it finds the library, and the emulator that answers it."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+
+from kernbench.ptx.doors.driver.library import NAME, library_folder
+from kernbench.ptx.doors.options import Options
+
+_SOCKET = "KERNBENCH_DRIVER"
+_PATH = "LD_LIBRARY_PATH"
+_PRELOAD = "LD_PRELOAD"
+
+
+@contextmanager
+def driver_environment(
+    options: Options, folder: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[dict[str, str]]:
+    """Variables to add to a program's environment, so that it finds an emulated GPU; valid inside the block.
+
+    Records of launches are written to `folder`. The emulator's process starts when a program first asks for a GPU.
+    Raises `LibraryError` where the library cannot be built.
+    """
+    given = os.environ if environment is None else environment
+    library = library_folder()
+    with tempfile.TemporaryDirectory(prefix="kernbench-") as work:
+        path = Path(work, "driver")
+        server = _Server(path, options, folder)
+        try:
+            yield {
+                _SOCKET: str(path),
+                _PATH: os.pathsep.join(filter(None, [str(library), given.get(_PATH)])),
+                # in front of all else, so that a runtime that is linked into the program is replaced in time
+                _PRELOAD: " ".join(filter(None, [str(library / NAME), given.get(_PRELOAD)])),
+            }
+        finally:
+            server.stop()
+
+
+class _Server:
+    """The socket that programs connect to; the process behind it is started by the first one."""
+
+    def __init__(self, path: Path, options: Options, folder: Path):
+        self._command = [sys.executable, "-m", "kernbench.ptx.doors.driver.worker"]
+        self._arguments = [options.to_json(), str(folder)]
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(path))
+        self._listener.listen(64)
+        self._wake, self._stop = os.pipe()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = Thread(target=self._wait, daemon=True)
+        self._thread.start()
+
+    def _wait(self) -> None:
+        number = self._listener.fileno()
+        asked, _, _ = select.select([number, self._wake], [], [])
+        if self._wake not in asked:
+            command = [*self._command, str(number), *self._arguments]
+            # a group of its own, so that workers that are still there can be ended with it
+            self._process = subprocess.Popen(command, pass_fds=[number], start_new_session=True)
+            # if that process ends, nobody listens any more, and programs are told
+            self._listener.close()
+
+    def stop(self) -> None:
+        """End the process and the workers of programs that have not ended."""
+        os.close(self._stop)
+        self._thread.join()
+        self._listener.close()
+        os.close(self._wake)
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGTERM)
+            self._process.wait()

@@ -1,0 +1,189 @@
+"""Answers what the driver library asks: memory, modules and launches of one process, on one session."""
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from threading import RLock
+from typing import Any
+
+from kernbench.common.errors import KernbenchError, MisuseError, OtherHardwareError
+from kernbench.ptx.doors.driver import kernels, maps, properties
+from kernbench.ptx.doors.driver.allocations import Allocations
+from kernbench.ptx.doors.driver.images.errors import ImageError
+from kernbench.ptx.doors.driver.images.images import NoPtxError, texts_of
+from kernbench.ptx.doors.driver.images.linking import link_texts
+from kernbench.ptx.doors.driver.requests import Answer, RefusedError, Request, Result
+from kernbench.ptx.doors.session import Launch, LaunchRefusedError, LoadedText, Notes, Session, UnsafeLaunchError
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import Kernel
+
+_STOPS = {"timeout": Result.LAUNCH_TIMEOUT, "assert": Result.ASSERT, "trap": Result.LAUNCH_FAILED}
+# what went wrong -> the driver's code for it; the first that fits counts
+_CODES: tuple[tuple[type[BaseException], Result], ...] = (
+    (NoPtxError, Result.NO_BINARY_FOR_GPU),
+    (ImageError, Result.INVALID_IMAGE),
+    (OtherHardwareError, Result.NO_BINARY_FOR_GPU),
+    (LaunchRefusedError, Result.LAUNCH_TIMEOUT),
+    (UnsafeLaunchError, Result.LAUNCH_FAILED),
+    (PtxError, Result.INVALID_PTX),
+    (MisuseError, Result.INVALID_VALUE),
+    (KernbenchError, Result.NOT_SUPPORTED),
+)
+Words = Sequence[int]
+
+
+class DriverService:
+    """One process's use of the driver library; `shared` says that the program runs in another process than this."""
+
+    def __init__(self, session: Session, *, shared: bool = False):
+        self.session = session
+        self.memory = Allocations(session.memory, shared=shared)
+        self._shared = shared
+        self._modules: dict[int, LoadedText] = {}
+        self._loaded: dict[str, int] = {}
+        self._kernels: dict[int, Kernel] = {}
+        self._lock = RLock()
+        self._handlers: dict[Request, Callable[[Words, bytes], Answer]] = {
+            Request.HELLO: self._hello,
+            Request.LOAD: self._load,
+            Request.UNLOAD: self._unload,
+            Request.KERNEL: self._kernel,
+            Request.KERNEL_NAMES: self._kernel_names,
+            Request.VARIABLE: self._variable,
+            Request.LAUNCH: self._launch,
+            Request.OCCUPANCY: self._occupancy,
+            Request.TENSOR_MAP: lambda words, data: Answer(data=maps.encode_map(words)),
+            Request.LIMIT: lambda words, data: Answer(),
+            Request.USAGE: self._usage,
+            **self.memory.handlers,
+        }
+
+    def answer(self, request: int, words: Words, data: bytes) -> Answer:
+        """What a request gets; nothing raises."""
+        try:
+            with self._lock:
+                return self._handlers[Request(request)](words, data)
+        except RefusedError as problem:
+            return Answer(problem.result, data=str(problem).encode())
+        except KernbenchError as problem:
+            code = next(code for kind, code in _CODES if isinstance(problem, kind))
+            return Answer(code, data=str(problem).encode())
+        except Exception as problem:
+            traceback.print_exc(file=sys.stderr)
+            text = f"kernbench failed at {Request(request).name}: {type(problem).__name__}: {problem}"
+            return Answer(Result.UNKNOWN, data=text.encode())
+
+    def _hello(self, words: Words, data: bytes) -> Answer:
+        values = properties.attributes(self.session.arch, registering=not self._shared)
+        values[0] = self.session.device.machine.memory_bytes
+        return Answer(words=tuple(values), data=properties.name_of(self.session.arch).encode())
+
+    def _usage(self, words: Words, data: bytes) -> Answer:
+        total = self.session.device.machine.memory_bytes
+        return Answer(words=(max(0, total - self.memory.in_use), total))
+
+    def _load(self, words: Words, data: bytes) -> Answer:
+        text = link_texts(texts_of(data, self.session.arch))
+        number = len(self._modules) + 1
+        self._modules[number] = self._module(text)
+        return Answer(words=(number,))
+
+    def _module(self, text: str) -> LoadedText:
+        """A module: one that was loaded before has to have variables of its own, if it has variables."""
+        earlier = self._loaded.get(text)
+        self._loaded[text] = 1
+        first = self.session.load(text)
+        if earlier is None or not any(v.space in ("global", "const") for v in first.module.variables.values()):
+            return first
+        return self.session.load_again(text)
+
+    def _found(self, number: int) -> LoadedText:
+        if number not in self._modules:
+            raise RefusedError(Result.INVALID_HANDLE)
+        return self._modules[number]
+
+    def _unload(self, words: Words, data: bytes) -> Answer:
+        self._found(words[0])
+        del self._modules[words[0]]
+        return Answer()
+
+    def _kernel(self, words: Words, data: bytes) -> Answer:
+        module, name = self._found(words[0]), data.decode(errors="replace")
+        if name not in module.kernels:
+            raise RefusedError(Result.NOT_FOUND)
+        kernel = module.kernels[name]
+        number = len(self._kernels) + 1
+        self._kernels[number] = kernel
+        shared = self.session.device.declared_shared(kernel)
+        about = kernels.kernel_attributes(kernel, shared, self.session.arch)
+        return Answer(words=(number, len(kernel.params), *_unsigned(about)), data=kernels.parameter_layout(kernel))
+
+    def _kernel_names(self, words: Words, data: bytes) -> Answer:
+        names = list(self._found(words[0]).kernels)
+        return Answer(words=(len(names),), data=b"".join(name.encode() + b"\0" for name in names))
+
+    def _variable(self, words: Words, data: bytes) -> Answer:
+        variables = self._found(words[0]).variables()
+        found = variables.get(data.decode(errors="replace"))
+        if found is None:
+            raise RefusedError(Result.NOT_FOUND)
+        return Answer(words=found)
+
+    def _launch(self, words: Words, data: bytes) -> Answer:
+        number, grid, block, cluster, shared, cooperative = (
+            words[0],
+            words[1:4],
+            words[4:7],
+            words[7:10],
+            words[10],
+            words[11],
+        )
+        kernel = self._kernels[number]
+        if cooperative:
+            self._check_cooperative(kernel, grid, block, shared)
+        parameters = kernels.split_parameters(kernel, data)
+        launch = self.session.launch(
+            kernel,
+            tuple(grid),
+            tuple(block),
+            parameters,
+            shared_bytes=shared,
+            cluster=tuple(cluster) if all(cluster) else None,
+            cooperative=bool(cooperative),
+            notes=Notes(names=kernels.pointed_to(kernel, parameters)),
+        )
+        return _launched(launch)
+
+    def _resident(self, kernel: Kernel, threads: int, shared: int) -> int:
+        """Blocks that are resident on one multiprocessor."""
+        declared = self.session.device.declared_shared(kernel)
+        machine = self.session.device.machine
+        if threads > 1024 or declared + shared > machine.shared_per_block:
+            return 0
+        return machine.resident(threads, declared + shared) // machine.sms
+
+    def _check_cooperative(self, kernel: Kernel, grid: Words, block: Words, shared: int) -> None:
+        blocks, threads = grid[0] * grid[1] * grid[2], block[0] * block[1] * block[2]
+        room = self._resident(kernel, threads, shared) * self.session.device.machine.sms
+        if blocks > room:
+            text = (
+                f"a cooperative launch of {blocks} blocks: {self.session.arch} has {room} of this size resident at once"
+            )
+            raise RefusedError(Result.COOPERATIVE_LAUNCH_TOO_LARGE, text)
+
+    def _occupancy(self, words: Words, data: bytes) -> Answer:
+        return Answer(words=(self._resident(self._kernels[words[0]], words[1], words[2]),))
+
+
+def _unsigned(values: Sequence[int]) -> list[int]:
+    return [value & 0xFFFF_FFFF_FFFF_FFFF for value in values]
+
+
+def _launched(launch: Launch) -> Answer:
+    """Nanoseconds that it is predicted to take (0: not known), bytes of printf's text, and the error that stays."""
+    run: Any = launch.run
+    if run is None:
+        return Answer(words=(0, 0, 0))
+    text = "".join(run.views.get("printf", [])).encode(errors="replace")
+    stop = kernels.kind_of_stop(run)
+    return Answer(words=(0, len(text), int(_STOPS[stop]) if stop else 0), data=text)

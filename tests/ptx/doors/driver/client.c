@@ -1,0 +1,140 @@
+/* A program that uses the driver library alone, as a test says: ./client PTX-file what */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int cuInit(unsigned);
+int cuDeviceGetCount(int *);
+int cuDevicePrimaryCtxRetain(void **, int);
+int cuCtxSetCurrent(void *);
+int cuCtxSynchronize(void);
+int cuModuleLoadData(void **, const void *);
+int cuModuleGetFunction(void **, void *, const char *);
+int cuModuleGetGlobal_v2(uint64_t *, size_t *, void *, const char *);
+int cuMemAlloc_v2(uint64_t *, size_t);
+int cuMemFree_v2(uint64_t);
+int cuMemcpyHtoD_v2(uint64_t, const void *, size_t);
+int cuMemcpyDtoH_v2(void *, uint64_t, size_t);
+int cuMemsetD32_v2(uint64_t, unsigned, size_t);
+int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+int cuStreamCreate(void **, unsigned);
+int cuStreamBeginCapture_v2(void *, int);
+int cuStreamEndCapture(void *, void **);
+int cuGraphInstantiateWithFlags(void **, void *, unsigned long long);
+int cuGraphLaunch(void *, void *);
+int cuTexObjectCreate(void *, void *, void *, void *);
+int cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
+
+#define CHECK(call)                                                    \
+  do {                                                                 \
+    int code = (call);                                                 \
+    if (code) {                                                        \
+      fprintf(stderr, "%s: %d\n", #call, code);                        \
+      exit(3);                                                         \
+    }                                                                  \
+  } while (0)
+
+static void *context;
+static char text[1 << 16];
+
+static void begin(void) {
+  CHECK(cuInit(0));
+  CHECK(cuDevicePrimaryCtxRetain(&context, 0));
+  CHECK(cuCtxSetCurrent(context));
+}
+
+/* scales `count` floats by 2 in an array of `room` of them, and gives the sum of all */
+static float scale(unsigned count, unsigned room, void *stream, void **graph) {
+  void *module, *kernel;
+  uint64_t x;
+  float host[256], factor = 2, sum = 0;
+  for (unsigned i = 0; i < room; i++) host[i] = (float)i;
+  CHECK(cuModuleLoadData(&module, text));
+  CHECK(cuModuleGetFunction(&kernel, module, "scale"));
+  CHECK(cuMemAlloc_v2(&x, room * sizeof *host));
+  CHECK(cuMemcpyHtoD_v2(x, host, room * sizeof *host));
+  void *arguments[] = {&x, &factor, &count};
+  if (graph) CHECK(cuStreamBeginCapture_v2(stream, 0));
+  CHECK(cuLaunchKernel(kernel, (count + 63) / 64, 1, 1, 64, 1, 1, 0, stream, arguments, NULL));
+  if (graph) {
+    void *captured;
+    CHECK(cuStreamEndCapture(stream, &captured));
+    CHECK(cuGraphInstantiateWithFlags(graph, captured, 0));
+    for (int i = 0; i < 3; i++) CHECK(cuGraphLaunch(*graph, stream));
+  }
+  CHECK(cuCtxSynchronize());
+  CHECK(cuMemcpyDtoH_v2(host, x, room * sizeof *host));
+  CHECK(cuMemFree_v2(x));
+  for (unsigned i = 0; i < room; i++) sum += host[i];
+  return sum;
+}
+
+static void *in_thread(void *result) {
+  CHECK(cuCtxSetCurrent(context));
+  *(float *)result = scale(100, 100, NULL, NULL);
+  return NULL;
+}
+
+static void threads(void) {
+  pthread_t made[4];
+  float sums[4];
+  for (int i = 0; i < 4; i++) pthread_create(&made[i], NULL, in_thread, &sums[i]);
+  for (int i = 0; i < 4; i++) pthread_join(made[i], NULL);
+  printf("%g %g %g %g\n", sums[0], sums[1], sums[2], sums[3]);
+}
+
+static void graph(void) {
+  void *stream, *executable;
+  CHECK(cuStreamCreate(&stream, 0));
+  printf("%g\n", scale(100, 100, stream, &executable));
+}
+
+static void bad_calls(void) {
+  uint64_t x;
+  void *module, *kernel, *function;
+  char host[64];
+  int found;
+  CHECK(cuMemAlloc_v2(&x, 64));
+  printf("copy %d ", cuMemcpyHtoD_v2(x, text, 128));
+  printf("free %d ", cuMemFree_v2(x + 8));
+  CHECK(cuMemFree_v2(x));
+  printf("again %d ", cuMemFree_v2(x));
+  printf("read %d ", cuMemcpyDtoH_v2(host, x, 64));
+  printf("image %d ", cuModuleLoadData(&module, "no PTX at all"));
+  CHECK(cuModuleLoadData(&module, text));
+  printf("kernel %d ", cuModuleGetFunction(&kernel, module, "nothing"));
+  printf("handle %d ", cuModuleGetFunction(&kernel, context, "scale"));
+  printf("texture %d %d ", cuTexObjectCreate(NULL, NULL, NULL, NULL), cuTexObjectCreate(NULL, NULL, NULL, NULL));
+  printf("unknown %d ", cuGetProcAddress_v2("cuNothing", &function, 13000, 0, &found));
+  printf("%d\n", found);
+}
+
+int main(int count, char **arguments) {
+  const char *what = count > 2 ? arguments[2] : "";
+  FILE *file = fopen(arguments[1], "r");
+  text[fread(text, 1, sizeof text - 1, file)] = 0;
+  fclose(file);
+  if (!strcmp(what, "fork-first") && fork() == 0) {
+    begin();
+    printf("child %g\n", scale(100, 100, NULL, NULL));
+    return 0;
+  }
+  begin();
+  if (!strcmp(what, "fork-late") && fork() == 0) {
+    int devices;
+    printf("child %d\n", cuDeviceGetCount(&devices));
+    return 0;
+  }
+  if (!strcmp(what, "threads")) threads();
+  else if (!strcmp(what, "graph")) graph();
+  else if (!strcmp(what, "bad-calls")) bad_calls();
+  else if (!strcmp(what, "die")) scale(100, 100, NULL, NULL), abort();
+  else if (!strcmp(what, "over")) printf("%g\n", scale(100, 90, NULL, NULL));
+  else printf("%g\n", scale(100, 100, NULL, NULL));
+  wait(NULL);
+  return 0;
+}

@@ -1,0 +1,67 @@
+import json
+import os
+import shutil
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kernbench.ptx.doors.driver.library import LibraryError, library_folder
+from kernbench.ptx.doors.driver.running import driver_environment
+from kernbench.ptx.doors.options import read_options
+from kernbench.ptx.doors.records import read_records
+
+
+@pytest.fixture(scope="session")
+def library() -> Path:
+    """The folder of the driver library."""
+    try:
+        return library_folder()
+    except LibraryError as problem:
+        pytest.skip(f"no C compiler: {problem}")
+
+
+class Result:
+    """What a program printed, how it ended, and what was recorded meanwhile."""
+
+    def __init__(self, done: subprocess.CompletedProcess, records: list):
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+        self.launches = [record for record in records if record["event"] == "launch"]
+        self.findings = [finding for launch in self.launches for finding in launch["findings"]]
+
+
+@pytest.fixture(scope="module")
+def run_program(library, tmp_path_factory):
+    """Runs programs on the driver library; those with the same options have one emulator to connect to."""
+    with ExitStack() as stack:
+        opened = {}
+
+        def environment(options: str) -> tuple:
+            if options not in opened:
+                folder = tmp_path_factory.mktemp("records")
+                opened[options] = folder, stack.enter_context(driver_environment(read_options(options), folder))
+            return opened[options]
+
+        def run(*command, **options) -> Result:
+            folder, added = environment(json.dumps({"arch": "sm_90a", **options}))
+            before = len(list(read_records(folder)))
+            words = [str(word) for word in command]
+            given = {**os.environ, **added}
+            done = subprocess.run(words, env=given, capture_output=True, text=True, timeout=600, check=False)
+            return Result(done, list(read_records(folder))[before:])
+
+        yield run
+
+
+@pytest.fixture(scope="session")
+def client(library, tmp_path_factory) -> Path:
+    """A small C program over the driver API."""
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        pytest.skip("no C compiler")
+    made = tmp_path_factory.mktemp("client") / "client"
+    source = Path(__file__).parent / "client.c"
+    command = [compiler, "-o", made, source, f"-L{library}", "-l:libcuda.so.1", "-pthread"]
+    subprocess.run([str(word) for word in command], check=True, timeout=300)
+    return made

@@ -1,0 +1,87 @@
+"""Images that programs load: containers, what they are packed with, which text is chosen, what is refused and why."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.ptx.doors.driver import packed
+
+from kernbench.ptx.doors.driver.images import lz4, zstd
+from kernbench.ptx.doors.driver.images.errors import ImageError
+from kernbench.ptx.doors.driver.images.fatbin import read_fatbins
+from kernbench.ptx.doors.driver.images.images import NoPtxError, texts_of
+from kernbench.ptx.doors.driver.images.linking import link_texts
+from kernbench.ptx.text.parser import parse
+
+
+def test_zstandard_frames_give_their_bytes():
+    assert zstd.decompress(packed.ZSTD, len(packed.SCALE)) == packed.SCALE.encode()
+    assert zstd.decompress(packed.ZSTD_THREE, 3 * len(packed.SCALE)) == 3 * packed.SCALE.encode()
+
+
+def test_an_lz4_block_gives_its_bytes():
+    assert lz4.decompress(packed.LZ4, len(packed.SCALE)) == packed.SCALE.encode()
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.data())
+def test_broken_frames_are_refused_and_never_crash(data):
+    which, decompress = data.draw(st.sampled_from([(packed.ZSTD, zstd.decompress), (packed.LZ4, lz4.decompress)]))
+    broken = bytearray(which)
+    for _ in range(data.draw(st.integers(1, 4))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(broken[: data.draw(st.integers(0, len(broken)))])
+    try:
+        found = decompress(cut, len(packed.SCALE))
+    except ImageError:
+        return
+    assert len(found) <= len(packed.SCALE)
+
+
+@pytest.mark.parametrize("made", [packed.ptx_entry(packed.SCALE, 80), packed.zstd_entry(80), packed.lz4_entry(80)])
+def test_ptx_is_found_however_it_is_packed(made):
+    assert texts_of(packed.fatbin(made), "sm_90a") == [packed.SCALE]
+
+
+def test_the_newest_text_that_runs_is_chosen():
+    texts = [packed.SCALE.replace("sm_80", target) for target in ("sm_70", "sm_80", "sm_90a", "sm_100a")]
+    image = packed.fatbin(
+        packed.cubin_entry(90),
+        *(packed.ptx_entry(text, arch) for text, arch in zip(texts, (70, 80, 90, 100), strict=True)),
+    )
+    assert texts_of(image, "sm_90a") == [texts[2]]
+    assert texts_of(image, "sm_90") == [texts[1]]
+    assert texts_of(image, "sm_75") == [texts[0]]
+    assert texts_of(image, "sm_100a") == [texts[3]]
+
+
+def test_what_holds_no_ptx_is_refused_with_the_flag_that_adds_it():
+    flag = r"compile with -gencode arch=compute_90a,code=compute_90a"
+    with pytest.raises(NoPtxError, match=f"machine code for sm_80, sm_90 and no PTX.*{flag}"):
+        texts_of(packed.fatbin(packed.cubin_entry(80), packed.cubin_entry(90)), "sm_90a")
+    with pytest.raises(NoPtxError, match=f"PTX for sm_100, which does not run on sm_90a: {flag}.*--arch sm_100"):
+        texts_of(packed.fatbin(packed.ptx_entry(packed.SCALE.replace("sm_80", "sm_100"), 100)), "sm_90a")
+    with pytest.raises(NoPtxError, match=f"machine code .a cubin.*{flag}"):
+        texts_of(b"\x7fELF" + bytes(100), "sm_90a")
+    with pytest.raises(ImageError, match="neither PTX nor a fat binary"):
+        texts_of(b"hello", "sm_90a")
+
+
+@pytest.mark.parametrize("cut", [3, 12, 40, 90])
+def test_a_container_that_is_cut_off_is_refused(cut):
+    with pytest.raises(ImageError):
+        list(read_fatbins(packed.fatbin(packed.zstd_entry(80))[:-cut]))
+
+
+def test_a_length_that_no_text_has_is_refused():
+    with pytest.raises(ImageError, match="are read at most"):
+        list(read_fatbins(packed.fatbin(packed.entry(1, 80, packed.ZSTD, 0x8011, 1 << 60))))
+
+
+def test_several_images_are_linked_into_one_module():
+    other = packed.SCALE.replace("scale", "other").replace(".version 8.0", ".version 8.3")
+    texts = texts_of(packed.fatbin(packed.zstd_entry(80)) + packed.fatbin(packed.ptx_entry(other, 80)), "sm_90a")
+    module = parse(link_texts(texts))
+    assert sorted(module.kernels) == ["other", "scale"]
+    assert module.version == (8, 3)
+    # the driver's linker gives texts one behind the other
+    assert sorted(parse(link_texts([packed.SCALE + "\n" + other])).kernels) == ["other", "scale"]

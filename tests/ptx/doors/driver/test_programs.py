@@ -1,0 +1,117 @@
+"""Programs over the driver library: what they compute, what is found, and what becomes of those that fork or die."""
+
+import pytest
+from tests.ptx.doors.driver import packed
+
+# 2 * (0 + 1 + ... + 99)
+SUM = 9900
+
+
+@pytest.fixture
+def ptx(tmp_path):
+    path = tmp_path / "scale.ptx"
+    path.write_text(packed.SCALE)
+    return path
+
+
+def test_a_program_runs_and_its_launches_are_recorded(run_program, client, ptx):
+    result = run_program(client, ptx)
+    assert (result.code, result.out.split()) == (0, [str(SUM)]), result.err
+    assert [(launch["title"], launch["grid"], launch["block"]) for launch in result.launches] == [
+        ("scale", [2, 1, 1], [64, 1, 1])
+    ]
+    assert result.findings == []
+
+
+def test_a_store_beyond_an_array_is_found_and_the_program_goes_on(run_program, client, ptx):
+    result = run_program(client, ptx, "over")
+    assert result.code == 0, result.err
+    assert {finding["kind"] for finding in result.findings} == {"out-of-bounds"}
+    assert "'x'" in result.findings[0]["message"]
+
+
+def test_threads_share_one_gpu(run_program, client, ptx):
+    result = run_program(client, ptx, "threads")
+    assert result.out.split() == [str(SUM)] * 4, result.err
+    assert len(result.launches) == 4
+
+
+def test_a_graph_is_replayed(run_program, client, ptx):
+    result = run_program(client, ptx, "graph")
+    assert result.out.split() == [str(4 * SUM)], result.err
+    assert len(result.launches) == 3
+
+
+def test_processes_that_fork_before_they_use_the_gpu_have_one_each(run_program, client, ptx):
+    result = run_program(client, ptx, "fork-first")
+    assert sorted(result.out.split()) == [str(SUM), str(SUM), "child"], result.err
+    assert len(result.launches) == 2
+    assert len({record["process"] for record in result.launches}) == 2
+
+
+def test_a_child_of_a_process_that_used_the_gpu_has_none_and_is_told_why(run_program, client, ptx):
+    result = run_program(client, ptx, "fork-late")
+    assert "child 3" in result.out
+    assert "fork before the first CUDA call" in result.err
+    assert len(result.launches) == 1
+
+
+def test_what_was_found_before_a_program_died_is_kept(run_program, client, ptx):
+    result = run_program(client, ptx, "die")
+    assert result.code == -6
+    assert len(result.launches) == 1
+
+
+def test_calls_that_make_no_sense_get_the_drivers_codes(run_program, client, ptx):
+    result = run_program(client, ptx, "bad-calls")
+    assert result.out.split() == (
+        [
+            "copy",
+            "1",
+            "free",
+            "1",
+            "again",
+            "1",
+            "read",
+            "1",
+            "image",
+            "200",
+            "kernel",
+            "500",
+            "handle",
+            "400",
+            "texture",
+            "801",
+            "801",
+            "unknown",
+            "500",
+            "1",
+        ]
+    ), result.err
+    assert result.err.count("cuTexObjectCreate is not emulated") == 1
+    assert "neither PTX nor a fat binary" in result.err
+    assert "lie outside the memory that is allocated" in result.err
+
+
+def test_stop_at_finding_fails_the_launch(run_program, client, ptx):
+    result = run_program(client, ptx, "over", stop_at_finding=True)
+    assert result.code == 3
+    assert "cuLaunchKernel" in result.err
+    assert "719" in result.err
+
+
+def test_without_exec_the_library_says_what_it_is(client, ptx, library):
+    import os
+    import subprocess
+
+    environment = {key: value for key, value in os.environ.items() if key != "KERNBENCH_DRIVER"}
+    done = subprocess.run(
+        [client, ptx],
+        env={**environment, "LD_LIBRARY_PATH": str(library)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "run the program with `kernbench exec -- ...`" in done.stderr
