@@ -48,7 +48,7 @@ def run_program(library, tmp_path_factory):
             before = len(list(read_records(folder)))
             words = [str(word) for word in command]
             given = {**os.environ, **added}
-            done = subprocess.run(words, env=given, capture_output=True, text=True, timeout=600, check=False)
+            done = subprocess.run(words, env=given, capture_output=True, text=True, timeout=900, check=False)
             return Result(done, list(read_records(folder))[before:])
 
         yield run
@@ -63,5 +63,5 @@ def client(library, tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("client") / "client"
     source = Path(__file__).parent / "client.c"
     command = [compiler, "-o", made, source, f"-L{library}", "-l:libcuda.so.1", "-pthread"]
-    subprocess.run([str(word) for word in command], check=True, timeout=300)
+    subprocess.run([str(word) for word in command], check=True, timeout=900)
     return made
