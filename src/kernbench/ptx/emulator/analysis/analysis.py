@@ -1,5 +1,7 @@
 """What can be told of a program before it runs: loops that may wait, registers to watch, memory it may write."""
 
+from collections.abc import Iterable
+
 from kernbench.ptx.emulator.analysis.element_types import parameter_types
 from kernbench.ptx.emulator.analysis.flow.dataflow import (
     address_origins,
@@ -9,73 +11,105 @@ from kernbench.ptx.emulator.analysis.flow.dataflow import (
     written_parameters,
 )
 from kernbench.ptx.emulator.analysis.in_flight import watch_in_flight
-from kernbench.ptx.emulator.analysis.integer_stores import note_integer_stores
-from kernbench.ptx.emulator.analysis.loads.revalidated import mark_revalidated
-from kernbench.ptx.emulator.analysis.loads.unused_loads import defer_unused_loads
+from kernbench.ptx.emulator.analysis.integer_stores import integer_stores
+from kernbench.ptx.emulator.analysis.loads.revalidated import validated_loads
+from kernbench.ptx.emulator.analysis.loads.unused_loads import find_unused_loads
 from kernbench.ptx.emulator.analysis.loops import find_wait_loops
 from kernbench.ptx.emulator.analysis.retries import is_retried
-from kernbench.ptx.emulator.analysis.undefined.definedness import watch_undefined
-from kernbench.ptx.emulator.instructions.decode import Body
-from kernbench.ptx.emulator.program.program import Program
+from kernbench.ptx.emulator.analysis.undefined.definedness import Following, find_undefined
+from kernbench.ptx.emulator.instructions.decode import Body, Decoded
+from kernbench.ptx.emulator.program.facts import Beside, Facts
+from kernbench.ptx.emulator.program.program import WaitLoop
 
 # of accesses and fences by which threads acquire or release
 _HANDING_OVER = frozenset(("sc", "acq_rel", "acquire", "release"))
 
 
-def analyse(program: Program, bodies: list[Body]) -> None:
-    """Add to the program what its functions tell."""
+def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
+    """What a program's functions tell; `aliased` says that several parameters point to one array. Changes nothing."""
+    bodies = decoded.bodies
+    every = [d for body in bodies for d in body]
     origins = [address_origins(body) for body in bodies]
-    program.writers = write_places(bodies, origins)
-    for body, sources in zip(bodies, origins, strict=True):
-        if body.entry:
-            program.parameter_types = parameter_types(body, sources)
-    program.written_params = written_parameters(program.writers, program.kernel)
-    every = [d for body in bodies for decodings in body.decodings for d in decodings]
-    program.asynchronous = any(d.effects.asynchronous for d in every)
-    program.hands_over = any(d.effects.fences or d.mod("sem") in _HANDING_OVER for d in every)
-    program.volatile_sites = frozenset(d.site.number for d in every if d.mod("sem") == "volatile")
-    for body in bodies:
-        _find_blind_updates(program, body)
-    _find_ends(program, next(body for body in bodies if body.entry))
-    mark_revalidated(bodies)
-    named = {body.code.name: body for body in bodies}
-    for body in bodies:
-        _find_retries(body)
-        find_wait_loops(program, body, named)
-        watch_in_flight(program, body)
-        defer_unused_loads(program, body)
-        note_integer_stores(program, body)
-        watch_undefined(program, body)
+    kernel, sources = next((body, origin) for body, origin in zip(bodies, origins, strict=True) if body.entry)
+    writers = write_places(bodies, origins)
+    validated = validated_loads(bodies)
+    parking, ignored = _waits(bodies)
+    in_flight = [watch_in_flight(decoded, body) for body in bodies]
+    unused = tuple(find_unused_loads(decoded, body, writers, aliased, validated) for body in bodies)
+    following = Following(bool(decoded.compiler), decoded.local_bytes > 0)
+    edges, ends, idle = _ends(kernel)
+    return Facts(
+        validated=validated,
+        parking=parking,
+        ignored=ignored,
+        wait_loops=_wait_loops(decoded, parking),
+        beside=_by_site(one for checks in (*in_flight, *(each.beside for each in unused)) for one in checks),
+        undefined=tuple(find_undefined(body) for body in bodies),
+        unused=unused,
+        caught=frozenset(d.site.number for d in every if following.catches(d)),
+        carrying=frozenset(d.site.number for d in every if decoded.compiler and d.effects.carries_undefined),
+        integer_stores=frozenset[int]().union(*(integer_stores(decoded, body) for body in bodies)),
+        blind=frozenset[int]().union(*(_blind_updates(body) for body in bodies)),
+        edges=edges,
+        ends=ends,
+        idle=idle,
+        writers=tuple(writers),
+        written_params=written_parameters(writers, decoded.kernel),
+        parameter_types=parameter_types(kernel, sources),
+        asynchronous=any(d.effects.asynchronous for d in every),
+        fences_tensor=any(d.effects.fences_tensor for d in every),
+        hands_over=any(d.effects.fences or d.mod("sem") in _HANDING_OVER for d in every),
+        volatile_sites=frozenset(d.site.number for d in every if d.mod("sem") == "volatile"),
+    )
 
 
-def _find_blind_updates(program: Program, body: Body) -> None:
-    """Note reductions, and atomics whose result nothing reads: their threads cannot know what they replaced."""
+def _by_site(checks: Iterable[Beside]) -> dict[int, tuple[Beside, ...]]:
+    found: dict[int, tuple[Beside, ...]] = {}
+    for one in checks:
+        found[one.site] = (*found.get(one.site, ()), one)
+    return found
+
+
+def _wait_loops(decoded: Decoded, parking: frozenset[int]) -> dict[int, WaitLoop]:
+    named = {body.code.name: body for body in decoded.bodies}
+    found: dict[int, WaitLoop] = {}
+    for body in decoded.bodies:
+        found |= find_wait_loops(decoded.table, body, named, parking)
+    return found
+
+
+def _blind_updates(body: Body) -> frozenset[int]:
+    """Reductions, and atomics whose result nothing reads: their threads cannot know what they replaced."""
     read = 0
-    for decodings in body.decodings:
-        for d in decodings:
-            read |= bits(d.reads)
-    updates = (d for decodings in body.decodings for d in decodings if d.effects.updates)
-    program.blind.update(d.site.number for d in updates if not bits(d.writes) & read)
+    for d in body:
+        read |= bits(d.reads)
+    return frozenset(d.site.number for d in body if d.effects.updates and not bits(d.writes) & read)
 
 
-def _find_ends(program: Program, body: Body) -> None:
-    """Note the kernel's flow, and its blocks that only end a thread."""
+def _ends(body: Body) -> tuple[dict[int, tuple[int, ...]], frozenset[int], frozenset[int]]:
+    """The kernel's flow, its blocks that do nothing but end a thread, and those that only jump or end."""
     first = body.code.entry
-    for number, (decodings, edges) in enumerate(zip(body.decodings, body.edges, strict=True)):
-        program.edges[first + number] = tuple(first + following for following in edges)
-        ends = all(d.effects.ends_thread and d.instruction.guard is None for d in decodings)
-        program.blocks[first + number].ends = ends and not edges
-    idle = (n for n, decodings in enumerate(body.decodings) if all(d.effects.only_jumps for d in decodings))
-    program.idle = frozenset(first + number for number in idle)
+    edges = {first + number: tuple(first + following for following in after) for number, after in enumerate(body.edges)}
+    blocks = [(first + number, decodings) for number, decodings in enumerate(body.decodings)]
+    ends = (
+        number
+        for number, decodings in blocks
+        if not edges[number] and all(d.effects.ends_thread and d.instruction.guard is None for d in decodings)
+    )
+    idle = (number for number, decodings in blocks if all(d.effects.only_jumps for d in decodings))
+    return edges, frozenset(ends), frozenset(idle)
 
 
-def _find_retries(body: Body) -> None:
-    """Waits that are tried until they succeed park their lanes; one whose result nobody looks at tells nothing."""
-    waits = [(block, d) for block, decodings in enumerate(body.decodings) for d in decodings if d.wait is not None]
-    live = live_at_blocks(body) if waits else []
-    for block, decoding in waits:
-        assert decoding.wait is not None
-        if decoding.mod("op") == "try_wait":
-            decoding.wait.blocks = is_retried(body, block, decoding)
-        if not any(live[following] & bits(decoding.writes) for following in body.edges[block]):
-            decoding.wait.acquires = False
+def _waits(bodies: list[Body]) -> tuple[frozenset[int], frozenset[int]]:
+    """Waits that are retried until they succeed, which park their lanes; and those whose result nothing looks at."""
+    parking: set[int] = set()
+    ignored: set[int] = set()
+    for body in bodies:
+        waits = [(block, d) for block, decodings in enumerate(body.decodings) for d in decodings if d.effects.polls]
+        live = live_at_blocks(body) if waits else []
+        for block, d in waits:
+            if d.mod("op") == "try_wait" and is_retried(body, block, d):
+                parking.add(d.site.number)
+            if not any(live[following] & bits(d.writes) for following in body.edges[block]):
+                ignored.add(d.site.number)
+    return frozenset(parking), frozenset(ignored)

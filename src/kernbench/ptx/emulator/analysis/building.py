@@ -1,8 +1,9 @@
-"""A kernel's text becomes the program that is run: decoded, with what ptxas adds to a compiler's code, and analysed."""
+"""A kernel's text becomes the program that is run: decoded, analysed, and assembled from the facts that were found."""
 
 from collections.abc import Hashable
 
 from kernbench.ptx.emulator.analysis.analysis import analyse
+from kernbench.ptx.emulator.analysis.assembling import assemble
 from kernbench.ptx.emulator.analysis.injected_waits import missing_waits
 from kernbench.ptx.emulator.instructions.decode import Body, decode
 from kernbench.ptx.emulator.program.program import Program
@@ -53,9 +54,8 @@ def build(
     that its checkpoints are wanted; `aliased` that several parameters point to one array.
     """
     with no_collections():
-        program, bodies = decode(kernel, clustered, probed, named)
-        if kernel.module.compiler and (waits := missing_waits(bodies)):
-            program, bodies = decode(kernel, clustered, probed, named, waits)
-        program.aliased = aliased
-        analyse(program, bodies)
-    return program, bodies
+        decoded = decode(kernel, clustered, probed, named)
+        if decoded.compiler and (waits := missing_waits(decoded.bodies)):
+            decoded = decode(kernel, clustered, probed, named, waits)
+        program = assemble(decoded, analyse(decoded, aliased), aliased)
+    return program, decoded.bodies

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kernbench.ptx.emulator.analysis.flow.beside import Check, active_positions, run_after, run_before
-from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.analysis.flow.beside import active_positions
+from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
 from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.facts import Beside, Check
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.program import Block, Program
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.text.module import Name
 
@@ -90,24 +90,26 @@ def step_groups(d: Decoding, state: State) -> None:
         step(d, state)
 
 
-def watch_in_flight(program: Program, body: Body) -> None:
-    """Add checks to a function's blocks."""
-    if any(d.effects.in_flight in _BEGINS for decodings in body.decodings for d in decodings):
-        _Watcher(program, body).run()
+def watch_in_flight(decoded: Decoded, body: Body) -> list[Beside]:
+    """The checks that belong beside a function's instructions."""
+    if not any(d.effects.in_flight in _BEGINS for decodings in body.decodings for d in decodings):
+        return []
+    return _Watcher(decoded, body).run()
 
 
 class _Watcher:
-    def __init__(self, program: Program, body: Body):
-        self._program = program
+    def __init__(self, decoded: Decoded, body: Body):
+        self._table = decoded.table
         self._body = body
-        self._signed = bool(program.kernel.module.compiler)
+        self._signed = bool(decoded.compiler)
+        self._found: list[Beside] = []
         products = [d for decodings in body.decodings for d in decodings if d.effects.in_flight == "multiply"]
         self._used = {r.number for d in products for r in owned_registers(d)}
         self._unfenced: dict[int, Register] = {}
         # sites, and registers that they may touch behind a fence
         self._covered: set[tuple[int, int]] = set()
 
-    def run(self) -> None:
+    def run(self) -> list[Beside]:
         # before the first operation there must be a fence
         entering = solve(self._body, State(unfenced=set(self._used)), self._step)
         for number, state in enumerate(entering):
@@ -115,6 +117,13 @@ class _Watcher:
                 self._block(number, state)
         if self._unfenced:
             self._follow_unfenced()
+        return self._found
+
+    def _run_before(self, d: Decoding, check: Check) -> None:
+        self._found.append(Beside(d.site.number, check))
+
+    def _run_after(self, d: Decoding, check: Check) -> None:
+        self._found.append(Beside(d.site.number, check, after=True))
 
     def _step(self, d: Decoding, state: State) -> None:
         """What an instruction changes."""
@@ -144,58 +153,55 @@ class _Watcher:
 
     def _block(self, number: int, state: State) -> None:
         """Add the checks of one block."""
-        block = self._program.blocks[self._body.code.entry + number]
         for decoding in self._body.decodings[number]:
             if decoding.effects.in_flight == "multiply":
-                self._operation(block, decoding, state)
+                self._operation(decoding, state)
             elif not decoding.effects.in_flight:
-                self._ordinary(block, decoding, state)
+                self._ordinary(decoding, state)
                 touched = {r.number for r in decoding.reads + decoding.writes}
                 self._covered |= {(decoding.site.number, register) for register in touched & self._movable(state)}
             self._step(decoding, state)
 
-    def _operation(self, block: Block, d: Decoding, state: State) -> None:
+    def _operation(self, d: Decoding, state: State) -> None:
         """An operation reads A, in registers, like any instruction; its accumulators may still be in flight."""
         written = {r.number for r in d.writes}
         for register in owned_registers(d):
             if register.number in state.unfenced:
                 self._unfenced[register.number] = register
             if register.number in state.written and register.number not in written:
-                run_before(block, d, _touch(d, register, "reads", False))
+                self._run_before(d, _touch(d, register, "reads", False))
 
-    def _ordinary(self, block: Block, d: Decoding, state: State) -> None:
+    def _ordinary(self, d: Decoding, state: State) -> None:
         for register in _unique(d.reads):
             if register.number in state.written:
-                run_before(block, d, _touch(d, register, "reads", False))
+                self._run_before(d, _touch(d, register, "reads", False))
         for register in _unique(d.writes):
             if register.number in state.written:
-                run_before(block, d, _touch(d, register, "writes", False))
+                self._run_before(d, _touch(d, register, "writes", False))
             if register.number in state.read:
-                run_before(block, d, _touch(d, register, "writes", True))
+                self._run_before(d, _touch(d, register, "writes", True))
         reads = {r.number for r in d.reads}
         for load, registers in state.loads.items():
             if registers & reads:
-                run_before(block, d, _use(d, load))
+                self._run_before(d, _use(d, load))
 
     def _follow_unfenced(self) -> None:
         """Flags beside registers that are touched, and used by wgmma with no fence between: whether they are fenced."""
-        table = self._program.table
+        table = self._table
         flags = {n: table.number(RegisterSlot("bool", table.new_row("bool"))) for n in self._unfenced}
-        for number, decodings in enumerate(self._body.decodings):
-            block = self._program.blocks[self._body.code.entry + number]
-            for d in decodings:
-                does = d.effects.in_flight
-                if does == "fence":
-                    run_after(block, d, _mark(d, list(flags.values()), True))
-                elif does == "multiply":
-                    for register in owned_registers(d):
-                        if register.number in flags:
-                            run_before(block, d, _ask(d, register, flags[register.number]))
-                else:
-                    registers = [r.number for r in self._fenceable(d) if r.number in flags]
-                    touched = [flags[n] for n in registers if (d.site.number, n) not in self._covered]
-                    if touched:
-                        run_after(block, d, _mark(d, touched, False))
+        for d in self._body:
+            does = d.effects.in_flight
+            if does == "fence":
+                self._run_after(d, _mark(d, list(flags.values()), True))
+            elif does == "multiply":
+                for register in owned_registers(d):
+                    if register.number in flags:
+                        self._run_before(d, _ask(d, register, flags[register.number]))
+            else:
+                registers = [r.number for r in self._fenceable(d) if r.number in flags]
+                touched = [flags[n] for n in registers if (d.site.number, n) not in self._covered]
+                if touched:
+                    self._run_after(d, _mark(d, touched, False))
 
 
 def _finish_loads(state: State, touched: set[int]) -> None:

@@ -4,21 +4,20 @@ Compilers let lanes store one result that they have rounded differently (`checks
 float shows in how they were made: through an instruction for floats, or through memory, where anything may have been.
 """
 
-from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.program import Program
 
 _FLOATS = ("f", "bf", "tf", "e", "ue")
 
 
-def note_integer_stores(program: Program, body: Body) -> None:
-    """Note the sites of such stores in a function."""
-    if not program.kernel.module.compiler:
-        return
+def integer_stores(decoded: Decoded, body: Body) -> frozenset[int]:
+    """The sites of such stores in a function."""
+    if not decoded.compiler:
+        return frozenset()
     rounded: set[int] = set()
     passing: list[tuple[list[int], list[int]]] = []
     stores: list[Decoding] = []
-    for d in (d for block in body.decodings for d in block):
+    for d in body:
         if d.effects.access == "store":
             stores.append(d)
         elif d.writes and d.types[:1] != ("pred",):
@@ -28,10 +27,12 @@ def note_integer_stores(program: Program, body: Body) -> None:
             else:
                 passing.append(([r.number for r in d.reads], written))
     _pass_on(rounded, passing)
-    for store in stores:
-        addresses = {r.number for r in store.address_reads}
-        if rounded.isdisjoint({r.number for r in store.reads} - addresses):
-            program.integer_stores.add(store.site.number)
+    return frozenset(store.site.number for store in stores if rounded.isdisjoint(_stored(store)))
+
+
+def _stored(store: Decoding) -> set[int]:
+    """The registers whose value is stored, or decides that it is."""
+    return {r.number for r in store.reads} - {r.number for r in store.address_reads}
 
 
 def _may_round(d: Decoding) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, live_at_blocks, numbers_in
 from kernbench.ptx.emulator.instructions.decode import Body
-from kernbench.ptx.emulator.lanes.slots import RegisterSlot
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot, SlotTable
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.program import LoopRead, Program, WaitLoop
+from kernbench.ptx.emulator.program.program import LoopRead, WaitLoop
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.text.module import Name
 from kernbench.ptx.text.types import TYPES
@@ -23,38 +23,44 @@ _CLOCKS = ("%clock", "%globaltimer")
 _TAKING = frozenset(("cas", "exch"))
 
 
-def find_wait_loops(program: Program, body: Body, bodies: Mapping[str, Body]) -> None:
-    """Give the head of each loop of a function what the scheduler needs to know of it; `bodies` are all functions."""
+def find_wait_loops(
+    table: SlotTable, body: Body, bodies: Mapping[str, Body], parking: frozenset[int]
+) -> dict[int, WaitLoop]:
+    """What the scheduler needs to know of each loop of a function, by the block at its head.
+
+    `bodies` are all functions by name. Waits of the sites `parking` park, so that no loop goes round with them.
+    """
+    found: dict[int, WaitLoop] = {}
     live, registers = live_at_blocks(body), _registers(body) if body.order.loops else {}
     for loop in body.order.loops:
         own = [d for block in sorted(loop.blocks) for d in body.decodings[block]]
         inside = [*own, *_called(own, bodies)]
         first = body.code.entry
-        head = program.blocks[first + loop.head]
         written = bits(register for d in own for register in d.writes)
         carried = [registers[number] for number in numbers_in(live[loop.head] & written)]
-        strong = any(_is_strong(d, bodies) for d in inside)
-        head.wait_loop = WaitLoop(
-            head.number,
+        strong = any(_is_strong(d, bodies, parking) for d in inside)
+        found[first + loop.head] = WaitLoop(
+            first + loop.head,
             frozenset(first + block for block in loop.blocks),
-            tuple(program.table.number(RegisterSlot(r.bank, r.row)) for r in carried),
-            _reads(inside, bodies),
+            tuple(table.number(RegisterSlot(r.bank, r.row)) for r in carried),
+            _reads(inside, bodies, parking),
             _may_wait(inside, strong) and len(carried) <= _MOST_CARRIED and (strong or not carried),
             strong or _reads_memory(inside),
             _closed(inside),
             any(d.effects.access == "atomic" and d.mod("op") in _TAKING for d in inside),
             any(_looks_at_a_clock(d) for d in inside),
         )
+    return found
 
 
-def _reads(inside: list[Decoding], bodies: Mapping[str, Body]) -> tuple[LoopRead, ...]:
+def _reads(inside: list[Decoding], bodies: Mapping[str, Body], parking: frozenset[int]) -> tuple[LoopRead, ...]:
     """What a loop reads from memory, mbarriers and strong loads first."""
     found = [
         (d, LoopRead(d.address_slot, d.address_offset, _read_space(d), _width(d), d.site))
         for d in inside
         if d.address_slot is not None and d.effects.access != "store" and _read_space(d) not in _OWN
     ]
-    found.sort(key=lambda item: not _is_strong(item[0], bodies))
+    found.sort(key=lambda item: not _is_strong(item[0], bodies, parking))
     return tuple(read for _, read in found)
 
 
@@ -96,12 +102,12 @@ def _reads_memory(inside: Iterable[Decoding]) -> bool:
     return any(d.effects.access == "load" and _read_space(d) not in _OWN for d in inside)
 
 
-def _is_strong(d: Decoding, bodies: Mapping[str, Body]) -> bool:
+def _is_strong(d: Decoding, bodies: Mapping[str, Body], parking: frozenset[int]) -> bool:
     """Whether it reads what others write; a function that is not known may."""
     return (
         d.effects.access == "atomic"
         or (d.effects.flow == "call" and not _callees(d, bodies))
-        or (d.wait is not None and not d.wait.blocks)
+        or (d.effects.polls and d.site.number not in parking)
         or (d.effects.access == "load" and d.mod("sem") in _STRONG)
     )
 
@@ -114,7 +120,7 @@ def _closed(inside: list[Decoding]) -> str:
     level = "lane"
     for d in inside:
         state = d.effects.follows_from
-        if state == "lane" or d.wait is not None:
+        if state == "lane" or d.effects.polls:
             continue
         if state == "block" and d.mod("mode") != "arrive" and d.position("count") is None:
             level = "block"

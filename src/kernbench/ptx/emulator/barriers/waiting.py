@@ -11,7 +11,7 @@ from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.program.program import Site
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Wait:
     """A wait instruction: slots of its address (plus `offset`), of the phase it names and of its result.
 

@@ -18,10 +18,11 @@ from kernbench.ptx.emulator.instructions import (
     warp,
 )
 from kernbench.ptx.emulator.instructions.matrix import matrix, multiply, tcgen05, wgmma
+from kernbench.ptx.emulator.program.facts import FromFacts
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import ControlStep, Step
 
-Maker = Callable[[Decoding], "Step | ControlStep"]
+Maker = Callable[[Decoding], "Step | ControlStep | FromFacts"]
 
 MEANINGS: Mapping[str, Maker] = {
     **lanewise.MEANINGS,
@@ -49,7 +50,7 @@ _REFUSED = {
 }
 
 
-def meaning_of(decoding: Decoding) -> Step | ControlStep:
+def meaning_of(decoding: Decoding) -> Step | ControlStep | FromFacts:
     """The step or control of a decoded instruction."""
     meaning = decoding.resolved.meaning
     maker = MEANINGS.get(meaning)

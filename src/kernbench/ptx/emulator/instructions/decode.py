@@ -1,14 +1,14 @@
 """Decoding: a kernel and the functions it reaches become one program."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernbench.ptx.emulator.inspect.naming import naming_step
 from kernbench.ptx.emulator.inspect.probing import probe_step
 from kernbench.ptx.emulator.instructions import meaning_of
-from kernbench.ptx.emulator.instructions.control import leave
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot, SlotTable
 from kernbench.ptx.emulator.memory.stack import STACK_BYTES
+from kernbench.ptx.emulator.program.facts import FromFacts
 from kernbench.ptx.emulator.program.flow import Order, order_blocks
 from kernbench.ptx.emulator.program.layout import (
     RESERVED,
@@ -20,9 +20,9 @@ from kernbench.ptx.emulator.program.layout import (
 )
 from kernbench.ptx.emulator.program.locations import Origin
 from kernbench.ptx.emulator.program.operands import Decoding, Linker
-from kernbench.ptx.emulator.program.program import Block, Code, Program, Site, brief
+from kernbench.ptx.emulator.program.program import Code, SharedVariable, Site, brief
 from kernbench.ptx.emulator.program.scopes import Line, Register, Scope, flatten
-from kernbench.ptx.emulator.program.steps import ControlStep, Step, guarded
+from kernbench.ptx.emulator.program.steps import ControlStep, Step
 from kernbench.ptx.isa import Resolved, resolve
 from kernbench.ptx.text.module import Function, Instruction, Integer, Kernel
 from kernbench.ptx.text.printer import instruction_text
@@ -47,6 +47,10 @@ class Body:
     edges: list[list[int]] = field(default_factory=list)
     order: Order = field(default_factory=lambda: Order((), ()))
 
+    def __iter__(self) -> Iterator[Decoding]:
+        """Its instructions, block by block."""
+        return (d for decodings in self.decodings for d in decodings)
+
     @property
     def entry(self) -> bool:
         """Whether it is the kernel."""
@@ -66,6 +70,27 @@ class Body:
         return self.code.entry + self.starts.index(line)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoded:
+    """A kernel and the functions it reaches, taken apart; analyses read it, and programs are assembled from it."""
+
+    kernel: Kernel
+    bodies: list[Body]
+    table: SlotTable
+    linker: Linker
+    sites: list[Site]
+    shared: list[SharedVariable]
+    # where dynamic shared memory begins, the bytes that static variables declare, and those of a thread's local memory
+    static_shared: int
+    declared_shared: int
+    local_bytes: int
+
+    @property
+    def compiler(self) -> str:
+        """Who signed the code, "" for code that was written by hand."""
+        return self.kernel.module.compiler
+
+
 # the lines of functions before which a wait for all wgmma operations is put, by the functions' names
 Waits = Mapping[str, Collection[int]]
 _NO_WAITS: Waits = {}
@@ -73,8 +98,8 @@ _NO_WAITS: Waits = {}
 
 def decode(
     kernel: Kernel, clustered: bool = False, probed: bool = False, named: bool = False, waits: Waits = _NO_WAITS
-) -> tuple[Program, list[Body]]:
-    """The program of a kernel, and its functions for further analysis; raises `PtxError` for what cannot be run.
+) -> Decoded:
+    """A kernel and its functions, decoded; raises `PtxError` for what cannot be run.
 
     `clustered` tells that it is launched with clusters of several CTAs; `probed` that somebody looks inside; `named`
     that its checkpoints are wanted.
@@ -93,11 +118,11 @@ class _Decoder:
         self.shared = SharedLayout()
         names = self.module.variables, self.module.functions
         self.linker = Linker(self.table, *names, clustered=clustered, target=self.module.arch)
-        self.blocks: list[Block] = []
+        self.blocks = 0
         self.sites: list[Site] = []
         self.files = kernel.module.source_files
 
-    def decode(self) -> tuple[Program, list[Body]]:
+    def decode(self) -> Decoded:
         bodies = [self._body(function) for function in reachable(self.kernel, self.module).values()]
         self._place_shared(bodies)
         static = self.shared.close()
@@ -110,21 +135,9 @@ class _Decoder:
         local = place_frames(self.linker.codes, self.kernel.name)
         if self.linker.takes_stack:
             local += STACK_BYTES
-        return self._program(static, local), bodies
-
-    def _program(self, static: int, local: int) -> Program:
-        return Program(
-            self.kernel,
-            self.table,
-            self.blocks,
-            self.linker.codes,
-            self.sites,
-            self.shared.variables,
-            static,
-            self.shared.declared,
-            local,
-            self.linker.used,
-            self.linker.takes_stack,
+        shared = self.shared
+        return Decoded(
+            self.kernel, bodies, self.table, self.linker, self.sites, shared.variables, static, shared.declared, local
         )
 
     def _body(self, function: Function) -> Body:
@@ -159,50 +172,23 @@ class _Decoder:
             starts.update(scope.labels.values())
         starts.update(n + 1 for n, resolved in enumerate(body.resolved) if resolved.effects.ends_block)
         body.starts = sorted(starts)
-        body.code.entry = len(self.blocks)
-        for _ in body.starts:
-            self.blocks.append(Block(len(self.blocks), body.code.name))
+        body.code.entry = self.blocks
+        self.blocks += len(body.starts)
 
     def _decode(self, body: Body) -> None:
         first = body.code.entry
         for position, start in enumerate(body.starts):
             end = body.starts[position + 1] if position + 1 < len(body.starts) else start
-            following = self._fill(body, self.blocks[first + position], start, end)
-            body.edges.append([number - first for number in following])
+            following = first + position + 1
+            decodings = [self._decoding(body, number, following) for number in range(start, end)]
+            body.decodings.append(decodings)
+            ends = start == len(body.lines)
+            body.edges.append([number - first for number in _edges(decodings, following, ends)])
         body.order = order_blocks(body.edges)
-        for position, rank in enumerate(body.order.ranks):
-            self.blocks[first + position].rank = first + rank
         for scope in all_scopes(body.lines, body.scope):
             for register in scope.registers.values():
                 rows = range(register.row, register.row + register.rows)
                 body.code.rows.setdefault(register.bank, []).extend(rows)
-
-    def _fill(self, body: Body, block: Block, start: int, end: int) -> list[int]:
-        """Decode a block's lines; returns the numbers of the blocks that may follow."""
-        block.following = block.number + 1
-        control: ControlStep | None = None
-        decodings: list[Decoding] = []
-        for number in range(start, end):
-            decoding = self._decoding(body, number, block.following)
-            made = meaning_of(decoding)
-            assert isinstance(made, ControlStep) == decoding.effects.ends_block, decoding.resolved.meaning
-            decodings.append(decoding)
-            decoding.first_step = len(block.direct)
-            for step in (*self._looking(decoding), *decoding.before):
-                _append(block, step)
-            if isinstance(made, ControlStep):
-                control = made
-                block.control = _guarded_control(decoding, made).run
-            else:
-                _append_guarded(block, decoding, made)
-            decoding.last_step = len(block.direct)
-            if decoding.line.checkpoint is None:
-                _account(block, decoding)
-        if start == len(body.lines):
-            control = leave(body.entry)
-            block.control = control.run
-        body.decodings.append(decodings)
-        return _edges(block, control, decodings)
 
     def _looking(self, decoding: Decoding) -> tuple[Step, ...]:
         """Steps of those who look inside, before an instruction."""
@@ -219,7 +205,14 @@ class _Decoder:
             len(self.sites), body.code.name, instruction.opcode, instruction.line, text, *source, resolved.effects
         )
         self.sites.append(site)
-        return Decoding(line, resolved, site, body.code, self.linker, body.entry, following, body.block_at)
+        decoding = Decoding(line, resolved, site, body.code, self.linker, body.entry, following, body.block_at)
+        decoding.made = made = meaning_of(decoding)
+        controls = made.controls if isinstance(made, FromFacts) else isinstance(made, ControlStep)
+        assert controls == decoding.effects.ends_block, resolved.meaning
+        decoding.looking = self._looking(decoding)
+        # a guard is among what is read
+        decoding.guard()
+        return decoding.close()
 
     def _source(self, origin: Origin | None) -> tuple[str, int, tuple[tuple[str, int], ...]]:
         """File and line to show, and those of all functions inlined into each other there, the innermost first."""
@@ -251,44 +244,15 @@ def _wait_at(line: int) -> tuple[Instruction, Instruction]:
     return commit, wait
 
 
-def _append(block: Block, step: Step) -> None:
-    block.direct.append(step.direct)
-    block.general.append(step.general)
-
-
-def _append_guarded(block: Block, decoding: Decoding, made: Step) -> None:
-    guard = decoding.guard()
-    for step in (made, *decoding.after):
-        _append(block, step if guard is None else guarded(step, *guard, decoding.writes_guard()))
-
-
-def _guarded_control(decoding: Decoding, control: ControlStep) -> ControlStep:
-    guard = decoding.guard()
-    if guard is None or control.guards_itself:
-        return control
-    slot, negated = guard
-    inner, following = control.run, decoding.following
-
-    def run(scheduler: object, fragment: object) -> object:
-        return scheduler.under_guard(fragment, slot, negated, inner, following)  # type: ignore[attr-defined]
-
-    return ControlStep(run)
-
-
-def _account(block: Block, decoding: Decoding) -> None:
-    block.sites.append(decoding.site)
-    block.kinds[decoding.resolved.form.cost] += 1
-    if decoding.traffic is not None:
-        space, direction, nbytes = decoding.traffic
-        block.traffic[space, direction] += nbytes
-    block.flops += decoding.flops
-
-
-def _edges(block: Block, control: ControlStep | None, decodings: list[Decoding]) -> list[int]:
-    if control is None:
-        return [block.following]
-    falls = control.falls or (bool(decodings) and decodings[-1].instruction.guard is not None)
-    return [*dict.fromkeys((*control.targets, *((block.following,) if falls else ())))]
+def _edges(decodings: list[Decoding], following: int, ends: bool) -> list[int]:
+    """The numbers of the blocks that may follow a block; behind the last line a function `ends`."""
+    last = decodings[-1] if decodings else None
+    if ends:
+        return []
+    if last is None or not isinstance(last.made, ControlStep):
+        return [following]
+    falls = last.made.falls or last.instruction.guard is not None
+    return [*dict.fromkeys((*last.made.targets, *((following,) if falls else ())))]
 
 
 def place_frames(codes: dict[str, Code], entry: str) -> int:

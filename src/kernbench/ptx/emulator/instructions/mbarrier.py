@@ -12,6 +12,7 @@ from kernbench.ptx.emulator.checks.happens_before.clocks import masks_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, Order
+from kernbench.ptx.emulator.program.facts import Facts, FromFacts
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.steps import ControlStep, Step, action, nothing
 from kernbench.ptx.text.module import Name
@@ -106,23 +107,18 @@ def transact(d: Decoding) -> Step:
     return action(general)
 
 
-def wait(d: Decoding) -> ControlStep:
-    """mbarrier.test_wait and try_wait."""
-    address, parity = d.address(1), d.has("parity")
-    operation = Wait(
-        address.slot,
-        address.offset,
-        d.source(2),
-        parity,
-        d.target(0),
-        False,
-        d.mod("sem") != "relaxed",
-        d.mod("scope") != "cta",
-        d.following,
-        d.site,
-    )
-    d.wait = operation
-    return ControlStep(lambda scheduler, fragment: scheduler.waiting.arrive(fragment, operation))
+def wait(d: Decoding) -> FromFacts:
+    """mbarrier.test_wait and try_wait: one that is retried until it succeeds parks; an ignored one acquires nothing."""
+    address, source, target = d.address(1), d.source(2), d.target(0)
+    parity, ordered, wide = d.has("parity"), d.mod("sem") != "relaxed", d.mod("scope") != "cta"
+    following, site = d.following, d.site
+
+    def make(facts: Facts) -> ControlStep:
+        parks, acquires = site.number in facts.parking, ordered and site.number not in facts.ignored
+        operation = Wait(address.slot, address.offset, source, parity, target, parks, acquires, wide, following, site)
+        return ControlStep(lambda scheduler, fragment: scheduler.waiting.arrive(fragment, operation))
+
+    return FromFacts(make, controls=True)
 
 
 def pending(d: Decoding) -> Step:
@@ -182,7 +178,7 @@ def init_fence(window: Window, mask: Mask | None) -> None:
         checks.fence(window, mask, _INIT)
 
 
-MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
+MEANINGS: Mapping[str, Callable[[Decoding], "Step | FromFacts"]] = {
     "mbarrier.init": init,
     "mbarrier.inval": invalidate,
     "mbarrier.arrive": arrive,

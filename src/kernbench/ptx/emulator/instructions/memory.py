@@ -10,6 +10,7 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.access_order import SCOPES, WEAK, Order
+from kernbench.ptx.emulator.program.facts import FromFacts
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.steps import Step, action, compute, nothing
 from kernbench.ptx.text.module import Address, Name
@@ -23,8 +24,8 @@ def space_name(d: Decoding, address: AddressSlot) -> str:
     return space_of(address.space or d.mod("space"))
 
 
-def load(d: Decoding) -> Step:
-    """ld and ldu."""
+def load(d: Decoding) -> "Step | FromFacts":
+    """ld and ldu; one that a compare-and-swap validates is as strong as the swap."""
     index = d.position("a")
     assert index is not None
     address = d.address(index)
@@ -38,7 +39,8 @@ def load(d: Decoding) -> Step:
     if d.entry and not address.space and d.mod("space") in ("param", "param::entry"):
         address = _of_parameters(d, address)
     bank, rows = d.bank_rows(targets)
-    return _access("load", d, address, bank, rows)
+    d.order, number = _order(d, True), d.site.number
+    return FromFacts(lambda facts: _access("load", d, address, bank, rows, facts.validated.get(number, d.order)))
 
 
 def _of_parameters(d: Decoding, address: AddressSlot) -> AddressSlot:
@@ -60,24 +62,24 @@ def store(d: Decoding) -> Step:
         sources = d.halves(sources[0])
     d.store_space = space_name(d, address)
     bank, rows = d.bank_rows([d.register_slot(source) for source in sources])
-    return _access("store", d, address, bank, rows)
+    d.order = _order(d, False)
+    return _access("store", d, address, bank, rows, d.order)
 
 
-def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[int]) -> Step:
+def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[int], order: Order) -> Step:
     space, slot, offset = space_name(d, address), address.slot, np.uint64(address.offset)
     row_numbers = np.array(rows, np.int64)
-    site, loads = d.site, what == "load"
-    d.order = _order(d, loads)
+    site, loads, strong, scope = d.site, what == "load", order.strong, order.scope
 
     def general(window: Window, mask: Mask | None) -> None:
-        batch, order = window.batch, d.order
-        port, checks = batch.port, batch.checks if d.order.strong else None
+        batch = window.batch
+        port, checks = batch.port, batch.checks if strong else None
         if checks is not None:
             checks.synchronise(space, window, slot, offset, mask, order)
         access = port.load if loads else port.store
         lanes = window.lane_numbers
         try:
-            access(space, port.addresses(window, slot), lanes, offset, bank, row_numbers, mask, site, order.scope)
+            access(space, port.addresses(window, slot), lanes, offset, bank, row_numbers, mask, site, scope)
         finally:
             # a load that meets an undefined value leaves by an exception, and has been made
             if checks is not None:
@@ -138,7 +140,7 @@ def _zero(source: Any, target: Any) -> None:
     target[...] = 0
 
 
-MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
+MEANINGS: Mapping[str, Callable[[Decoding], "Step | FromFacts"]] = {
     "ld": load,
     "st": store,
     "hint": hint,

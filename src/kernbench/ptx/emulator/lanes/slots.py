@@ -70,16 +70,23 @@ class SlotOrder:
 
 
 class SlotTable:
-    """Numbers slots, and rows of the register banks."""
+    """Numbers slots, and rows of the register banks, until it is closed."""
 
     def __init__(self) -> None:
         self.slots: list[Slot] = []
         self.rows: dict[str, int] = dict.fromkeys(BANKS, 0)
         self._numbers: dict[Slot, int] = {}
         self._order: tuple[int, SlotOrder] | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """There will be no more slots, and no more rows: the program is decoded."""
+        self.order()
+        self._closed = True
 
     def new_row(self, bank: str, count: int = 1) -> int:
         """The first of `count` fresh rows of a bank."""
+        assert not self._closed, "a program that is decoded gets no more rows"
         row = self.rows[bank]
         self.rows[bank] = row + count
         return row
@@ -89,6 +96,7 @@ class SlotTable:
         known = self._numbers.get(slot)
         if known is not None:
             return known
+        assert not self._closed, f"a program that is decoded gets no more slots: {slot}"
         number = self._numbers[slot] = len(self.slots)
         self.slots.append(slot)
         return number

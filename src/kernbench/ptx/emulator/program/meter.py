@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from kernbench.common.compiled import seconds_compiling
@@ -49,7 +50,7 @@ class Meter:
             what = f"{self._budget.seconds:g} seconds" if late else f"{self._budget.steps:,} steps"
             raise OverBudgetError(what)
 
-    def metrics(self, blocks: list[Block]) -> dict[str, Any]:
+    def metrics(self, blocks: Sequence[Block]) -> dict[str, Any]:
         """Instruction, byte and flop counts by kind."""
         by_kind: Counter[str] = Counter()
         moved: Counter[str] = Counter()

@@ -8,9 +8,11 @@ import numpy as np
 
 from kernbench.ptx.emulator.lanes.slots import ConstantSlot, RegisterSlot, SlotTable, SpecialSlot, SymbolSlot
 from kernbench.ptx.emulator.program.access_order import WEAK, Order
+from kernbench.ptx.emulator.program.closing import Closing
+from kernbench.ptx.emulator.program.facts import FromFacts
 from kernbench.ptx.emulator.program.program import Code, Site
 from kernbench.ptx.emulator.program.scopes import Line, Register
-from kernbench.ptx.emulator.program.steps import Step, compute, copy
+from kernbench.ptx.emulator.program.steps import ControlStep, Step, compute, copy
 from kernbench.ptx.isa import Resolved, special_register
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import (
@@ -69,8 +71,8 @@ def function_address(functions: Mapping[str, Function], name: str) -> int:
 
 
 @dataclass(eq=False)
-class Decoding:
-    """One instruction on its way to a step or a control."""
+class Decoding(Closing):
+    """One instruction on its way to a step or a control; closed when all that its text says is known."""
 
     line: Line
     resolved: Resolved
@@ -97,11 +99,9 @@ class Decoding:
     parameter: str = ""
     # how an access of memory orders others
     order: Order = WEAK
-    # where in its block this instruction's steps begin and end
-    first_step: int = 0
-    last_step: int = 0
-    # a wait for an mbarrier, which parks its lanes if it is tried until it succeeds
-    wait: Any = None
+    # what it runs, and steps of those who look inside, before it
+    made: "Step | ControlStep | FromFacts | None" = None
+    looking: tuple[Step, ...] = ()
     # bytes moved by each lane, and floating-point operations, for the metrics
     traffic: tuple[str, str, int] | None = None
     flops: int = 0
@@ -380,6 +380,11 @@ class Decoding:
         if self.effects.flow == "indexed branch":
             return "target"
         return "address" if register in self.address_reads else "value"
+
+    def own_steps(self) -> list[Step]:
+        """The steps of an instruction without a guard that computes something, with those that fit its registers."""
+        assert isinstance(self.made, Step)
+        return [*self.before, self.made, *self.after]
 
     def constant_of(self, index: int) -> int | None:
         """The value of an immediate operand, None for a register."""

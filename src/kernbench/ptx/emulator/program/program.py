@@ -2,12 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import SlotTable
+from kernbench.ptx.emulator.program.closing import Closing
 from kernbench.ptx.emulator.program.steps import Direct, General
 from kernbench.ptx.isa.forms.effects import UNKNOWN_EFFECTS, Effects
 from kernbench.ptx.text.module import Kernel, Variable
@@ -63,37 +65,34 @@ class Watched:
     positions: dict[int, int]
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Block:
     """Steps that run one after the other, then a control; without one, the next block follows."""
 
     number: int
     function: str
-    rank: int = 0
-    direct: list[Direct] = field(default_factory=list)
-    general: list[General] = field(default_factory=list)
-    # makes the general steps with those that follow undefined values, and what it has made
-    follow: Callable[[], Watched] | None = None
-    followed: Watched | None = None
-    control: Control | None = None
-    following: int = -1
+    rank: int
+    direct: tuple[Direct, ...]
+    general: tuple[General, ...]
+    # makes the general steps with those that follow undefined values
+    follow: Callable[[], Watched]
+    control: Control | None
+    following: int
     # sites in order, the control's last
-    sites: list[Site] = field(default_factory=list)
-    kinds: Counter[str] = field(default_factory=Counter)
+    sites: tuple[Site, ...]
+    kinds: Counter[str]
     # bytes each lane moves, by (space, direction), and floating-point operations
-    traffic: Counter[tuple[str, str]] = field(default_factory=Counter)
-    flops: int = 0
+    traffic: Counter[tuple[str, str]]
+    flops: int
     # a block of the kernel that does nothing but end the thread
-    ends: bool = False
-    # set where this block is the head of a loop that may wait for another thread
-    wait_loop: "WaitLoop | None" = None
+    ends: bool
+    # where this block is the head of a loop that may wait for another thread
+    wait_loop: "WaitLoop | None"
 
-    @property
+    @cached_property
     def watched(self) -> Watched:
         """The steps that follow undefined values, made when they are first asked for."""
-        if self.followed is None:
-            self.followed = Watched(self.general, {}) if self.follow is None else self.follow()
-        return self.followed
+        return self.follow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,7 @@ class WaitLoop:
 
 
 @dataclass(eq=False)
-class Code:
+class Code(Closing):
     """One function: where its blocks begin, what its frame holds, which register rows it owns."""
 
     name: str
@@ -174,14 +173,14 @@ class SharedVariable:
     size: int | None
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Program:
-    """All that does not depend on a launch."""
+    """All that does not depend on a launch. Nothing of it changes; what a launch adds lies in the launch."""
 
     kernel: Kernel
     table: SlotTable
-    blocks: list[Block]
-    codes: dict[str, Code]
+    blocks: tuple[Block, ...]
+    codes: Mapping[str, Code]
     sites: list[Site]
     shared: list[SharedVariable]
     # where dynamic shared memory begins, and the bytes that the static variables declare
@@ -189,43 +188,43 @@ class Program:
     declared_shared: int
     local_bytes: int
     # module variables it uses, by name
-    variables: dict[str, Variable]
+    variables: Mapping[str, Variable]
     # whether threads take memory from their stack as they run
-    takes_stack: bool = False
+    takes_stack: bool
     # registers, by bank and row, that are followed because they may be read before they are set, and their bytes
-    undefined_registers: list[tuple[tuple[str, int], int]] = field(default_factory=list)
+    undefined_registers: tuple[tuple[tuple[str, int], int], ...]
     # sites of loads and divisions whose results are followed where they are undefined
-    caught: set[int] = field(default_factory=set)
+    caught: frozenset[int]
     # sites of copies that carry undefined bytes from memory to memory
-    carrying: set[int] = field(default_factory=set)
+    carrying: frozenset[int]
     # whether it is launched with several parameters that point to one array
-    aliased: bool = False
+    aliased: bool
     # sites of loads that are entered as reads where their value is stored
-    deferred: set[int] = field(default_factory=set)
+    deferred: frozenset[int]
     # sites of loads whose value leaves a warp by guarded stores only, and by which: see `unused_loads`
-    idle_loads: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    leaving: set[tuple[int, int]] = field(default_factory=set)
+    idle_loads: Mapping[int, tuple[tuple[int, int], ...]]
+    leaving: frozenset[tuple[int, int]]
     # sites of stores of what only integer instructions have made
-    integer_stores: set[int] = field(default_factory=set)
+    integer_stores: frozenset[int]
     # sites of reductions, and of atomics whose result nothing reads
-    blind: set[int] = field(default_factory=set)
+    blind: frozenset[int]
     # everything in it that writes memory
-    writers: list[WritePlace] = field(default_factory=list)
+    writers: tuple[WritePlace, ...]
     # kernel parameters whose memory the program may write; None where that cannot be told
-    written_params: frozenset[str] | None = None
+    written_params: frozenset[str] | None
     # what all loads and stores through a kernel parameter take its elements for, and where; those that agree
-    parameter_types: dict[str, tuple[str, Site]] = field(default_factory=dict)
+    parameter_types: Mapping[str, tuple[str, Site]]
     # whether anything in it works beside the threads
-    asynchronous: bool = False
+    asynchronous: bool
+    # whether anything in it orders operations of the tensor core with barriers of threads
+    fences_tensor: bool
     # whether its threads hand over data by flags at all: anything in it acquires or releases
-    hands_over: bool = False
+    hands_over: bool
     # sites of volatile loads and stores
-    volatile_sites: frozenset[int] = frozenset()
-    # blocks that may follow each block of the kernel itself, those of them that only jump or end, and for some which
-    # blocks lie behind
-    edges: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    idle: frozenset[int] = frozenset()
-    behind: dict[int, Any] = field(default_factory=dict)
+    volatile_sites: frozenset[int]
+    # blocks that may follow each block of the kernel itself, and those of them that only jump or end
+    edges: Mapping[int, tuple[int, ...]]
+    idle: frozenset[int]
 
     @cached_property
     def source_lines(self) -> list[str]:
@@ -236,6 +235,11 @@ class Program:
     def text(self) -> str:
         """All its instructions, to look for a word in them."""
         return "\n".join(site.text for site in self.sites)
+
+    @cached_property
+    def blocks_behind(self) -> dict[int, Mask]:
+        """Which blocks lie behind a block, of those of which that was asked: only a matter of the flow above."""
+        return {}
 
     @property
     def entry(self) -> Code:

@@ -59,6 +59,8 @@ class Effects:
     writes: bool = False
     # what its addresses name, if not plain memory: an "mbarrier", or "tensor memory"
     acts_on: Place = ""
+    # asks whether a phase of an mbarrier has completed, and may be asked again
+    polls: bool = False
     # threads meet there, of a warp, block or cluster
     barrier: bool = False
     # a fence of memory, whatever its scope

@@ -16,7 +16,10 @@ does("mbarrier.tx", replace(_BARRIER, mutants=("dropped", "bytes wrong", "anothe
 _ARRIVES_WRONG = ("dropped", "relaxed", "narrower", "counts twice", "bytes wrong", "expects nothing", "another barrier")
 does("mbarrier.arrive", replace(_BARRIER, discardable=True, mutants=_ARRIVES_WRONG))
 _WAITS_WRONG = ("not waited for", "other parity", "relaxed", "narrower", "another barrier")
-does("mbarrier.wait", replace(_BARRIER, writes=False, ends_block=True, observes_order=True, mutants=_WAITS_WRONG))
+does(
+    "mbarrier.wait",
+    replace(_BARRIER, polls=True, writes=False, ends_block=True, observes_order=True, mutants=_WAITS_WRONG),
+)
 does("mbarrier.pending", Effects(asynchronous=True))
 does("cluster.cancel", Effects(writes=True, asynchronous=True, unit="copies"))
 does("cluster.query", Effects())

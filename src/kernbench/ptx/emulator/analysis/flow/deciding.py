@@ -5,7 +5,7 @@ those does not hold, the thread stores nothing, whatever it loaded. Behind a bra
 after it: what it is made of is then computed before the branch, into registers that nobody wants there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits
@@ -16,7 +16,6 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.access_order import WEAK
 from kernbench.ptx.emulator.program.dominance import branch_region
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.program import Block
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.text.module import Name
 
@@ -84,22 +83,22 @@ def _joins(d: Decoding) -> bool:
     return d.effects.law == "and" and d.mod("type") == "pred" and d.instruction.guard is None and plain
 
 
-def decision_of(body: Body, blocks: list[Block], number: int, live: list[int], held: int) -> Decision | None:
+def decision_of(body: Body, number: int, live: list[int], held: int, validated: Collection[int]) -> Decision | None:
     """What the branch at the end of a block decides; None where it is more than stores and registers.
 
-    `held` are the registers that depend on what was loaded.
+    `held` are the registers that depend on what was loaded; loads of the sites `validated` are as strong as a swap.
     """
     found = branch_region(dict(enumerate(body.edges)), number)
     if found is None:
         return None
     meeting, region = found
     inside = [(block, d) for block in sorted(region) for d in body.decodings[block]]
-    if not all(_is_quiet(d) for _, d in inside):
+    if not all(_is_quiet(d, validated) for _, d in inside):
         return None
     wanted = bits(body.decodings[number][-1].reads)
     for following in body.edges[number]:
         wanted |= live[following]
-    ahead = _Ahead(blocks, body.code.entry, inside, wanted, held)
+    ahead = _Ahead([d for _, d in inside], wanted, held)
     conditions = [ahead.condition(d) for _, d in inside if d.effects.access == "store"]
     if any(condition is None for condition in conditions):
         return None
@@ -107,23 +106,21 @@ def decision_of(body: Body, blocks: list[Block], number: int, live: list[int], h
     return Decision(tuple(c for c in conditions if c is not None), meeting, written)
 
 
-def _is_quiet(d: Decoding) -> bool:
+def _is_quiet(d: Decoding, validated: Collection[int]) -> bool:
     """Whether an instruction touches nothing but registers and memory, and orders none of it."""
-    return d.effects.computes or d.effects.only_jumps or is_plain_access(d)
+    return d.effects.computes or d.effects.only_jumps or is_plain_access(d, validated)
 
 
-def is_plain_access(d: Decoding) -> bool:
-    """Whether an instruction is a load or a store that orders nothing."""
-    return d.effects.access in ("load", "store") and d.order == WEAK
+def is_plain_access(d: Decoding, validated: Collection[int]) -> bool:
+    """Whether an instruction is a load or a store that orders nothing, and is as weak as it is written."""
+    return d.effects.access in ("load", "store") and d.order == WEAK and d.site.number not in validated
 
 
 @dataclass(eq=False)
 class _Ahead:
     """Predicates of the instructions behind a branch, as steps that may run before it."""
 
-    blocks: list[Block]
-    first: int
-    inside: list[tuple[int, Decoding]]
+    inside: list[Decoding]
     # registers that the branch, or what follows it, reads; and those that depend on what was loaded
     wanted: int
     held: int
@@ -143,14 +140,14 @@ class _Ahead:
                 steps += [step for step in made if step not in steps]
         return Condition(tuple(guards), tuple(steps)) if guards else None
 
-    def _definitions(self, register: Register) -> list[tuple[int, Decoding]]:
-        return [(block, d) for block, d in self.inside if register in d.writes]
+    def _definitions(self, register: Register) -> list[Decoding]:
+        return [d for d in self.inside if register in d.writes]
 
     def _conjuncts(self, register: Register, above: frozenset[Register] = frozenset()) -> list[Register]:
         """Registers whose `and` a predicate is; one that is joined to itself, or to what it is part of, stays whole."""
         found, above = self._definitions(register), above | {register}
-        if len(found) == 1 and _joins(found[0][1]) and not above.intersection(found[0][1].reads):
-            return [name for source in found[0][1].reads for name in self._conjuncts(source, above)]
+        if len(found) == 1 and _joins(found[0]) and not above.intersection(found[0].reads):
+            return [name for source in found[0].reads for name in self._conjuncts(source, above)]
         return [register]
 
     def _steps(self, register: Register) -> list[General] | None:
@@ -158,7 +155,7 @@ class _Ahead:
         found = self._definitions(register)
         if not found:
             return None if bits([register]) & self.held else []
-        (block, d), *others = found
+        d, *others = found
         if others or bits([register]) & self.wanted or not _is_pure(d):
             return None
         steps: list[General] = []
@@ -167,8 +164,7 @@ class _Ahead:
             if made is None:
                 return None
             steps += [step for step in made if step not in steps]
-        code = self.blocks[self.first + block]
-        return steps + code.general[d.first_step : d.last_step]
+        return steps + [step.general for step in d.own_steps()]
 
 
 def _is_pure(d: Decoding) -> bool:

@@ -23,23 +23,22 @@ _OWN = frozenset(("param", "local", "const"))
 _PATIENCE = 2_000_000
 
 
-def mark_revalidated(bodies: list[Body]) -> None:
-    """Let loads that a compare-and-swap makes good count as strong as that one."""
-    decodings = [d for body in bodies for block in body.decodings for d in block]
+def validated_loads(bodies: list[Body]) -> dict[int, Order]:
+    """How loads order others that a compare-and-swap makes good, by site: as strongly as that one."""
+    decodings = [d for body in bodies for d in body]
     widths = {nbytes_of(d) for d in decodings if is_swap(d)}
     loads = [d for d in decodings if _may_begin(d, widths)]
     if not loads or any(body.code.recursive for body in bodies) or any(_is_indirect(d) for d in decodings):
-        return
+        return {}
     escaped: set[int] = set()
     while True:
         walk = _Walk(bodies, loads, escaped)
         if not walk.run():
-            return
+            return {}
         if walk.escaped == escaped:
             break
         escaped = walk.escaped
-    for load, scope in walk.good():
-        load.order = Order(scope)
+    return {load.site.number: Order(scope) for load, scope in walk.good()}
 
 
 def _may_begin(d: Decoding, widths: set[int]) -> bool:

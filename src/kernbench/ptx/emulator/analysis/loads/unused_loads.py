@@ -10,13 +10,13 @@ those, loads are noted whose value leaves a warp by guarded stores only: if the 
 for nothing too (`checks.idle_reads`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.analysis.flow.beside import Check, active_positions, run_before
+from kernbench.ptx.emulator.analysis.flow.beside import active_positions
 from kernbench.ptx.emulator.analysis.flow.dataflow import address_origins, bits, live_at_blocks
 from kernbench.ptx.emulator.analysis.flow.deciding import (
     Condition,
@@ -25,50 +25,88 @@ from kernbench.ptx.emulator.analysis.flow.deciding import (
     guard_register,
     is_plain_access,
 )
-from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.slots import RegisterSlot
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot, SlotTable
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.port import space_of
-from kernbench.ptx.emulator.program.access_order import WEAK
+from kernbench.ptx.emulator.program.facts import Beside, Check, UnusedLoads
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.program import UNKNOWN, Block, Program
+from kernbench.ptx.emulator.program.program import UNKNOWN, WritePlace
 
 _SPACES = frozenset(("global", "generic"))
 
 
-def defer_unused_loads(program: Program, body: Body) -> None:
-    """Enter loads whose value may reach nothing where it does reach a store."""
-    if program.kernel.module.compiler != "LLVM":
-        return
+def find_unused_loads(
+    decoded: Decoded, body: Body, writers: Sequence[WritePlace], aliased: bool, validated: Collection[int]
+) -> UnusedLoads:
+    """Loads of a function whose value may reach nothing, and the checks that enter them where it does reach a store.
+
+    `writers` is everything in the program that writes memory; with `aliased` parameters any of it may write anywhere.
+    `validated` are the sites of loads that are as strong as a compare-and-swap.
+    """
+    if decoded.compiler != "LLVM":
+        return UnusedLoads()
     origins, live = address_origins(body), live_at_blocks(body)
     # many writers have the same origins
-    written = {place.origins for place in program.writers if place.space in _SPACES}
-    if program.aliased and written:
+    written = {place.origins for place in writers if place.space in _SPACES}
+    if aliased and written:
         written = {frozenset((UNKNOWN,))}
+    found = _Found(decoded.table)
     for number, decodings in enumerate(body.decodings):
         for load in decodings:
-            if _is_plain_load(load) and _may_be_written(written, load, origins):
-                uses = _Uses(body, program.blocks, load, live)
+            if _is_plain_load(load, validated) and _may_be_written(written, load, origins):
+                uses = _Uses(body, load, live, validated)
                 if not uses.find(number):
-                    note_idle_load(program, body, load, number, live)
+                    found.note_idle(_WarpUses(body, load, live, validated), number)
                 elif not any(_is_certain(use, number) for use in uses.found.values()):
-                    _defer(program, body, load, number, list(uses.found.values()))
+                    found.defer(load, list(uses.found.values()))
+    return found.facts()
 
 
-def note_idle_load(program: Program, body: Body, load: Decoding, number: int, live: list[int]) -> None:
-    """Note where a load's value leaves a warp, if it can do so by guarded stores only: see `checks.idle_reads`."""
-    uses = _WarpUses(body, program.blocks, load, live)
-    if not uses.find(number):
-        return
-    keys = []
-    for use in uses.found.values():
-        key = (use.decoding.site.number, -1 if use.conditions is None else load.site.number)
-        keys.append(key)
-        if key not in program.leaving:
-            program.leaving.add(key)
-            run_before(program.blocks[body.code.entry + use.block], use.decoding, _leave(use, key))
-    program.idle_loads[load.site.number] = tuple(keys)
+class _Found:
+    """What was found of the loads of one function."""
+
+    def __init__(self, table: SlotTable):
+        self._table = table
+        self._beside: list[Beside] = []
+        self._deferred: set[int] = set()
+        self._idle: dict[int, tuple[tuple[int, int], ...]] = {}
+        # the stores by which loaded values leave a warp, in the order in which they were found
+        self._leaving: dict[tuple[int, int], None] = {}
+        self._rows: list[tuple[str, int]] = []
+
+    def facts(self) -> UnusedLoads:
+        """All of it."""
+        leaving = frozenset(self._leaving)
+        return UnusedLoads(tuple(self._beside), frozenset(self._deferred), self._idle, leaving, tuple(self._rows))
+
+    def note_idle(self, uses: "_WarpUses", number: int) -> None:
+        """Note where a load's value leaves a warp, if it can do so by guarded stores only: see `checks.idle_reads`."""
+        if not uses.find(number):
+            return
+        load = uses.load.site.number
+        keys = []
+        for use in uses.found.values():
+            key = (use.decoding.site.number, -1 if use.conditions is None else load)
+            keys.append(key)
+            if key not in self._leaving:
+                self._leaving[key] = None
+                self._beside.append(Beside(use.decoding.site.number, _leave(use, key)))
+        self._idle[load] = tuple(keys)
+
+    def defer(self, load: Decoding, uses: list["_Use"]) -> None:
+        """Keep the address that a lane loads from, and enter the read where the lane stores, or might."""
+        flag, kept = self._slot("bool"), self._slot("uint64")
+        self._deferred.add(load.site.number)
+        self._beside.append(Beside(load.site.number, _keep(load, flag, kept)))
+        self._beside += [Beside(use.decoding.site.number, _enter(load, use, flag, kept)) for use in uses]
+
+    def _slot(self, bank: str) -> int:
+        """The slot of a register row that only the checks use."""
+        row = self._table.new_row(bank)
+        self._rows.append((bank, row))
+        return self._table.number(RegisterSlot(bank, row))
 
 
 def _leave(use: "_Use", key: tuple[int, int]) -> Check:
@@ -82,9 +120,9 @@ def _leave(use: "_Use", key: tuple[int, int]) -> Check:
     return leave
 
 
-def _is_plain_load(d: Decoding) -> bool:
+def _is_plain_load(d: Decoding, validated: Collection[int]) -> bool:
     space = d.address_space or d.mod("space")
-    plain = d.effects.access == "load" and d.order == WEAK and d.address_slot is not None
+    plain = d.effects.access == "load" and is_plain_access(d, validated) and d.address_slot is not None
     # nobody writes a kernel's parameters
     return plain and space_of(space) in _SPACES and "param" not in str(d.mod("space"))
 
@@ -122,10 +160,11 @@ class _Uses:
     """Where a load's value goes."""
 
     body: Body
-    blocks: list[Block]
     load: Decoding
     # registers whose value is wanted when each block begins
     live: list[int]
+    # sites of loads that are as strong as a swap
+    validated: Collection[int]
     # by the number of the site
     found: dict[int, _Use] = field(default_factory=dict)
     _entering: dict[int, _State] = field(default_factory=dict)
@@ -164,13 +203,13 @@ class _Uses:
             return not kept and not bits(d.reads) & state.held
         if bits(d.reads) & state.held:
             # what is loaded from an address that it decides comes from it as what is computed does
-            follows = effects.computes or (effects.access == "load" and d.order == WEAK)
+            follows = effects.computes or (effects.access == "load" and is_plain_access(d, self.validated))
             if not follows and not self._decides(d, block, state):
                 return False
             state.held |= written
         elif d.instruction.guard is None:
             state.held &= ~written
-        state.ordered |= effects.orders and not is_plain_access(d)
+        state.ordered |= effects.orders and not is_plain_access(d, self.validated)
         return True
 
     def _decides(self, d: Decoding, block: int, state: _State) -> bool:
@@ -184,7 +223,7 @@ class _Uses:
             condition = conditions_of_store(self.body.decodings[block], d, state.held) if decided else None
             self.found[d.site.number] = _Use(d, block, None if condition is None else (condition,))
             return not decided or condition is not None
-        decision = decision_of(self.body, self.blocks, block, self.live, state.held)
+        decision = decision_of(self.body, block, self.live, state.held, self.validated)
         if decision is None:
             return False
         self.found[d.site.number] = _Use(d, block, decision.conditions)
@@ -211,7 +250,7 @@ class _WarpUses(_Uses):
     def _pass(self, d: Decoding, block: int, state: _State) -> bool:
         effects, written = d.effects, bits(d.writes)
         if bits(d.reads) & state.held:
-            loads = effects.access == "load" and d.order == WEAK
+            loads = effects.access == "load" and is_plain_access(d, self.validated)
             stays = effects.computes or effects.exchanges or loads
             if effects.access == "store" and d.instruction.guard is None:
                 return False
@@ -236,21 +275,6 @@ def _join(known: _State | None, state: _State) -> _State | None:
         return _State(state.held, state.ordered)
     joined = _State(known.held | state.held, known.ordered or state.ordered)
     return None if joined == known else joined
-
-
-def _defer(program: Program, body: Body, load: Decoding, where: int, uses: list[_Use]) -> None:
-    """Keep the address that a lane loads from, and enter the read where the lane stores, or might."""
-    slots = []
-    for bank in ("bool", "uint64"):
-        row = program.table.new_row(bank)
-        body.code.rows.setdefault(bank, []).append(row)
-        slots.append(program.table.number(RegisterSlot(bank, row)))
-    flag, kept = slots
-    program.deferred.add(load.site.number)
-    first = body.code.entry
-    run_before(program.blocks[first + where], load, _keep(load, flag, kept))
-    for use in uses:
-        run_before(program.blocks[first + use.block], use.decoding, _enter(load, use, flag, kept))
 
 
 def _keep(load: Decoding, flag: int, kept: int) -> Check:

@@ -6,6 +6,9 @@ a block runs its plain steps. The steps of a block that follow all undefined val
 that, so that most launches never pay for them.
 """
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, undefined_at
 from kernbench.ptx.emulator.analysis.undefined.catching import (
     first_step,
@@ -13,39 +16,53 @@ from kernbench.ptx.emulator.analysis.undefined.catching import (
     leaves_at_once,
     may_be_undefined,
 )
-from kernbench.ptx.emulator.analysis.undefined.watching import hand_on, mark, unwrite, watch, whole_of
+from kernbench.ptx.emulator.analysis.undefined.watching import hand_on, mark, unwrite, watch
 from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.program.facts import Undefined
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.program import Block, Program, Watched
+from kernbench.ptx.emulator.program.program import Watched
 from kernbench.ptx.emulator.program.scopes import Register
-from kernbench.ptx.emulator.program.steps import Direct, General, Step
+from kernbench.ptx.emulator.program.steps import General, Step
 
+Registers = Mapping[int, Register]
+# steps, and the place among a block's own steps before which each goes
 Inserted = list[tuple[int, Step]]
+# where among a block's steps those of each instruction begin and end
+Spans = Sequence[tuple[int, int]]
 
 
-def watch_undefined(program: Program, body: Body) -> None:
-    """Follow values that may be undefined, and report where they decide something."""
-    compiled, local = bool(program.kernel.module.compiler), program.local_bytes > 0
-    undefined = undefined_at(body, bits(body.formal_registers()))
-    unset = _closed(body, _read_unset(body, undefined))
-    program.undefined_registers += [((r.bank, r.row), int(whole_of(r))) for r in unset.values()]
-    for number, decodings in enumerate(body.decodings):
-        block = program.blocks[body.code.entry + number]
-        caught = [d for d in decodings if may_be_undefined(d, compiled, local)]
-        program.caught.update(d.site.number for d in caught)
-        if compiled:
-            program.carrying.update(d.site.number for d in decodings if d.effects.carries_undefined)
-        inserted = _plain_steps(decodings, undefined[number], unset, compiled) if unset else []
-        inserted += [(d.last_step, first_step(d)) for d in caught if not leaves_at_once(d)]
-        block.follow = _Following(decodings, list(block.general) if inserted else block.general, compiled, local)
-        if inserted:
-            _insert(block, inserted)
+def find_undefined(body: Body) -> Undefined:
+    """The registers of a function that may be read before they are set, and where they may be undefined."""
+    before = undefined_at(body, bits(body.formal_registers()))
+    return Undefined(_closed(body, _read_unset(body, before)), before)
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What decides which steps follow undefined values: code of a compiler, and a program with local memory."""
+
+    compiled: bool
+    local: bool
+
+    def catches(self, decoding: Decoding) -> bool:
+        """Whether what an instruction brings may be undefined."""
+        return may_be_undefined(decoding, self.compiled, self.local)
+
+    def plain_steps(self, decodings: list[Decoding], spans: Spans, before: list[int], unset: Registers) -> Inserted:
+        """Steps for registers that may never have been set, and behind what may bring the first undefined value."""
+        inserted = _plain_steps(decodings, spans, before, unset, self.compiled) if unset else []
+        caught = ((d, end) for d, (_, end) in zip(decodings, spans, strict=True) if self.catches(d))
+        return inserted + [(end, first_step(d)) for d, end in caught if not leaves_at_once(d)]
+
+    def maker(self, decodings: list[Decoding], spans: Spans, plain: Sequence[General]) -> Callable[[], Watched]:
+        """Makes the steps of a block with all that follow undefined values, from its own."""
+        return _Maker(self, decodings, spans, plain)
 
 
 def _closed(body: Body, registers: dict[int, Register]) -> dict[int, Register]:
     """Registers, and all that is computed from them."""
     found = dict(registers)
-    passing = [d for decodings in body.decodings for d in decodings if d.writes and d.effects.forwards] if found else []
+    passing = [d for d in body if d.writes and d.effects.forwards] if found else []
     changed = bool(found)
     while changed:
         before = len(found)
@@ -66,71 +83,69 @@ def _read_unset(body: Body, undefined: list[list[int]]) -> dict[int, Register]:
 
 
 def _plain_steps(
-    decodings: list[Decoding], before: list[int], followed: dict[int, Register], compiled: bool
+    decodings: list[Decoding], spans: Spans, before: list[int], followed: Registers, compiled: bool
 ) -> Inserted:
     """Steps around a block's instructions for registers that may never have been set."""
     inserted: Inserted = []
-    for decoding, unset in zip(decodings, before, strict=True):
+    for decoding, (begin, end), unset in zip(decodings, spans, before, strict=True):
         suspects = [r for r in decoding.deciding() if unset >> r.number & 1 and r.number in followed]
-        inserted += _watches(decoding, suspects, compiled)
-        inserted += _stores(decoding, [r for r in decoding.reads if r.number in followed], compiled)
+        inserted += _watches(decoding, begin, suspects, compiled)
+        inserted += _stores(decoding, end, [r for r in decoding.reads if r.number in followed], compiled)
         written = [r for r in decoding.writes if r.number in followed]
         if written:
             passes = decoding.effects.forwards and any(r.number in followed for r in decoding.reads)
-            inserted.append((decoding.first_step, mark(decoding, passes, written, False)))
+            inserted.append((begin, mark(decoding, passes, written, False)))
     return inserted
 
 
-def _watches(decoding: Decoding, suspects: list[Register], compiled: bool) -> Inserted:
+def _watches(decoding: Decoding, begin: int, suspects: list[Register], compiled: bool) -> Inserted:
     made = (watch(decoding, register, compiled) for register in suspects)
-    return [(decoding.first_step, step) for step in made if step is not None]
+    return [(begin, step) for step in made if step is not None]
 
 
-def _stores(decoding: Decoding, registers: list[Register], compiled: bool) -> Inserted:
+def _stores(decoding: Decoding, end: int, registers: list[Register], compiled: bool) -> Inserted:
     stored = unwrite(decoding, registers, compiled) if decoding.effects.access == "store" else None
-    return [] if stored is None else [(decoding.last_step, stored)]
+    return [] if stored is None else [(end, stored)]
 
 
-class _Following:
+class _Maker:
     """Makes the steps of one block with everything that follows undefined values."""
 
-    def __init__(self, decodings: list[Decoding], plain: list[General], compiled: bool, local: bool):
-        self._decodings, self._plain = decodings, plain
-        self._compiled, self._local = compiled, local
+    def __init__(self, how: Following, decodings: list[Decoding], spans: Spans, plain: Sequence[General]):
+        self._how, self._decodings, self._spans, self._plain = how, decodings, spans, plain
 
     def __call__(self) -> Watched:
         inserted: list[tuple[int, General]] = []
         # the index of an inserted step, or of a step of the load itself, behind which the block goes on
         behind: dict[int, int] = {}
         resumes: dict[int, int] = {}
-        for decoding in self._decodings:
-            inserted += [(place, step.general) for place, step in self._steps(decoding)]
-            if may_be_undefined(decoding, self._compiled, self._local):
+        for decoding, (begin, end) in zip(self._decodings, self._spans, strict=True):
+            inserted += [(place, step.general) for place, step in self._steps(decoding, begin, end)]
+            if self._how.catches(decoding):
                 if leaves_at_once(decoding):
-                    behind[decoding.last_step - 1 - len(decoding.after)] = decoding.site.number
+                    behind[end - 1 - len(decoding.after)] = decoding.site.number
                 else:
                     resumes[decoding.site.number] = len(inserted)
-                inserted.append((decoding.last_step, following_step(decoding).general))
+                inserted.append((end, following_step(decoding).general))
         return _merged(self._plain, inserted, behind, resumes)
 
-    def _steps(self, decoding: Decoding) -> Inserted:
+    def _steps(self, decoding: Decoding, begin: int, end: int) -> Inserted:
         """The steps around one instruction, but for the one behind a load."""
-        effects = decoding.effects
+        effects, compiled = decoding.effects, self._how.compiled
         stored = decoding.reads if effects.access == "tensor store" else []
         suspects = list(dict.fromkeys((*decoding.deciding(), *stored)))
-        inserted = _watches(decoding, suspects, self._compiled)
+        inserted = _watches(decoding, begin, suspects, compiled)
         if not effects.computes:
             handed = dict.fromkeys(r for r in decoding.reads if r not in suspects)
-            inserted += [(decoding.first_step, hand_on(decoding, register)) for register in handed]
-        inserted += _stores(decoding, decoding.reads, self._compiled)
-        if decoding.writes and not may_be_undefined(decoding, self._compiled, self._local):
-            passes = decoding.effects.forwards
-            inserted.append((decoding.first_step, mark(decoding, passes, list(decoding.writes), True)))
+            inserted += [(begin, hand_on(decoding, register)) for register in handed]
+        inserted += _stores(decoding, end, decoding.reads, compiled)
+        if decoding.writes and not self._how.catches(decoding):
+            inserted.append((begin, mark(decoding, effects.forwards, list(decoding.writes), True)))
         return inserted
 
 
 def _merged(
-    plain: list[General], inserted: list[tuple[int, General]], behind: dict[int, int], resumes: dict[int, int]
+    plain: Sequence[General], inserted: list[tuple[int, General]], behind: dict[int, int], resumes: dict[int, int]
 ) -> Watched:
     """Plain steps with others before them; where to go on behind each instruction that met an undefined value."""
     # stable: of one place, steps behind an instruction stand before those of the next one
@@ -151,13 +166,3 @@ def _merged(
             if place in behind:
                 positions[behind[place]] = len(steps)
     return Watched(steps, positions)
-
-
-def _insert(block: Block, inserted: Inserted) -> None:
-    """Put steps into a block's lists, before the instructions they belong to or behind them."""
-    general: list[General] = block.general
-    direct: list[Direct] = block.direct
-    # from the end, so that places stay right and steps of the same place keep their order
-    for place, step in sorted(inserted, key=lambda item: item[0])[::-1]:
-        general.insert(place, step.general)
-        direct.insert(place, step.direct)

@@ -8,6 +8,7 @@ address, a branch, what others may read.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -179,16 +180,14 @@ def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool)
     source_keys, target_keys = tuple(map(key_of, sources)), tuple(map(key_of, targets))
     keys = source_keys + target_keys
     # made when they are first needed, which most are not
-    made: list[dict[Key, Bits]] = [] if passes else [{}]
+    made: Callable[[], dict[Key, Bits]] = cache(lambda: _results(decoding, sources, joins) if passes else {})
     guard = next((r for r in sources if decoding.role_of(r) == "guard"), None)
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
         if checks is None or not checks.definedness.flags.known(keys):
             return
-        if not made:
-            made.append(_results(decoding, sources, joins))
-        results = made[0]
+        results = made()
         # all results first: a target may be a source
         unsure = None if guard is None else undefined(window, guard)
         found = [results[key](window) if key in results else None for key in target_keys]

@@ -62,7 +62,7 @@ class TensorOrder:
         self._loads: dict[int, Array] = {}
         # the column of the first warp's counter of operations among the actors
         self.first: int = batch.launch.actors.tensor(0)
-        self._fences = any(site.effects.fences_tensor for site in batch.program.sites)
+        self._fences: bool = batch.program.fences_tensor
         # knowledge of the three counters of all warps, as of the last fence
         self._known: Array = np.zeros((batch.ctas, warps, _FAMILIES * warps), np.int64)
 

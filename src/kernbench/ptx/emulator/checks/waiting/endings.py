@@ -13,7 +13,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads, thread_name
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.program.dominance import blocks_behind
-from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.program.program import Program, Site
 
 # entries at the end, for the numbers below zero of lanes that did not end in a block
 _MARKS = 4
@@ -136,12 +136,17 @@ class Endings:
 
     def _past_bits(self, warps: Array, block: int) -> Array:
         """Lanes of each warp that ended in a block that lies behind `block`."""
-        program = self._batch.program
-        if block not in program.behind:
+        behind = self._behind(self._batch.program, block)
+        return _bits(behind[self._batch.ended_in.reshape(-1, WARP)[warps]])
+
+    def _behind(self, program: Program, block: int) -> Mask:
+        """Which blocks lie behind one, by number."""
+        known = program.blocks_behind
+        if block not in known:
             behind = np.zeros(len(program.blocks) + _MARKS, bool)
             behind[list(blocks_behind(program.edges, program.idle, program.entry.entry, block))] = True
-            program.behind[block] = behind
-        return _bits(program.behind[block][self._batch.ended_in.reshape(-1, WARP)[warps]])
+            known[block] = behind
+        return known[block]
 
 
 _ROUND_FORMAL = "every GPU so far lets a barrier go on when the warps that did not come have ended"

@@ -1,0 +1,223 @@
+"""The last step of building a program: blocks of steps, made from decoded instructions and the facts about them.
+
+The order in which steps of one block run: those that follow undefined values before an instruction, the checks beside
+it, those who look inside, what fits its operands, the instruction, what fits its results, checks behind it, and the
+steps that follow undefined values behind it. A check beside an instruction becomes one with the step that it stands by,
+so that the places of steps stay as they are.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from kernbench.ptx.emulator.analysis.undefined.definedness import Following, Inserted
+from kernbench.ptx.emulator.analysis.undefined.watching import whole_of
+from kernbench.ptx.emulator.instructions.control import leave
+from kernbench.ptx.emulator.instructions.decode import Body, Decoded
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.facts import Beside, Check, Facts, FromFacts, UnusedLoads
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.program import Block, Control, Program
+from kernbench.ptx.emulator.program.steps import ControlStep, Direct, General, Step, guarded
+
+
+def assemble(decoded: Decoded, facts: Facts, aliased: bool) -> Program:
+    """The program of a decoded kernel, which does not change any more."""
+    following = Following(bool(decoded.compiler), decoded.local_bytes > 0)
+    blocks: list[Block] = []
+    for body, unused in zip(decoded.bodies, facts.unused, strict=True):
+        for bank, row in unused.rows:
+            body.code.rows.setdefault(bank, []).append(row)
+        body.code.close()
+    for number, body in enumerate(decoded.bodies):
+        blocks += [_block(body, number, position, facts, following) for position in range(len(body.starts))]
+    return _program(decoded, facts, blocks, aliased)
+
+
+def _program(decoded: Decoded, facts: Facts, blocks: list[Block], aliased: bool) -> Program:
+    table, linker = decoded.table, decoded.linker
+    table.close()
+    registers = [register for found in facts.undefined for register in found.registers.values()]
+    return Program(
+        kernel=decoded.kernel,
+        table=table,
+        blocks=tuple(blocks),
+        codes=linker.codes,
+        sites=decoded.sites,
+        shared=decoded.shared,
+        static_shared=decoded.static_shared,
+        declared_shared=decoded.declared_shared,
+        local_bytes=decoded.local_bytes,
+        variables=linker.used,
+        takes_stack=linker.takes_stack,
+        undefined_registers=tuple(((r.bank, r.row), int(whole_of(r))) for r in registers),
+        caught=facts.caught,
+        carrying=facts.carrying,
+        aliased=aliased,
+        deferred=_joined(facts.unused, lambda one: one.deferred),
+        idle_loads={site: keys for one in facts.unused for site, keys in one.idle_loads.items()},
+        leaving=frozenset[tuple[int, int]]().union(*(one.leaving for one in facts.unused)),
+        integer_stores=facts.integer_stores,
+        blind=facts.blind,
+        writers=facts.writers,
+        written_params=facts.written_params,
+        parameter_types=facts.parameter_types,
+        asynchronous=facts.asynchronous,
+        fences_tensor=facts.fences_tensor,
+        hands_over=facts.hands_over,
+        volatile_sites=facts.volatile_sites,
+        edges=facts.edges,
+        idle=facts.idle,
+    )
+
+
+def _joined(unused: tuple[UnusedLoads, ...], of: Callable[[UnusedLoads], frozenset[int]]) -> frozenset[int]:
+    return frozenset[int]().union(*map(of, unused))
+
+
+def _block(body: Body, function: int, position: int, facts: Facts, following: Following) -> Block:
+    """One block of a function, with its position among them."""
+    decodings, number = body.decodings[position], body.code.entry + position
+    steps = _Steps()
+    for decoding in decodings:
+        steps.add(decoding, facts)
+    if body.starts[position] == len(body.lines):
+        steps.control = leave(body.entry).run
+    undefined = facts.undefined[function]
+    inserted = following.plain_steps(decodings, steps.spans, undefined.before[position], undefined.registers)
+    plain = tuple(steps.general)
+    steps.insert(inserted)
+    account = _Account(decodings)
+    return Block(
+        number,
+        body.code.name,
+        body.code.entry + body.order.ranks[position],
+        tuple(steps.direct),
+        tuple(steps.general) if inserted else plain,
+        following.maker(decodings, steps.spans, plain),
+        steps.control,
+        number + 1,
+        tuple(decoding.site for decoding in decodings if decoding.line.checkpoint is None),
+        account.kinds,
+        account.traffic,
+        account.flops,
+        number in facts.ends,
+        facts.wait_loops.get(number),
+    )
+
+
+class _Account:
+    """What the metrics count of a block: kinds of instructions, bytes of each lane, floating-point operations."""
+
+    def __init__(self, decodings: list[Decoding]):
+        self.kinds: Counter[str] = Counter()
+        self.traffic: Counter[tuple[str, str]] = Counter()
+        self.flops = 0
+        for decoding in decodings:
+            if decoding.line.checkpoint is not None:
+                continue
+            self.kinds[decoding.resolved.form.cost] += 1
+            if decoding.traffic is not None:
+                space, direction, nbytes = decoding.traffic
+                self.traffic[space, direction] += nbytes
+            self.flops += decoding.flops
+
+
+class _Steps:
+    """The steps of one block while it is put together, in both forms, and the control behind them."""
+
+    def __init__(self) -> None:
+        self.direct: list[Direct] = []
+        self.general: list[General] = []
+        self.control: Control | None = None
+        # where the steps of each instruction begin and end
+        self.spans: list[tuple[int, int]] = []
+
+    def add(self, decoding: Decoding, facts: Facts) -> None:
+        """The steps of one instruction, and the checks beside it."""
+        made = decoding.made.make(facts) if isinstance(decoding.made, FromFacts) else decoding.made
+        begin = len(self.direct)
+        for step in (*decoding.looking, *decoding.before):
+            self._append(step)
+        if isinstance(made, ControlStep):
+            self.control = _guarded_control(decoding, made)
+        elif made is not None:
+            guard = decoding.guard()
+            for step in (made, *decoding.after):
+                self._append(step if guard is None else guarded(step, *guard, decoding.writes_guard()))
+        self.spans.append((begin, len(self.direct)))
+        for one in facts.beside.get(decoding.site.number, ()):
+            self._run_beside(one, begin)
+
+    def _append(self, step: Step) -> None:
+        self.direct.append(step.direct)
+        self.general.append(step.general)
+
+    def _run_beside(self, one: Beside, begin: int) -> None:
+        """Run a check beside the instruction that was added last; a control's runs before it, as it may lead away."""
+        if self.control is not None:
+            self.control = _before_control(self.control, one.check)
+        elif one.after:
+            self._run_after(one.check)
+        else:
+            self._run_before(one.check, begin)
+
+    def _run_before(self, check: Check, place: int) -> None:
+        direct, general = self.direct[place], self.general[place]
+
+        def run_direct(window: Window) -> None:
+            check(window, None)
+            direct(window)
+
+        def run_general(window: Window, mask: Mask | None) -> None:
+            check(window, mask)
+            general(window, mask)
+
+        self.direct[place], self.general[place] = run_direct, run_general
+
+    def _run_after(self, check: Check) -> None:
+        direct, general = self.direct[-1], self.general[-1]
+
+        # a load that meets an undefined value leaves by an exception, and has been made
+        def run_direct(window: Window) -> None:
+            try:
+                direct(window)
+            finally:
+                check(window, None)
+
+        def run_general(window: Window, mask: Mask | None) -> None:
+            try:
+                general(window, mask)
+            finally:
+                check(window, mask)
+
+        self.direct[-1], self.general[-1] = run_direct, run_general
+
+    def insert(self, inserted: Inserted) -> None:
+        """Put steps before the instructions they belong to, or behind them."""
+        # from the end, so that places stay right and steps of the same place keep their order
+        for place, step in sorted(inserted, key=lambda item: item[0])[::-1]:
+            self.general.insert(place, step.general)
+            self.direct.insert(place, step.direct)
+
+
+def _before_control(control: Control, check: Check) -> Control:
+    def run(scheduler: Any, fragment: Any) -> Any:
+        check(fragment.window, fragment.lanes.mask)
+        return control(scheduler, fragment)
+
+    return run
+
+
+def _guarded_control(decoding: Decoding, control: ControlStep) -> Control:
+    guard = decoding.guard()
+    if guard is None or control.guards_itself:
+        return control.run
+    slot, negated = guard
+    inner, following = control.run, decoding.following
+
+    def run(scheduler: Any, fragment: Any) -> Any:
+        return scheduler.under_guard(fragment, slot, negated, inner, following)
+
+    return run
