@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from kernbench.benches._attention_mesh_kv import attention_mesh_kv_kernel
 from kernbench.benches._attention_mesh_mlo import attention_mesh_mlo_kernel
@@ -37,7 +36,7 @@ class Algorithm:
     splits_q: bool
     traffic: Callable[[Problem, str, int], Traffic]
     zigzag: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     sizes_itself: bool = False
     every_pe: bool = False
 

@@ -129,7 +129,7 @@ def _decode(p: Parameters, torch: ptx.Host, given: list[Any], lengths: Any, out:
     return torch.launch(way.kernel(), way.grid, way.block, [*given, out, lengths], outputs=[out])
 
 
-def _split(p: Parameters, torch: ptx.Host, given: list[Any], lengths: Any, out: Any) -> Run:
+def _split(p: Parameters, torch: ptx.Host, given: list[object], lengths: object, out: Any) -> Run:
     if p.splits == 1:
         return _decode(p, torch, given, lengths, out)
     way = _way(p, p.splits)
@@ -156,7 +156,7 @@ def variants(p: Parameters) -> dict[str, Variant]:
     return {name: Variant({"kernel": name}, idea) for name, idea in KERNELS.items() if fits.get(name, many)}
 
 
-def _panel(kernel: str, dtype: str, d_head: int = 128, **more: Any) -> dict[str, Any]:
+def _panel(kernel: str, dtype: str, d_head: int = 128, **more: object) -> dict[str, object]:
     return {"kernel": kernel, "dtype": dtype, "d_head": d_head, "lengths": (128, 77, 1, 0), **more}
 
 

@@ -165,7 +165,7 @@ _JOBS: dict[str, dict[str, Any]] = {
 _PANELS = {f"{kernel}_{job}": {"kernel": kernel, **settings} for kernel in KERNELS for job, settings in _JOBS.items()}
 
 
-def _long(lengths: tuple[int, ...]) -> dict[str, Any]:
+def _long(lengths: tuple[int, ...]) -> dict[str, object]:
     """4096 rows in as many sequences."""
     rows = (4096,) if len(lengths) == 1 else (1000, 0, 2048, 1, 1047)
     return {"lengths": rows, "heads": 16, "value_heads": 32, "sms": 0}

@@ -51,7 +51,7 @@ class DType:
         return 0 if self.kind == "bool" else int(np.iinfo(self.numpy).min)
 
 
-def _row(name: str, numpy: Any, kind: str, digits: int, *aliases: str) -> DType:
+def _row(name: str, numpy: type, kind: str, digits: int, *aliases: str) -> DType:
     return DType(name, np.dtype(numpy), kind, digits, aliases)
 
 
@@ -86,7 +86,7 @@ def dtype_name(dtype: object) -> str:
 
 
 @lru_cache(maxsize=256)
-def _resolve(text: str, numpy_type: Any) -> str:
+def _resolve(text: str, numpy_type: np.dtype[np.generic] | type | None) -> str:
     if numpy_type is not None:
         try:
             text = np.dtype(numpy_type).name
@@ -151,7 +151,7 @@ def poisoned(shape: tuple[int, ...], dtype: str) -> Array:
     return np.full(shape, row.poison, dtype=row.numpy)
 
 
-def as_array(value: Any) -> Array:
+def as_array(value: object) -> Array:
     """A NumPy array from a NumPy array, a torch tensor (bf16 and 8-bit floats too) or anything with `__dlpack__`."""
     if isinstance(value, np.ndarray):
         return value

@@ -103,7 +103,7 @@ class TensorHandle:
     that memory alive, and costs no command. `pinned` memory is never given back before the kernel returns.
     """
 
-    id: Any
+    id: object
     addr: int
     shape: tuple[int, ...]
     dtype: str
@@ -120,12 +120,12 @@ class TensorHandle:
 
     def __init__(
         self,
-        id: Any = None,
+        id: object = None,
         addr: int = 0,
         shape: Any = (),
         dtype: object = "f16",
         nbytes: int | None = None,
-        data: Any = None,
+        data: object = None,
         space: str = SCRATCH,
         pinned: bool = False,
     ):

@@ -77,7 +77,7 @@ def _score_magnitude(block: Block, scale: float) -> Float64:
     return magnitude
 
 
-def _reference(problem: Problem, arrays: dict[str, Any]) -> Reference:
+def _reference(problem: Problem, arrays: dict[str, Array]) -> Reference:
     return Reference(
         **{name: problem.unflatten(array) for name, array in arrays.items()},
         head_size=problem.q.shape[3],

@@ -22,11 +22,11 @@ _EXACT = 2.0**53
 
 def compare(
     actual: ArrayLike,
-    reference: Any,
+    reference: object,
     *,
     name: str = "output",
-    dtype: Any = None,
-    compute_dtype: Any = None,
+    dtype: object = None,
+    compute_dtype: object = None,
     reduction: int | None = None,
     rank_axis: int | None = None,
     ranks: int | None = None,

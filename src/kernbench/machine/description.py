@@ -23,7 +23,7 @@ class Description(Table):
         content = {name: key.data(value) for name, key, value in self.entries() if key.role != LABEL}
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
-    def shape_key(self) -> tuple[tuple[str, Any], ...]:
+    def shape_key(self) -> tuple[tuple[str, object], ...]:
         """The shape keys with their values, hashable; where two are equal, one functional pass serves both."""
         return tuple((name, value) for name, key, value in self.entries() if key.role == SHAPE)
 
@@ -38,7 +38,7 @@ class Description(Table):
         """A commented file that loads as this machine."""
         return document(self)
 
-    def override(self, changes: Mapping[str, Any]) -> Self:
+    def override(self, changes: Mapping[str, object]) -> Self:
         """This machine with some dotted keys changed: `{"ipcq.depth": 1, "link.bandwidth": "64 GB/s"}`."""
         if all(isinstance(self._entry(name), Key) for name in changes):
             tree: dict[str, Any] = {}
@@ -61,7 +61,7 @@ class Description(Table):
             entry = None if entry is None or isinstance(entry, Key) else entry.schema.get(part)
         return entry
 
-    def _rebuilt(self, changes: Mapping[str, Any]) -> Self:
+    def _rebuilt(self, changes: Mapping[str, object]) -> Self:
         known = [name for name, _, _ in self.entries()]
         tree = self.to_dict()
         problems = [unknown(f"{self.called} key", name, known) for name in changes if name not in known]

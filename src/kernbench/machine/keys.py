@@ -44,7 +44,7 @@ class Key:
         """`raw` checked and brought to the stored form."""
         raise NotImplementedError
 
-    def show(self, value: Any) -> str:
+    def show(self, value: object) -> str:
         """The stored `value` as a person reads it, with its unit."""
         return str(value)
 
@@ -181,7 +181,7 @@ class Text(Key):
             raise MachineError("must be text")
         return raw
 
-    def toml(self, value: Any) -> str:
+    def toml(self, value: object) -> str:
         """The text in quotes; for printable text JSON and TOML write them alike."""
         return json.dumps(value, ensure_ascii=False)
 
@@ -203,7 +203,7 @@ class Choice(Key):
             raise MachineError("not known")
         return raw
 
-    def toml(self, value: Any) -> str:
+    def toml(self, value: object) -> str:
         """The name in quotes."""
         return json.dumps(value)
 

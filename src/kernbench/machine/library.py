@@ -119,7 +119,7 @@ class Library(Generic[Kind]):
             raise MachineError(f"too many files extend each other, at most {_LONGEST_CHAIN} may: {route}")
         return found
 
-    def _parse(self, source: _Source) -> dict[str, Any]:
+    def _parse(self, source: _Source) -> dict[str, object]:
         text = self._text(source)
         try:
             return tomllib.loads(text)

@@ -48,7 +48,7 @@ class Table:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def build(cls, tree: Mapping[str, Any], source: str, also: Sequence[str] = ()) -> Self:
+    def build(cls, tree: Mapping[str, object], source: str, also: Sequence[str] = ()) -> Self:
         """The table that `tree` describes. All that is wrong comes in one error, each line beginning with `source`.
 
         `also` are problems found before. Keys may then be missing without a word: what they stand for is broken.
@@ -72,7 +72,7 @@ class Table:
         vars(made).update(values)
         return made
 
-    def _value(self, name: str, raw: Any) -> Any:
+    def _value(self, name: str, raw: object) -> object:
         """What `raw` says of a key or of a table inside; None if that is wrong."""
         entry = self.schema.get(name)
         try:
@@ -83,11 +83,11 @@ class Table:
             return None
 
     @classmethod
-    def conflicts(cls, values: Mapping[str, Any]) -> list[str]:
+    def conflicts(cls, values: Mapping[str, object]) -> list[str]:
         """What is wrong between keys that are each right; `values` holds only those that could be read."""
         return []
 
-    def entries(self, prefix: str = "") -> Iterator[tuple[str, Key, Any]]:
+    def entries(self, prefix: str = "") -> Iterator[tuple[str, Key, object]]:
         """Every key below this table: dotted name, key, stored value."""
         for name, entry in self.schema.items():
             value = getattr(self, name)
@@ -96,7 +96,7 @@ class Table:
             else:
                 yield from value.entries(f"{prefix}{name}.")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain data for JSON, numbers in the unit of their key; `build` takes it back."""
         return {
             name: entry.data(getattr(self, name)) if isinstance(entry, Key) else getattr(self, name).to_dict()
@@ -124,7 +124,7 @@ class _Reading:
     problems: list[str] = field(default_factory=list)
     whole: str = Table.whole
 
-    def table(self, table: type[Table], tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    def table(self, table: type[Table], tree: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
         """The fields of `table` that can be read from `tree`."""
         known = table.schema
         for name in tree:
@@ -136,13 +136,13 @@ class _Reading:
         self.problems += table.conflicts(values)
         return values
 
-    def _entry(self, entry: Entry, raw: Any, name: str) -> Any:
+    def _entry(self, entry: Entry, raw: object, name: str) -> object:
         """What `raw` says, or `_ABSENT` where it says nothing that can be used."""
         if isinstance(entry, Key):
             return self._missing(entry, name) if raw is _ABSENT else self._key(entry, raw, name)
         return self._inner(entry, {} if raw is _ABSENT else raw, name)
 
-    def _key(self, key: Key, raw: object, name: str) -> Any:
+    def _key(self, key: Key, raw: object, name: str) -> object:
         try:
             return key.read(raw)
         except MachineError as error:
@@ -157,7 +157,7 @@ class _Reading:
             )
         return _ABSENT
 
-    def _inner(self, table: type[Table], raw: object, name: str) -> Any:
+    def _inner(self, table: type[Table], raw: object, name: str) -> object:
         if isinstance(raw, table):
             return raw
         if not isinstance(raw, Mapping):

@@ -4,7 +4,7 @@ Names are imported when they are first used: time and the target's record need n
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kernbench.mesh.host import Host
@@ -14,9 +14,10 @@ _HOMES = {"Host": "host", "Tensor": "tensors"}
 __all__ = ["Host", "Tensor"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type | None:
     if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        found: type | None = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return found
     raise AttributeError(f"kernbench.mesh has no {name!r}; it has: {', '.join(__all__)}")
 
 

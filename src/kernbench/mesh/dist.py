@@ -1,6 +1,6 @@
 """Collectives on a host's tensors, as a bench calls them: `torch.dist.all_reduce(tensor, op="sum")`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernbench.common.errors import MisuseError
 from kernbench.mesh.collectives import GRID, LINE, RING, Layout, choose
@@ -62,7 +62,9 @@ class Dist:
             count *= n
         return self._launch(operation, tensor, count, op, root, algorithm)
 
-    def _launch(self, operation: str, tensor: Any, count: int, op: str, root: int, algorithm: str | None) -> Run:
+    def _launch(
+        self, operation: str, tensor: Tensor | int, count: int, op: str, root: int, algorithm: str | None
+    ) -> Run:
         layout = self._host.layout()
         chosen = choose(operation, layout.topology, algorithm)
         run = self._host.launch(chosen.kernel, tensor, count, op, root, layout)
@@ -75,7 +77,7 @@ def full_grid(columns: int, ranks: int) -> bool:
     return ranks % columns == 0
 
 
-def layout_of(install: Any, ranks: int, columns: int, rank_axis: int, slot: int) -> Layout:
+def layout_of(install: object, ranks: int, columns: int, rank_axis: int, slot: int) -> Layout:
     """The layout of an installed wiring."""
     if install not in (LINE, RING, GRID):
         raise MisuseError("collectives need a standard install: line, ring or grid")

@@ -134,7 +134,7 @@ class Host:
     def __repr__(self) -> str:
         return f"<mesh.Host: {self.ranks} ranks on {self.machine.name}, rank_axis {self.rank_axis}>"
 
-    def _check_ranks(self, ranks: Any, available: int) -> int:
+    def _check_ranks(self, ranks: int, available: int) -> int:
         if isinstance(ranks, bool) or not isinstance(ranks, (int, np.integer)) or not 1 <= ranks <= available:
             what = "PEs in a cube" if self.rank_axis == 0 else "cubes"
             raise MisuseError(
@@ -146,7 +146,7 @@ class Host:
     # Tensors
 
     def shard(
-        self, array: Any, axis: int = 0, dtype: str | None = None, name: str = "", rows: Rows | None = None
+        self, array: object, axis: int = 0, dtype: str | None = None, name: str = "", rows: Rows | None = None
     ) -> Tensor:
         """Split `array` along `axis`: every rank sees its own slice, all at the same address.
 
@@ -154,19 +154,19 @@ class Host:
         """
         return self._input(array, axis, dtype, name, rows)
 
-    def replicate(self, array: Any, dtype: str | None = None, name: str = "") -> Tensor:
+    def replicate(self, array: object, dtype: str | None = None, name: str = "") -> Tensor:
         """Every rank sees all of `array`."""
         return self._input(array, None, dtype, name)
 
     def empty(
-        self, shape: Any, dtype: Any = "f32", axis: int | None = None, name: str = "", rows: Rows | None = None
+        self, shape: object, dtype: object = "f32", axis: int | None = None, name: str = "", rows: Rows | None = None
     ) -> Tensor:
         """Unwritten memory for an output, split along `axis` (and `rows`, as in `shard`); None gives every rank its own
         copy of all of it.
         """
         return self._fresh(shape, dtype, axis, name, True, rows)
 
-    def workspace(self, shape: Any, dtype: Any = "f32", axis: int | None = None, name: str = "") -> Tensor:
+    def workspace(self, shape: object, dtype: object = "f32", axis: int | None = None, name: str = "") -> Tensor:
         """Like `empty`, for values nobody looks at after the launch."""
         return self._fresh(shape, dtype, axis, name, False)
 
@@ -185,7 +185,7 @@ class Host:
                 )
         return parts[0].copy()
 
-    def _input(self, array: Any, axis: int | None, dtype: str | None, name: str, rows: Rows | None = None) -> Tensor:
+    def _input(self, array: object, axis: int | None, dtype: str | None, name: str, rows: Rows | None = None) -> Tensor:
         given = as_array(array)
         if self.shapes_only:
             # floats keep only their shape; nothing is copied
@@ -197,7 +197,7 @@ class Host:
         return self._add(name, source.shape, dtype_name(source.dtype), axis, source, False, rows)
 
     def _fresh(
-        self, shape: Any, dtype: Any, axis: int | None, name: str, is_output: bool, rows: Rows | None = None
+        self, shape: Any, dtype: object, axis: int | None, name: str, is_output: bool, rows: Rows | None = None
     ) -> Tensor:
         try:
             sizes = tuple(index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape))
@@ -239,7 +239,7 @@ class Host:
         self._tensors.append(tensor)
         return tensor
 
-    def _check_own(self, tensor: Any) -> None:
+    def _check_own(self, tensor: Tensor) -> None:
         if not any(t is tensor for t in self._tensors):
             raise MisuseError(f"{tensor!r} is no tensor of this host; make it with host.shard, replicate or empty")
 
@@ -327,7 +327,7 @@ class Host:
             self.folds and not carries_data and self.stop is None,
         )
 
-    def _views(self, launch: Launch, recording: Recording) -> dict[str, Any]:
+    def _views(self, launch: Launch, recording: Recording) -> dict[str, object]:
         placement = {p.rank: (p.cube, p.pe) for p in self._leaders}
         views: dict[str, Any] = {"placement": placement, "mesh": self._picture(recording)}
         if launch.printed:
@@ -336,7 +336,7 @@ class Host:
             views["stopped"] = self.stop.met.view()
         return views
 
-    def _picture(self, recording: Recording) -> dict[str, Any]:
+    def _picture(self, recording: Recording) -> dict[str, object]:
         """The machine as a page draws it: grids, where each PE with a program lies, and the queues between them."""
         package, cube = self.machine.package.grid, self.machine.cube.grid
         return {
@@ -346,7 +346,7 @@ class Host:
             "links": [[*k.sender, k.direction, *k.receiver, k.hops] for k in recording.links],
         }
 
-    def _bind(self, kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _bind(self, kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, object]) -> dict[str, Any]:
         """The kernel's arguments by name; names the tensors after them, and fills in rank_axis."""
         if not callable(kernel):
             raise MisuseError(f"{kernel!r} is no kernel: a plain function with a keyword argument tl is wanted")
@@ -415,7 +415,9 @@ class Host:
         parts = [tensor.part(p.number, p.rank) for p in self._leaders]
         return parts[0].copy() if tensor.axis is None else tensor.whole(parts)
 
-    def _origin(self, kernel: Callable[..., Any], arguments: dict[str, Any], schedule: str | int) -> dict[str, Any]:
+    def _origin(
+        self, kernel: Callable[..., object], arguments: dict[str, object], schedule: str | int
+    ) -> dict[str, Any]:
         return {
             "target": "mesh",
             "kernel": getattr(kernel, "__qualname__", repr(kernel)),
@@ -429,7 +431,7 @@ class Host:
         }
 
 
-def _flat(arguments: dict[str, Any]) -> dict[str, Any]:
+def _flat(arguments: dict[str, object]) -> dict[str, object]:
     """Arguments of *args and **kwargs by names of their own."""
     flat: dict[str, Any] = {}
     for name, value in arguments.items():
@@ -442,22 +444,22 @@ def _flat(arguments: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _address(value: Any) -> Any:
+def _address(value: object) -> Any:
     return value.address if isinstance(value, Tensor) else value
 
 
-def _describe(value: Any) -> Any:
+def _describe(value: Any) -> object:
     if isinstance(value, Tensor):
         return f"{'x'.join(map(str, value.shape))} {value.dtype}"
     return value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
 
 
-def _place(kernel: Callable[..., Any]) -> Place:
+def _place(kernel: Callable[..., object]) -> Place:
     code = getattr(inspect.unwrap(kernel), "__code__", None)
     return Place(code.co_filename, code.co_firstlineno, code.co_name) if code else Place("<kernel>", 0)
 
 
-def _metrics(recording: Recording) -> dict[str, Any]:
+def _metrics(recording: Recording) -> dict[str, dict[str, int] | int]:
     """Counts of the functional pass: commands by engine, flops, bytes by kind."""
     types = recording.tables.types
     elements = np.array([prod(shape) for shape, _, _ in types] or [0])

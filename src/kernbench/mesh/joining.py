@@ -14,7 +14,7 @@ def joined_messages(launches: Sequence[Run], begins: Sequence[int]) -> dict[str,
     """The views `mesh` and `messages` of all launches, which begin at `begins`; none where a launch lacks them."""
     if not all("messages" in launch.views and "mesh" in launch.views for launch in launches):
         return {}
-    links = Numbered([])
+    links = Numbered[tuple[int | str, ...]]([])
     columns: dict[str, list[Ints]] = {key: [] for key in ("link", "start", "sent", "received")}
     for launch, begin in zip(launches, begins, strict=True):
         messages = launch.views["messages"]

@@ -66,7 +66,13 @@ class Setting:
 class Launch:
     """Runs `kernel` on every PE of the setting."""
 
-    def __init__(self, setting: Setting, kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
+    def __init__(
+        self,
+        setting: Setting,
+        kernel: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ):
         self._setting = setting
         self._kernel = kernel
         self._args = args
@@ -343,7 +349,7 @@ class Launch:
                 )
 
 
-def _shown(value: Any) -> tuple[Any, str] | None:
+def _shown(value: object) -> tuple[Any, str] | None:
     """A handle's values, for whoever looks inside a program."""
     return (value.data, f"{value.dtype} in {value.space}") if isinstance(value, TensorHandle) else None
 

@@ -1,7 +1,5 @@
 """A PE's outside in a launch: its address space, its queues, and the launch's log of findings."""
 
-from typing import Any
-
 from kernbench.common.dtypes import Array, poisoned
 from kernbench.common.ipcq_types import OPPOSITE
 from kernbench.mesh.placement import Placement
@@ -86,7 +84,7 @@ class MeshPort(Port):
         if len(self.printed) < MOST_LINES:
             self.printed.append(f"rank {self.rank} at {where}: {line}")
 
-    def checkpoint(self, name: str, data: Array, where: Place, keys: dict[str, Any]) -> None:
+    def checkpoint(self, name: str, data: Array, where: Place, keys: dict[str, object]) -> None:
         """Hand a named value to whoever compares it."""
         if self.taken is not None:
             self.taken(Checkpoint(name, data, where, f"rank {self.rank}", keys))
@@ -213,7 +211,7 @@ class MeshPort(Port):
         raise error
 
 
-def waiting(what: Any) -> tuple[Message | Receive, Place]:
+def waiting(what: tuple[Message | Receive, Place]) -> tuple[Message | Receive, Place]:
     """What a blocked program waits on, and at which line."""
     request, where = what
     return request, where

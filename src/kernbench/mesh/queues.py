@@ -5,19 +5,23 @@ come. Both are in order. `pump` moves everything that can move.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.result.finding import Place
+
+if TYPE_CHECKING:
+    from kernbench.mesh.scheduler import Program
 
 
 @dataclass(slots=True)
 class Message:
     """A send: `arrived` of its `pieces` lie in the receiver's slots or have passed through them."""
 
-    sender: Any
+    sender: "Program | None"
     data: Array | None
     shape: tuple[int, ...]
     dtype: str
@@ -41,7 +45,7 @@ class Message:
 class Receive:
     """A posted receive; `message` is set when it is complete."""
 
-    receiver: Any
+    receiver: "Program | None"
     shape: tuple[int, ...]
     dtype: str | None
     where: Place
@@ -76,7 +80,7 @@ class Queue:
         """Slots a message needs; an empty one still takes one."""
         return -(-prod(shape) * ITEMSIZE[dtype] // self.slot) or 1
 
-    def offer(self, message: Message, wake: Any) -> None:
+    def offer(self, message: Message, wake: Callable[..., object]) -> None:
         """Start a send."""
         if self.outbox or message.pieces > self.free or (self.posted and self.arriving):
             self.outbox.append(message)
@@ -93,7 +97,7 @@ class Queue:
             self.free -= message.pieces
             self.arriving.append(message)
 
-    def post(self, receive: Receive, wake: Any) -> None:
+    def post(self, receive: Receive, wake: Callable[..., object]) -> None:
         """Start a receive."""
         if self.ready() is not None:
             receive.message = self.take()
@@ -112,12 +116,12 @@ class Queue:
         message.taken = message.pieces
         return message
 
-    def pump(self, wake: Any) -> None:
+    def pump(self, wake: Callable[..., object]) -> None:
         """Move pieces until nothing moves; `wake(program)` for each program whose request is done by it."""
         while self._push(wake) or self._take(wake):
             pass
 
-    def _push(self, wake: Any) -> bool:
+    def _push(self, wake: Callable[..., object]) -> bool:
         """Outbox to slots."""
         moved = False
         while self.free and self.outbox:
@@ -133,7 +137,7 @@ class Queue:
                 wake(message.sender)
         return moved
 
-    def _take(self, wake: Any) -> bool:
+    def _take(self, wake: Callable[..., object]) -> bool:
         """Slots to posted receives."""
         moved = False
         while self.posted and self.arriving:

@@ -76,7 +76,7 @@ class MeshTarget(Target):
 
         return summary(timing)
 
-    def joined_views(self, launches: Sequence[Run], begins: Sequence[int]) -> Mapping[str, Any]:
+    def joined_views(self, launches: Sequence[Run], begins: Sequence[int]) -> Mapping[str, object]:
         """The messages of all launches over the links of all."""
         return joined_messages(launches, begins)
 

@@ -57,7 +57,9 @@ def acknowledge(run: Run, baseline: list[Entry] | None = None) -> None:
         run.views["acknowledged"] = taken
 
 
-def _left(findings: list[Finding], entries: dict[tuple[str, str], Entry], taken: list[dict[str, Any]]) -> list[Finding]:
+def _left(
+    findings: list[Finding], entries: dict[tuple[str, str], Entry], taken: list[dict[str, object]]
+) -> list[Finding]:
     """The findings that nobody acknowledges; the others are added to those `taken`."""
     left = []
     for finding in findings:

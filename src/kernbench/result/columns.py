@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 
 WHOLE = ("u1", "u2", "u4", "i4", "i8", "u8")
@@ -17,7 +17,7 @@ TYPES = (*WHOLE, "f4", "f8")
 MOST = 1 << 27
 
 
-def pack(values: Any) -> dict[str, Any]:
+def pack(values: Array) -> dict[str, int | list[int] | str]:
     """The column of `values`, with its shape where it has more than one axis."""
     array = np.asarray(values)
     kind = _smallest(array)
@@ -26,7 +26,7 @@ def pack(values: Any) -> dict[str, Any]:
     return packed if array.ndim == 1 else {**packed, "shape": list(array.shape)}
 
 
-def _smallest(array: NDArray[Any]) -> str:
+def _smallest(array: Array) -> str:
     if array.dtype.kind == "f":
         return "f4" if array.dtype.itemsize <= 4 else "f8"
     if array.dtype.kind not in "iub":
@@ -39,7 +39,7 @@ def _smallest(array: NDArray[Any]) -> str:
     raise MisuseError(f"a column holds numbers of 64 bits at most; got {low} to {high}")
 
 
-def unpack(data: Any, where: str) -> NDArray[Any]:
+def unpack(data: object, where: str) -> Array:
     """The values of a column; `where` names it in errors. No more memory is taken than it says it needs."""
     if not isinstance(data, dict) or not isinstance(data.get("data"), str):
         raise MisuseError(f"{where}: a column is wanted; got {type(data).__name__}")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.result.columns import pack, unpack
 from kernbench.result.reading import Reader
@@ -28,7 +29,7 @@ class ErrorMap:
     values: NDArray[np.float32]
 
     @classmethod
-    def of(cls, excess: NDArray[Any]) -> "ErrorMap | None":
+    def of(cls, excess: Array) -> "ErrorMap | None":
         """The map of errors in units of their tolerance; None where there is no element."""
         if not excess.size:
             return None
@@ -41,7 +42,7 @@ class ErrorMap:
         with np.errstate(over="ignore"):
             return cls((rows, columns), block, by_blocks.astype(np.float32))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
         return {"shape": list(self.shape), "block": list(self.block), "values": pack(self.values)}
 
@@ -107,7 +108,7 @@ class Comparison:
             return f"{self.name}: right; max error {self.max_abs:.3g}, relative L2 {self.relative_l2:.3g}"
         return f"{self.name}: WRONG; {self.reason}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, float | str]:
         """Plain data for JSON."""
         plain = {k: v for k, v in self.__dict__.items() if k not in ("ranks", "error_map")}
         plain["worst_index"] = list(self.worst_index)

@@ -154,7 +154,7 @@ class Finding:
         times = f" (x{self.count})" if self.count > 1 else ""
         return f"{place}{self.kind}: {self.message}{ranks}{times}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
         return {
             "kind": self.kind,
@@ -217,7 +217,7 @@ def rank_ranges(ranks: Iterable[int]) -> str:
 class FindingLog:
     """Collects findings, folding those of the same kind at the same place: the first speaks, the rest are counted."""
 
-    _folded: dict[tuple[Any, ...], Finding] = field(default_factory=dict)
+    _folded: dict[tuple[object, ...], Finding] = field(default_factory=dict)
     # told of each finding as it is made, where somebody wants to look inside the run at that moment
     told: Callable[[Finding], None] | None = None
 

@@ -4,13 +4,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from kernbench.result.finding import Finding, FindingLog, Place
 from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Ints, Lane, Timeline, Waits
+
+Thing = TypeVar("Thing")
 
 # the lane that shows when each launch ran
 LAUNCHES = Lane("launches", "kernel")
@@ -181,7 +183,7 @@ def _timeline(launches: Sequence[Run]) -> Timeline | None:
     lengths = [launch.metrics["time_ps"] if unit == "ps" else line.total for launch, line in pairs]
     begins = _begins(lengths)
     lanes = Numbered([LAUNCHES])
-    names, sites = Numbered([kernel_of(launch) for launch in launches]), Numbered([])
+    names, sites = Numbered([kernel_of(launch) for launch in launches]), Numbered[Place]([])
     columns: dict[str, list[Ints]] = {key: [] for key in ("lane", "name", "site", "start", "finish", "flows")}
     first = len(lines)
     for line, begin in zip(lines, begins, strict=True):
@@ -235,8 +237,8 @@ def _own_spans(
     launches: Sequence[Run],
     lines: Sequence[Timeline],
     times: tuple[Sequence[int], Sequence[int]],
-    names: "Numbered",
-    sites: "Numbered",
+    names: "Numbered[str]",
+    sites: "Numbered[Place]",
 ) -> dict[str, Ints]:
     """A span for each launch, at the first place that it names; `times` are begins and lengths."""
     start, length = (np.array(part, np.int64) for part in times)
@@ -251,14 +253,14 @@ def _own_spans(
     }
 
 
-class Numbered:
+class Numbered(Generic[Thing]):
     """Things by number, each once."""
 
-    def __init__(self, known: Iterable[Any]):
+    def __init__(self, known: Iterable[Thing]):
         self.known = list(dict.fromkeys(known))
         self._numbers = {one: number for number, one in enumerate(self.known)}
 
-    def of(self, things: Iterable[Any]) -> Ints:
+    def of(self, things: Iterable[Thing]) -> Ints:
         """The numbers of things; new ones get one."""
         found = []
         for one in things:

@@ -38,7 +38,7 @@ def load_runs(path: str | Path) -> Loaded:
     return Loaded(data["bench"].of(str) if "bench" in held else "", runs)
 
 
-def _parse(path: Path) -> Any:
+def _parse(path: Path) -> object:
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
@@ -110,7 +110,7 @@ def _check_schema(data: Reader) -> None:
     )
 
 
-def _read_sources(data: Reader) -> dict[str, Any]:
+def _read_sources(data: Reader) -> dict[str, object]:
     for _, source in data.items():
         source["name"].of(str)
         for part in source["parts"]:

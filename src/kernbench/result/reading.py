@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kernbench.common.errors import MisuseError
 
@@ -15,7 +15,7 @@ _WORDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number
 class Reader:
     """A value of a JSON document and the way to it."""
 
-    def __init__(self, value: Any, path: str):
+    def __init__(self, value: object, path: str):
         self.value, self.path = value, path
 
     def refuse(self, what: str) -> MisuseError:

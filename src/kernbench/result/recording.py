@@ -20,7 +20,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.dtypes import ITEMSIZE
+from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.common.ipcq_types import DIRECTIONS, IpcqRecvCmd, IpcqSendCmd
 from kernbench.common.pe_commands import (
     OPERATION_NAMES,
@@ -113,7 +113,7 @@ class Tables:
     sites: list[Place] = field(default_factory=list)
     types: list[HandleType] = field(default_factory=list)
     patterns: list[Pattern] = field(default_factory=list)
-    pattern_numbers: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    pattern_numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
     type_numbers: dict[HandleType, int] = field(default_factory=dict)
     scratch_types: dict[tuple[tuple[int, ...], str], ScratchType] = field(default_factory=dict)
 
@@ -191,7 +191,7 @@ class Rows(Generic[AnyRow]):
             self.chunk = bytearray(min(2 * len(self.chunk), LARGEST_CHUNK * self.size))
             self.offset = 0
 
-    def extend(self, rows: NDArray[Any]) -> None:
+    def extend(self, rows: Array) -> None:
         """Many rows at once, as an array of `dtype`."""
         if self.offset:
             self._keep(self.chunk[: self.offset])
@@ -203,7 +203,7 @@ class Rows(Generic[AnyRow]):
         self._full.append(chunk)
         self._ends.append(len(chunk) + (self._ends[-1] if self._ends else 0))
 
-    def tail(self, count: int) -> NDArray[Any]:
+    def tail(self, count: int) -> Array:
         """A copy of the last `count` rows."""
         found: list[NDArray[Any]] = []
         wanted = count
@@ -231,7 +231,7 @@ class Rows(Generic[AnyRow]):
         fresh = np.frombuffer(self.chunk, self.dtype, self.offset // self.size)
         return [*(np.frombuffer(chunk, self.dtype) for chunk in self._full), fresh]
 
-    def column(self, name: str) -> NDArray[Any]:
+    def column(self, name: str) -> Array:
         """One field of all rows."""
         return np.concatenate([part[name] for part in self.parts()])
 

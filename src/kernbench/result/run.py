@@ -119,7 +119,7 @@ class Run:
         )
         return plain
 
-    def _launch_dict(self) -> dict[str, Any]:
+    def _launch_dict(self) -> dict[str, object]:
         """One launch of several: what it was, found and counted; the whole has its timeline, views and sources."""
         return {
             "status": str(self.status),
@@ -151,12 +151,12 @@ class Run:
         write_json(path, self.to_dict())
 
 
-def write_json(path: str | Path, data: Any) -> None:
+def write_json(path: str | Path, data: object) -> None:
     """Write `data` as JSON, whole or not at all."""
     write_bytes(path, json_text(data).encode())
 
 
-def json_text(data: Any) -> str:
+def json_text(data: object) -> str:
     """`data` as JSON: arrays as columns, numbers that are not finite as words."""
     return json.dumps(_plain(data), indent=2, allow_nan=False) + "\n"
 
@@ -175,7 +175,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         raise MisuseError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

@@ -2,7 +2,6 @@
 
 import linecache
 from collections.abc import Iterable
-from typing import Any
 
 from kernbench.result.finding import Place
 
@@ -12,7 +11,7 @@ AROUND = 12
 LONGEST_LINE = 300
 
 
-def sources_of(places: Iterable[Place | None]) -> dict[str, Any]:
+def sources_of(places: Iterable[Place | None]) -> dict[str, object]:
     """File -> how people call it, and parts of its text as (number of the first line, lines)."""
     wanted: dict[str, set[int]] = {}
     names: dict[str, str] = {}

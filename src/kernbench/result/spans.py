@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.result.columns import pack, unpack
 from kernbench.result.finding import Place, place_dict, read_place
@@ -47,7 +48,7 @@ def timeline_dict(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _waits_dict(waits: Waits | None, order: Ints, place_of: Ints) -> dict[str, Any]:
+def _waits_dict(waits: Waits | None, order: Ints, place_of: Ints) -> dict[str, object]:
     """What each span waited for, as its distance backwards, which repeats; 0 is none."""
     if waits is None:
         return {}
@@ -56,7 +57,7 @@ def _waits_dict(waits: Waits | None, order: Ints, place_of: Ints) -> dict[str, A
     return {"waits": {"kinds": list(waits.kinds), "kind": pack(waits.kind[order]), "after": pack(distance)}}
 
 
-def _path_dict(timeline: Timeline, lanes: dict[Lane, int], sites: dict[Place, int]) -> dict[str, Any]:
+def _path_dict(timeline: Timeline, lanes: dict[Lane, int], sites: dict[Place, int]) -> dict[str, object]:
     """The critical path as columns; lanes and sites that only it knows are added."""
     names: dict[str, int] = {}
     waits: dict[str, int] = {}
@@ -87,7 +88,7 @@ def _path_dict(timeline: Timeline, lanes: dict[Lane, int], sites: dict[Place, in
     }
 
 
-def _differences(values: NDArray[Any], lane: Ints | None = None) -> NDArray[Any]:
+def _differences(values: Array, lane: Ints | None = None) -> Array:
     """What each adds to the one before it; the first of each lane as it is."""
     steps = np.diff(values, prepend=0)
     if lane is not None and len(lane):
@@ -168,7 +169,7 @@ def _read_path(data: Reader, lanes: list[Lane], sites: list[Place]) -> list[Step
     ]
 
 
-def _counter(data: Reader) -> tuple[Ints, NDArray[Any]]:
+def _counter(data: Reader) -> tuple[Ints, Array]:
     times = np.cumsum(_column(data["times"], None))
     values = unpack(data["values"].value, data["values"].path)
     if values.shape != times.shape:

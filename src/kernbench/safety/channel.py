@@ -75,7 +75,7 @@ class Receiver:
             messages.append(message)
         return messages, more
 
-    def _next(self) -> dict[str, Any] | None:
+    def _next(self) -> dict[str, object] | None:
         if len(self._held) < _HEAD.size:
             if self._held and not self._key.startswith(bytes(self._held[:KEY_BYTES])):
                 raise BrokenChannelError
@@ -128,7 +128,7 @@ class Tail:
         os.close(self.descriptor)
 
 
-def _message(text: bytes) -> dict[str, Any]:
+def _message(text: bytes) -> dict[str, object]:
     """What a text says; one that is no JSON object breaks the channel as other bytes do."""
     try:
         message = json.loads(text)

@@ -221,7 +221,7 @@ class Children:
             self._guardian.stdin.write(line.encode())
             self._guardian.stdin.flush()
 
-    def events(self) -> Iterator[tuple[Child, dict[str, Any] | Ended]]:
+    def events(self) -> Iterator[tuple[Child, dict[str, object] | Ended]]:
         """What processes send, as it arrives, and how each ended; until none is left. More may be started meanwhile."""
         while self._alive:
             ready: dict[Child, None] = dict.fromkeys(key.data for key, _ in self._selector.select(self._patience()))
@@ -266,7 +266,7 @@ class Children:
             else:
                 yield child, message
 
-    def _drained(self, child: Child) -> Iterator[tuple[Child, dict[str, Any]]]:
+    def _drained(self, child: Child) -> Iterator[tuple[Child, dict[str, object]]]:
         """What lies in the pipes of a process that has ended, and not what others that hold them would still write."""
         for _ in range(_FULL_PIPE):
             before = child.received

@@ -33,7 +33,7 @@ class Order:
     """Everything that a process must know: what to run, with what, and its descriptors."""
 
     target: str
-    argument: Any
+    argument: object
     key: str
     results: int
     output: int
@@ -81,7 +81,7 @@ def leave_now(code: int) -> NoReturn:
 _EXIT = os._exit
 
 
-def _flushing(sender: Sender) -> Callable[[dict[str, Any]], None]:
+def _flushing(sender: Sender) -> Callable[[dict[str, object]], None]:
     """How to send messages after what was printed before them."""
 
     def send(message: dict[str, Any]) -> None:
@@ -161,7 +161,7 @@ def _standard_streams(output: int) -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-def _stream(descriptor: int, mode: str) -> Any:
+def _stream(descriptor: int, mode: str) -> object:
     return os.fdopen(descriptor, mode, encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
 
 

@@ -15,12 +15,12 @@ MOST_ARRAYS = 512
 _DEEPEST = 4
 
 
-def held_in(frames: Iterable[tuple[str, Mapping[str, Any]]], show: Show) -> tuple[dict[str, Array], dict[str, str]]:
+def held_in(frames: Iterable[tuple[str, Mapping[str, object]]], show: Show) -> tuple[dict[str, Array], dict[str, str]]:
     """Arrays of all variables, and a word on each; those of outer functions as `function.name`."""
     arrays: dict[str, Array] = {}
     about: dict[str, str] = {}
 
-    def visit(name: str, value: Any, depth: int) -> None:
+    def visit(name: str, value: object, depth: int) -> None:
         if len(arrays) >= MOST_ARRAYS or depth > _DEEPEST:
             return
         shown = show(value)
@@ -50,7 +50,7 @@ def _number(value: Any) -> Array | None:
     return None if made.dtype == object else made
 
 
-def _opened(value: Any) -> list[tuple[str, Any]]:
+def _opened(value: object) -> list[tuple[str, object]]:
     """The parts of a list, (named) tuple, dictionary or dataclass, with how each is reached from it."""
     if isinstance(value, Mapping):
         return [(f"[{key!r}]", inside) for key, inside in value.items()]

@@ -369,5 +369,5 @@ def _tile(shape: tuple[int, ...], dtype: str | None) -> str:
     return f"a {'x'.join(map(str, shape)) or 'scalar'} {f'{dtype} ' if dtype else ''}tile"
 
 
-def _index(index: Any) -> str:
+def _index(index: tuple[np.int64, ...]) -> str:
     return "[" + ", ".join(str(int(i)) for i in index) + "]"

@@ -11,7 +11,7 @@ from kernbench.common.dtypes import Array
 _MOST = 64
 
 
-def lines_of(prefix: str, values: Sequence[tuple[Any, Array | None, str]], hexadecimal: bool) -> list[str]:
+def lines_of(prefix: str, values: Sequence[tuple[object, Array | None, str]], hexadecimal: bool) -> list[str]:
     """A line (or several, for a matrix) for each value: (itself, its data if it carries any, its description)."""
     if not values:
         return [prefix]

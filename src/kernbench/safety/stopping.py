@@ -146,7 +146,7 @@ class Stopper:
             if not self.at_finding:
                 sys.settrace(before)
 
-    def _enter(self, frame: FrameType, event: str, value: Any) -> Any:
+    def _enter(self, frame: FrameType, event: str, value: object) -> Any:
         """A function is called: its lines matter if they are in the wanted file."""
         file = frame.f_code.co_filename
         if is_ours(frame) or _is_library(frame) or not self.matches(file):
@@ -155,13 +155,13 @@ class Stopper:
             self._statements[file] = statement_at(file, self.wanted.line)
         return self._follower(self._statements[file], frame.f_code.co_name in _COMPREHENSIONS)
 
-    def _follower(self, statement: "Statement", inside: bool) -> Any:
+    def _follower(self, statement: "Statement", inside: bool) -> object:
         """Follows one call. A statement is reached once, however often Python comes back to its first line from its
         others, or from a comprehension in it (`inside`, where that is a function of its own).
         """
         wanted, before = self.wanted.line, 0
 
-        def follow(frame: FrameType, event: str, value: Any) -> Any:
+        def follow(frame: FrameType, event: str, value: object) -> object:
             nonlocal before
             if event == "line" and self._watching:
                 line = frame.f_lineno
@@ -302,7 +302,7 @@ def _raised_in() -> tuple[FrameType, int] | None:
     return found
 
 
-def _frames(frame: FrameType | None) -> list[tuple[str, dict[str, Any]]]:
+def _frames(frame: FrameType | None) -> list[tuple[str, dict[str, object]]]:
     """The frame's variables, then those of the kernel's functions that called it, by function."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     while frame is not None and not is_ours(frame):

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.dtypes import Array
+
 Bytes = NDArray[np.int64]
 Touched = Iterable[tuple[Hashable, Bytes]]
 
@@ -45,7 +47,7 @@ class Contradiction:
 class _Memory:
     """For each byte and kind of access: when the last to end ends, and which operation that is."""
 
-    ends: NDArray[Any] = field(default_factory=lambda: np.full((3, 0), -(1 << 62), np.int64))
+    ends: Array = field(default_factory=lambda: np.full((3, 0), -(1 << 62), np.int64))
     who: NDArray[Any] = field(default_factory=lambda: np.full((3, 0), _NOBODY, np.int64))
 
     def reach(self, size: int) -> None:

@@ -1,13 +1,12 @@
 """Kernels whose call runs nothing: with `yield` or `async` in it, a function only makes an object."""
 
 from collections.abc import AsyncGenerator, Coroutine, Generator
-from typing import Any
 
 from kernbench.common.errors import KernelError
 from kernbench.result.finding import Place
 
 
-def check_ran(result: Any) -> None:
+def check_ran(result: object) -> None:
     """Refuse what a kernel returned if that shows that none of its lines ran; told at the function's first line."""
     if not isinstance(result, (Generator, Coroutine, AsyncGenerator)):
         return

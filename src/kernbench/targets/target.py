@@ -99,7 +99,7 @@ class Target:
         """What a cause of lost time means and what people try against it, in a sentence; empty where it has none."""
         return ""
 
-    def joined_views(self, launches: "Sequence[Run]", begins: Sequence[int]) -> Mapping[str, Any]:
+    def joined_views(self, launches: "Sequence[Run]", begins: Sequence[int]) -> Mapping[str, object]:
         """What is drawn of several timed launches as one run; `begins` is when each begins."""
         return {}
 
@@ -107,10 +107,10 @@ class Target:
         """The commands that a rank of a run dispatched; None where nothing is recorded by rank."""
         return None
 
-    def order_observers(self, host: Any, kernel: Any) -> list[str]:
+    def order_observers(self, host: object, kernel: object) -> list[str]:
         """What in a kernel may observe the order in which its threads run, by right."""
         return []
 
-    def writer_of(self, host: Any, run: "Run", output: str, index: tuple[int, ...]) -> "Place | None":
+    def writer_of(self, host: object, run: "Run", output: str, index: tuple[int, ...]) -> "Place | None":
         """The kernel's line that last stored an element of an output of a run on `host`; None if it is not known."""
         return None

@@ -203,7 +203,7 @@ class _Slice:
             self._merge_rows(*state)
         self._finish(states)
 
-    def _slice(self, length: Register) -> tuple[Any, Register]:
+    def _slice(self, length: Register) -> tuple[object, Register]:
         """The first key of this block, and the end of its keys."""
         if self.way.splits == 1:
             return self.ctx.const(0, "u32"), length

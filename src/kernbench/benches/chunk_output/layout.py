@@ -82,7 +82,7 @@ class Layout:
         """Blocks beside each other for each value head, about one for each SM."""
         return max(1, sms // self.value_heads), self.value_heads
 
-    def arguments(self, host: Host, given: Mapping[str, Array], out: Any, scale: float) -> list[Any]:
+    def arguments(self, host: Host, given: Mapping[str, Array], out: object, scale: float) -> list[object]:
         """The kernel's arguments: `given` has q, k, v_new, h, g, cu_seqlens, chunk_indices and total_chunks."""
         x = {name: host.array(array, name) for name, array in given.items()}
         for name in ("q", "k", "v_new"):
@@ -92,14 +92,14 @@ class Layout:
         tiles = [self._rows(host, array) for array in (x["q"], x["k"], x["v_new"])]
         return [*tiles, self._states(host, x["h"]), self._rows(host, out), *pointers, scale]
 
-    def _rows(self, host: Host, array: Any) -> Any:
+    def _rows(self, host: Host, array: Any) -> object:
         """A map of [rows, heads, size]: the box is 64 rows of one head; coordinates (0, row, 0, head)."""
         rows, heads, size = array.shape
         row = heads * size * ELEMENT_BYTES
         dims, strides = (SPAN, rows, size // SPAN, heads), (row, ROW_BYTES, size * ELEMENT_BYTES)
         return host.tensor_map(array, dims, strides, (SPAN, CHUNK, size // SPAN, 1), "128B")
 
-    def _states(self, host: Host, array: Any) -> Any:
+    def _states(self, host: Host, array: Any) -> object:
         """A map of [states, V, K]: the box is one state; coordinates (0, 0, 0, chunk * value_heads + value head)."""
         states, values, size = array.shape
         dims = (SPAN, values, size // SPAN, states)

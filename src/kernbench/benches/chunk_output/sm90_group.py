@@ -147,7 +147,7 @@ class Group:
     def _checkpoint(self, name: str, tile: Numbers, values: list[Register], square: bool = False) -> None:
         checkpoint_tile(self.ctx, name, values, tile, self.row, self.column, square)
 
-    def _product(self, sums: list[Register], a: Any, b: Any, accumulate: bool) -> None:
+    def _product(self, sums: list[Register], a: object, b: object, accumulate: bool) -> None:
         self.ctx.wgmma(f"m64n{2 * len(sums)}k{DEPTH}", sums, a, b, types=_TYPES, accumulate=accumulate)
 
     # Between the products

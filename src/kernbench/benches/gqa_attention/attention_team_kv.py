@@ -132,7 +132,7 @@ class _Finished:
         self._kept.append((self._free, (count, width)))
         self._free += count * width * ITEMSIZE[self._dtype]
 
-    def hand_in(self, tiles: Any) -> None:
+    def hand_in(self, tiles: object) -> None:
         """All rows reach the leader, which stores them; `tiles(place)` are the tiles of the PE at a place."""
         if self._team.leads:
             self._take_in(tiles)
@@ -144,7 +144,7 @@ class _Finished:
             outbox.send(team.inward, self._receive(team.outward, tile))
         outbox.flush()
 
-    def _take_in(self, tiles: Any) -> None:
+    def _take_in(self, tiles: object) -> None:
         """Tiles from both arms in turn."""
         arms = [[(direction, t) for t in self._coming(tiles, places)] for direction, places in self._team.arms]
         for pair in zip_longest(*arms):

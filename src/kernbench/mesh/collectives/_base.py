@@ -8,6 +8,7 @@ from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.ipcq_types import OPPOSITE
 
 if TYPE_CHECKING:
+    from kernbench.common.pe_commands import TensorHandle
     from kernbench.triton_emu.tl_context import TLContext
 
 LINE, RING, GRID = "line", "ring", "grid"
@@ -72,7 +73,7 @@ def combine(tl: "TLContext", op: str, left: Any, right: Any) -> Any:
     return left + right if op == "sum" else (tl.maximum if op == "max" else tl.minimum)(left, right)
 
 
-def widen(handle: Any) -> Any:
+def widen(handle: "TensorHandle") -> "TensorHandle":
     """Narrow floats are summed in f32, so that the number of ranks costs no precision."""
     return handle.to("f32") if handle.dtype in ("f16", "bf16", "f8e4m3", "f8e5m2") else handle
 

@@ -6,11 +6,11 @@ by their first byte, and only those whose bounding intervals overlap are looked 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.compiled import loop, part
+from kernbench.common.dtypes import Array
 from kernbench.result.recording import NONE, Pattern, Tables
 from kernbench.timing.graph import Ints, Small
 
@@ -100,7 +100,9 @@ def normal_form(pattern: Pattern) -> tuple[int, int, int, tuple[tuple[int, int],
     return low, high, run, tuple((count, step) for step, count in axes)
 
 
-def find_conflicts(address: Ints, pattern: Ints, is_store: Any, commands: Ints, total: int, given: Layout) -> Conflicts:
+def find_conflicts(
+    address: Ints, pattern: Ints, is_store: Array, commands: Ints, total: int, given: Layout
+) -> Conflicts:
     """The conflicts among the loads and stores of a program of `total` commands; `commands` are their numbers."""
     chosen = _near_stores(address + given.low[pattern], address + given.high[pattern], is_store)
     if not len(chosen):
@@ -120,7 +122,7 @@ def find_conflicts(address: Ints, pattern: Ints, is_store: Any, commands: Ints, 
     return Conflicts(tile, *_neighbours(len(begins), pairs))
 
 
-def _near_stores(low: Ints, high: Ints, is_store: Any) -> Ints:
+def _near_stores(low: Ints, high: Ints, is_store: Array) -> Ints:
     """The accesses whose bounding interval overlaps that of a store: the others conflict with nothing."""
     there = high > low
     stores = np.flatnonzero(is_store & there)
@@ -133,7 +135,7 @@ def _near_stores(low: Ints, high: Ints, is_store: Any) -> Ints:
     return np.flatnonzero(there & (before >= 0) & (reach[np.maximum(before, 0)] > low))
 
 
-def _pairs(begins: Ints, ends: Ints, form: Ints, stored: Any, given: Layout) -> tuple[Small, tuple[Small, Small]]:
+def _pairs(begins: Ints, ends: Ints, form: Ints, stored: Array, given: Layout) -> tuple[Small, tuple[Small, Small]]:
     """For each tile the one it counts as (itself, but for clusters that are too tangled), and the pairs with a common
     byte of which at least one is stored to.
     """

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernbench.common.dtypes import ITEMSIZE
+from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.common.ipcq_types import DIRECTIONS, OPPOSITE
 from kernbench.common.pe_commands import OPERATIONS
 from kernbench.mesh.time.columns import IS_TRANSFER, Columns, cases, make_columns
@@ -143,7 +143,7 @@ def _write_program(
     )
 
 
-def _awaited(op: Any, x: Ints, y: Ints) -> Small:
+def _awaited(op: Array, x: Ints, y: Ints) -> Small:
     """For each wait of a program the command it waits for, -1 elsewhere; both know the number of their request."""
     awaited = np.full(len(op), NONE, np.int32)
     asynchronous = np.flatnonzero(np.isin(op, (CODE["send_async"], CODE["recv_async"])))
@@ -220,13 +220,13 @@ def _set_entries(entry: Small, command: Small, node: Small) -> None:
     entry[command[::-1]] = node[::-1]
 
 
-def _piece_edges(pieces: Pieces, depth: int) -> tuple[Small, Small, Small, Any]:
+def _piece_edges(pieces: Pieces, depth: int) -> tuple[Small, Small, Small, Array]:
     sources: list[Any] = []
     targets: list[Any] = []
     lags: list[Any] = []
     kinds: list[Any] = []
 
-    def add(source: Any, target: Any, lag: Any, kind: int) -> None:
+    def add(source: Array, target: Array, lag: Array | int, kind: int) -> None:
         sources.append(source)
         targets.append(target)
         lags.append(np.broadcast_to(lag, source.shape))

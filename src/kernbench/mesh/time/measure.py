@@ -135,7 +135,7 @@ def issued(timing: Timing) -> Ints:
     return free + (index - np.maximum(before, first - 1)) * timing.rates.dispatch
 
 
-def measure(timing: Timing, path: CriticalPath | None = None) -> dict[str, Any]:
+def measure(timing: Timing, path: CriticalPath | None = None) -> dict[str, object]:
     """Everything there is to know of a timed run: its summary, achieved rates, critical path and sensitivity."""
     work, busy = count_work(timing.lowered, timing.machine), _busy(timing)
     small = timing.lowered.commands <= MOST_FOR_SENSITIVITY
@@ -152,7 +152,7 @@ def summary(timing: Timing) -> dict[str, Any]:
     return _summary(timing, count_work(timing.lowered, timing.machine), _busy(timing))
 
 
-def _summary(timing: Timing, work: Work, busy: dict[str, int]) -> dict[str, Any]:
+def _summary(timing: Timing, work: Work, busy: dict[str, int]) -> dict[str, object]:
     total = timing.total_ps
     programs = max(1, len(timing.lowered.recording.streams))
     floors = work_floors(timing, work)

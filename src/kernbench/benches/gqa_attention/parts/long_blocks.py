@@ -9,7 +9,7 @@ ends at the last key that the tile sees.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernbench.benches.gqa_attention.parts.online_softmax import State, absorb_keeping, finish, start
 from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling
@@ -105,7 +105,7 @@ class LongFold:
         self._absorb_ahead()
         self._finish()
 
-    def _load(self, at: Rows, address: Any, size: int) -> TensorHandle:
+    def _load(self, at: Rows, address: object, size: int) -> TensorHandle:
         """Rows from `address` on. All loads have one size: blocks of many sizes would leave gaps in scratch."""
         strides = (at.step // ITEMSIZE[self._tl.element_type(at.address)], 1)
         whole: TensorHandle = self._tl.load(address, shape=(size, self._tiling.d_head), strides=strides)

@@ -5,9 +5,12 @@ rescaling both to the larger m; dividing o by l happens once, at the very end. m
 number while hidden scores are -inf, so exp(score - m) is 0 for them and never exp(-inf + inf).
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernbench.common.pe_commands import TensorHandle
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.tl_context import TLContext
 
 LOWEST = -1e30
 HIDDEN = float("-inf")
@@ -26,7 +29,15 @@ def start(tl: Any, rows: int, d_head: int) -> State:
     return State(tl.full((rows, 1), LOWEST), tl.zeros((rows, 1)), tl.zeros((rows, d_head)))
 
 
-def fold(tl: Any, state: State, q: TensorHandle, k: TensorHandle, v: TensorHandle, scale: float, mask: Any) -> State:
+def fold(
+    tl: "TLContext",
+    state: State,
+    q: TensorHandle,
+    k: TensorHandle,
+    v: TensorHandle,
+    scale: float,
+    mask: TensorHandle | None,
+) -> State:
     """`state` after the keys `k` and values `v`; takes over the memory of `state`.
 
     `mask` is None where every query sees every key, else [tokens, keys], repeated over the heads of the query rows.
@@ -34,7 +45,9 @@ def fold(tl: Any, state: State, q: TensorHandle, k: TensorHandle, v: TensorHandl
     return absorb(tl, state, tl.dot(q, tl.trans(k)), v, scale, mask)
 
 
-def absorb(tl: Any, state: State, s: TensorHandle, v: TensorHandle, scale: float, mask: Any) -> State:
+def absorb(
+    tl: "TLContext", state: State, s: TensorHandle, v: TensorHandle, scale: float, mask: TensorHandle | None
+) -> State:
     """`state` after values `v` whose scores, not yet scaled, are `s`; takes over the memory of both."""
     return absorb_keeping(tl, state, s, v, scale, mask)[0]
 
