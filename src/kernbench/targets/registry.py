@@ -36,6 +36,17 @@ class Commands:
 
 
 @dataclass(frozen=True)
+class TopCommand:
+    """A command of a target's own among those of kernbench: its module and function, its line, and examples."""
+
+    name: str
+    module: str
+    function: str
+    short_help: str
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Listed:
     """What is known of a target before it is imported."""
 
@@ -49,6 +60,7 @@ class Listed:
     # suffixes of files that people write for it by hand, which no output replaces
     sources: tuple[str, ...] = ()
     commands: Commands | None = None
+    top_commands: tuple[TopCommand, ...] = ()
     # whether it records what each rank dispatched
     by_rank: bool = False
     # the module that makes benches of folders of its kernels (`bench.discovery.folders`); empty where it takes none
@@ -65,6 +77,18 @@ BUNDLED = (
         sources=(".cu", ".ptx"),
         commands=Commands(
             "ptx", "kernbench.ptx.front.commands", "PTX from any compiler: info, check, run, launch, mutate, emit."
+        ),
+        top_commands=(
+            TopCommand(
+                "exec",
+                "kernbench.ptx.front.commands.exec",
+                "exec_program",
+                "Any program with GPU kernels, unchanged, on a GPU that is not there.",
+                (
+                    "kernbench exec -- python my_test.py",
+                    "kernbench exec --arch sm_100a --html launches.html -- pytest tests",
+                ),
+            ),
         ),
     ),
 )

@@ -87,6 +87,12 @@ GROUPS = {
 }
 
 
+def commands() -> dict[str, Command]:
+    """Our own commands, then those that targets have beside them."""
+    own = [one for row in listed() for one in row.top_commands]
+    return {**COMMANDS, **{one.name: Command(one.module, one.function, one.short_help, one.examples) for one in own}}
+
+
 def groups() -> dict[str, Group]:
     """Commands under one word: our own, then those that targets have."""
     own = [row.commands for row in listed() if row.commands is not None]
@@ -95,7 +101,7 @@ def groups() -> dict[str, Group]:
 
 def add_commands(app: typer.Typer, words: Collection[str] | None = None) -> None:
     """Add every command; where the words of a command line are known, the others are only there to be listed."""
-    for name, command in COMMANDS.items():
+    for name, command in commands().items():
         function = _unread
         if words is None or name in words:
             function = getattr(importlib.import_module(command.module), command.function)

@@ -30,7 +30,7 @@ def emulated(arch: str = "sm_90a", *, folder: Path | str | None = None, **option
     written to `folder` as they are made.
     """
     session = Session(options_from({"arch": arch, **options}), folder=None if folder is None else Path(folder))
-    doors = Doors(session)
+    doors = Doors(lambda: session)
     _OPEN.append(session)
     try:
         doors.install()

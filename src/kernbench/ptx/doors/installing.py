@@ -1,6 +1,7 @@
 """Doors open when a program has their front end: at once where it is loaded, else as soon as it is imported.
 
-Nothing is imported here that the program does not import itself.
+Nothing is imported here that the program does not import itself, nor what a session needs before there is one: with a
+program that has no front end it costs nothing.
 """
 
 import importlib
@@ -10,9 +11,10 @@ from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernbench.ptx.doors.session import Session
+if TYPE_CHECKING:
+    from kernbench.ptx.doors.session import Session
 
 # module that a program imports -> the door that it needs
 DOORS = {
@@ -65,9 +67,9 @@ class _Finder(MetaPathFinder):
 
 
 class Doors:
-    """The doors of one session."""
+    """The doors of one session, which is asked for when the first of them opens."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: "Callable[[], Session]"):
         self._session = session
         self._open: dict[str, Any] = {}
         self._finder = _Finder(self)
@@ -83,7 +85,7 @@ class Doors:
         """Open one door."""
         if name not in self._open:
             module, kind = DOORS[name]
-            door = getattr(importlib.import_module(module), kind)(self._session)
+            door = getattr(importlib.import_module(module), kind)(self._session())
             door.open()
             self._open[name] = door
 

@@ -3,13 +3,11 @@
 from typing import Any
 
 import triton
-from triton.runtime.driver import driver as drivers
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
 from kernbench.ptx.doors.triton_door.compiling import without_assembler
-from kernbench.ptx.doors.triton_door.driver import EmulatedDriver
 from kernbench.ptx.doors.triton_door.tuning import Dry, Tuning
 
 OLDEST = (3, 2)
@@ -30,7 +28,7 @@ class TritonDoor:
         self._session = session
         self._patches = Patches()
         self._dry = Dry()
-        self._driver: EmulatedDriver | None = None
+        self._driver: Any = None
 
     def open(self) -> None:
         """Make the session's GPU Triton's active driver."""
@@ -38,6 +36,11 @@ class TritonDoor:
         if version < OLDEST:
             oldest = ".".join(map(str, OLDEST))
             raise MisuseError(f"Triton {triton.__version__} is too old to run here: install {oldest} or newer")
+        # of a release that has them where they are looked for
+        from triton.runtime.driver import driver as drivers
+
+        from kernbench.ptx.doors.triton_door.driver import EmulatedDriver
+
         self._compile_to_ptx()
         self._driver = EmulatedDriver(self._session, self._dry, 5 if version >= _WITH_THREADS else 4)
         before = drivers.__dict__.get("_active", drivers.__dict__.get("active"))

@@ -89,5 +89,11 @@ class Tuning:
         name = getattr(tuner.base_fn, "__name__", "kernel")
         how = "all were run" if self._session.options.all_configs else "the first that fits"
         self._session.note(
-            {"event": "autotune", "title": name, "chosen": str(chosen), "of": len(tuner.configs), "how": how}
+            {"event": "autotune", "title": name, "chosen": _words(chosen), "of": len(tuner.configs), "how": how}
         )
+
+
+def _words(config: Any) -> str:
+    """A configuration, without what it leaves open."""
+    parts = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+    return ", ".join(f"{name} {value}" for name, value in parts.items())

@@ -1,0 +1,49 @@
+"""From `kernbench exec` to the programs under it: environment variables carry the options and the folder of records."""
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernbench.ptx.doors.installing import Doors
+
+if TYPE_CHECKING:
+    from kernbench.ptx.doors.options import Options
+    from kernbench.ptx.doors.session import Session
+
+OPTIONS, FOLDER = "KERNBENCH_SESSION", "KERNBENCH_SESSION_FOLDER"
+HOOK = Path(__file__).parent / "hook"
+
+
+def child_environment(options: "Options", folder: Path, before: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program whose launches, and those of its children, are to be seen."""
+    paths = [str(HOOK), *filter(None, [before.get("PYTHONPATH")])]
+    return {
+        **before,
+        OPTIONS: options.to_json(),
+        FOLDER: str(folder),
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+
+
+@cache
+def process_session() -> "Session":
+    """The session of this process, made when something is launched."""
+    from kernbench.ptx.doors.options import read_options
+    from kernbench.ptx.doors.session import Session
+
+    options = read_options(os.environ[OPTIONS])
+    return Session(options, folder=Path(os.environ[FOLDER]), keep_runs=False)
+
+
+def start() -> None:
+    """Let doors open as the program imports their front ends."""
+    if OPTIONS in os.environ and FOLDER in os.environ:
+        Doors(process_session).install()
+
+
+def python_for(words: list[str]) -> list[str]:
+    """The words of a command; a Python file by itself is run by this Python."""
+    return [sys.executable, *words] if words and words[0].endswith(".py") else words

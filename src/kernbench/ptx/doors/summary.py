@@ -1,0 +1,131 @@
+"""What a session's records say, by kernel: launches, findings folded by source line, and what did not end."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernbench.ptx.doors.options import CHECKED
+from kernbench.ptx.doors.records import read_records
+from kernbench.result.finding import Finding, FindingLog, Place, read_finding, read_place
+from kernbench.result.reading import Reader
+from kernbench.result.run import Run, Status
+
+
+@dataclass
+class KernelSummary:
+    """All launches of one kernel."""
+
+    title: str
+    launches: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    formal: list[Finding] = field(default_factory=list)
+    # what an autotuner chose
+    tuned: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """What all launches took here."""
+        return float(sum(launch["seconds"] for launch in self.launches))
+
+    @property
+    def checked(self) -> int:
+        """Launches with checks."""
+        return sum(launch["treatment"] == CHECKED for launch in self.launches)
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        """Launches that did not run to their end, or could not run."""
+        return [launch for launch in self.launches if launch["status"] not in ("finished", "not run")]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all ran to their end and nothing was found."""
+        return not self.findings and not self.failed
+
+    def run(self, arch: str) -> Run:
+        """All launches as one run, for reports."""
+        runs = [_run_of(launch, arch) for launch in self.launches]
+        bad = next((run.status for run in runs if run.status is not Status.FINISHED), Status.FINISHED)
+        checked = next((run.checked for run in runs if run.checked), ())
+        total = sum(run.metrics["thread_instructions"] for run in runs)
+        metrics = {"thread_instructions": total, "launches": len(runs), "seconds_here": self.seconds}
+        origin = {"target": "ptx", "kernel": self.title, "device": "emulator", "arch": arch}
+        whole = Run({}, self.findings, checked, bad, metrics=metrics, origin=origin, formal=self.formal)
+        whole.launches = runs if len(runs) > 1 else []
+        return whole
+
+
+@dataclass
+class SessionSummary:
+    """All that the processes of a session recorded."""
+
+    kernels: list[KernelSummary]
+    # launches that were begun and of which nothing more was heard: the process ended in them
+    unfinished: list[dict[str, Any]]
+    processes: int
+
+    @property
+    def findings(self) -> int:
+        """How many findings there are."""
+        return sum(len(kernel.findings) for kernel in self.kernels)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every launch ended and nothing was found."""
+        return all(kernel.ok for kernel in self.kernels) and not self.unfinished
+
+
+def read_session(folder: Path, kept: Iterable[dict[str, Any]] | None = None) -> SessionSummary:
+    """The summary of the records in a folder."""
+    kernels: dict[str, KernelSummary] = {}
+    open_launches: dict[tuple[int, int], dict[str, Any]] = {}
+    processes = set()
+    for record in read_records(folder) if kept is None else kept:
+        processes.add(record["process"])
+        key = (record["process"], record.get("number", 0))
+        kernel = kernels.setdefault(record["title"], KernelSummary(record["title"]))
+        if record["event"] == "begin":
+            open_launches[key] = record
+        elif record["event"] == "launch":
+            open_launches.pop(key, None)
+            kernel.launches.append(record)
+        elif record["event"] == "autotune":
+            kernel.tuned.append(f"{record['chosen']} of {record['of']} configurations ({record['how']})")
+    for kernel in kernels.values():
+        kernel.findings = list(_folded(kernel.launches, "findings"))
+        kernel.formal = list(_folded(kernel.launches, "formal"))
+    return SessionSummary(list(kernels.values()), list(open_launches.values()), len(processes))
+
+
+def _folded(launches: list[dict[str, Any]], name: str) -> Iterator[Finding]:
+    log = FindingLog()
+    for launch in launches:
+        for data in launch[name]:
+            log.add(read_finding(Reader(data, name)), subject=data["message"].partition(":")[0])
+    yield from log.findings()
+
+
+def launch_site_of(launch: dict[str, Any]) -> Place | None:
+    """The line of the program that launched."""
+    return Reader(launch["site"], "site").maybe(read_place)
+
+
+def _run_of(launch: dict[str, Any], arch: str) -> Run:
+    """One launch as a run."""
+    found = [[read_finding(Reader(data, name)) for data in launch[name]] for name in ("findings", "formal")]
+    known = [status for status in Status if str(status) == launch["status"]]
+    status = known[0] if known else (Status.FAILED if launch["error"] else Status.FINISHED)
+    site = launch_site_of(launch)
+    origin = {
+        "target": "ptx",
+        "kernel": launch["title"],
+        "device": "emulator",
+        "arch": arch,
+        "grid": launch["grid"],
+        "block": launch["block"],
+        "launched at": str(site) if site else "",
+        **launch["details"],
+    }
+    metrics = {"thread_instructions": launch["thread_instructions"], "seconds_here": launch["seconds"]}
+    return Run({}, found[0], tuple(launch["checked"]), status, metrics=metrics, origin=origin, formal=found[1])

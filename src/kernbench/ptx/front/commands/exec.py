@@ -1,0 +1,253 @@
+"""`kernbench exec`: any program, unchanged, on a machine that has the GPU it asks for; every launch is checked."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from kernbench.cli.arguments.options import HTML, SCHEDULE, STRICT, schedule_of
+from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, check_targets, errors
+from kernbench.cli.output.document import JSON, write_document
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.doors.environment import child_environment, python_for
+from kernbench.ptx.doors.options import Options, read_blocks
+from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
+from kernbench.report import finding_text, formal_text, page_html
+from kernbench.report.export.junit import junit_xml
+from kernbench.result.run import write_bytes
+
+PROGRAM = Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGS]...", help="The program and its arguments.")]
+ARCH = Annotated[str, typer.Option("--arch", metavar="SM", help="Architecture of the GPU, such as sm_90a or sm_100a.")]
+ONLY = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="KERNEL", help="Check these kernels (* and ? match); others run without checks."),
+]
+SKIP = Annotated[list[str] | None, typer.Option("--skip", metavar="KERNEL", help="Do not run these kernels at all.")]
+FIRST = Annotated[
+    int | None,
+    typer.Option("--first", metavar="N", help="Check the first N launches of each kernel; others run without.", min=0),
+]
+BLOCKS = Annotated[
+    str, typer.Option("--blocks", metavar="0-3,17", help="Run these blocks of each grid and leave the others out.")
+]
+CHECKS = Annotated[bool, typer.Option("--checks/--no-checks", help="Races, bounds, uninitialised reads, barriers.")]
+SECONDS = Annotated[
+    float, typer.Option("--max-seconds", metavar="S", help="Seconds before a launch is stopped.", min=0.01)
+]
+STOP = Annotated[
+    bool, typer.Option("--stop-at-finding", help="Raise an error in the program at a launch that has findings.")
+]
+CONFIGS = Annotated[
+    bool,
+    typer.Option("--all-configs", help="Run every configuration of an autotuned kernel, not the first that fits."),
+]
+SMS = Annotated[
+    int | None,
+    typer.Option("--sms", metavar="N", help="Multiprocessors that the program sees; without it the product's.", min=1),
+]
+JUNIT = Annotated[
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write a verdict for each kernel as JUnit XML.")
+]
+RECORDS = Annotated[
+    Path | None, typer.Option("--records", metavar="FOLDER", help="Keep the records of all launches in this folder.")
+]
+
+
+def exec_program(
+    program: PROGRAM,
+    arch: ARCH = "sm_90a",
+    only: ONLY = None,
+    skip: SKIP = None,
+    first: FIRST = None,
+    blocks: BLOCKS = "",
+    checks: CHECKS = True,
+    schedule: SCHEDULE = "canonical",
+    max_seconds: SECONDS = 600.0,
+    stop_at_finding: STOP = False,
+    all_configs: CONFIGS = False,
+    sms: SMS = None,
+    strict: STRICT = False,
+    json: JSON = None,
+    html: HTML = None,
+    junit: JUNIT = None,
+    records: RECORDS = None,
+) -> None:
+    """Run a program as if this machine had the GPU, and check every launch of its kernels.
+
+    Triton kernels run as they are, and torch's CPU build takes tensors on "cuda". What the program prints is its own;
+    the verdict comes on standard error when it has ended: a table of kernels, and findings at the program's source
+    lines. Exit code: the program's own, or 1 where it is 0 and there are findings.
+    """
+    check_targets({"--json": json, "--html": html, "--junit": junit})
+    options = Options(
+        arch,
+        tuple(only or ()),
+        tuple(skip or ()),
+        first,
+        read_blocks(blocks) if blocks else None,
+        checks,
+        schedule_of(schedule),
+        max_seconds,
+        stop_at_finding,
+        all_configs,
+        strict,
+        sms,
+    )
+    with _folder(records) as folder:
+        code = run_program(python_for(program), options, folder)
+        summary = read_session(folder)
+    _show(summary, options, code)
+    if html is not None:
+        runs = [(kernel.title, kernel.run(options.arch)) for kernel in summary.kernels]
+        write_bytes(html, page_html(" ".join(program), runs).encode())
+    if junit is not None:
+        named = next((word for word in program if word.endswith(".py")), program[0])
+        write_bytes(junit, junit_xml([_Case(named, kernel, options.arch) for kernel in summary.kernels]))
+    write_document(json, "exec", lambda: _data(summary, options, code))
+    raise typer.Exit(code or (RIGHT_AND_SAFE if summary.ok else FOUND))
+
+
+@contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    """Where records lie: a folder that is kept, or one for this command."""
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        if any(kept.glob("*.launches.jsonl")):
+            raise MisuseError(f"--records {kept} has records of another run: name an empty folder")
+        yield kept.absolute()
+        return
+    made = Path(tempfile.mkdtemp(prefix="kernbench-exec-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def run_program(words: list[str], options: Options, folder: Path) -> int:
+    """Run a program to its end; its exit code as shells have it. Signals to this process are passed on to it."""
+    environment = child_environment(options, folder, os.environ)
+    try:
+        child = subprocess.Popen(words, env=environment)
+    except FileNotFoundError:
+        raise MisuseError(f"there is no program {words[0]!r}: write kernbench exec -- python my_test.py") from None
+    except (PermissionError, OSError) as problem:
+        raise MisuseError(f"{words[0]!r} cannot be run: {problem}") from None
+    with _passing_signals(child):
+        code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def _passing_signals(child: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Ctrl-C reaches the program by itself, as it has the terminal; what else ends us ends it, and we go on to tell."""
+
+    def pass_on(number: int, frame: Any) -> None:
+        child.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Case:
+    """A kernel as JUnit has cases: a suite for the program, a case for each kernel."""
+
+    def __init__(self, program: str, kernel: KernelSummary, arch: str):
+        self.file, self.panel, self.seconds = program, kernel.title, kernel.seconds
+        self.run, self.error, self.output = kernel.run(arch), "", ""
+        self.passed = kernel.ok
+
+
+def _show(summary: SessionSummary, options: Options, code: int) -> None:
+    """The verdict, on standard error."""
+    console = errors()
+    if not summary.kernels:
+        console.print(
+            "kernbench exec: the program launched no kernel that was seen; those of Python programs with Triton are, "
+            "unless Python was started with -I, -E or -S",
+            soft_wrap=True,
+        )
+        return
+    for kernel in summary.kernels:
+        for finding in kernel.findings:
+            console.print(finding_text(finding), soft_wrap=True)
+        if kernel.formal:
+            console.print(formal_text(kernel.run(options.arch)), soft_wrap=True)
+    console.print(_table(summary, options))
+    for kernel in summary.kernels:
+        for launch in kernel.failed:
+            why = launch["error"] or launch["status"]
+            console.print(f"{kernel.title}, launch {launch['number']}: {why}", soft_wrap=True)
+        for tuned in dict.fromkeys(kernel.tuned):
+            console.print(f"{kernel.title}: autotuned to {tuned}", style="dim", soft_wrap=True)
+    for begun in summary.unfinished:
+        console.print(f"{begun['title']}, launch {begun['number']}: the process ended in it", soft_wrap=True)
+    if code > 128:
+        console.print(f"the program was ended by {_signal_name(code - 128)}; what was found until then is above")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _table(summary: SessionSummary, options: Options) -> Table:
+    """A row for each kernel."""
+    found = summary.findings
+    head = f"{options.arch}: {'no findings' if not found else f'{found} finding' + 's' * (found > 1)}"
+    table = Table(title=head, title_justify="left")
+    for name in ("kernel", "launches", "checked", "instructions", "seconds", "findings"):
+        table.add_column(name, justify="left" if name in ("kernel", "findings") else "right", overflow="fold")
+    for kernel in summary.kernels:
+        kinds = ", ".join(dict.fromkeys(finding.kind for finding in kernel.findings)) or "none"
+        formal = f" ({len(kernel.formal)} formal)" if kernel.formal else ""
+        instructions = sum(launch["thread_instructions"] for launch in kernel.launches)
+        table.add_row(
+            kernel.title,
+            str(len(kernel.launches)),
+            str(kernel.checked),
+            f"{instructions:,}",
+            f"{kernel.seconds:.2f}",
+            Text(kinds + formal, style="red" if kernel.findings else "dim"),
+        )
+    return table
+
+
+def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, Any]:
+    """The document."""
+    return {
+        "arch": options.arch,
+        "exit_code": code,
+        "safe": summary.ok,
+        "processes": summary.processes,
+        "kernels": [
+            {
+                "kernel": kernel.title,
+                "launches": len(kernel.launches),
+                "checked": kernel.checked,
+                "seconds": kernel.seconds,
+                "safe": kernel.ok,
+                "autotuned": kernel.tuned,
+                "findings": [finding.to_dict() for finding in kernel.findings],
+                "formal": [finding.to_dict() for finding in kernel.formal],
+                "runs": kernel.launches,
+            }
+            for kernel in summary.kernels
+        ],
+        "unfinished": summary.unfinished,
+    }

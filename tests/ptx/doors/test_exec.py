@@ -1,0 +1,168 @@
+"""`kernbench exec`: programs run unchanged under it; what they launched is told, however they end."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.ptx.doors.kernels import ADD_ONE
+from typer.testing import CliRunner
+
+from kernbench.cli import app
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.doors.environment import child_environment, process_session
+from kernbench.ptx.doors.installing import Doors
+from kernbench.ptx.doors.options import Options
+from kernbench.ptx.doors.records import read_records
+from kernbench.ptx.doors.session import Launch
+from kernbench.ptx.doors.summary import read_session
+from kernbench.ptx.front.commands import exec as command
+
+# a program that launches as front ends do; it says how many threads, and what then
+PROGRAM = f"""
+import os, sys
+from kernbench.ptx.doors.environment import process_session
+
+TEXT = '''{ADD_ONE}'''
+
+
+def launch(n):
+    session = process_session()
+    x, y = session.memory.allocate(256, "x", written=True), session.memory.allocate(256, "y")
+    kernel = session.load(TEXT).kernel("add_one")
+    session.launch(kernel, 2, 64, [x.to_bytes(8, "little"), y.to_bytes(8, "little"), n.to_bytes(4, "little")])
+"""
+
+
+def run_under(folder, lines, *options):
+    """Run a program under the command; what came of it, and the document."""
+    (folder / "program.py").write_text(PROGRAM + lines)
+    words = ["exec", "--json", str(folder / "out.json"), *options, "--", sys.executable, str(folder / "program.py")]
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    return done, json.loads((folder / "out.json").read_text())
+
+
+def test_a_program_and_its_children_are_judged_by_kernel(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = "launch(64)\nlaunch(65)\nif not os.fork():\n    launch(65)\n    os._exit(0)\nos.wait()\n"
+    done, document = run_under(tmp_path, lines, "--html", "out.html", "--junit", "out.xml", "--records", "kept")
+    # the program ended well: the findings make the exit code
+    assert done.exit_code == 1
+    assert "out-of-bounds" in done.stderr
+    assert "sm_90a: 2 findings" in done.stderr
+    assert (document["processes"], document["exit_code"], document["safe"]) == (2, 0, False)
+    (kernel,) = document["kernels"]
+    assert (kernel["kernel"], kernel["launches"], len(kernel["runs"])) == ("add_one", 3, 3)
+    # both launches have the same findings: each once, counted
+    assert [(f["kind"], f["count"]) for f in kernel["findings"]] == [("out-of-bounds", 2)] * 2
+    assert 'name="add_one"' in Path("out.xml").read_text()
+    assert "add_one" in Path("out.html").read_text()
+    assert [k.title for k in read_session(tmp_path / "kept").kernels] == ["add_one"]
+    again = CliRunner().invoke(app, ["exec", "--records", "kept", "--", "true"])
+    assert "has records of another run" in str(again.exception)
+
+
+def test_what_was_found_before_a_process_died_in_a_launch_is_kept(tmp_path):
+    dying = (
+        "launch(65)\nimport kernbench.ptx.doors.device as d\nd.DoorDevice.run = lambda *a: os._exit(3)\nlaunch(64)\n"
+    )
+    done, document = run_under(tmp_path, dying)
+    # the program's own exit code comes first
+    assert done.exit_code == 3
+    assert "add_one, launch 2: the process ended in it" in done.stderr
+    assert len(document["kernels"][0]["findings"]) == 2
+    assert [one["number"] for one in document["unfinished"]] == [2]
+
+
+def test_a_program_that_launches_nothing(tmp_path):
+    (tmp_path / "nothing.py").write_text("print('nothing')\n")
+    done = CliRunner().invoke(app, ["exec", str(tmp_path / "nothing.py")])
+    assert done.exit_code == 0
+    assert "launched no kernel that was seen" in done.stderr
+
+
+def test_options_reach_the_program(tmp_path, monkeypatch):
+    options = Options("sm_80", skip=("add_*",), blocks=(1, 2))
+    for name, value in child_environment(options, tmp_path / "records", {}).items():
+        monkeypatch.setenv(name, value)
+    session = process_session.__wrapped__()
+    assert session.options == options
+    session.note({"event": "begin", "title": "k"})
+    assert [record["title"] for record in read_records(tmp_path / "records")] == ["k"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--", "no-such-program"], "there is no program 'no-such-program'"),
+        (["--arch", "sm_1", "--", "true"], "unknown architecture 'sm_1'"),
+        (["--blocks", "x", "--", "true"], "write numbers and ranges"),
+        (["--html", "nowhere/out.html", "--", "true"], "there is no folder nowhere"),
+    ],
+)
+def test_misuse(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["exec", *words])
+    assert message in str(done.exception)
+
+
+def test_a_signal_ends_the_program_and_not_the_verdict(tmp_path):
+    (tmp_path / "program.py").write_text(
+        PROGRAM + "launch(65)\nprint('here', flush=True)\nimport time; time.sleep(600)\n"
+    )
+    words = [sys.executable, "-m", "kernbench", "exec", "--", sys.executable, "program.py"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout.readline() == "here\n"
+        running.send_signal(signal.SIGTERM)
+        _, told = running.communicate(timeout=600)
+    assert running.returncode == 128 + signal.SIGTERM
+    assert "out-of-bounds" in told
+    assert "ended by SIGTERM" in told
+
+
+def test_the_programs_own_sitecustomize_runs(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.theirs = 5\n")
+    environment = child_environment(Options(), tmp_path / "records", {**os.environ, "PYTHONPATH": str(tmp_path)})
+    script = "import sitecustomize, sys; print(theirs, 'numpy' in sys.modules, sitecustomize.__file__)"
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    # a program without a front end pays for nothing
+    assert done.stdout.split()[:2] == ["5", "False"]
+    assert done.stdout.split()[2].startswith(str(tmp_path))
+
+
+def test_doors_open_when_their_front_end_is_imported(tmp_path, monkeypatch, session_of):
+    (tmp_path / "triton.py").write_text("__version__ = '2.1.0'\n")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "kernbench.ptx.doors.triton_door.door", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    doors = Doors(session_of)
+    doors.install()
+    try:
+        with pytest.raises(MisuseError, match=r"Triton 2.1.0 is too old to run here: install 3.2 or newer"):
+            importlib.import_module("triton")
+    finally:
+        doors.remove()
+        sys.modules.pop("kernbench.ptx.doors.triton_door.door", None)
+
+
+def test_records_are_read_in_the_order_of_their_time(tmp_path):
+    for number, process in ((2, 20), (1, 10)):
+        record = {"event": "begin", "process": process, "number": number, "title": f"k{number}"}
+        path = tmp_path / f"{process}-a.launches.jsonl"
+        path.write_text(json.dumps(record) + "\n")
+        os.utime(path, (1000, 1000 + number))
+    assert [r["title"] for r in read_records(tmp_path)] == ["k1", "k2"]
+
+
+def test_the_document_is_documented(tmp_path):
+    documented = (Path(__file__).parents[3] / "docs" / "json.md").read_text()
+    record = Launch(1, "k", "k", "checked").to_dict()
+    summary = read_session(tmp_path, [{**record, "process": 1, "time": 0.0}])
+    document = command._data(summary, Options(), 0)
+    keys = {*document, *document["kernels"][0], *document["kernels"][0]["runs"][0]}
+    assert sorted(key for key in keys if f"`{key}`" not in documented) == []
