@@ -1,17 +1,24 @@
 """The pytest plugin: `kernbench_run` runs a bench (`@pytest.mark.kernbench` says which), `kernbench_ptx` keeps PTX.
 
-Nothing of kernbench is imported before a test asks for it.
+With `--kernbench sm_90a` all tests run on an emulated GPU, and a test whose launches have findings fails;
+`kernbench_session` gives a test such a GPU by itself. Nothing of kernbench is imported before a test asks for it.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+# the architecture of a GPU for which nobody says one
+_ARCH = "sm_90a"
 # the property of a test that holds a note
 _FORMAL = "kernbench_formal"
+# the open context of the emulated GPU, its session, and of a test how many launches there were before
+_EMULATED: pytest.StashKey[Any] = pytest.StashKey()
+_SESSION: pytest.StashKey[Any] = pytest.StashKey()
+_SEEN: pytest.StashKey[int] = pytest.StashKey()
 _MARK = 'kernbench(bench, panel=None, settings=None, **options): the bench that "kernbench_run" runs, and how'
 
 
@@ -22,11 +29,97 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--kernbench-seed", type=int, default=None, help="seed of the inputs of benches")
     group.addoption("--kernbench-schedule", default=None, help="canonical, reversed or a seed: order of programs")
     group.addoption("--kernbench-strict", action="store_true", help="formal findings of benches count as faults")
+    group.addoption(
+        "--kernbench", default=None, metavar="SM", help="run all tests on an emulated GPU (sm_90a, say), checked"
+    )
+    group.addoption(
+        "--kernbench-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the emulated GPU: only=softmax*, skip=..., first=3, max_seconds=60, sms=4",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known."""
+    """Make the mark known; where an emulated GPU is asked for, tests and what they import find it from now on."""
     config.addinivalue_line("markers", _MARK)
+    arch = config.getoption("--kernbench")
+    if arch:
+        config.stash[_EMULATED] = opened = _emulated(config, arch)
+        config.stash[_SESSION] = opened.__enter__()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The emulated GPU goes away."""
+    opened = config.stash.get(_EMULATED, None)
+    if opened is not None:
+        opened.__exit__(None, None, None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """A test that passed, and whose launches have findings, failed."""
+    report: Any = yield
+    session = item.config.stash.get(_SESSION, None)
+    if session is None:
+        return report
+    seen = item.stash.get(_SEEN, 0)
+    fresh = session.launches[seen:]
+    item.stash[_SEEN] = len(session.launches)
+    bad = [launch for launch in fresh if not launch.ok]
+    if bad:
+        from kernbench.ptx.doors.session import describe
+
+        report.sections.append((f"kernbench: {session.arch}", describe(bad)))
+        if report.passed:
+            report.outcome, report.longrepr = "failed", describe(bad)
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What is launched from now on is this test's."""
+    session = item.config.stash.get(_SESSION, None)
+    if session is not None:
+        item.stash[_SEEN] = len(session.launches)
+
+
+def _emulated(config: pytest.Config, arch: str) -> Any:
+    """The context of an emulated GPU with the options of the command line."""
+    from kernbench.common.errors import MisuseError
+    from kernbench.ptx.doors.emulated import emulated
+    from kernbench.ptx.doors.options import options_from, parse_option
+
+    options: dict[str, Any] = {"strict": bool(config.getoption("--kernbench-strict"))}
+    schedule = _said(config).get("schedule")
+    if schedule is not None:
+        options["schedule"] = schedule
+    try:
+        for given in config.getoption("--kernbench-option"):
+            options.update(parse_option(given))
+        options_from({"arch": arch, **options})
+        return emulated(arch, keep_runs=False, **options)
+    except MisuseError as problem:
+        raise pytest.UsageError(str(problem)) from None
+
+
+@pytest.fixture
+def kernbench_session(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """An emulated GPU for one test: its session, whose findings fail the test.
+
+    It is the one of `--kernbench` where that is given, otherwise one of the architecture that
+    `@pytest.mark.kernbench(arch="sm_100a")` says, or sm_90a. `session.launches`, `session.findings`.
+    """
+    shared = request.config.stash.get(_SESSION, None)
+    if shared is not None:
+        yield shared
+        return
+    mark = request.node.get_closest_marker("kernbench")
+    arch = mark.kwargs.get("arch", _ARCH) if mark is not None else _ARCH
+    with _emulated(request.config, arch) as session:
+        yield session
+        session.assert_safe()
 
 
 @pytest.fixture

@@ -22,14 +22,17 @@ def current() -> Session:
 
 
 @contextmanager
-def emulated(arch: str = "sm_90a", *, folder: Path | str | None = None, **options: Any) -> Iterator[Session]:
+def emulated(
+    arch: str = "sm_90a", *, folder: Path | str | None = None, keep_runs: bool = True, **options: Any
+) -> Iterator[Session]:
     """Let the machine have an emulated GPU of architecture `arch` inside the block.
 
     Launches of Triton kernels run on it, and torch's CPU tensors can be made on, and moved to, a device "cuda". The
     session has `launches`, `findings` and `assert_safe()`. `options` are those of `doors.options.Options`; records are
-    written to `folder` as they are made.
+    written to `folder` as they are made. Without `keep_runs`, launches keep no timelines, for programs with many.
     """
-    session = Session(options_from({"arch": arch, **options}), folder=None if folder is None else Path(folder))
+    kept = None if folder is None else Path(folder)
+    session = Session(options_from({"arch": arch, **options}), folder=kept, keep_runs=keep_runs)
     doors = Doors(lambda: session)
     _OPEN.append(session)
     try:

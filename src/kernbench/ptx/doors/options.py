@@ -100,3 +100,26 @@ def read_blocks(text: str) -> tuple[int, ...]:
             )
         found += range(low, high + 1)
     return tuple(dict.fromkeys(found))
+
+
+# options that are given as text -> what they are
+_KINDS: Mapping[str, Any] = {
+    "only": lambda text: tuple(text.split(",")),
+    "skip": lambda text: tuple(text.split(",")),
+    "first": int,
+    "blocks": read_blocks,
+    "max_seconds": float,
+    "sms": int,
+}
+_WORDS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+
+
+def parse_option(text: str) -> dict[str, Any]:
+    """An option as NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise MisuseError(f"{text!r}: write NAME=VALUE, as in first=3")
+    try:
+        return {name: _KINDS[name](value) if name in _KINDS else _WORDS.get(value.lower(), value)}
+    except ValueError:
+        raise MisuseError(f"{text!r}: {value!r} is no number") from None

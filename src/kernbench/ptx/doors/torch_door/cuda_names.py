@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -115,6 +115,16 @@ def properties_of(gpu: Gpu) -> SimpleNamespace:
         pci_device_id=0,
         pci_domain_id=0,
     )
+
+
+def own_functions(names: dict[str, Any]) -> dict[str, Any]:
+    """The same, with a function of its own for each name: torch's compiler keeps rules for functions, not for names."""
+    return {
+        name: FunctionType(value.__code__, value.__globals__, name, value.__defaults__, value.__closure__)
+        if isinstance(value, FunctionType)
+        else value
+        for name, value in names.items()
+    }
 
 
 def cuda_names(gpu: Gpu, memory: DeviceMemory) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import torch
 from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
-from kernbench.ptx.doors.torch_door.cuda_names import accelerator_names, cuda_names
+from kernbench.ptx.doors.torch_door.cuda_names import accelerator_names, cuda_names, own_functions
 from kernbench.ptx.doors.torch_door.modes import DeviceDispatch, DeviceFunction, is_cuda_device, transfer
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, raw_device
 
@@ -27,10 +27,10 @@ class TorchDoor:
     def open(self) -> None:
         """Let tensors pass for CUDA ones."""
         gpu = gpu_of(self._session.arch, self._session.options.sms)
-        for name, value in cuda_names(gpu, self._session.memory).items():
+        for name, value in own_functions(cuda_names(gpu, self._session.memory)).items():
             self._patches.set(torch.cuda, name, value)
         if hasattr(torch, "accelerator"):
-            for name, value in accelerator_names().items():
+            for name, value in own_functions(accelerator_names()).items():
                 self._patches.set_if_there(torch.accelerator, name, value)
         self._patches.set(torch.version, "cuda", "12.8")
         self._tensors()

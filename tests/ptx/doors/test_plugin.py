@@ -1,0 +1,107 @@
+"""`pytest --kernbench sm_90a`: all tests on an emulated GPU; a finding fails the test that made it."""
+
+import numba
+import pytest
+from tests.ptx.doors.kernels import ADD_ONE
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def whole_numba():
+    """pytester forgets what tests inside it import, and numba, which imports parts of itself late, takes that ill."""
+    numba.njit(lambda: 0)()
+
+
+TESTS = f"""
+import pytest
+
+TEXT = '''{ADD_ONE}'''
+
+
+def launch(n):
+    from kernbench.ptx.doors.emulated import current
+
+    session = current()
+    x, y = session.memory.allocate(256, "x", written=True), session.memory.allocate(256, "y")
+    kernel = session.load(TEXT).kernel("add_one")
+    session.launch(kernel, 2, 64, [x.to_bytes(8, "little"), y.to_bytes(8, "little"), n.to_bytes(4, "little")])
+"""
+ON_THE_GPU = """
+def test_safe():
+    launch(64)
+
+
+def test_unsafe():
+    launch(65)
+
+
+def test_safe_again():
+    launch(64)
+
+
+def test_that_fails_by_itself():
+    launch(65)
+    assert False, "for a reason of its own"
+
+
+@pytest.fixture
+def prepared():
+    launch(65)
+
+
+def test_unsafe_fixture(prepared):
+    pass
+"""
+BY_ITSELF = """
+def test_safe(kernbench_session):
+    launch(64)
+    assert len(kernbench_session.launches) == 1
+
+
+@pytest.mark.kernbench(arch="sm_80")
+def test_unsafe(kernbench_session):
+    assert kernbench_session.arch == "sm_80"
+    launch(65)
+    assert kernbench_session.findings
+"""
+
+
+def test_a_finding_fails_the_test_that_made_it(pytester):
+    pytester.makepyfile(TESTS + ON_THE_GPU)
+    done = pytester.runpytest_inprocess("-p", "no:xdist", "--kernbench", "sm_90a")
+    done.assert_outcomes(passed=2, failed=2, errors=1)
+    shown = "\n".join(done.outlines)
+    assert "add_one (launch 2): finished" in shown
+    assert "for a reason of its own" in shown
+    assert "out-of-bounds" in shown
+
+
+def test_a_test_may_have_a_gpu_by_itself(pytester):
+    pytester.makepyfile(TESTS + BY_ITSELF)
+    done = pytester.runpytest_inprocess("-p", "no:xdist")
+    # what was found is told when the test has ended
+    done.assert_outcomes(passed=2, errors=1)
+
+
+def test_options_of_the_gpu(pytester):
+    pytester.makepyfile(TESTS + ON_THE_GPU)
+    chosen = ["--kernbench", "sm_80", "--kernbench-option", "skip=add_*", "--kernbench-schedule", "reversed"]
+    done = pytester.runpytest_inprocess("-p", "no:xdist", *chosen)
+    done.assert_outcomes(passed=4, failed=1)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--kernbench", "sm_1"], "unknown architecture 'sm_1'"),
+        (["--kernbench", "sm_90a", "--kernbench-option", "first"], "write NAME=VALUE"),
+        (["--kernbench", "sm_90a", "--kernbench-option", "first=many"], "'many' is no number"),
+        (["--kernbench", "sm_90a", "--kernbench-option", "frist=1"], "Did you mean 'first'"),
+    ],
+)
+def test_misuse_is_told_before_any_test_runs(pytester, option, message):
+    pytester.makepyfile("def test_nothing(): pass")
+    done = pytester.runpytest_inprocess("-p", "no:xdist", *option)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert message in "\n".join([*done.outlines, *done.errlines])
