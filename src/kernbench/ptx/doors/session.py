@@ -162,6 +162,8 @@ class Session:
         self._keep_runs = keep_runs
         self._texts: dict[str, LoadedText] = {}
         self._counts: Counter[str] = Counter()
+        # whether what kernels print goes to this process's output
+        self.prints = True
         self._lock = RLock()
 
     @property
@@ -259,7 +261,7 @@ class Session:
     def _keep(self, launch: Launch) -> None:
         self.launches.append(launch)
         self.note(launch.to_dict())
-        if launch.printed:
+        if launch.printed and self.prints:
             # as on a GPU, what kernels print is the program's output
             sys.stdout.write("".join(launch.printed))
             sys.stdout.flush()

@@ -40,6 +40,9 @@ def driver_environment(
                 _PATH: os.pathsep.join(filter(None, [str(library), given.get(_PATH)])),
                 # in front of all else, so that a runtime that is linked into the program is replaced in time
                 _PRELOAD: " ".join(filter(None, [str(library / NAME), given.get(_PRELOAD)])),
+                # CuPy's own switches: PTX instead of machine code, and kernels that it compiles instead of ready ones
+                "CUPY_COMPILE_WITH_PTX": "1",
+                "CUPY_ACCELERATORS": given.get("CUPY_ACCELERATORS", ""),
             }
         finally:
             server.stop()

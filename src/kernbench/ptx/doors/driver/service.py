@@ -37,6 +37,8 @@ class DriverService:
 
     def __init__(self, session: Session, *, shared: bool = False):
         self.session = session
+        # what kernels print is printed by the program, which is another process
+        session.prints = not shared
         self.memory = Allocations(session.memory, shared=shared)
         self._shared = shared
         self._modules: dict[int, LoadedText] = {}
@@ -152,7 +154,7 @@ class DriverService:
             cooperative=bool(cooperative),
             notes=Notes(names=kernels.pointed_to(kernel, parameters)),
         )
-        return _launched(launch)
+        return _launched(launch, shared=self._shared)
 
     def _resident(self, kernel: Kernel, threads: int, shared: int) -> int:
         """Blocks that are resident on one multiprocessor."""
@@ -179,11 +181,11 @@ def _unsigned(values: Sequence[int]) -> list[int]:
     return [value & 0xFFFF_FFFF_FFFF_FFFF for value in values]
 
 
-def _launched(launch: Launch) -> Answer:
+def _launched(launch: Launch, *, shared: bool) -> Answer:
     """Nanoseconds that it is predicted to take (0: not known), bytes of printf's text, and the error that stays."""
     run: Any = launch.run
     if run is None:
         return Answer(words=(0, 0, 0))
-    text = "".join(run.views.get("printf", [])).encode(errors="replace")
+    text = "".join(launch.printed).encode(errors="replace") if shared else b""
     stop = kernels.kind_of_stop(run)
     return Answer(words=(0, len(text), int(_STOPS[stop]) if stop else 0), data=text)

@@ -11,4 +11,5 @@
 #include "runtime.c"
 #include "runtime_graphs.c"
 #include "runtime_names.c"
+#include "compilers.c"
 #include "linked_in.c"
