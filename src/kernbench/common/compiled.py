@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numba
 from llvmlite import binding as llvm
-from numba.core import caching, event
+from numba.core import caching, event, registry
 from numba.core.runtime import nrt
 from numba.extending import register_jitable
 
@@ -30,6 +30,8 @@ _EVENTS: Any = event
 _RUNTIME: Any = nrt.rtsys
 _Building: Any = caching.CompileResultCacheImpl
 _Keeping: Any = caching.FunctionCache
+# what compiled functions are in Python
+COMPILED: Any = registry.CPUDispatcher
 
 # what a compiled function gives; its arguments are whatever its callers compile it for
 Result = TypeVar("Result")
@@ -195,10 +197,10 @@ def folder() -> str:
     temporary files that is the user's own; empty where nothing can be.
     """
     home = _CONFIG.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    version = _fingerprint([_PACKAGE / room for room in _ROOMS])
+    mine_is = version(*_ROOMS)
     shared = Path(gettempdir()) / f"kernbench-{os.getuid()}"
     for kept in (Path(home) / "kernbench", shared):
-        mine = kept / version
+        mine = kept / mine_is
         try:
             kept.mkdir(mode=0o700, parents=True, exist_ok=True)
             mine.mkdir(exist_ok=True)
@@ -213,6 +215,11 @@ def folder() -> str:
             _forget(kept, mine)
         return str(mine)
     return ""
+
+
+def version(*rooms: str) -> str:
+    """A name for the sources of some rooms as they are: where they lie, their sizes and times of change."""
+    return _fingerprint([_PACKAGE / room for room in rooms])
 
 
 def _fingerprint(rooms: list[Path]) -> str:

@@ -215,15 +215,29 @@ FACTORIES: dict[str, Factory] = {
 }
 
 
+# as many as there are kinds of instructions
+_MADE: dict[tuple[str, frozenset[tuple[str, str]]], Operation] = {}
+
+
 def operation(meaning: str, mods: Mods) -> Operation:
     """The function over rows for a resolved instruction: `function(*sources, *targets)`.
 
     Sources may be zero-dimensional (immediates). For carries, `mods` has "reads" beside the instruction's own where the
-    flag is read, and the flag, a bool row, is the last source and the last target.
+    flag is read, and the flag, a bool row, is the last source and the last target. The same instruction gives the same
+    function each time.
     """
-    if meaning not in FACTORIES:
-        raise MisuseError(unknown("meaning of a lane-wise instruction", meaning, FACTORIES))
-    return FACTORIES[meaning](mods)
+    key = meaning, frozenset(mods.items())
+    made = _MADE.get(key)
+    if made is None:
+        if meaning not in FACTORIES:
+            raise MisuseError(unknown("meaning of a lane-wise instruction", meaning, FACTORIES))
+        made = _MADE[key] = FACTORIES[meaning](mods)
+    return made
+
+
+def operations_so_far() -> Mapping[tuple[str, frozenset[tuple[str, str]]], Operation]:
+    """All that `operation` has given in this process, by meaning and modifiers."""
+    return dict(_MADE)
 
 
 def numpy_equivalent(meaning: str, mods: Mods) -> tuple[Any, type] | None:

@@ -48,6 +48,17 @@ def parse(text: str | bytes) -> Module:
     return replace(known)
 
 
+def is_as_read(module: Module) -> bool:
+    """Whether a module is what `parse` made of its source, not changed since; such a one gives what its text gives."""
+    known = _KEPT.get(module.source)
+    header = module.version, module.target, module.address_size
+    return (
+        known is not None
+        and known.items is module.items
+        and (known.version, known.target, known.address_size) == header
+    )
+
+
 def parse_statements(text: str) -> tuple[Statement, ...]:
     """Read statements as they stand in a function's body; raises `PtxSyntaxError`."""
     return tuple(_Body(Tokens(text)).statements())

@@ -1,14 +1,18 @@
 """A kernel's text becomes the program that is run: decoded, analysed, and assembled from the facts that were found."""
 
+import pickle
 from collections.abc import Hashable
+from contextlib import suppress
 
 from kernbench.ptx.emulator.analysis.analysis import analyse
 from kernbench.ptx.emulator.analysis.assembling import assemble
 from kernbench.ptx.emulator.analysis.injected_waits import missing_waits
 from kernbench.ptx.emulator.instructions.decode import Body, decode
+from kernbench.ptx.emulator.kept import files, programs
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.ptx.text.keeping import Kept, no_collections
 from kernbench.ptx.text.module import Item, Kernel, Module
+from kernbench.ptx.text.parser import is_as_read
 from kernbench.ptx.validation.validation import validate
 
 # programs by what they are made of, up to this many instructions; the items are held so that their identity is theirs
@@ -16,6 +20,9 @@ _PROGRAMS: Kept[Hashable, tuple[tuple[Item, ...], Program]] = Kept(200_000)
 # modules that were found valid, up to this many characters; those that were not read from a text count as much as
 _VALID: Kept[Hashable, tuple[Item, ...]] = Kept(8_000_000)
 _UNREAD = 100_000
+# characters of a text above which what it gives is kept on disk too: what is shorter is built as quickly as it is read
+_LONG = 100_000
+_VALID_TEXT = b"valid"
 
 
 def program_of(kernel: Kernel, clustered: bool = False, aliased: bool = False) -> Program:
@@ -26,7 +33,7 @@ def program_of(kernel: Kernel, clustered: bool = False, aliased: bool = False) -
     key = (_content(kernel.module), kernel.name, clustered, aliased)
     known = _PROGRAMS.get(key)
     if known is None:
-        program, _ = build(kernel, clustered, aliased=aliased)
+        program = _program(kernel, clustered, aliased)
         known = (kernel.module.items, program)
         _PROGRAMS.put(key, known, len(program.sites))
     return known[1]
@@ -36,8 +43,49 @@ def check_valid(module: Module) -> None:
     """Raise `PtxError` for the first thing that is wrong in a module; what was found valid is not looked at again."""
     key = _content(module)
     if _VALID.get(key) is None:
-        validate(module)
+        _validate(module)
         _VALID.put(key, module.items, len(module.source) or _UNREAD)
+
+
+def _program(kernel: Kernel, clustered: bool, aliased: bool) -> Program:
+    """A program from disk, or built and kept there."""
+    if not _is_kept(kernel.module):
+        return build(kernel, clustered, aliased=aliased)[0]
+    name = files.name_of(kernel.module.source, "program", kernel.name, clustered, aliased)
+    found = _kept(name, kernel, clustered, aliased)
+    if found is None:
+        found, _ = build(kernel, clustered, aliased=aliased)
+        # not everything that a program may hold has a name to go by
+        with suppress(pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError), no_collections():
+            files.write(name, programs.to_bytes(found))
+    return found
+
+
+def _kept(name: str, kernel: Kernel, clustered: bool, aliased: bool) -> Program | None:
+    data = files.read(name)
+    if data is None:
+        return None
+    try:
+        with no_collections():
+            return programs.from_bytes(data, kernel, lambda: build(kernel, clustered, aliased=aliased)[0])
+    except Exception:
+        # whatever it is that is wrong with it: it is built and written anew
+        return None
+
+
+def _validate(module: Module) -> None:
+    """Raise `PtxError` for the first thing that is wrong, unless a text of the same content was found valid before."""
+    if not _is_kept(module):
+        validate(module)
+        return
+    name = files.name_of(module.source, "valid")
+    if files.read(name) is None:
+        validate(module)
+        files.write(name, _VALID_TEXT)
+
+
+def _is_kept(module: Module) -> bool:
+    return len(module.source) > _LONG and is_as_read(module)
 
 
 def _content(module: Module) -> Hashable:

@@ -1,6 +1,8 @@
 """A launch: CTAs run in batches, as many at once as are resident, until all have ended or nothing can go on."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,23 @@ _LANES = 16384
 _BATCH_BYTES = 1 << 29
 _SHADOW = 8
 _WORKSPACE = 256
+
+
+@cache
+def _libraries() -> Any:
+    """What limits the threads of the matrix library of this process; None where that is not installed."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    return ThreadpoolController()
+
+
+def _one_thread() -> AbstractContextManager[Any]:
+    """Tiles are small: threads of the matrix library would wait for each other longer than they multiply."""
+    found = _libraries()
+    limited: AbstractContextManager[Any] = nullcontext() if found is None else found.limit(limits=1, user_api="blas")
+    return limited
 
 
 @dataclass(frozen=True)
@@ -112,7 +131,7 @@ class Launch:
         waiting = self._waves()
         resident = self.machine.resident(self.threads, self.shared_bytes)
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), _one_thread():
                 return self._run(waiting, resident)
         except StoppedError:
             return Status.STOPPED

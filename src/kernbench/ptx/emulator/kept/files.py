@@ -1,0 +1,96 @@
+"""Where programs are kept: one file each, named after its text, our version, and what it depends on beside them.
+
+What is kept is code, in effect: it is read only from files and a folder that are the user's own and that nobody else
+can write. Files appear whole, by being renamed; what is damaged is not used. Where there is no such folder, nothing is
+kept.
+"""
+
+import os
+import stat
+import sys
+import tempfile
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import numba
+import numpy as np
+
+from kernbench.common import compiled
+
+# bytes of all programs of a version; those that were not used for longest go first
+_MOST = 256 * 2**20
+_SUM = sha256().digest_size
+
+
+def name_of(text: str, *more: object) -> str:
+    """The name of what a text gives under some conditions, for this version of everything that has a part in it."""
+    digest = sha256(repr((_version(), *more)).encode())
+    digest.update(text.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def read(name: str) -> bytes | None:
+    """What is kept by a name; None where nothing is, or nothing that can be trusted."""
+    place = _folder()
+    if place is None:
+        return None
+    try:
+        with open(place / name, "rb") as file:
+            if not _private(os.fstat(file.fileno())):
+                return None
+            data = file.read()
+        os.utime(place / name)
+    except OSError:
+        return None
+    return data[_SUM:] if sha256(data[_SUM:]).digest() == data[:_SUM] else None
+
+
+def write(name: str, data: bytes) -> None:
+    """Keep something; where that cannot be done it is not kept."""
+    place = _folder()
+    if place is None:
+        return
+    with suppress(OSError):
+        handle, temporary = tempfile.mkstemp(dir=place)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(sha256(data).digest() + data)
+            os.replace(temporary, place / name)
+        except OSError:
+            os.unlink(temporary)
+            raise
+        _forget(place)
+
+
+def _forget(place: Path) -> None:
+    """Remove what was not used for longest where all of it is too much."""
+    found = [(one, one.stat()) for one in place.iterdir()]
+    room = _MOST
+    for one, state in sorted(found, key=lambda each: each[1].st_mtime, reverse=True):
+        room -= state.st_size
+        if room < 0:
+            one.unlink(missing_ok=True)
+
+
+def _folder() -> Path | None:
+    """The folder, if it is the user's own."""
+    base = compiled.folder()
+    if not base:
+        return None
+    place = Path(base) / "programs"
+    with suppress(OSError):
+        place.mkdir(mode=0o700, exist_ok=True)
+        return place if _private(place.lstat()) and place.is_dir() else None
+    return None
+
+
+def _private(state: os.stat_result) -> bool:
+    """Whether something is the user's own and only theirs to change."""
+    return state.st_uid == os.getuid() and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@cache
+def _version() -> tuple[str, ...]:
+    return compiled.version("common", "safety", "ptx"), sys.version, np.__version__, numba.__version__

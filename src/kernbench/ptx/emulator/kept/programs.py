@@ -1,0 +1,169 @@
+"""A program as bytes and back.
+
+Functions go by reference (`functions`), compiled loops by the operation they are, what the module's text gives by its
+place in the module, and what stands at the top of one of our modules by its name. All else is written as it is.
+"""
+
+import io
+import pickle
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from functools import cache, partial
+from itertools import count
+from types import FunctionType
+from typing import Any
+
+from kernbench.common.compiled import COMPILED
+from kernbench.ptx.emulator.kept.functions import Referring, counting_on, named
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.program import Program, Watched
+from kernbench.ptx.numerics.table import operation, operations_so_far
+from kernbench.ptx.text.module import Kernel
+
+_OURS = "kernbench.ptx."
+
+
+def to_bytes(program: Program) -> bytes:
+    """A program that was just built; raises `pickle.PicklingError` and the like where it holds what has no name."""
+    file = io.BytesIO()
+    _Writer(file, program).dump(program)
+    return file.getvalue()
+
+
+def from_bytes(data: bytes, kernel: Kernel, rebuild: Callable[[], Program]) -> Program:
+    """The program of a kernel from its bytes; any error means that they are of no use.
+
+    `rebuild` makes the program from the text, if steps that follow undefined values are asked for.
+    """
+    found = _Reader(io.BytesIO(data), kernel, rebuild).load()
+    if not isinstance(found, Program):
+        raise pickle.UnpicklingError(f"a {type(found).__name__} is no program")
+    return found
+
+
+def given(kind: str, name: str | int) -> Any:
+    """Stands for what the kernel's module gives; its reader knows it."""
+    raise NotImplementedError
+
+
+def following(block: int) -> Any:
+    """Stands for what makes a block's steps that follow undefined values."""
+    raise NotImplementedError
+
+
+def numeric(meaning: str, mods: dict[str, str], single: bool) -> Any:
+    """A lane-wise operation."""
+    found = operation(meaning, mods)
+    return found.single if single else found  # type: ignore[attr-defined]
+
+
+class _Writer(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, program: Program):
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._functions = Referring()
+        self._operations = _operations()
+        # what is written as a reference, by identity: it is held by modules, the kernel and the program meanwhile
+        self._referred: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+            **{key: (named, where) for key, where in _named_things().items()},
+            **{id(value): (given, where) for value, where in _given_values(program.kernel)},
+            **{id(block.follow): (following, (block.number,)) for block in program.blocks if block.follow},
+        }
+
+    def reducer_override(self, value: Any) -> Any:
+        """How to make a value again; the most frequent ones come first."""
+        if id(value) in self._operations:
+            return numeric, self._operations[id(value)]
+        kind: Any = type(value)
+        if kind is FunctionType:
+            return self._functions.reduce(value)
+        if id(value) in self._referred:
+            return self._referred[id(value)]
+        names = _fields(kind)
+        if names is not None:
+            return kind, tuple([getattr(value, name) for name in names])
+        rule = _RULES.get(kind)
+        return NotImplemented if rule is None else rule(value)
+
+
+class _Reader(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, kernel: Kernel, rebuild: Callable[[], Program]):
+        super().__init__(file)
+        self._given = {where: value for value, where in _given_values(kernel)}
+        self._rebuilt = cache(rebuild)
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == __name__ and name in ("given", "following"):
+            return getattr(self, f"_{name}_again")
+        return super().find_class(module, name)
+
+    def _given_again(self, kind: str, name: str | int) -> Any:
+        return self._given[kind, name]
+
+    def _following_again(self, block: int) -> Callable[[], Watched]:
+        return partial(self._followed, block)
+
+    def _followed(self, block: int) -> Watched:
+        """The steps of the same block of a program that was built from the same text: it has the same slots."""
+        return self._rebuilt().blocks[block].watched
+
+
+def _by_name(loop: Any) -> Any:
+    """A compiled loop that its module calls by its name."""
+    where = loop.__module__, loop.__qualname__
+    if getattr(sys.modules[loop.__module__], loop.__qualname__, None) is not loop:
+        raise pickle.PicklingError(f"{where} is not found by its name")
+    return named, where
+
+
+def _decoding(value: Decoding) -> Any:
+    """What finds blocks by lines is needed to decode only, and holds all lines."""
+    return object.__new__, (Decoding,), {**value.__dict__, "block_at": None}
+
+
+# rules for classes that cannot be written as they are
+_RULES: dict[type, Callable[[Any], Any]] = {
+    Decoding: _decoding,
+    count: lambda counter: (counting_on, (repr(counter),)),
+    COMPILED: _by_name,
+}
+
+
+def _given_values(kernel: Kernel) -> Iterable[tuple[Any, tuple[str, str | int]]]:
+    """What a module's text gives, with its place there."""
+    module = kernel.module
+    yield kernel, ("kernel", "")
+    yield module, ("module", "")
+    yield from ((function, ("function", name)) for name, function in module.functions.items())
+    yield from ((item, ("item", number)) for number, item in enumerate(module.items))
+    yield from ((variable, ("parameter", number)) for number, variable in enumerate(kernel.function.params))
+
+
+def _operations() -> dict[int, tuple[str, dict[str, str], bool]]:
+    """The lane-wise operations that this process knows, by identity."""
+    found = {}
+    for (meaning, mods), made in operations_so_far().items():
+        found[id(made)] = (meaning, dict(mods), False)
+        if hasattr(made, "single"):
+            found[id(made.single)] = (meaning, dict(mods), True)
+    return found
+
+
+def _named_things() -> dict[int, tuple[str, str]]:
+    """Objects that stand at the top of our modules, by identity: they are compared by it."""
+    modules = {name: module for name, module in sys.modules.items() if name.startswith(_OURS)}
+    return {
+        id(value): (name, called)
+        for name, module in modules.items()
+        for called, value in vars(module).items()
+        if type(value).__module__.startswith(_OURS)
+    }
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...] | None:
+    """The fields of a frozen class with slots, which is quicker to make than to restore; None for other classes."""
+    parameters = getattr(kind, "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen or "__slots__" not in vars(kind):
+        return None
+    return tuple(field.name for field in fields(kind))
