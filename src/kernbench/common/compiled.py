@@ -31,7 +31,7 @@ _RUNTIME: Any = nrt.rtsys
 _Building: Any = caching.CompileResultCacheImpl
 _Keeping: Any = caching.FunctionCache
 # what compiled functions are in Python
-COMPILED: Any = registry.CPUDispatcher
+COMPILED: type = registry.CPUDispatcher
 
 # what a compiled function gives; its arguments are whatever its callers compile it for
 Result = TypeVar("Result")

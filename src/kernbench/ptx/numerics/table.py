@@ -3,7 +3,7 @@
 Every function takes the instruction's sources in operand order, then its destinations: `function(*sources, *targets)`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np

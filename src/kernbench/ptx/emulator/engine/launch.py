@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.stopping import StoppedError
 
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
+
 Extent = tuple[int, int, int]
 
 # lanes that run together: enough to hide what an instruction costs in Python, few enough for the caches
@@ -42,7 +45,7 @@ _WORKSPACE = 256
 
 
 @cache
-def _libraries() -> Any:
+def _libraries() -> "ThreadpoolController | None":
     """What limits the threads of the matrix library of this process; None where that is not installed."""
     try:
         from threadpoolctl import ThreadpoolController
@@ -51,10 +54,10 @@ def _libraries() -> Any:
     return ThreadpoolController()
 
 
-def _one_thread() -> AbstractContextManager[Any]:
+def _one_thread() -> AbstractContextManager[object]:
     """Tiles are small: threads of the matrix library would wait for each other longer than they multiply."""
     found = _libraries()
-    limited: AbstractContextManager[Any] = nullcontext() if found is None else found.limit(limits=1, user_api="blas")
+    limited: AbstractContextManager[object] = nullcontext() if found is None else found.limit(limits=1, user_api="blas")
     return limited
 
 

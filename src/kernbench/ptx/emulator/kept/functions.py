@@ -6,24 +6,25 @@ Sources of another version lead elsewhere; who keeps such references keeps them 
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from inspect import unwrap
 from itertools import count
 from pickle import PicklingError
 from types import CellType, CodeType, FunctionType
-from typing import Any
 
 # code and the names it sees
-Origin = tuple[CodeType, dict[str, Any]]
+Origin = tuple[CodeType, dict[str, object]]
+# what a function holds, its defaults, those of keywords, its attributes
+State = tuple[tuple[object, ...], tuple[object, ...] | None, dict[str, object] | None, dict[str, object]]
 _WITHIN = ".<locals>."
 _PLAIN = (int, str, float, bytes, bool, type(None))
 
 
-def named(module: str, path: str) -> Any:
+def named(module: str, path: str) -> object:
     """What a module calls by this name; a path goes into classes."""
-    found: Any = import_module(module)
+    found: object = import_module(module)
     for name in path.split("."):
         found = getattr(found, name)
     return found
@@ -37,7 +38,7 @@ def origin(module: str, path: str, way: tuple[int, ...]) -> Origin:
     return code, sys.modules[module].__dict__
 
 
-def closure(found: Origin, held: tuple[Any, ...]) -> FunctionType:
+def closure(found: Origin, held: tuple[object, ...]) -> FunctionType:
     """A function of code that holds these values."""
     return FunctionType(found[0], found[1], None, None, tuple(map(CellType, held)))
 
@@ -47,7 +48,7 @@ def hollow(found: Origin) -> FunctionType:
     return FunctionType(found[0], found[1], None, None, tuple(CellType() for _ in found[0].co_freevars))
 
 
-def fill(function: FunctionType, state: tuple[Any, ...]) -> None:
+def fill(function: FunctionType, state: State) -> None:
     """Give a hollow function what it holds, its defaults and its attributes."""
     held, defaults, named_defaults, attributes = state
     for cell, value in zip(function.__closure__ or (), held, strict=True):
@@ -56,7 +57,7 @@ def fill(function: FunctionType, state: tuple[Any, ...]) -> None:
     function.__dict__.update(attributes)
 
 
-def counting_on(text: str) -> Any:
+def counting_on(text: str) -> Iterator[int]:
     """A counter that goes on where the one with this text stood."""
     return count(int(text[len("count(") : -1]))
 
@@ -69,7 +70,7 @@ class Referring:
         self._origins: dict[int, _Reference] = {}
         self._open: dict[int, bool] = {}
 
-    def reduce(self, function: FunctionType) -> Any:
+    def reduce(self, function: FunctionType) -> object:
         """How to make a function again."""
         if _WITHIN not in function.__qualname__:
             return NotImplemented
@@ -82,7 +83,7 @@ class Referring:
         state = held, function.__defaults__, function.__kwdefaults__, function.__dict__
         return hollow, (where,), state, None, None, fill
 
-    def _may_hold_itself(self, value: Any) -> bool:
+    def _may_hold_itself(self, value: object) -> bool:
         """Whether a function, in what it holds, may be met again; numbers, texts and such functions are safe."""
         if isinstance(value, tuple):
             return any(map(self._may_hold_itself, value))
@@ -107,19 +108,22 @@ class _Reference:
             raise PicklingError(f"the code of {function.__qualname__} is not found")
         self._where = function.__module__, path, way
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         return origin, self._where
 
 
-def _held(function: FunctionType) -> tuple[Any, ...]:
+def _held(function: FunctionType) -> tuple[object, ...]:
     return tuple(cell.cell_contents for cell in function.__closure__ or ())
 
 
 @cache
 def _outer_code(module: str, path: str) -> CodeType:
     """The code of a function at the top of a module or class, without what decorators put around it."""
-    found = unwrap(named(module, path))
-    code: CodeType = getattr(found, "__func__", found).__code__
+    found = named(module, path)
+    function = unwrap(found) if callable(found) else found
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if not isinstance(code, CodeType):
+        raise PicklingError(f"{path} of {module} has no code")
     return code
 
 

@@ -8,11 +8,10 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from itertools import count
 from types import FunctionType
-from typing import Any
 
 from kernbench.common.compiled import COMPILED
 from kernbench.ptx.emulator.kept.functions import Referring, counting_on, named
@@ -21,6 +20,8 @@ from kernbench.ptx.emulator.program.program import Program, Watched
 from kernbench.ptx.numerics.table import operation, operations_so_far
 from kernbench.ptx.text.module import Kernel
 
+# what makes a value again, and what it is given
+Reduced = tuple[object, ...]
 _OURS = "kernbench.ptx."
 
 
@@ -42,17 +43,17 @@ def from_bytes(data: bytes, kernel: Kernel, rebuild: Callable[[], Program]) -> P
     return found
 
 
-def given(kind: str, name: str | int) -> Any:
+def given(kind: str, name: str | int) -> object:
     """Stands for what the kernel's module gives; its reader knows it."""
     raise NotImplementedError
 
 
-def following(block: int) -> Any:
+def following(block: int) -> object:
     """Stands for what makes a block's steps that follow undefined values."""
     raise NotImplementedError
 
 
-def numeric(meaning: str, mods: dict[str, str], single: bool) -> Any:
+def numeric(meaning: str, mods: dict[str, str], single: bool) -> object:
     """A lane-wise operation."""
     found = operation(meaning, mods)
     return found.single if single else found  # type: ignore[attr-defined]
@@ -64,19 +65,19 @@ class _Writer(pickle.Pickler):
         self._functions = Referring()
         self._operations = _operations()
         # what is written as a reference, by identity: it is held by modules, the kernel and the program meanwhile
-        self._referred: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        self._referred: dict[int, Reduced] = {
             **{key: (named, where) for key, where in _named_things().items()},
             **{id(value): (given, where) for value, where in _given_values(program.kernel)},
             **{id(block.follow): (following, (block.number,)) for block in program.blocks if block.follow},
         }
 
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> object:  # type: ignore[override]
         """How to make a value again; the most frequent ones come first."""
         if id(value) in self._operations:
             return numeric, self._operations[id(value)]
-        kind: Any = type(value)
-        if kind is FunctionType:
+        if isinstance(value, FunctionType):
             return self._functions.reduce(value)
+        kind: type = type(value)
         if id(value) in self._referred:
             return self._referred[id(value)]
         names = _fields(kind)
@@ -92,12 +93,12 @@ class _Reader(pickle.Unpickler):
         self._given = {where: value for value, where in _given_values(kernel)}
         self._rebuilt = cache(rebuild)
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if module == __name__ and name in ("given", "following"):
             return getattr(self, f"_{name}_again")
         return super().find_class(module, name)
 
-    def _given_again(self, kind: str, name: str | int) -> Any:
+    def _given_again(self, kind: str, name: str | int) -> object:
         return self._given[kind, name]
 
     def _following_again(self, block: int) -> Callable[[], Watched]:
@@ -108,28 +109,28 @@ class _Reader(pickle.Unpickler):
         return self._rebuilt().blocks[block].watched
 
 
-def _by_name(loop: Any) -> Any:
+def _by_name(loop: object) -> object:
     """A compiled loop that its module calls by its name."""
-    where = loop.__module__, loop.__qualname__
-    if getattr(sys.modules[loop.__module__], loop.__qualname__, None) is not loop:
+    where = loop.__module__, str(getattr(loop, "__qualname__", ""))
+    if getattr(sys.modules[where[0]], where[1], None) is not loop:
         raise pickle.PicklingError(f"{where} is not found by its name")
     return named, where
 
 
-def _decoding(value: Decoding) -> Any:
+def _decoding(value: object) -> object:
     """What finds blocks by lines is needed to decode only, and holds all lines."""
-    return object.__new__, (Decoding,), {**value.__dict__, "block_at": None}
+    return object.__new__, (Decoding,), {**vars(value), "block_at": None}
 
 
 # rules for classes that cannot be written as they are
-_RULES: dict[type, Callable[[Any], Any]] = {
+_RULES: dict[type, Callable[[object], object]] = {
     Decoding: _decoding,
     count: lambda counter: (counting_on, (repr(counter),)),
     COMPILED: _by_name,
 }
 
 
-def _given_values(kernel: Kernel) -> Iterable[tuple[Any, tuple[str, str | int]]]:
+def _given_values(kernel: Kernel) -> Iterable[tuple[object, tuple[str, str | int]]]:
     """What a module's text gives, with its place there."""
     module = kernel.module
     yield kernel, ("kernel", "")
@@ -161,9 +162,11 @@ def _named_things() -> dict[int, tuple[str, str]]:
 
 
 @cache
-def _fields(kind: Any) -> tuple[str, ...] | None:
+def _fields(kind: type) -> tuple[str, ...] | None:
     """The fields of a frozen class with slots, which is quicker to make than to restore; None for other classes."""
     parameters = getattr(kind, "__dataclass_params__", None)
-    if parameters is None or not parameters.frozen or "__slots__" not in vars(kind):
+    if not is_dataclass(kind) or parameters is None or not parameters.frozen or "__slots__" not in vars(kind):
         return None
-    return tuple(field.name for field in fields(kind))
+    found = fields(kind)
+    plain = all(field.init and not field.kw_only for field in found) and not hasattr(kind, "__post_init__")
+    return tuple(field.name for field in found) if plain else None
