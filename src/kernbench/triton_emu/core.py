@@ -19,6 +19,7 @@ from kernbench.safety.places import SiteTable
 from kernbench.triton_emu.affine import Affine
 from kernbench.triton_emu.loops import Watch
 from kernbench.triton_emu.port import Port
+from kernbench.triton_emu.routines import Routines
 from kernbench.triton_emu.scratch import Block, ScratchPool
 
 __kernbench_internal__ = True
@@ -62,6 +63,7 @@ class Core:
         # whether iterations that are alike are recorded without running, and one of them was not as predicted
         self.folds = self.folded_wrongly = False
         self.watch = Watch(self)
+        self.routines = Routines(self)
         # what was told of each line whose value did not fit
         self._overflows: dict[int, tuple[str, tuple[Other, ...]]] = {}
 

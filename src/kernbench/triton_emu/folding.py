@@ -154,7 +154,7 @@ class Fold:
         self._steps["x"] = np.zeros(self._rows, np.int64)
         for access in self._accesses:
             step = sum(step for loop, step in access.terms if loop is self._loop)
-            self._steps["x"][_rows_of(access) - self._row] = step
+            self._steps["x"][rows_of(access) - self._row] = step
         self._producer_steps = self._operand_steps(views["producer"])
         self._made = np.flatnonzero(body["type"] >= 0)
         self._made_column, offset = self._scratch.sources(self._row + self._made, False, body["addr"][self._made])
@@ -299,7 +299,7 @@ def _agree(predicted: NDArray[Any], found: NDArray[Any]) -> bool:
     return all(np.array_equal(predicted[name], found[name]) for name in found.dtype.names or () if name != "addr")
 
 
-def _rows_of(access: Any) -> Ints:
+def rows_of(access: Any) -> Ints:
     """All rows of an access and of its repetitions."""
     rows = np.array([access.row], np.int64)
     for times, further, _ in access.repeats:

@@ -2,6 +2,7 @@
 
 import builtins
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from kernbench.common.pe_commands import TensorHandle
@@ -26,6 +27,14 @@ class Hints(Randomness):
         with `j` are recorded without running each.
         """
         return loop(self, builtins.range(*bounds), sys._getframe(1))
+
+    def routine(self, function: Callable[..., Any], *args: Any, at: tuple[int, ...] = ()) -> Any:
+        """function(*args, *at): a part of a kernel that is called again and again with other addresses `at`.
+
+        In a launch without data, a call with arguments like those of an earlier one is recorded without running it, if
+        nothing that the function can reach holds handles. It may give back handles that it made.
+        """
+        return self.routines.call(function, args, tuple(at))
 
     @staticmethod
     def static_range(*bounds: Any) -> builtins.range:

@@ -29,6 +29,7 @@ from kernbench.triton_emu.reached_code import (
     TooMuchError,
     functions_of,
     is_unchanging,
+    is_value,
     lives_with_its_module,
     own_names,
     plain_mark,
@@ -63,24 +64,82 @@ class _Same:
     __hash__ = object.__hash__
 
 
+class _Value:
+    """A mark for a tuple of plain values, however deep: equal to one with values that nobody can tell apart."""
+
+    __slots__ = ("_known", "_value", "number")
+
+    def __init__(self, value: tuple[Any, ...]):
+        self._value = value
+        self._known: Any = None
+        # the same for all that are equal
+        self.number = hash(value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Value) or self.number != other.number:
+            return self is other
+        return self._value is other._value or self._typed() == other._typed()
+
+    def _typed(self) -> Any:
+        """The values with their types, put together when first asked for."""
+        if self._known is None:
+            self._known = _typed(self._value)
+        return self._known
+
+    __hash__ = object.__hash__
+
+
+def _typed(value: Any) -> Any:
+    """Plain values with their types."""
+    return tuple(map(_typed, value)) if type(value) is tuple else (type(value), plain_mark(value))
+
+
+# tuples of plain values that were met lately, by identity: they cannot change, and are not looked into again
+_VALUES: dict[int, tuple[tuple[Any, ...], _Value]] = {}
+_MOST_VALUES = 4096
+
+
+def _as_value(value: tuple[Any, ...]) -> _Value | None:
+    """The mark of a tuple of plain values, None for any other."""
+    found = _VALUES.get(id(value))
+    if found is not None:
+        return found[1]
+    if not is_value(value):
+        return None
+    if len(_VALUES) >= _MOST_VALUES:
+        _VALUES.clear()
+    mark = _Value(value)
+    _VALUES[id(value)] = value, mark
+    return mark
+
+
 class State:
     """What was found. `marks` holds all that must be equal; `handles` and `indices` what may be shifted."""
 
-    def __init__(self, frame: FrameType, opaque: type):
-        """`opaque`: objects that are looked after by somebody else (the context)."""
+    def __init__(self, frame: FrameType | None, opaque: type, values: tuple[Any, ...] = ()):
+        """Of a frame, or else of some values. `opaque`: objects that somebody else looks after (the context)."""
         self.marks: list[Any] = []
         self.handles: list[TensorHandle] = []
         self.indices: list[Affine] = []
         self._met: dict[int, int] = {}
         self._opaque = opaque
-        self._roots: list[Root] = [(frame.f_code, frame.f_globals)]
+        self._roots: list[Root] = []
+        # whether the code may look where values lie
+        self.sees_addresses = False
+        if frame is None:
+            self._several(values)
+        else:
+            self._frame(frame)
+        self._code()
+
+    def _frame(self, frame: FrameType) -> None:
+        self._roots.append((frame.f_code, frame.f_globals))
         known = frame.f_locals
         variables = dict(known)
         if type(known) is dict:
             # up to Python 3.12 the frame would keep this copy, and handles in it alive
             known.clear()
         self._pairs(variables.items())
-        self._code()
 
     def _code(self) -> None:
         """What the code that was met can name; that may lead to more code."""
@@ -92,6 +151,7 @@ class State:
             except TooMuchError:
                 raise UnknownStateError("too much to look at") from None
             self.marks.append(reached)
+            self.sees_addresses |= reached.sees_addresses
             for value in reached.changing():
                 self._walk(value)
 
@@ -108,7 +168,9 @@ class State:
             return
         if len(self.marks) > MOST_MARKS:
             raise UnknownStateError("too much to look at")
-        if kind is tuple or kind is list:
+        if kind is tuple and (mark := _as_value(value)) is not None:
+            self.marks.append(mark)
+        elif kind is tuple or kind is list:
             self._several(value)
         elif kind is dict:
             self._pairs(value.items())
@@ -116,7 +178,11 @@ class State:
             self._handle(value)
         elif kind is Affine:
             self.indices.append(value)
-        elif issubclass(kind, type):
+        else:
+            self._rare(kind, value)
+
+    def _rare(self, kind: type, value: Any) -> None:
+        if issubclass(kind, type):
             self._class(value)
         elif is_unchanging(value):
             self.marks.append(value)
@@ -240,6 +306,13 @@ class State:
                 marks += (type(value), value)
             else:
                 self._walk(value)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers that are the same for states that are alike, and seldom for others."""
+        return tuple(
+            mark.number if type(mark) is _Value else mark for mark in self.marks if type(mark) in (int, _Value)
+        )
 
     def _counted(self, values: Any) -> list[Any]:
         """The marks, to which the number of some values was added."""

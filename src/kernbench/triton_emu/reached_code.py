@@ -89,6 +89,8 @@ _BY_TEXT = frozenset(
         "methodcaller",
     )
 )
+# attributes of handles that say which value they are, and where it lies
+_OF_HANDLES = frozenset(("addr", "block", "id", "number"))
 # what Python keeps in a module
 OF_MODULES = frozenset(
     ("__annotations__", "__builtins__", "__loader__", "__spec__", "__path__", "__cached__", "__file__")
@@ -306,6 +308,11 @@ class Reached:
             and all(lacked.isdisjoint(known) for known, lacked in self._lacked.values())
             and all(_unchanged(known, names) for known, names in self._fixed.values())
         )
+
+    @cached_property
+    def sees_addresses(self) -> bool:
+        """Whether the code can name an attribute of handles that differs from one place in scratch to another."""
+        return self._by_text or not _OF_HANDLES.isdisjoint(self._names)
 
     def changing(self) -> Iterator[Any]:
         """What variables and functions hold now that may change without being replaced."""

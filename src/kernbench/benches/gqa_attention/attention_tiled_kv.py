@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.grid import Place
-from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, Run
+from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, HeadRows, Run
+from kernbench.benches.gqa_attention.parts.online_softmax import State
 from kernbench.benches.gqa_attention.parts.partials import Chain, finished
 from kernbench.benches.gqa_attention.parts.routes import along_chain
 from kernbench.benches.gqa_attention.parts.stream_kv import LARGEST_BLOCK, Blocks, Pointers, QuerySet, sized
-from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling, make_tiling, message_bytes
+from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling, make_tiling, message_bytes, without_place
 from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes, exchange
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
@@ -107,12 +108,30 @@ def _attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, side
     blocks = Blocks(runs, tiling.block_kv)
     dtype = tl.element_type(o_ptr)
     for root, tile in queries.tiles():
-        part = QuerySet(tl, tiling, [tile], [queries.load(line[root], tile)])
-        part.fold(keys, blocks)
+        places = queries.address(line[root], tile), *keys.addresses(tile.head, 0)
+        (some,) = without_place([tile])
         chain = Chain(low, high, place, len(line), root)
-        state = chain.reduce(tl, part.take())
+        seen = blocks.seen_by(tiling, [some])
+        state = chain.reduce(tl, tl.routine(_fold_tile, tl, tiling, some, seen, keys.row_bytes, at=places))
         if chain.is_root:
             tiling.store_output(tl, o_ptr, tile, finished(tl, state, dtype))
+
+
+def _fold_tile(
+    tl: "TLContext", tiling: Tiling, tile: Queries, blocks: Blocks, row_bytes: tuple[int, int], q: int, *keys: int
+) -> State:
+    """The state of a tile after some keys; `q` and `keys` are the places of its queries, of K and of V of its head."""
+    part = QuerySet(tl, tiling, [tile], [_load_queries(tl, tiling, q, tile.tokens)])
+    part.fold(HeadRows(tl, tiling, keys, row_bytes), blocks)
+    return part.take()
+
+
+def _load_queries(tl: "TLContext", tiling: Tiling, address: int, tokens: int) -> TensorHandle:
+    """A tile's queries, [group * tokens, d_head], heads outermost."""
+    shape, steps = (tiling.group, tokens, tiling.d_head), (tiling.d_head, tiling.h_q * tiling.d_head, 1)
+    handle = tl.load(address, shape=shape, strides=steps)
+    rows: TensorHandle = tl.reshape(handle, (tiling.group * tokens, tiling.d_head))
+    return rows
 
 
 class SharedQueries:
@@ -173,11 +192,6 @@ class SharedQueries:
                 if number < len(tiles):
                     yield place, tiles[number]
 
-    def load(self, owner: int, tile: Queries) -> TensorHandle:
-        """A tile's queries, [group * tokens, d_head], heads outermost."""
-        tiling = self._tiling
-        address = self._address(owner, tile.first, tile.head * tiling.group * tiling.d_head)
-        shape, steps = (tiling.group, tile.tokens, tiling.d_head), (tiling.d_head, self._width, 1)
-        handle = self._tl.load(address, shape=shape, strides=steps)
-        rows: TensorHandle = self._tl.reshape(handle, (tiling.group * tile.tokens, tiling.d_head))
-        return rows
+    def address(self, owner: int, tile: Queries) -> int:
+        """Where the first row of a tile lies."""
+        return self._address(owner, tile.first, tile.head * self._tiling.group * self._tiling.d_head)

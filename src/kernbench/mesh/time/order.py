@@ -17,7 +17,7 @@ FIRST_VIEW = -2
 # room at first for ranges of scratch
 _RANGES = 256
 # where ranges were put that begin at an address: a table with an entry for each of so many blocks of memory
-_HINTS, _BLOCK_BITS = 4096, 6
+_HINTS, _BLOCK_BITS = 1 << 16, 6
 
 Column = NDArray[Any]
 

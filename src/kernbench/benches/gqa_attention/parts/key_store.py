@@ -110,7 +110,7 @@ class KeyStore:
     def head(self, head: int, runs: Sequence[Run]) -> Pair:
         """K and V of one head at these messages' rows, in order, [keys, d_head] each."""
         pieces = [self._pieces(which, head, runs) for which in (0, 1)]
-        k, v = (self._join(p) for p in pieces)
+        k, v = (_join(self._tl, p) for p in pieces)
         return k, v
 
     def addresses(self, head: int, position: int) -> tuple[int, int]:
@@ -122,12 +122,6 @@ class KeyStore:
         """From a row of K to the next, and from a row of V."""
         k, v = (self._width * ITEMSIZE[t] for t in self._types)
         return k, v
-
-    def _join(self, pieces: list[TensorHandle]) -> TensorHandle:
-        whole = pieces[0]
-        for piece in pieces[1:]:
-            whole = self._tl.cat(whole, piece, axis=0)
-        return whole
 
     def _keep(self, run: Run, pair: Pair) -> None:
         raise NotImplementedError
@@ -181,7 +175,7 @@ class HbmKeys(KeyStore):
         return k, v
 
     def addresses(self, head: int, position: int) -> tuple[int, int]:
-        """In the landing; `head` may be the index of a loop."""
+        """In the landing."""
         return self._address(0, position, head), self._address(1, position, head)
 
     def _address(self, which: int, position: int, head: int = 0) -> int:
@@ -194,8 +188,41 @@ class HbmKeys(KeyStore):
             self._tl.store(self._address(which, run[0]), handle)
 
     def _pieces(self, which: int, head: int, runs: Sequence[Run]) -> list[TensorHandle]:
-        shape, steps = self._tiling.d_head, (self._width, 1)
-        return [
-            self._tl.load(self._address(which, position, head), shape=(rows, shape), strides=steps)
-            for position, rows in joined(runs)
-        ]
+        return _rows_at(self._tl, self._tiling, self._address(which, 0, head), self.row_bytes[which], runs)
+
+
+class HeadRows:
+    """K and V of one head as they lie in HBM, by the addresses of their first rows: what a routine can be given."""
+
+    is_contiguous = True
+
+    def __init__(self, tl: "TLContext", tiling: Tiling, addresses: Sequence[int], row_bytes: tuple[int, int]):
+        self._tl = tl
+        self._tiling = tiling
+        self._addresses = addresses
+        self.row_bytes = row_bytes
+
+    def addresses(self, head: int, position: int) -> tuple[int, int]:
+        """Where K and V lie from `position` on."""
+        k, v = (first + position * step for first, step in zip(self._addresses, self.row_bytes, strict=True))
+        return k, v
+
+    def head(self, head: int, runs: Sequence[Run]) -> Pair:
+        """K and V at these rows, in order."""
+        both = zip(self._addresses, self.row_bytes, strict=True)
+        pieces = [_rows_at(self._tl, self._tiling, first, step, runs) for first, step in both]
+        k, v = (_join(self._tl, p) for p in pieces)
+        return k, v
+
+
+def _rows_at(tl: "TLContext", tiling: Tiling, first: int, step: int, runs: Sequence[Run]) -> list[TensorHandle]:
+    """Rows of a head that lie `step` bytes from each other, from address `first` on; runs that touch are one load."""
+    shape, steps = tiling.d_head, (tiling.h_kv * tiling.d_head, 1)
+    return [tl.load(first + position * step, shape=(rows, shape), strides=steps) for position, rows in joined(runs)]
+
+
+def _join(tl: "TLContext", pieces: list[TensorHandle]) -> TensorHandle:
+    whole = pieces[0]
+    for piece in pieces[1:]:
+        whole = tl.cat(whole, piece, axis=0)
+    return whole

@@ -6,11 +6,12 @@ passed on from there, and queries are done in turns: the first set rides along w
 landed.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.online_softmax import State, finish, fold, start
 from kernbench.benches.gqa_attention.parts.routes import Hop
-from kernbench.benches.gqa_attention.parts.tiles import Keys, Queries, Tiling, by_head, sets_of_head
+from kernbench.benches.gqa_attention.parts.tiles import Keys, Queries, Tiling, by_head, have_one_head, without_place
 from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes, exchange
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 USABLE = 0.9
 # f32, the widest
 WIDEST = 4
+
+
+# whether a chunk is this rank's own; of each block of it position and rows, and how far its K and V lie from the first
+Part = tuple[bool, tuple[tuple[int, int, int, int], ...]]
 
 
 class ChunkStore:
@@ -43,7 +48,7 @@ class ChunkStore:
         return self._blocks[owner]
 
     def of_head(self, owner: int, head: int) -> list[tuple[int, Keys]]:
-        """(number, block) of the blocks of one head, which may be the index of a loop: heads are cut alike."""
+        """(number, block) of the blocks of one head: heads are cut alike."""
         blocks = self.blocks(owner)
         count = len(blocks) // self._tiling.h_kv
         return [(head * count + i, block._replace(head=head)) for i, block in enumerate(blocks[:count])]
@@ -132,12 +137,30 @@ class HbmChunks(ChunkStore):
         return k, v, tiling.key_shape(block)
 
     def read(self, owner: int, number: int, block: Keys) -> Pair:
-        """By what it is: its head may be the index of a loop."""
+        """By what it is."""
+        return _read(self._tl, self._tiling, owner == self._tiling.rank, self.place(owner, block), block.rows)
+
+    def place(self, owner: int, block: Keys) -> tuple[int, int]:
+        """Where K and V of a block lie: in the tensors, or where they landed."""
         if owner == self._tiling.rank:
-            k, v = (self._tiling.load_keys(self._tl, p, self._user, block) for p in self._pointers)
+            k, v = (self._tiling.key_address(self._tl, p, self._user, block) for p in self._pointers)
             return k, v
-        k_place, v_place, shape = self._place_of(owner, block)
-        return self._tl.load(k_place, shape=shape), self._tl.load(v_place, shape=shape)
+        return self._place_of(owner, block)[:2]
+
+    def begin(self, owner: int | None, head: int) -> tuple[int, int]:
+        """Where K and V of a head begin in the tensors, or for no owner where they landed."""
+        block = Keys(head, 0, 0, 0)
+        return self._place_of(0, block)[:2] if owner is None else self.place(owner, block)
+
+    def part(self, owner: int) -> Part:
+        """The blocks of one head of a rank's chunk, without the addresses that differ from head to head."""
+        is_own = owner == self._tiling.rank
+        begin = self.begin(owner if is_own else None, 0)
+        blocks = [block for _, block in self.of_head(owner, 0)]
+        places = [self.place(owner, block) for block in blocks]
+        ahead = [(k - begin[0], v - begin[1]) for k, v in places]
+        runs = tuple((b.position, b.rows, *further) for b, further in zip(blocks, ahead, strict=True))
+        return is_own, runs
 
     def get(self, owner: int, number: int) -> Pair:
         """Load it from the tensor, or from where it landed."""
@@ -158,33 +181,65 @@ class HbmChunks(ChunkStore):
         self._tl.store(v, pair[1])
 
 
-class QuerySet:
-    """Some query tiles of one user and their running states."""
+def _read(tl: "TLContext", tiling: Tiling, is_own: bool, places: tuple[int, int], rows: int) -> Pair:
+    """K and V of a block, of this rank's tensors or landed."""
+    if is_own:
+        k, v = (tiling.load_key_rows(tl, place, rows) for place in places)
+        return k, v
+    shape, (k_place, v_place) = (rows, tiling.d_head), places
+    return tl.load(k_place, shape=shape), tl.load(v_place, shape=shape)
 
-    def __init__(self, tl: "TLContext", tiling: Tiling, q_ptr: int, tiles: list[Queries]):
+
+class QuerySet:
+    """Some query tiles of one user and their running states; `places` are where the rows of each begin in Q."""
+
+    def __init__(self, tl: "TLContext", tiling: Tiling, places: Sequence[int], tiles: Sequence[Queries]):
         self._tl = tl
         self._tiling = tiling
-        self._tiles = tiles
-        self._queries: list[TensorHandle] = [tiling.load_queries(tl, q_ptr, t) for t in tiles]
+        self._tiles = list(tiles)
+        self._queries: list[TensorHandle] = [
+            tiling.load_rows(tl, place, tile.tokens) for place, tile in zip(places, tiles, strict=True)
+        ]
+        self._mask: TensorHandle | None = None
         self._states: list[State] = [start(tl, tiling.group * t.tokens, tiling.d_head) for t in tiles]
 
     def fold_chunk(self, chunks: ChunkStore, owner: int) -> None:
         """Fold `owner`'s chunk into every tile that sees some of it."""
-        tiling = self._tiling
+        k = v = None
         for head, tiles in by_head(self._tiles):
             for number, block in chunks.of_head(owner, head):
-                seen = [i for i in tiles if not tiling.hides_all(self._tiles[i], block.position)]
-                if not seen:
-                    continue
-                k, v = chunks.read(owner, number, block)
-                for i in seen:
-                    mask = tiling.mask(self._tl, self._tiles[i], (block.position, block.rows))
-                    self._states[i] = fold(self._tl, self._states[i], self._queries[i], k, v, tiling.scale, mask)
+                seen = self.seeing(block.position, tiles)
+                if seen:
+                    k, v = chunks.read(owner, number, block)
+                    self.fold_block(seen, k, v, (block.position, block.rows))
+        del k, v
+        self.drop_mask()
 
-    def store(self, o_ptr: int) -> None:
-        """Normalise and store every tile."""
+    def seeing(self, position: int, tiles: Sequence[int] | None = None) -> list[int]:
+        """Those of the tiles, of all if not said, that see the key at a position, or one after it."""
+        return [
+            i
+            for i in (range(len(self._tiles)) if tiles is None else tiles)
+            if not self._tiling.hides_all(self._tiles[i], position)
+        ]
+
+    def fold_block(self, tiles: Sequence[int], k: TensorHandle, v: TensorHandle, run: tuple[int, int]) -> None:
+        """Fold a block, (position, rows) of keys, into some tiles."""
+        for i in tiles:
+            # held until the next is made
+            self._mask = self._tiling.mask(self._tl, self._tiles[i], run)
+            self._states[i] = fold(self._tl, self._states[i], self._queries[i], k, v, self._tiling.scale, self._mask)
+
+    def drop_mask(self) -> None:
+        """Give back the memory of the last mask."""
+        self._mask = None
+
+    def store(self, places: Sequence[int]) -> None:
+        """Normalise and store every tile; `places` are where the rows of each begin in O."""
         while self._tiles:
-            self._tiling.store_output(self._tl, o_ptr, self._tiles.pop(), finish(self._tl, self._states.pop()))
+            tile = self._tiles.pop()
+            rows = finish(self._tl, self._states.pop())
+            self._tiling.store_rows(self._tl, places[len(self._tiles)], tile.tokens, rows)
             self._queries.pop()
 
 
@@ -214,7 +269,8 @@ def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops:
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
     store, query_sets = plan(tl, tiling, user)
     chunks = store(tl, tiling, user, k_ptr, v_ptr)
-    queries = QuerySet(tl, tiling, q_ptr, list(query_sets[0]))
+    first = query_sets[0]
+    queries = QuerySet(tl, tiling, _places(tl, tiling, q_ptr, first), first)
     queries.fold_chunk(chunks, tiling.rank)
     met = [tiling.rank]
     for hop in hops:
@@ -223,25 +279,61 @@ def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops:
         for owner in arrived:
             queries.fold_chunk(chunks, owner)
         met += arrived
-    queries.store(o_ptr)
+    queries.store(_places(tl, tiling, o_ptr, first))
+    del queries
     chunks.close()
-    _fold_sets(tl, tiling, pointers, chunks, met, query_sets)
+    parts = tuple(chunks.part(owner) for owner in met) if isinstance(chunks, HbmChunks) else ()
+    for tiles in query_sets[1:]:
+        _fold_set(tl, tiling, pointers, chunks, (met, parts), tiles)
 
 
-def _fold_sets(
-    tl: "TLContext", tiling: Tiling, pointers: Pointers, chunks: ChunkStore, met: list[int], sets: list[list[Queries]]
+def _places(tl: "TLContext", tiling: Tiling, pointer: int, tiles: Sequence[Queries]) -> list[int]:
+    """Where the rows of each tile begin in Q, or in O."""
+    return [tiling.query_address(tl, pointer, tile) for tile in tiles]
+
+
+def _fold_set(
+    tl: "TLContext",
+    tiling: Tiling,
+    pointers: Pointers,
+    chunks: ChunkStore,
+    met: tuple[list[int], tuple[Part, ...]],
+    tiles: list[Queries],
 ) -> None:
-    """All sets but the first, over the chunks that were met; heads that differ in addresses only are a loop."""
+    """A set over the chunks that were met, known by their owners and, if they landed, by their parts. Sets of other
+    heads and users differ in addresses only.
+    """
+    queries, outputs = (_places(tl, tiling, pointer, tiles) for pointer in (pointers[0], pointers[3]))
+    if isinstance(chunks, HbmChunks) and have_one_head(tiles):
+        head = tiles[0].head
+        places = (*queries, *outputs, *chunks.begin(tiling.rank, head), *chunks.begin(None, head))
+        tl.routine(_fold_tiles, tl, tiling, without_place(tiles), met[1], at=places)
+        return
+    some = QuerySet(tl, tiling, queries, tiles)
+    for owner in met[0]:
+        some.fold_chunk(chunks, owner)
+    some.store(outputs)
 
-    def fold_set(tiles: list[Queries]) -> None:
-        queries = QuerySet(tl, tiling, pointers[0], tiles)
-        for owner in met:
-            queries.fold_chunk(chunks, owner)
-        queries.store(pointers[3])
 
-    of_head, alike = sets_of_head(sets, tiling.h_kv)
-    for tiles in sets[1 : len(of_head) if alike else None]:
-        fold_set(list(tiles))
-    for head in tl.range(1, tiling.h_kv if alike else 1):
-        for tiles in of_head:
-            fold_set([tile._replace(head=head) for tile in tiles])
+def _fold_tiles(tl: "TLContext", tiling: Tiling, tiles: tuple[Queries, ...], parts: tuple[Part, ...], *at: int) -> None:
+    """Tiles of one head over parts of chunks; `at` are the places of the queries, of the output, of K and V in this
+    rank's tensors, and of those that landed.
+    """
+    count = len(tiles)
+    queries = QuerySet(tl, tiling, at[:count], tiles)
+    for is_own, runs in parts:
+        _fold_part(tl, tiling, queries, (is_own, runs), at[-4:-2] if is_own else at[-2:])
+    queries.store(at[count : 2 * count])
+
+
+def _fold_part(tl: "TLContext", tiling: Tiling, queries: QuerySet, part: Part, begin: Sequence[int]) -> None:
+    """The blocks of a chunk, whose K and V begin at these places."""
+    is_own, runs = part
+    k = v = None
+    for position, rows, k_ahead, v_ahead in runs:
+        seen = queries.seeing(position)
+        if seen:
+            k, v = _read(tl, tiling, is_own, (begin[0] + k_ahead, begin[1] + v_ahead), rows)
+            queries.fold_block(seen, k, v, (position, rows))
+    del k, v
+    queries.drop_mask()

@@ -9,13 +9,21 @@ not fit the scratch memory they land in HBM; the first query tiles fold the rank
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, KeyStore, Run, ScratchKeys, joined
+from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, HeadRows, KeyStore, Run, ScratchKeys, joined
 from kernbench.benches.gqa_attention.parts.online_softmax import State, absorb, finish, start
 from kernbench.benches.gqa_attention.parts.routes import KEY, VALUE, Hop
-from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling, by_head, message_bytes, sets_of_head
+from kernbench.benches.gqa_attention.parts.tiles import (
+    Queries,
+    Tiling,
+    by_head,
+    have_one_head,
+    message_bytes,
+    without_place,
+)
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
 
@@ -40,16 +48,16 @@ class QuerySet:
         self._queries = queries
         self._states: list[State] = [start(tl, tiling.group * t.tokens, tiling.d_head) for t in tiles]
 
-    def fold(self, keys: KeyStore, blocks: "Blocks") -> None:
+    def fold(self, keys: KeyStore | HeadRows, blocks: "Blocks") -> None:
         """Fold these keys into every tile that sees some of them; scores are made one block ahead."""
         ahead: Ahead | None = None
         for head, tiles in by_head(self._tiles):
-            even = self._even(tiles, blocks) if keys.is_contiguous else 0
+            even = blocks.hiding_nothing(self._tiling, [self._tiles[i] for i in tiles]) if keys.is_contiguous else 0
             if even:
                 places = zip(keys.addresses(head, blocks.first), keys.row_bytes, strict=True)
                 steps = [(first, blocks.rows * size) for first, size in places]
                 ahead = self._fold_even(steps, blocks.rows, even, tiles, ahead)
-            for block in blocks.all[even:]:
+            for block in blocks.after(even):
                 seen = [i for i in tiles if not self._tiling.hides_all(self._tiles[i], block[0][0])]
                 if seen:
                     k, v = keys.head(head, block)
@@ -66,13 +74,6 @@ class QuerySet:
                 self._absorb(*ahead)
             ahead = (tile, s, v, block)
         return ahead
-
-    def _even(self, tiles: Sequence[int], blocks: "Blocks") -> int:
-        """How many of the even blocks, from the first on, hide nothing."""
-        if not self._tiling.causal or not blocks.even:
-            return blocks.even
-        seen = min((self._tiles[i].position for i in tiles), default=0)
-        return max(0, min(blocks.even, (seen + 1 - blocks.first) // blocks.rows))
 
     def _fold_even(
         self, places: list[tuple[int, int]], rows: int, count: int, tiles: Sequence[int], ahead: Ahead | None
@@ -99,11 +100,16 @@ class QuerySet:
         self._queries.pop()
         return self._states.pop()
 
-    def store(self, o_ptr: int) -> None:
-        """Normalise and store every tile."""
+    def store(self, addresses: Sequence[int]) -> None:
+        """Normalise and store every tile; `addresses` are where the rows of each begin in O."""
         while self._tiles:
-            tile = self._tiles[-1]
-            self._tiling.store_output(self._tl, o_ptr, tile, finish(self._tl, self.take()))
+            address, tokens = addresses[len(self._tiles) - 1], self._tiles[-1].tokens
+            self._tiling.store_rows(self._tl, address, tokens, finish(self._tl, self.take()))
+
+
+def _addresses(tl: "TLContext", tiling: Tiling, pointer: int, tiles: Sequence[Queries]) -> list[int]:
+    """Where the rows of each tile begin in Q, or in O."""
+    return [tiling.query_address(tl, pointer, tile) for tile in tiles]
 
 
 def _load_set(tl: "TLContext", tiling: Tiling, q_ptr: int, tiles: Sequence[Queries]) -> QuerySet:
@@ -119,12 +125,32 @@ class Blocks:
 
     def __init__(self, runs: Sequence[Run], most: int):
         """Blocks of at most `most` keys."""
-        self.all = _blocks(tuple(runs), most)
-        self.first, self.rows = joined(self.all[0])[0] if self.all else (0, 0)
-        self.even = next((n for n, block in enumerate(self.all) if not self._is_even(n, block)), len(self.all))
+        self._all = _blocks(tuple(runs), most)
+        self._cut = 0
+        self.first, self.rows = joined(self._all[0])[0] if self._all else (0, 0)
+        self.even = next((n for n, block in enumerate(self._all) if not self._is_even(n, block)), len(self._all))
 
     def _is_even(self, number: int, block: tuple[Run, ...]) -> bool:
         return joined(block) == [(self.first + number * self.rows, self.rows)]
+
+    def after(self, number: int) -> tuple[tuple[Run, ...], ...]:
+        """All blocks but the first ones."""
+        return self._all[number - self._cut :]
+
+    def hiding_nothing(self, tiling: Tiling, tiles: Sequence[Queries]) -> int:
+        """How many of the even blocks, from the first on, hide nothing from any tile."""
+        if not tiling.causal or not self.even:
+            return self.even
+        seen = min(tile.position for tile in tiles)
+        return max(0, min(self.even, (seen + 1 - self.first) // self.rows))
+
+    def seen_by(self, tiling: Tiling, tiles: Sequence[Queries]) -> "Blocks":
+        """What these tiles, of one head, need to know of the blocks in HBM."""
+        known = copy(self)
+        known._cut = known.even = self.hiding_nothing(tiling, tiles)
+        seen = [b for b in self.after(known.even) if not all(tiling.hides_all(tile, b[0][0]) for tile in tiles)]
+        known._all = tuple(seen)
+        return known
 
 
 def _blocks(runs: tuple[Run, ...], most: int) -> tuple[tuple[Run, ...], ...]:
@@ -148,8 +174,10 @@ def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops:
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
     tiles = tiling.query_tiles(user)
     if _fits_scratch(tl, tiling, user, tiles, pointers):
-        keys: KeyStore = ScratchKeys(tl, tiling, user, k_ptr, v_ptr)
-        _ride(tl, keys, _load_set(tl, tiling, q_ptr, tiles), tiling, hops, o_ptr)
+        outputs = _addresses(tl, tiling, o_ptr, tiles)
+        _ride(
+            tl, ScratchKeys(tl, tiling, user, k_ptr, v_ptr), _load_set(tl, tiling, q_ptr, tiles), tiling, hops, outputs
+        )
         return
     keys = HbmKeys(tl, tiling, user, k_ptr, v_ptr)
     sets = _sets(tl, tiling, tiles, pointers)
@@ -159,31 +187,42 @@ def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops:
     first.fold(keys, Blocks(own, tiling.block_kv))
     others = gather(tl, keys, hops)
     first.fold(keys, Blocks(others, tiling.block_kv))
-    first.store(o_ptr)
-    _fold_sets(tl, tiling, pointers, keys, own + others, sets)
+    first.store(_addresses(tl, tiling, o_ptr, sets[0]))
+    blocks = Blocks(own + others, tiling.block_kv)
+    for some in sets[1:]:
+        _fold_set(tl, tiling, pointers, keys, blocks, some)
 
 
-def _fold_sets(
-    tl: "TLContext", tiling: Tiling, pointers: Pointers, keys: KeyStore, runs: list[Run], sets: list[list[Queries]]
+def _fold_set(
+    tl: "TLContext", tiling: Tiling, pointers: Pointers, keys: HbmKeys, blocks: Blocks, tiles: list[Queries]
 ) -> None:
-    """All sets but the first. Heads differ in addresses only: where none shares a set, they are a loop."""
-
-    blocks = Blocks(runs, tiling.block_kv)
-
-    def fold(some: Sequence[Queries]) -> None:
-        queries = _load_set(tl, tiling, pointers[0], some)
+    """A set over all keys. Sets of other heads and users differ in addresses only."""
+    outputs = _addresses(tl, tiling, pointers[3], tiles)
+    if not have_one_head(tiles):
+        queries = _load_set(tl, tiling, pointers[0], tiles)
         queries.fold(keys, blocks)
-        queries.store(pointers[3])
-
-    of_head, alike = sets_of_head(sets, tiling.h_kv)
-    for some in sets[1 : len(of_head) if alike else None]:
-        fold(some)
-    for head in tl.range(1, tiling.h_kv if alike else 1):
-        for some in of_head:
-            fold([tile._replace(head=head) for tile in some])
+        queries.store(outputs)
+        return
+    places = (*_addresses(tl, tiling, pointers[0], tiles), *outputs, *keys.addresses(tiles[0].head, 0))
+    some = without_place(tiles)
+    tl.routine(_fold_tiles, tl, tiling, some, blocks.seen_by(tiling, some), keys.row_bytes, at=places)
 
 
-def _ride(tl: "TLContext", keys: KeyStore, queries: QuerySet, tiling: Tiling, hops: list[Hop], o_ptr: int) -> None:
+def _fold_tiles(
+    tl: "TLContext", tiling: Tiling, tiles: tuple[Queries, ...], blocks: Blocks, row_bytes: tuple[int, int], *at: int
+) -> None:
+    """Tiles of one head over blocks of keys; `at` are the places of their queries, of their output, of K and of V."""
+    count = len(tiles)
+    loaded = [tiling.load_rows(tl, place, tile.tokens) for place, tile in zip(at, tiles, strict=False)]
+    queries = QuerySet(tl, tiling, tiles, loaded)
+    del loaded
+    queries.fold(HeadRows(tl, tiling, at[2 * count :], row_bytes), blocks)
+    queries.store(at[count : 2 * count])
+
+
+def _ride(
+    tl: "TLContext", keys: KeyStore, queries: QuerySet, tiling: Tiling, hops: list[Hop], outputs: Sequence[int]
+) -> None:
     """Everything in scratch: each step's messages are posted before what came with the last one is folded."""
     waiting = list(keys.messages(tiling.rank))
     keys.keep_own()
@@ -194,7 +233,7 @@ def _ride(tl: "TLContext", keys: KeyStore, queries: QuerySet, tiling: Tiling, ho
             waiting = []
         waiting += _collect(keys, posted)
     queries.fold(keys, Blocks(waiting, tiling.block_kv))
-    queries.store(o_ptr)
+    queries.store(outputs)
 
 
 # (owner, number, part, request) of what arrives, and the requests of what leaves

@@ -150,30 +150,46 @@ class Tiling:
 
     def load_queries(self, tl: "TLContext", q_ptr: int, tile: Queries) -> TensorHandle:
         """[group * tokens, d_head], heads outermost."""
-        shape = (self.group, tile.tokens, self.d_head)
-        handle = tl.load(self._query_address(tl, q_ptr, tile), shape=shape, strides=self._query_strides())
-        rows: TensorHandle = tl.reshape(handle, (self.group * tile.tokens, self.d_head))
+        return self.load_rows(tl, self.query_address(tl, q_ptr, tile), tile.tokens)
+
+    def load_rows(self, tl: "TLContext", address: int, tokens: int) -> TensorHandle:
+        """The queries of a tile of so many tokens, whose first row lies at `address`."""
+        shape = (self.group, tokens, self.d_head)
+        handle = tl.load(address, shape=shape, strides=self._query_strides())
+        rows: TensorHandle = tl.reshape(handle, (self.group * tokens, self.d_head))
         return rows
 
     def store_output(self, tl: "TLContext", o_ptr: int, tile: Queries, rows: TensorHandle) -> None:
         """The counterpart of `load_queries`."""
-        by_head = tl.reshape(rows, (self.group, tile.tokens, self.d_head))
-        tl.store(self._query_address(tl, o_ptr, tile), by_head, strides=self._query_strides())
+        self.store_rows(tl, self.query_address(tl, o_ptr, tile), tile.tokens, rows)
+
+    def store_rows(self, tl: "TLContext", address: int, tokens: int, rows: TensorHandle) -> None:
+        """The counterpart of `load_rows`."""
+        by_head = tl.reshape(rows, (self.group, tokens, self.d_head))
+        tl.store(address, by_head, strides=self._query_strides())
 
     def _query_strides(self) -> tuple[int, int, int]:
         return self.d_head, self.h_q * self.d_head, 1
 
-    def _query_address(self, tl: "TLContext", pointer: int, tile: Queries) -> int:
+    def query_address(self, tl: "TLContext", pointer: int, tile: Queries) -> int:
+        """Where the first row of a tile lies in Q, or in O."""
         row = tile.user * self.query_rows() + tile.first
         elements = row * self.h_q * self.d_head + tile.head * self.group * self.d_head
         return pointer + elements * ITEMSIZE[tl.element_type(pointer)]
 
     def load_keys(self, tl: "TLContext", pointer: int, user: int, block: Keys) -> TensorHandle:
         """A block of this rank's K or V, [rows, d_head]."""
+        return self.load_key_rows(tl, self.key_address(tl, pointer, user, block), block.rows)
+
+    def key_address(self, tl: "TLContext", pointer: int, user: int, block: Keys) -> int:
+        """Where the first row of a block of this rank's K or V lies."""
         row = user * self.stored_rows + block.first
         elements = (row * self.h_kv + block.head) * self.d_head
-        address = pointer + elements * ITEMSIZE[tl.element_type(pointer)]
-        handle: TensorHandle = tl.load(address, shape=self.key_shape(block), strides=(self.h_kv * self.d_head, 1))
+        return pointer + elements * ITEMSIZE[tl.element_type(pointer)]
+
+    def load_key_rows(self, tl: "TLContext", address: int, rows: int) -> TensorHandle:
+        """Rows of one head of K or V as they lie in a tensor."""
+        handle: TensorHandle = tl.load(address, shape=(rows, self.d_head), strides=(self.h_kv * self.d_head, 1))
         return handle
 
     def key_shape(self, block: Keys) -> tuple[int, int]:
@@ -189,19 +205,19 @@ def _cuts(segment: Segment, most: int) -> list[Segment]:
 
 
 def by_head(tiles: Sequence[Queries]) -> list[tuple[int, list[int]]]:
-    """(head, numbers of its tiles); the one head of all tiles may be the index of a loop, which is not looked at."""
-    first = tiles[0].head if tiles else 0
-    if all(tile.head is first for tile in tiles):
-        return [(first, list(range(len(tiles))))] if tiles else []
+    """(head, numbers of its tiles)."""
     heads = sorted({tile.head for tile in tiles})
     return [(head, [i for i, tile in enumerate(tiles) if tile.head == head]) for head in heads]
 
 
-def sets_of_head(sets: list[list[Queries]], heads: int) -> tuple[list[list[Queries]], bool]:
-    """The sets of the first head, and whether those of all `heads` heads are the same but for the head."""
-    of_head = [some for some in sets if not any(tile.head for tile in some)]
-    alike = len(sets) == heads * len(of_head) and all(some and some[0].head == some[-1].head for some in sets)
-    return of_head, alike
+def have_one_head(tiles: Sequence[Queries]) -> bool:
+    """Whether all tiles, at least one, are of the same head."""
+    return len({tile.head for tile in tiles}) == 1
+
+
+def without_place(tiles: Sequence[Queries]) -> tuple[Queries, ...]:
+    """The tiles but for what says where they lie in memory: what decides which commands fold them."""
+    return tuple(tile._replace(user=0, head=0, first=0) for tile in tiles)
 
 
 def make_tiling(

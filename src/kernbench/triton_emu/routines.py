@@ -1,0 +1,127 @@
+"""`tl.routine`: a function that is called again with other addresses, recorded without running it (docs/adr/0029).
+
+The first call of its kind runs, with addresses that notice every use but sums and multiples (`affine`). If nothing that
+it can reach was changed, it did nothing but compute, load and store, and its values came from free blocks of scratch
+memory, then a later call with the same arguments does the same, by induction over its commands: the same rows, with
+numbers moved on, addresses in HBM moved by the difference of the given ones, and scratch blocks taken from the same
+shelves in the same order. Before a function is trusted, one such call runs and must give the predicted rows.
+"""
+
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from kernbench.triton_emu.affine import Affine, Watched
+from kernbench.triton_emu.loop_state import State, UnknownStateError
+from kernbench.triton_emu.replay import NotAlikeError
+from kernbench.triton_emu.template import Start, Template
+
+__kernbench_internal__ = True
+
+# templates that a program keeps
+MOST_TEMPLATES = 4096
+# commands below which repeating costs as much as running
+FEWEST_COMMANDS = 16
+
+
+class Routines:
+    """The functions that one program calls through `tl.routine`."""
+
+    def __init__(self, context: Any):
+        self._context = context
+        self._templates: dict[tuple[Any, ...], Template] = {}
+        # functions whose calls are not alike, and those of which a prediction was right
+        self._irregular: set[CodeType] = set()
+        self._trusted: set[CodeType] = set()
+
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...], at: tuple[int, ...]) -> Any:
+        """What the function gives for these arguments."""
+        context, code = self._context, getattr(function, "__code__", None)
+        known = type(code) is CodeType and code not in self._irregular and all(type(one) is int for one in at)
+        if not known or not context.folds or context.watch.loops:
+            return function(*args, *at)
+        assert code is not None
+        state = self._state((function, *args))
+        if state is None:
+            self._irregular.add(code)
+            return function(*args, *at)
+        key = (code, len(at), *state.numbers)
+        template = self._templates.get(key)
+        if template is None or template.marks != state.marks or not template.fits(context, at):
+            return self._recorded(key, state, function, args, at)
+        if code in self._trusted:
+            return template.repeat(context, at)
+        return self._checked(template, code, function, args, at)
+
+    def _state(self, values: tuple[Any, ...]) -> State | None:
+        """What the function can depend on, None where that is not known or holds what only a run can follow."""
+        try:
+            state = State(None, type(self._context), values)
+        except UnknownStateError:
+            return None
+        return None if state.handles or state.indices or state.sees_addresses else state
+
+    def _recorded(
+        self,
+        key: tuple[Any, ...],
+        state: State,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        at: tuple[int, ...],
+    ) -> Any:
+        """Run it, and keep what it did if that can be repeated."""
+        context, watch = self._context, self._context.watch
+        start = Start(context)
+        # one more than there are addresses: the port and the allocator are watched even if there is none
+        watched = [Watched() for _ in (*at, None)]
+        for one in watched:
+            watch.open(one)
+        start.effects = context._port.effects
+        try:
+            numbers = [Affine(number, ((one, 1),)) for number, one in zip(at, watched, strict=False)]
+            result = function(*args, *numbers)
+            start.note(context)
+        finally:
+            start.restore(context)
+            for one in watched:
+                watch.close(one)
+        if start.did_more or any(one.was_seen for one in watched):
+            self._irregular.add(key[0])
+            return result
+        after = self._state((function, *args)) if context.steps - start.row >= FEWEST_COMMANDS else None
+        if after is not None and after.marks == state.marks:
+            self._keep(key, state.marks, start, watched[:-1], at, result)
+        return result
+
+    def _keep(
+        self,
+        key: tuple[Any, ...],
+        marks: list[Any],
+        start: Start,
+        watched: list[Watched],
+        at: tuple[int, ...],
+        result: Any,
+    ) -> None:
+        try:
+            template = Template(self._context, start, watched, at, result)
+        except NotAlikeError:
+            return
+        template.marks = marks
+        while len(self._templates) >= MOST_TEMPLATES:
+            del self._templates[next(iter(self._templates))]
+        self._templates[key] = template
+
+    def _checked(
+        self,
+        template: Template,
+        code: CodeType,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        at: tuple[int, ...],
+    ) -> Any:
+        """Run it once more, and see whether it was as predicted."""
+        predicted = template.predicted(self._context, at)
+        result = function(*args, *at)
+        good = predicted.came_true(self._context)
+        (self._trusted if good else self._irregular).add(code)
+        return result
