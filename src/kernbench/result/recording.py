@@ -41,6 +41,8 @@ from kernbench.result.finding import Place
 NONE = -1
 FIRST_VIEW = -2
 FIRST_CHUNK, LARGEST_CHUNK = 128, 8192
+# chunks that are looked through one by one
+MOST_CHUNKS = 64
 HandleType = tuple[tuple[int, ...], str, str]
 
 
@@ -228,6 +230,9 @@ class Rows(Generic[AnyRow]):
 
     def parts(self) -> list[NDArray[Any]]:
         """All rows, in order, as arrays with named fields that share the rows' memory."""
+        if len(self._full) > MOST_CHUNKS:
+            # loops and routines add many short ones
+            self._full, self._ends = [bytearray().join(self._full)], self._ends[-1:]
         fresh = np.frombuffer(self.chunk, self.dtype, self.offset // self.size)
         return [*(np.frombuffer(chunk, self.dtype) for chunk in self._full), fresh]
 

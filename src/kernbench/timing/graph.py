@@ -127,5 +127,12 @@ def _put_all(new_sources, new_targets, new_lags, new_kinds, cursor, targets, lag
 
 
 def _indegree(nodes: int, targets: Small) -> Small:
-    indegree: Small = np.bincount(targets, minlength=nodes).astype(np.int32)
+    indegree = np.zeros(nodes, np.int32)
+    _count(targets, indegree)
     return indegree
+
+
+@loop
+def _count(values, counts):  # type: ignore[no-untyped-def]
+    for value in values:
+        counts[value] += 1

@@ -47,9 +47,9 @@ def test_operand_types_go_through_views(recording):
     assert [types[t][0] for t in columns.operand_type[dot]] == [(4, 8), (8, 4)]
 
 
-@pytest.mark.parametrize("batch", [1, 7, 1 << 19])
-def test_one_case_for_the_same_work_whatever_the_batches(recording, batch, monkeypatch):
-    monkeypatch.setattr(columns_module, "BATCH", batch)
+@pytest.mark.parametrize("room", [1, 2, 1 << 10])
+def test_one_case_for_the_same_work_however_many_there_are(recording, room, monkeypatch):
+    monkeypatch.setattr(columns_module, "FIRST_CASES", room)
     columns = make_columns(recording)
     first, case = cases(columns, len(recording.tables.types))
     keys = list(zip(columns.op.tolist(), columns.type.tolist(), map(tuple, columns.operand_type.tolist()), strict=True))

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.compiled import loop
 from kernbench.common.pe_commands import OPERATIONS
 from kernbench.result.recording import Recording
 from kernbench.timing.graph import Ints, Small
 
-# commands that are looked at together where all at once would take too much memory
-BATCH = 1 << 19
+# room at first for different cases of commands
+FIRST_CASES = 1 << 10
 # by the code of an operation: whether it moves bytes of HBM
 IS_TRANSFER = np.array([name in ("load", "store") for name in OPERATIONS])
 
@@ -54,20 +55,34 @@ def make_columns(recording: Recording) -> Columns:
 
 def cases(columns: Columns, types: int) -> tuple[Ints, Small]:
     """Commands with one operation on the same types: the first of each case, and each command's case."""
-    base = types + 1
-    numbers: dict[int, int] = {}
-    first: list[int] = []
     case = np.empty(len(columns.op), np.int32)
-    for start in range(0, len(case), BATCH):
-        rows = slice(start, start + BATCH)
-        key = columns.op[rows].astype(np.int64)
-        for column in (columns.type[rows], columns.operand_type[rows, 0], columns.operand_type[rows, 1]):
-            key *= base
-            key += column + 1
-        met, example, inverse = np.unique(key, return_index=True, return_inverse=True)
-        for number, index in zip(met.tolist(), example.tolist(), strict=True):
-            if number not in numbers:
-                numbers[number] = len(first)
-                first.append(start + index)
-        case[rows] = np.array([numbers[number] for number in met.tolist()], np.int32)[inverse]
-    return np.array(first, np.int64), case
+    given = columns.op, columns.type, columns.operand_type, types + 1
+    room = FIRST_CASES
+    while True:
+        first, table, keys = np.empty(room, np.int64), np.full(4 * room, -1, np.int32), np.empty(room, np.int64)
+        count = _number(*given, first, table, keys, case)
+        if count <= room:
+            return first[:count], case
+        room *= 2
+
+
+@loop
+def _number(op, kind, operand_type, base, first, table, keys, case):  # type: ignore[no-untyped-def]
+    """Number the cases as they are met, as far as there is room; gives how many there are, or one more than the room.
+
+    `table` has the numbers by a hash of their keys, the next free place if that is taken.
+    """
+    count = 0
+    mask = len(table) - 1
+    for i in range(len(op)):
+        key = ((np.int64(op[i]) * base + kind[i] + 1) * base + operand_type[i, 0] + 1) * base + operand_type[i, 1] + 1
+        place = ((key ^ (key >> 31)) & 0x7FFFFFFF) * 0x2545F491 >> 12 & mask
+        while table[place] >= 0 and keys[table[place]] != key:
+            place = (place + 1) & mask
+        if table[place] < 0:
+            if count == len(first):
+                return count + 1
+            table[place], keys[count], first[count] = count, key, i
+            count += 1
+        case[i] = table[place]
+    return count

@@ -27,10 +27,11 @@ USABLE = 0.9
 
 
 class Rows(NamedTuple):
-    """One head of K or V in HBM: address of its first row, and bytes from a row to the next."""
+    """One head of K or V in HBM: address of its first row, bytes from a row to the next, and elements."""
 
     address: int
     step: int
+    elements: int
 
 
 @dataclass
@@ -107,8 +108,8 @@ class LongFold:
 
     def _load(self, at: Rows, address: object, size: int) -> TensorHandle:
         """Rows from `address` on. All loads have one size: blocks of many sizes would leave gaps in scratch."""
-        strides = (at.step // ITEMSIZE[self._tl.element_type(at.address)], 1)
-        whole: TensorHandle = self._tl.load(address, shape=(size, self._tiling.d_head), strides=strides)
+        shape, strides = (size, self._tiling.d_head), (at.elements, 1)
+        whole: TensorHandle = self._tl.load(address, shape=shape, strides=strides)
         return whole
 
     def _push_edge(self, work: _Tile, keys: tuple[Rows, Rows], block: tuple[int, int], last: bool) -> None:

@@ -69,7 +69,7 @@ class LeaderKeys(HbmKeys):
 
     def rows(self, head: int) -> tuple[Rows, Rows]:
         """Where K and V of a head lie."""
-        k, v = (Rows(self._address(i, 0, head), self._width * ITEMSIZE[self._types[i]]) for i in (0, 1))
+        k, v = (Rows(self._address(i, 0, head), self.row_bytes[i], self._width) for i in (0, 1))
         return k, v
 
 
@@ -125,7 +125,8 @@ class MemberKeys(KeyStore):
     def rows(self, head: int) -> tuple[Rows, Rows]:
         """Where K and V of a head lie."""
         ahead = (head - self._heads.start) * self._tiling.d_head
-        k, v = (Rows(self._landing[i] + ahead * ITEMSIZE[self._types[i]], self._step(i)) for i in (0, 1))
+        width = len(self._heads) * self._tiling.d_head
+        k, v = (Rows(self._landing[i] + ahead * ITEMSIZE[self._types[i]], self._step(i), width) for i in (0, 1))
         return k, v
 
 
