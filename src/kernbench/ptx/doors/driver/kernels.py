@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from kernbench.ptx.doors.driver.properties import SHARED_BY_DEFAULT, capability
+from kernbench.ptx.doors.driver.properties import SHARED_BY_DEFAULT
 from kernbench.ptx.text.module import Kernel
 
 # not known without the assembler; programs divide by it
 _REGISTERS = 32
 
 
-def kernel_attributes(kernel: Kernel, shared_bytes: int, arch: str) -> list[int]:
+def kernel_attributes(kernel: Kernel, shared_bytes: int, capability: int) -> list[int]:
     """The sixteen attributes; `shared_bytes` are those that the kernel declares."""
     block = kernel.reqntid or kernel.maxntid
     cluster = kernel.cluster
@@ -20,7 +20,7 @@ def kernel_attributes(kernel: Kernel, shared_bytes: int, arch: str) -> list[int]
     values = [0] * 16
     values[0] = min(1024, prod(block)) if block else 1024
     values[1], values[2] = shared_bytes, constant
-    values[4], values[5], values[6] = _REGISTERS, 10 * major + minor, capability(arch)
+    values[4], values[5], values[6] = _REGISTERS, 10 * major + minor, capability
     values[8] = max(0, SHARED_BY_DEFAULT - shared_bytes)
     values[9] = -1
     if cluster is not None:

@@ -1,11 +1,8 @@
 """What the emulated GPU says of itself when the driver is asked: attributes by their number in the driver API."""
 
-import re
+from kernbench.ptx.doors.gpus import Gpu
+from kernbench.ptx.emulator.engine.machine import Architecture
 
-from kernbench.ptx.emulator.engine.machine import Architecture, architecture
-
-_NUMBER = re.compile(r"sm_(\d+)")
-_MARKETED = {80: "A100", 90: "H100", 100: "B200", 103: "B300"}
 # bytes of L2, memory clock in kHz and bus width of boards that are known; others get those of the nearest below
 _BOARDS = {
     70: (6 << 20, 877_000, 4096, 1_530_000),
@@ -22,28 +19,13 @@ SHARED_BY_DEFAULT = 48 << 10
 RESERVED_SHARED = 1024
 
 
-def capability(arch: str) -> int:
-    """90 for sm_90a."""
-    found = _NUMBER.match(arch)
-    assert found is not None, arch
-    return int(found[1])
-
-
-def name_of(arch: str) -> str:
-    """What the device is called."""
-    return f"kernbench emulated {arch}"
-
-
-def attributes(arch: str, *, registering: bool) -> list[int]:
+def attributes(gpu: Gpu, *, registering: bool) -> list[int]:
     """The value of each attribute, by its number; `registering` says whether memory of the host can be registered."""
     values = [0] * ATTRIBUTES
-    for group in (
-        _limits(architecture(arch), capability(arch)),
-        _board(capability(arch)),
-        _abilities(capability(arch)),
-    ):
+    for group in (_limits(gpu.machine, gpu.capability), _board(gpu.capability), _abilities(gpu.capability)):
         for number, value in group.items():
             values[number] = value
+    values[16] = gpu.sms
     values[99] = values[91] = int(registering)
     return values
 
@@ -54,7 +36,7 @@ def _limits(machine: Architecture, number: int) -> dict[int, int]:
         1: 1024, 2: 1024, 3: 1024, 4: 64,
         5: (1 << 31) - 1, 6: 65535, 7: 65535,
         8: SHARED_BY_DEFAULT, 9: 65536, 10: 32, 11: (1 << 31) - 1, 12: 65536,
-        16: machine.sms, 39: machine.threads_per_sm, 75: number // 10, 76: number % 10,
+        39: machine.threads_per_sm, 75: number // 10, 76: number % 10,
         81: machine.shared_per_sm, 82: 65536, 97: machine.shared_per_block, 106: machine.ctas_per_sm,
         111: RESERVED_SHARED if number >= 80 else 0,
     }  # fmt: skip

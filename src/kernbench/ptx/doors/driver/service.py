@@ -13,6 +13,7 @@ from kernbench.ptx.doors.driver.images.errors import ImageError
 from kernbench.ptx.doors.driver.images.images import NoPtxError, texts_of
 from kernbench.ptx.doors.driver.images.linking import link_texts
 from kernbench.ptx.doors.driver.requests import Answer, RefusedError, Request, Result
+from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.session import Launch, LaunchRefusedError, LoadedText, Notes, Session, UnsafeLaunchError
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel
@@ -41,6 +42,7 @@ class DriverService:
         session.prints = not shared
         self.memory = Allocations(session.memory, shared=shared)
         self._shared = shared
+        self._gpu = gpu_of(session.arch, session.options.sms)
         self._modules: dict[int, LoadedText] = {}
         self._loaded: dict[str, int] = {}
         self._kernels: dict[int, Kernel] = {}
@@ -76,9 +78,9 @@ class DriverService:
             return Answer(Result.UNKNOWN, data=text.encode())
 
     def _hello(self, words: Words, data: bytes) -> Answer:
-        values = properties.attributes(self.session.arch, registering=not self._shared)
+        values = properties.attributes(self._gpu, registering=not self._shared)
         values[0] = self.session.device.machine.memory_bytes
-        return Answer(words=tuple(values), data=properties.name_of(self.session.arch).encode())
+        return Answer(words=tuple(values), data=self._gpu.name.encode())
 
     def _usage(self, words: Words, data: bytes) -> Answer:
         total = self.session.device.machine.memory_bytes
@@ -117,7 +119,7 @@ class DriverService:
         number = len(self._kernels) + 1
         self._kernels[number] = kernel
         shared = self.session.device.declared_shared(kernel)
-        about = kernels.kernel_attributes(kernel, shared, self.session.arch)
+        about = kernels.kernel_attributes(kernel, shared, self._gpu.capability)
         return Answer(words=(number, len(kernel.params), *_unsigned(about)), data=kernels.parameter_layout(kernel))
 
     def _kernel_names(self, words: Words, data: bytes) -> Answer:

@@ -45,10 +45,9 @@ def serve(listener: socket.socket, options: str, folder: Path) -> None:
 
 def work(connection: socket.socket, options: str, folder: Path) -> None:
     """Answer one program until it ends."""
-    process = greet(connection)
+    greet(connection)
     file, address, nbytes = share_process_memory()
     session = Session(read_options(options), folder=folder, keep_runs=False)
-    session.note({"event": "attached", "program": process})
     service = DriverService(session, shared=True)
     send_mapping(connection, address, nbytes, file)
     Thread(target=_end_with, args=(connection.fileno(),), daemon=True).start()

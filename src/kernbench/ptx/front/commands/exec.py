@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +18,8 @@ from kernbench.cli.arguments.options import HTML, SCHEDULE, STRICT, schedule_of
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, check_targets, errors
 from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.doors.driver.library import LibraryError
+from kernbench.ptx.doors.driver.running import driver_environment
 from kernbench.ptx.doors.environment import child_environment, python_for
 from kernbench.ptx.doors.options import Options, read_blocks
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
@@ -135,6 +137,23 @@ def _folder(kept: Path | None) -> Iterator[Path]:
 def run_program(words: list[str], options: Options, folder: Path) -> int:
     """Run a program to its end; its exit code as shells have it. Signals to this process are passed on to it."""
     environment = child_environment(options, folder, os.environ)
+    with _driver(options, folder, environment) as added:
+        return _run(words, {**environment, **added})
+
+
+@contextmanager
+def _driver(options: Options, folder: Path, environment: dict[str, str]) -> Iterator[dict[str, str]]:
+    """What lets the program find a driver library; nothing, and a word about it, where none can be built."""
+    with ExitStack() as stack:
+        try:
+            added = stack.enter_context(driver_environment(options, folder, environment))
+        except LibraryError as problem:
+            errors().print(f"kernbench exec: {problem}", style="dim", soft_wrap=True)
+            added = {}
+        yield added
+
+
+def _run(words: list[str], environment: dict[str, str]) -> int:
     try:
         child = subprocess.Popen(words, env=environment)
     except FileNotFoundError:
@@ -176,8 +195,8 @@ def _show(summary: SessionSummary, options: Options, code: int) -> None:
     console = errors()
     if not summary.kernels:
         console.print(
-            "kernbench exec: the program launched no kernel that was seen; those of Python programs with Triton are, "
-            "unless Python was started with -I, -E or -S",
+            "kernbench exec: the program launched no kernel that was seen; those of programs that use CUDA's driver or "
+            "runtime library are, and those of Triton, unless Python was started with -I, -E or -S",
             soft_wrap=True,
         )
         return

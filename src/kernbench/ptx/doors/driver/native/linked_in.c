@@ -173,12 +173,29 @@ static void register_again(const Object *object, uintptr_t base) {
   }
 }
 
+/* Without symbols, a library may still export functions of the runtime under names with a stroke in front, as CuTe DSL's does:
+ * most are but jumps to the runtime's own. */
+static int replace_wrapped(const Object *object, uintptr_t base) {
+  if (!defined(object, "_cudaLaunchKernelEx")) return 0;
+  for (size_t i = 0; i < object->count; i++) {
+    const Elf64_Sym *symbol = &object->symbols[i];
+    if (!symbol->st_shndx || symbol->st_name >= object->name_bytes || strncmp(object->names + symbol->st_name, "_cuda", 5)) continue;
+    const char *name = object->names + symbol->st_name + 1;
+    void *at = (void *)(base + symbol->st_value), *target = jump_target(at);
+    void *own = own_function(strcmp(name, "cudaLaunchKernelEx") ? name : "cudaLaunchKernelExC");
+    if (own && (target || has_room(symbol))) redirect(target ? target : at, own);
+  }
+  runtime_major = 12;
+  return 1;
+}
+
 static void look_into(const Object *file, uintptr_t base, const char *path) {
   Object object = *file;
   if (strstr(path, "libnvrtc.so") && read_table(&object, SHT_DYNSYM)) replace_nvrtc(&object, base);
   if (strstr(path, "libnvJitLink.so") && read_table(&object, SHT_DYNSYM)) replace_linker(&object, base);
   int found = read_table(&object, SHT_SYMTAB) ? runtime_of(&object) : 0;
   if (!found) found = read_table(&object, SHT_DYNSYM) ? runtime_of(&object) : 0;
+  if (!found && (!object.symbols || replace_wrapped(&object, base))) return;
   if (!found) return;
   if (found < 12) {
     complain("%s has a CUDA runtime older than version 12, which is not emulated: build it with CUDA 12 or newer", path);
