@@ -15,6 +15,7 @@ from types import FunctionType
 
 from kernbench.common.compiled import COMPILED
 from kernbench.ptx.emulator.kept.functions import Referring, counting_on, named
+from kernbench.ptx.emulator.program.closing import Closed, Closing
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Program, Watched
 from kernbench.ptx.numerics.table import operation, operations_so_far
@@ -68,7 +69,7 @@ class _Writer(pickle.Pickler):
         self._referred: dict[int, Reduced] = {
             **{key: (named, where) for key, where in _named_things().items()},
             **{id(value): (given, where) for value, where in _given_values(program.kernel)},
-            **{id(block.follow): (following, (block.number,)) for block in program.blocks if block.follow},
+            **{id(block.follow): (following, (block.number,)) for block in program.blocks},
         }
 
     def reducer_override(self, value: object) -> object:  # type: ignore[override]
@@ -83,7 +84,7 @@ class _Writer(pickle.Pickler):
         names = _fields(kind)
         if names is not None:
             return kind, tuple([getattr(value, name) for name in names])
-        rule = _RULES.get(kind)
+        rule = _closed if isinstance(value, Closed) else _RULES.get(kind)
         return NotImplemented if rule is None else rule(value)
 
 
@@ -117,14 +118,31 @@ def _by_name(loop: object) -> object:
     return named, where
 
 
-def _decoding(value: object) -> object:
-    """What finds blocks by lines is needed to decode only, and holds all lines."""
-    return object.__new__, (Decoding,), {**vars(value), "block_at": None}
+def _closed(value: object) -> object:
+    """A record that was closed, whose class is made as it runs.
+
+    What finds blocks by lines is needed to decode only, and holds all lines.
+    """
+    state = {**vars(value), "block_at": None} if isinstance(value, Decoding) else vars(value)
+    return object.__new__, (type(value).__bases__[1],), state, None, None, close
+
+
+def close(record: Closing, state: dict[str, object]) -> None:
+    """Fill in a record and close it."""
+    vars(record).update(state)
+    record.close()
+
+
+def _remembering(function: object) -> object:
+    """A closure that remembers what it gave."""
+    wrapped = getattr(function, "__wrapped__", None)
+    named_so = isinstance(wrapped, FunctionType) and "<locals>" not in wrapped.__qualname__
+    return NotImplemented if named_so else (cache, (wrapped,))
 
 
 # rules for classes that cannot be written as they are
 _RULES: dict[type, Callable[[object], object]] = {
-    Decoding: _decoding,
+    type(cache(len)): _remembering,
     count: lambda counter: (counting_on, (repr(counter),)),
     COMPILED: _by_name,
 }
