@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.report.samples import HERE, sample, timeline, unsafe
 
 from kernbench.common.errors import MisuseError
+from kernbench.result import load
 from kernbench.result.columns import MOST, pack, unpack
 from kernbench.result.load import load_runs, read_run
 from kernbench.result.reading import Reader
@@ -222,3 +223,16 @@ def test_a_document_of_another_version_is_refused(tmp_path):
     write_json(file, {"schema": 99, "command": "run", "bench": "b", "runs": [unsafe().to_dict()]})
     with pytest.raises(MisuseError, match="was written by a newer kernbench: schema 99"):
         load_runs(file)
+
+
+def test_a_file_that_goes_on_without_end_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(load, "MOST_BYTES", 3 << 20)
+    with pytest.raises(MisuseError, match="/dev/zero holds no run, or goes on without end: at most 3 MiB are read"):
+        load_runs("/dev/zero")
+    large = tmp_path / "large.json"
+    large.write_text(" " * (3 << 20) + "{}")
+    with pytest.raises(MisuseError, match="at most 3 MiB"):
+        load_runs(large)
+    large.write_text(" " * ((3 << 20) - 2) + "{}")
+    with pytest.raises(MisuseError, match=r"schema|status"):
+        load_runs(large)

@@ -13,6 +13,9 @@ from kernbench.result.reading import Reader
 from kernbench.result.run import SCHEMA, Run, Status
 from kernbench.result.spans import read_timeline
 
+# a run of the largest benches has some tens of MiB
+MOST_BYTES = 256 << 20
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -40,7 +43,11 @@ def load_runs(path: str | Path) -> Loaded:
 
 def _parse(path: Path) -> object:
     try:
-        return json.loads(path.read_bytes())
+        with path.open("rb") as file:
+            held = file.read(MOST_BYTES + 1)
+        if len(held) > MOST_BYTES:
+            raise MisuseError(f"{path} holds no run, or goes on without end: at most {MOST_BYTES >> 20} MiB are read")
+        return json.loads(held)
     except OSError as error:
         raise MisuseError(f"{path} cannot be read: {error.strerror}") from None
     except RecursionError:
