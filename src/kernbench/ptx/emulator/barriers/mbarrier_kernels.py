@@ -1,14 +1,19 @@
 """Compiled operations on mbarriers: lane after lane in order, so that phases complete exactly where they would.
 
-The state of all mbarriers of a batch is one matrix, a row each, with the columns below. `held` collects what arriving
-warps know, `done` is what it was when a phase last completed. Trouble is counted in `report`: for each code how often,
-the first position and the barrier.
+The state of all mbarriers of a batch is one matrix, a row each, with the columns below. Trouble is counted in `report`:
+for each code how often, the first position and the barrier.
+
+Order: an arrival releases, a wait that passes acquires. `held` has a vector clock for each barrier, the join of what
+those knew who arrived; when a phase completes it is copied to `done`, and whoever waits for that phase joins `done`
+with what it knows. `held` is not cleared then: phases complete one after the other, so the arrivals of earlier ones
+came before. What arrives in the next phase goes to `held` alone, and who still waits for this one does not learn of it.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
@@ -32,6 +37,48 @@ LIMIT = (1 << 20) - 1
 
 (OUTSIDE, UNUSED, DEAD, TOO_MANY, UNWAITED, RANGE, COMPLETES) = range(7)
 CODES = 7
+
+
+class Barriers(NamedTuple):
+    """The mbarriers of a batch: their CTAs, their columns in vector clocks, their state, and what arrivals tell.
+
+    `arrivals` has for each warp of the barrier's CTA the phase of its last arrival plus one, and the instruction.
+    """
+
+    homes: Array
+    columns: Array
+    state: Array
+    held: Array
+    done: Array
+    arrivals: Array
+
+
+class Tellers(NamedTuple):
+    """What warps know who arrive: vector clocks, when the lanes of each warp last met, and arrivals of single lanes.
+
+    `whole` says of each warp whether all its lanes arrive, `ctas` how many CTAs the batch has, `first_lane` where what
+    is known of single lanes begins in a vector clock.
+    """
+
+    whole: Array
+    ctas: int
+    clocks: Array
+    met: Array
+    lane_arrivals: Array
+    first_lane: int
+
+
+class Arriving(NamedTuple):
+    """What arrives: the barrier, lane, count and bytes of each position, and how their instruction does it."""
+
+    slots: Array
+    lanes: Array
+    counts: Array
+    transactions: Array
+    drop: bool
+    no_complete: bool
+    release: bool
+    site: int
 
 
 def new_report() -> Any:
@@ -118,85 +165,86 @@ def _usable(slot: Any, state: Any, report: Any, position: Any) -> Any:
     return True
 
 
-@kernel
-def publish(
-    slot: Any, lane: Any, whole: Any, ctas: Any, clocks: Any, met: Any, arrivals: Any, held: Any, lanes: Any
-) -> None:
+@part
+def _publish(slot: Any, lane: Any, who: Tellers, held: Array) -> None:
     """What a lane knows is known to those who wait: of its warp's other lanes, what they did before they last met."""
     warp = lane // WARP
-    inside = warp // ctas
-    row = clocks[warp % ctas, inside]
+    inside, whole = warp // who.ctas, who.whole[warp]
+    row = who.clocks[warp % who.ctas, inside]
     for k in range(held.shape[1]):
         value = row[k]
         if k == inside and not whole:
-            value = met[warp]
-        elif k == lanes + inside:
+            # the warp's clock counts for all its lanes, of which some have not come
+            value = who.met[warp]
+        elif k == who.first_lane + inside:
+            # of the lane itself everything: its clock and its number in one column
             value = row[inside] * WARP + lane % WARP
         held[slot, k] = max(held[slot, k], value)
     if not whole:
-        arrivals[warp, WARP, lane % WARP] = row[inside]
+        who.lane_arrivals[warp, WARP, lane % WARP] = row[inside]
 
 
 @kernel
-def arrive(
-    slots: Any,
-    lanes: Any,
-    counts: Any,
-    transactions: Any,
-    drop: Any,
-    no_complete: Any,
-    release: Any,
-    whole: Any,
-    first_lane: Any,
-    ctas: Any,
-    homes: Any,
-    columns: Any,
-    state: Any,
-    held: Any,
-    done: Any,
-    clocks: Any,
-    met: Any,
-    lane_arrivals: Any,
-    arrivals: Any,
-    site: Any,
-    tokens: Any,
-    report: Any,
-) -> Any:
-    """Arrivals of lanes; gives how many phases completed. `tokens` receives the state before each."""
+def publish(slots: Any, lanes: Any, tellers: Any, held: Any) -> None:
+    """What lanes know is known to those who wait for barriers: `tellers` are the parts of `Tellers`."""
+    who = _tellers_of(tellers)
+    for i in range(slots.size):
+        _publish(slots[i], lanes[i], who, held)
+
+
+@part
+def _tellers_of(given: Any) -> Tellers:
+    """The parts of tellers by their names; a plain tuple is handed over, whose type numba tells in half the time."""
+    return Tellers(given[0], given[1], given[2], given[3], given[4], given[5])
+
+
+@kernel
+def arrive(arriving: Any, tellers: Any, these: Any, tokens: Any, report: Any) -> Any:
+    """Arrivals of lanes; gives how many phases completed. `tokens` receives the state before each.
+
+    Given are the parts of `Arriving`, `Tellers` and `Barriers`.
+    """
+    what = Arriving(
+        arriving[0], arriving[1], arriving[2], arriving[3], arriving[4], arriving[5], arriving[6], arriving[7]
+    )
+    who, barriers = _tellers_of(tellers), Barriers(these[0], these[1], these[2], these[3], these[4], these[5])
     completed = 0
     warp_before, slot_before = -1, -1
-    for i in range(slots.size):
-        slot = slots[i]
+    state, orders = barriers.state, what.release and barriers.done.shape[1] > 0
+    for i in range(what.slots.size):
+        slot = what.slots[i]
         if not _usable(slot, state, report, i):
             tokens[i] = 0
             continue
-        row, warp = state[slot], lanes[i] // WARP
-        if row[PHASE] > row[WAITED] and counts[i]:
+        row, lane, count = state[slot], what.lanes[i], what.counts[i]
+        warp = lane // WARP
+        if row[PHASE] > row[WAITED] and count:
             _count(report, UNWAITED, i, slot)
             row[WAITED] = row[PHASE]
         tokens[i] = (row[PHASE] << 24) | row[PENDING]
-        row[TX] += transactions[i]
-        row[BYTES_EXPECTED] += transactions[i]
-        if counts[i] > row[PENDING]:
+        row[TX] += what.transactions[i]
+        row[BYTES_EXPECTED] += what.transactions[i]
+        if count > row[PENDING]:
             _count(report, TOO_MANY, i, slot)
             continue
         if row[TX] > LIMIT:
             _count(report, RANGE, i, slot)
-        if drop:
-            row[EXPECTED] -= counts[i]
-        row[PENDING] -= counts[i]
-        row[LAST_LANE] = lanes[i]
-        row[LAST_SITE] = site
-        local = warp % ctas == homes[slot]
+        if what.drop:
+            row[EXPECTED] -= count
+        row[PENDING] -= count
+        row[LAST_LANE] = lane
+        row[LAST_SITE] = what.site
+        local = warp % who.ctas == barriers.homes[slot]
         if local:
-            arrivals[slot, warp // ctas, 0] = row[PHASE] + 1
-            arrivals[slot, warp // ctas, 1] = site
-        if release and local and done.shape[1] and (not whole[warp] or warp != warp_before or slot != slot_before):
-            publish(slot, lanes[i], whole[warp], ctas, clocks, met, lane_arrivals, held, first_lane)
+            barriers.arrivals[slot, warp // who.ctas, 0] = row[PHASE] + 1
+            barriers.arrivals[slot, warp // who.ctas, 1] = what.site
+        # lanes of a whole warp tell the same, once
+        if orders and local and (not who.whole[warp] or warp != warp_before or slot != slot_before):
+            _publish(slot, lane, who, barriers.held)
         warp_before, slot_before = warp, slot
-        if no_complete and row[PENDING] == 0:
+        if what.no_complete and row[PENDING] == 0:
             _count(report, COMPLETES, i, slot)
-        completed += complete(slot, state, held, done, columns[slot])
+        completed += complete(slot, state, barriers.held, barriers.done, barriers.columns[slot])
     return completed
 
 
@@ -238,7 +286,10 @@ def test(slots: Any, wanted: Any, parity: Any, state: Any, passed: Any, report: 
 def acquire(
     slots: Any, lanes: Any, passed: Any, whole: Any, ctas: Any, homes: Any, done: Any, clocks: Any, met: Any
 ) -> None:
-    """Warps whose lanes have all waited learn what the arrivals knew."""
+    """Warps whose lanes have all waited learn what the arrivals knew: the join of two vector clocks.
+
+    A warp's own clock stays, as it counts its own releases; what others knew of it is how far its lanes have met.
+    """
     warp_before, slot_before = -1, -1
     for i in range(slots.size):
         slot, warp = slots[i], lanes[i] // WARP

@@ -206,12 +206,9 @@ class Mbarriers:
         self.events += 1
         if checks is not None and how.release:
             checks.asynchronous.arriving(slots, lanes)
-        completed = kernels.arrive(
-            slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, self._tellers(lanes),
-            self._first_lane, batch.ctas, self.homes,
-            self.columns, self.state, self.held, self.done, *_clocks(checks), self.arrivals, site.number, tokens,
-            self._report,
-        )  # fmt: skip
+        what = (slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, site.number)
+        barriers = (self.homes, self.columns, self.state, self.held, self.done, self.arrivals)
+        completed = kernels.arrive(what, self._who(lanes), barriers, tokens, self._report)
         batch.port.changes += int(completed)
         if checks is not None:
             checks.asynchronous.arrived(slots, lanes, how.release, how.wide)
@@ -230,11 +227,9 @@ class Mbarriers:
             return
         ctas = lanes // WARP % self._batch.ctas
         local = (slots >= 0) & (self.homes[slots] == ctas)
-        whole = self._tellers(lanes)
+        who = self._who(lanes)
         checks.asynchronous.arriving(slots, lanes)
-        for slot, lane in zip(slots[local].tolist(), lanes[local].tolist(), strict=True):
-            warp = lane // WARP
-            kernels.publish(slot, lane, whole[warp], self._batch.ctas, *_clocks(checks), self.held, self._first_lane)
+        kernels.publish(slots[local], lanes[local], who, self.held)
         checks.asynchronous.arrived(slots, lanes, True)
 
     def reach(self, slots: Array, lanes: Array, site: Site) -> None:
@@ -255,6 +250,10 @@ class Mbarriers:
         """For each warp of the batch, whether all its `members`, a mask of each warp, are among `lanes`."""
         whole: Array = np.bincount(lanes // WARP, minlength=self._batch.warps) >= np.bitwise_count(members)
         return whole
+
+    def _who(self, lanes: Array) -> tuple[Any, ...]:
+        """What the warps of `lanes` know who arrive now: the parts of `kernels.Tellers`."""
+        return self._tellers(lanes), self._batch.ctas, *_clocks(self._batch.checks), self._first_lane
 
     def _tellers(self, lanes: Array) -> Array:
         """For each warp of the batch, whether `lanes` tell all that it did."""

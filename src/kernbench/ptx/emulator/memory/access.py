@@ -1,18 +1,19 @@
 """Compiled loads and stores: one pass over the active lanes that moves data and checks bounds, alignment and state.
 
-All kernels address one space by `addresses + offset - window`, which must lie below `size`; `origins` gives each lane's
-own place in the space's array (a CTA's shared memory, a thread's local memory) and is empty for global memory. `bank`
-holds registers as rows over lanes, `rows` the rows of a vector's elements. What is wrong is counted in `report`: for
-each of `CODES` the number of lanes and the first position; kernels return how much that is in all.
+What is wrong is counted in `report`: for each of `CODES` the number of lanes and the first position; kernels return how
+much that is in all. What belongs together is handed over as a plain tuple, of which numba tells the type in half the
+time that a named one takes; the kernels give its parts their names (`place_of`, `moved_of`).
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN
-from kernbench.ptx.emulator.memory.cells import STORE, SUSPECT, note_read, note_write
+from kernbench.ptx.emulator.memory.cell_entries import note_read, note_write
+from kernbench.ptx.emulator.memory.cells import STORE, SUSPECT, named
 
 OUTSIDE, MISALIGNED, UNINITIALISED, RACE, READ_ONLY = range(5)
 CODES = ("out-of-bounds", "misaligned", "uninitialised-read", "race", "read-only")
@@ -28,6 +29,44 @@ _UNWRITTEN = np.uint64(UNWRITTEN * 0x0101_0101_0101_0101)
 _TRACKED = np.uint64(TRACKED * 0x0101_0101_0101_0101)
 _PAGE = np.uint64(8)
 _ONE, _TWO, _THREE = np.uint64(1), np.uint64(2), np.uint64(3)
+
+
+class Place(NamedTuple):
+    """Where positions access one space: at `addresses + offset - window`, which must lie below `size`.
+
+    `origins` gives each lane's own place in the space's array (a CTA's shared memory, a thread's local memory), and is
+    empty for global memory.
+    """
+
+    addresses: Array
+    offset: np.uint64
+    window: np.uint64
+    size: np.uint64
+    origins: Array
+
+
+class Moved(NamedTuple):
+    """What an access moves: registers of a `bank`, rows over lanes, with the `rows` of a vector's elements.
+
+    `lanes` has the lane of each position, `mask` which positions are active; an empty one says all.
+    """
+
+    bank: Array
+    rows: Array
+    lanes: Array
+    mask: Array
+
+
+@part
+def place_of(given: Any) -> Place:
+    """The parts of a place by their names."""
+    return Place(given[0], given[1], given[2], given[3], given[4])
+
+
+@part
+def moved_of(given: Any) -> Moved:
+    """The parts of what is moved by their names."""
+    return Moved(given[0], given[1], given[2], given[3])
 
 
 def new_report(suspects: int = 0) -> Any:
@@ -88,139 +127,104 @@ def _flaw(state: Any, word: Any, count: Any, written: Any, tracked: Any, unwritt
 
 
 @kernel
-def load(
-    memory: Any,
-    addresses: Any,
-    offset: Any,
-    window: Any,
-    size: Any,
-    origins: Any,
-    bank: Any,
-    rows: Any,
-    lanes: Any,
-    mask: Any,
-    report: Any,
-) -> Any:
+def load(memory: Any, place: Any, moved: Any, report: Any) -> Any:
     """Unchecked: what lies outside the space, or is misaligned, reads as poison."""
+    at, to = place_of(place), moved_of(moved)
+    bank, rows = to.bank, to.rows
     shift = _shift_of(memory.itemsize)
-    count = np.uint64(rows.size)
-    span = count << shift
-    odd, last, too_small = span - np.uint64(1), size - span, size < span
-    own = origins.size > 0
-    masked = mask.size > 0
+    span = np.uint64(rows.size) << shift
+    odd, last, too_small = span - np.uint64(1), at.size - span, at.size < span
+    own = at.origins.size > 0
+    masked = to.mask.size > 0
     # rows of the usual vectors, looked up once
     first, second = np.uint64(rows[0]), np.uint64(rows[1 % rows.size])
     third, fourth = np.uint64(rows[2 % rows.size]), np.uint64(rows[3 % rows.size])
     poison = memory.dtype.type(_POISON)
-    for i in range(lanes.size):
-        if masked and not mask[i]:
+    for i in range(to.lanes.size):
+        if masked and not to.mask[i]:
             continue
-        lane = np.uint64(lanes[i])
-        address = addresses[i] + offset
-        place = address - window
-        if too_small or (address & odd) or place > last:
+        lane = np.uint64(to.lanes[i])
+        address = at.addresses[i] + at.offset
+        start = address - at.window
+        if too_small or (address & odd) or start > last:
             _count(report, OUTSIDE, i)
             for k in range(rows.size):
                 bank[rows[k], lane] = poison
             continue
         if own:
-            place += origins[lane]
-        word = place >> shift
-        _fill(memory, word, bank, lane, rows, first, second, third, fourth)
+            start += at.origins[lane]
+        _fill(memory, start >> shift, bank, lane, rows, first, second, third, fourth)
     return _total(report)
 
 
 @kernel
-def store(
-    memory: Any,
-    dirty: Any,
-    addresses: Any,
-    offset: Any,
-    window: Any,
-    size: Any,
-    origins: Any,
-    bank: Any,
-    rows: Any,
-    lanes: Any,
-    mask: Any,
-    report: Any,
-) -> Any:
+def store(memory: Any, dirty: Any, place: Any, moved: Any, report: Any) -> Any:
     """Unchecked: what lies outside the space, or is misaligned, is dropped."""
+    at, what = place_of(place), moved_of(moved)
+    bank, rows = what.bank, what.rows
     shift = _shift_of(memory.itemsize)
     span = np.uint64(rows.size) << shift
-    own = origins.size > 0
-    masked = mask.size > 0
-    for i in range(lanes.size):
-        if masked and not mask[i]:
+    own = at.origins.size > 0
+    masked = what.mask.size > 0
+    for i in range(what.lanes.size):
+        if masked and not what.mask[i]:
             continue
-        lane = lanes[i]
-        address = addresses[i] + offset
-        place = address - window
-        if size < span or (address & (span - np.uint64(1))) or place > size - span:
+        lane = what.lanes[i]
+        address = at.addresses[i] + at.offset
+        start = address - at.window
+        if at.size < span or (address & (span - np.uint64(1))) or start > at.size - span:
             _count(report, OUTSIDE, i)
             continue
         if own:
-            place += origins[lane]
+            start += at.origins[lane]
         else:
-            dirty[place >> _PAGE] = True
-        word = place >> shift
+            dirty[start >> _PAGE] = True
+        word = start >> shift
         for k in range(rows.size):
             memory[word + np.uint64(k)] = bank[rows[k], lane]
     return _total(report)
 
 
 @kernel
-def checked_load(
-    memory: Any,
-    state: Any,
-    addresses: Any,
-    offset: Any,
-    window: Any,
-    size: Any,
-    origins: Any,
-    bank: Any,
-    rows: Any,
-    lanes: Any,
-    mask: Any,
-    report: Any,
-    noted: Any,
-    places: Any,
-) -> Any:
+def checked_load(memory: Any, state: Any, place: Any, moved: Any, report: Any, noted: Any, places: Any) -> Any:
     """Checked: outside or misaligned reads as poison; unwritten memory reads as it is, and is reported.
 
     Positions whose reads are to be entered, and where they read, are put into `noted` and `places`; how many there are
     comes last in `noted`.
     """
     many = 0
+    at, to = place_of(place), moved_of(moved)
+    bank, rows = to.bank, to.rows
     shift = _shift_of(memory.itemsize)
     span = np.uint64(rows.size) << shift
-    odd, last, too_small = span - np.uint64(1), size - span, size < span
-    own = origins.size > 0
-    masked = mask.size > 0
+    odd, last, too_small = span - np.uint64(1), at.size - span, at.size < span
+    own = at.origins.size > 0
+    masked = to.mask.size > 0
     # rows of the usual vectors, looked up once
     first, second = np.uint64(rows[0]), np.uint64(rows[1 % rows.size])
     third, fourth = np.uint64(rows[2 % rows.size]), np.uint64(rows[3 % rows.size])
     kind = memory.dtype.type
     poison, written, tracked, unwritten = kind(_POISON), kind(_WRITTEN), kind(_TRACKED), kind(_UNWRITTEN)
-    for i in range(lanes.size):
-        if masked and not mask[i]:
+    for i in range(to.lanes.size):
+        if masked and not to.mask[i]:
             continue
-        lane = np.uint64(lanes[i])
-        address = addresses[i] + offset
-        place = address - window
+        lane = np.uint64(to.lanes[i])
+        address = at.addresses[i] + at.offset
+        start = address - at.window
         trouble = -1
         racing = False
-        if too_small or (address & odd) or place > last:
+        if too_small or (address & odd) or start > last:
             trouble = MISALIGNED if address & odd else OUTSIDE
         else:
             if own:
-                place += origins[lane]
-            word = place >> shift
+                start += at.origins[lane]
+            word = start >> shift
             low = high = state[word]
             for k in range(1, rows.size):
                 found = state[word + np.uint64(k)]
                 low &= found
                 high |= found
+            # nearly always every byte is written, and none is shared with others
             if low != written or high != written:
                 racing = (high & tracked) != 0
                 trouble = _flaw(state, word, rows.size, written, tracked, unwritten)
@@ -230,9 +234,9 @@ def checked_load(
                 for k in range(rows.size):
                     bank[rows[k], lane] = poison
                 continue
-        _fill(memory, place >> shift, bank, lane, rows, first, second, third, fourth)
+        _fill(memory, start >> shift, bank, lane, rows, first, second, third, fourth)
         if racing:
-            noted[many], places[many] = i, place
+            noted[many], places[many] = i, start
             many += 1
     noted[noted.size - 1] = many
     return _total(report)
@@ -240,52 +244,39 @@ def checked_load(
 
 @kernel
 def checked_store(
-    memory: Any,
-    state: Any,
-    dirty: Any,
-    addresses: Any,
-    offset: Any,
-    window: Any,
-    size: Any,
-    origins: Any,
-    bank: Any,
-    rows: Any,
-    lanes: Any,
-    mask: Any,
-    report: Any,
-    noted: Any,
-    places: Any,
+    memory: Any, state: Any, dirty: Any, place: Any, moved: Any, report: Any, noted: Any, places: Any
 ) -> Any:
     """Checked: what lies outside or is misaligned is dropped; bytes become written.
 
     What is to be entered is put into `noted` and `places` as by `checked_load`, with `SAME` where it changes nothing.
     """
     many = 0
+    at, what = place_of(place), moved_of(moved)
+    bank, rows = what.bank, what.rows
     shift = _shift_of(memory.itemsize)
     span = np.uint64(rows.size) << shift
-    own = origins.size > 0
-    masked = mask.size > 0
-    written = memory.dtype.type(_WRITTEN)
-    tracked = memory.dtype.type(_TRACKED)
-    unwritten = memory.dtype.type(_UNWRITTEN)
-    for i in range(lanes.size):
-        if masked and not mask[i]:
+    own = at.origins.size > 0
+    masked = what.mask.size > 0
+    kind = memory.dtype.type
+    written, tracked, unwritten = kind(_WRITTEN), kind(_TRACKED), kind(_UNWRITTEN)
+    for i in range(what.lanes.size):
+        if masked and not what.mask[i]:
             continue
-        lane = lanes[i]
-        address = addresses[i] + offset
-        place = address - window
+        lane = what.lanes[i]
+        address = at.addresses[i] + at.offset
+        start = address - at.window
         trouble = -1
         racing = False
         if address & (span - np.uint64(1)):
             trouble = MISALIGNED
-        elif size < span or place > size - span:
+        elif at.size < span or start > at.size - span:
             trouble = OUTSIDE
         else:
             if own:
-                place += origins[lane]
+                start += at.origins[lane]
             else:
-                dirty[place >> _PAGE] = True
-            word = place >> shift
+                dirty[start >> _PAGE] = True
+            word = start >> shift
             for k in range(rows.size):
                 found = state[word + np.uint64(k)]
                 racing |= (found & tracked) != 0
@@ -294,14 +285,14 @@ def checked_store(
         if trouble >= 0:
             _count(report, trouble, i)
             continue
-        word = place >> shift
+        word = start >> shift
         same = True
         for k in range(rows.size):
             same &= memory[word + np.uint64(k)] == bank[rows[k], lane]
             memory[word + np.uint64(k)] = bank[rows[k], lane]
             state[word + np.uint64(k)] |= written
         if racing:
-            noted[many], places[many] = i | (SAME if same else 0), place
+            noted[many], places[many] = i | (SAME if same else 0), start
             many += 1
     noted[noted.size - 1] = many
     return _total(report)
@@ -310,9 +301,10 @@ def checked_store(
 @kernel
 def note_reads(noted: Any, places: Any, span: Any, lanes: Any, report: Any, shadow: Any, site: Any, scope: Any) -> Any:
     """Enter the reads that a load has noted, and count races with them."""
+    arrays = named(shadow)
     for k in range(noted[noted.size - 1]):
         i = noted[k]
-        note_read(places[k], span, lanes[i], i, shadow, site, scope, report)
+        note_read(places[k], span, lanes[i], i, arrays, site, scope, report)
     return _total(report)
 
 
@@ -321,9 +313,10 @@ def note_writes(
     noted: Any, places: Any, span: Any, lanes: Any, report: Any, shadow: Any, site: Any, scope: Any, kind: Any
 ) -> Any:
     """Enter the writes that a store has noted, and count races with them."""
+    arrays = named(shadow)
     for k in range(noted[noted.size - 1]):
         i = noted[k] & ~SAME
-        note_write(places[k], span, lanes[i], i, noted[k] & SAME != 0, shadow, site, scope, kind, report)
+        note_write(places[k], span, lanes[i], i, noted[k] & SAME != 0, arrays, site, scope, kind, report)
     return _total(report)
 
 
@@ -342,6 +335,7 @@ def announce_store(
     scope: Any,
 ) -> Any:
     """A write to shared memory that will happen some time: races with it are counted, nothing is written."""
+    arrays = named(shadow)
     masked = mask.size > 0
     for i in range(lanes.size):
         if masked and not mask[i]:
@@ -351,7 +345,7 @@ def announce_store(
             continue
         place += origins[lanes[i]]
         if state[place]:
-            note_write(place, span, lanes[i], i, False, shadow, site, scope, STORE, report)
+            note_write(place, span, lanes[i], i, False, arrays, site, scope, STORE, report)
     return _total(report)
 
 
@@ -370,6 +364,7 @@ def enter_loads(
     site: Any,
 ) -> Any:
     """Loads that were made before count from now on: races with them are counted, nothing is read."""
+    arrays = named(shadow)
     own = origins.size > 0
     for i in range(lanes.size):
         place = addresses[i] - window
@@ -378,7 +373,7 @@ def enter_loads(
         if own:
             place += origins[lanes[i]]
         if state[place] & _TRACKED:
-            note_read(place, span, lanes[i], i, shadow, site, 0, report)
+            note_read(place, span, lanes[i], i, arrays, site, 0, report)
     return _total(report)
 
 

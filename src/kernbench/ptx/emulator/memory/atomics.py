@@ -4,7 +4,7 @@ Conventions are those of `access`. `target` is the row the old value goes to, ne
 how many lanes changed memory, so that a failed attempt can be told from progress.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -21,8 +21,11 @@ from kernbench.ptx.emulator.memory.access import (
     UNINITIALISED,
     _count,
     _shift_of,
+    moved_of,
+    place_of,
 )
-from kernbench.ptx.emulator.memory.cells import note_write
+from kernbench.ptx.emulator.memory.cell_entries import note_write
+from kernbench.ptx.emulator.memory.cells import ShadowArrays, named
 from kernbench.ptx.numerics.rows.scalar import bits_of_float32, bits_of_float64, float32_of, float64_of
 
 OPERATIONS = {
@@ -93,51 +96,54 @@ def _result(operation: Any, old: Any, b: Any, c: Any, one: Any, sign: Any) -> An
     return b if less else old
 
 
+class Noted(NamedTuple):
+    """How an update is entered in the shadow cells, which Python hands over as a plain tuple: see `cells`."""
+
+    shadow: ShadowArrays
+    site: int
+    scope: int
+    kind: int
+
+
 @kernel
 def atomic(
     memory: Any,
     state: Any,
     dirty: Any,
-    addresses: Any,
-    offset: Any,
-    window: Any,
-    size: Any,
-    origins: Any,
-    bank: Any,
-    target: Any,
-    source: Any,
-    other: Any,
-    lanes: Any,
-    mask: Any,
+    place: Any,
+    moved: Any,
     operation: Any,
     report: Any,
     checked: Any,
-    shadow: Any,
-    site: Any,
-    scope: Any,
-    update: Any,
+    noted: Any,
 ) -> Any:
-    """One atomic for all active lanes; returns how many of them changed memory."""
+    """One atomic for all active lanes; returns how many of them changed memory.
+
+    The rows of `moved` are those of the old value (or -1), of b and of c.
+    """
+    at, what = place_of(place), moved_of(moved)
+    entered = Noted(named(noted[0]), noted[1], noted[2], noted[3])
+    bank, (target, source, other) = what.bank, what.rows
     width = np.uint64(memory.itemsize)
     shift = _shift_of(memory.itemsize)
-    own = origins.size > 0
-    masked = mask.size > 0
+    own = at.origins.size > 0
+    masked = what.mask.size > 0
     kind = memory.dtype.type
     written, tracked, unwritten = kind(_WRITTEN), kind(_TRACKED), kind(_UNWRITTEN)
     one, sign = kind(1), kind(1) << kind(8 * memory.itemsize - 1)
     changed = 0
-    for i in range(lanes.size):
-        if masked and not mask[i]:
+    for i in range(what.lanes.size):
+        if masked and not what.mask[i]:
             continue
-        lane = lanes[i]
-        address = addresses[i] + offset
-        place = address - window
-        if size < width or (address & (width - np.uint64(1))) or place > size - width:
+        lane = what.lanes[i]
+        address = at.addresses[i] + at.offset
+        start = address - at.window
+        if at.size < width or (address & (width - np.uint64(1))) or start > at.size - width:
             _count(report, MISALIGNED if address & (width - np.uint64(1)) else OUTSIDE, i)
             continue
         if own:
-            place += origins[lane]
-        word = place >> shift
+            start += at.origins[lane]
+        word = start >> shift
         racing = False
         if checked:
             found = state[word]
@@ -149,7 +155,7 @@ def atomic(
                 _count(report, UNINITIALISED, i)
             state[word] = found | written
         if not own:
-            dirty[place >> _PAGE] = True
+            dirty[start >> _PAGE] = True
         old = memory[word]
         new = kind(_result(operation, old, bank[source, lane], bank[other, lane], one, sign))
         memory[word] = new
@@ -157,5 +163,5 @@ def atomic(
         if target >= 0:
             bank[target, lane] = old
         if racing:
-            note_write(place, width, lane, i, False, shadow, site, scope, update, report)
+            note_write(start, width, lane, i, False, entered.shadow, entered.site, entered.scope, entered.kind, report)
     return changed

@@ -224,13 +224,14 @@ class Port:
             part, at, by = self._placed(part, addresses, offset, lanes, active, site)
             memory = part.words[registers.itemsize]
             place = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
-            where = (registers, rows, lanes, _NO_MASK if active is None else active, self._report)
+            moved = (registers, rows, lanes, _NO_MASK if active is None else active)
             if self._checker is None:
-                trouble = access.load(memory, *place, *where)
+                trouble = access.load(memory, place, moved, self._report)
             else:
                 self._checker.note(part, False, site, lanes, active, (at, by, base), registers.itemsize * rows.size)
                 noted = self._room(lanes.size)
-                trouble = access.checked_load(memory, part.state[registers.itemsize], *place, *where, *noted)
+                state = part.state[registers.itemsize]
+                trouble = access.checked_load(memory, state, place, moved, self._report, *noted)
                 shadow, number, seen = self._checker.arguments(part, site, scope)
                 if noted[0][-1] and seen != access.UNSEEN:
                     span = np.uint64(registers.itemsize * rows.size)
@@ -263,14 +264,15 @@ class Port:
             self.shared_stores += part.name == "shared"
             part, at, by = self._placed(part, addresses, offset, lanes, active, site)
             memory = part.words[registers.itemsize]
-            place = (part.dirty, at, by, np.uint64(base), np.uint64(part.size), part.origins)
-            where = (registers, rows, lanes, _NO_MASK if active is None else active, self._report)
+            place = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
+            moved = (registers, rows, lanes, _NO_MASK if active is None else active)
             if self._checker is None:
-                trouble = access.store(memory, *place, *where)
+                trouble = access.store(memory, part.dirty, place, moved, self._report)
             else:
                 self._checker.note(part, True, site, lanes, active, (at, by, base), registers.itemsize * rows.size)
                 noted = self._room(lanes.size)
-                trouble = access.checked_store(memory, part.state[registers.itemsize], *place, *where, *noted)
+                state = part.state[registers.itemsize]
+                trouble = access.checked_store(memory, state, part.dirty, place, moved, self._report, *noted)
                 if noted[0][-1]:
                     more = self._checker.arguments(part, site, scope)
                     wide = np.uint64(registers.itemsize * rows.size)
@@ -353,16 +355,14 @@ class Port:
         for part, base, active in self.parts(space, addresses, offset, mask):
             part, at, by = self._placed(part, addresses, offset, lanes, active, site)
             memory, state = part.words[registers.itemsize], part.state[registers.itemsize]
-            place = (part.dirty, at, by, np.uint64(base), np.uint64(part.size), part.origins)
-            where = (lanes, _NO_MASK if active is None else active)
+            place = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
+            moved = (registers, rows, lanes, _NO_MASK if active is None else active)
             checked = self._checker is not None
             if self._checker is not None:
                 self._checker.note(part, True, site, lanes, active, (at, by, base), registers.itemsize)
             shadow, number, reach = self._arguments(part, site, scope)
-            self.changes += atomic(
-                memory, state, *place, registers, *rows, *where, operation, self._report, checked, shadow, number,
-                reach, kind,
-            )  # fmt: skip
+            noted = (shadow, number, reach, kind)
+            self.changes += atomic(memory, state, part.dirty, place, moved, operation, self._report, checked, noted)
             if self._report[: len(access.CODES), 0].any():
                 self._tell(
                     part, site, "atomic", Spot(lanes, at, int(by), registers.itemsize, scope, None, base, active)

@@ -6,7 +6,7 @@ the mbarrier it completes on, or for the group it belongs to.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -117,12 +117,10 @@ class Shadow:
         knowledge[np.arange(len(lanes)), first_lane + inside] = own * WARP + lanes % WARP
         if self._checks.log is not None:
             self._checks.log.operations(space, writes, site, lanes, columns, clocks, homes, knowledge, ranges)
-        cells, beside, first_byte, state = self._checks.agent_memory(space)
-        count = note_ranges(
-            writes, ranges.starts, ranges.lengths, ranges.owners, knowledge, firsts, stamps, ctas, warps,
-            batch.warps_per_cta, cells, beside, first_byte, state, self._clocks.known, self._clocks.known_rows,
-            first_lane, batch.launch.actors.proxied(0, space), self._clocks.peers, self._suspects,
-        )  # fmt: skip
+        what = (ranges.starts, ranges.lengths, ranges.owners, knowledge, firsts, stamps, ctas, warps)
+        known, proxied = self._clocks, batch.launch.actors.proxied(0, space)
+        order = (known.known, known.known_rows, known.peers, batch.warps_per_cta, first_lane, proxied)
+        count = note_ranges(writes, what, self._checks.agent_memory(space), order, self._suspects)
         if count:
             self._tell(space, writes, lanes, site, self._suspects[: min(count, len(self._suspects))])
 
@@ -163,63 +161,97 @@ def _touched(start: Any, length: Any, word: Any) -> Any:
     return ((1 << (high - low)) - 1) << low
 
 
+class Operations(NamedTuple):
+    """Operations that lanes began: ranges of bytes with the operation of each, and what is known of the operations.
+
+    `knowledge` has a vector clock for each, `firsts` the number of its CTA's first actor in the grid, `stamps` its
+    access as a cell, `ctas` and `warps` who began it.
+    """
+
+    starts: Array
+    lengths: Array
+    owners: Array
+    knowledge: Array
+    firsts: Array
+    stamps: Array
+    ctas: Array
+    warps: Array
+
+
+class Memory(NamedTuple):
+    """The memory that operations access: cells and the lanes beside them, the byte that they begin at, its state."""
+
+    cells: Array
+    lanes: Array
+    first_byte: int
+    state: Array
+
+
+class Order(NamedTuple):
+    """What is known beside the operations' own vector clocks, and where in these things lie.
+
+    `known` and `known_rows` are what warps know of other CTAs, `arrivals` the clocks of lanes that arrived alone.
+    `warps` is how many a CTA has, `first_lane` where a vector clock tells of single lanes, `proxied` where of what the
+    async proxy may see.
+    """
+
+    known: Array
+    known_rows: Array
+    arrivals: Array
+    warps: int
+    first_lane: int
+    proxied: int
+
+
 @part
-def _order(
-    cell: Any, mask: Any, plain: Any, row: Any, first: Any, warps: Any, known: Any, known_row: Any, lanes: Any,
-    proxied: Any, arrivals: Any, cta: Any, ctas: Any,
-) -> Any:  # fmt: skip
-    """-1 if the access of `cell` comes before; else what is missing: _FENCE or _RACE. `plain` needs no fence."""
+def _missing(cell: Any, mask: Any, plain: Any, operation: Any, what: Operations, order: Order) -> Any:
+    """-1 if the access of `cell` happens before an operation; else what is missing: _FENCE or _RACE.
+
+    What a thread did ordinarily, before it or what it knows began the operation, is in order; but the async proxy sees
+    it only behind a proxy fence, which `plain` accesses (reads, by which nothing is to be seen) do not need.
+    """
+    row, first = what.knowledge[operation], what.firsts[operation]
+    known_row, known = order.known_rows[what.warps[operation]], order.known
     number = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
     clock = (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
-    column = number - first
+    column, lanes, warps = number - first, order.first_lane, order.warps
     if column < 0 or column >= row.size:
         if known_row < 0:
             return _RACE
         thread = number % row.size < warps and knows_far_lane(clock, mask, known[known_row], number + lanes, lanes)
         return -1 if clock <= known[known_row, number] or thread else _RACE
-    if clock > row[column] and not (
-        column < warps and knows_lane(clock, mask, row[lanes + column], arrivals[column * ctas + cta, WARP])
-    ):
-        return _RACE
-    if column < warps and not plain and clock > row[column + proxied]:
+    if clock > row[column]:
+        them = column * (order.known_rows.size // warps) + what.ctas[operation]
+        if column >= warps or not knows_lane(clock, mask, row[lanes + column], order.arrivals[them, WARP]):
+            return _RACE
+    if column < warps and not plain and clock > row[column + order.proxied]:
         return _FENCE
     return -1
 
 
+@part
+def _operations_of(given: tuple[Array, ...]) -> Operations:
+    """The parts by their names; plain tuples are handed over, whose types numba tells in half the time."""
+    return Operations(given[0], given[1], given[2], given[3], given[4], given[5], given[6], given[7])
+
+
 @kernel
-def note_ranges(
-    writes: Any,
-    starts: Any,
-    lengths: Any,
-    owners: Any,
-    knowledge: Any,
-    firsts: Any,
-    stamps: Any,
-    ctas: Any,
-    warps_of: Any,
-    warps: Any,
-    cells: Any,
-    lanes: Any,
-    first_byte: Any,
-    state: Any,
-    known: Any,
-    known_rows: Any,
-    first_lane: Any,
-    proxied: Any,
-    arrivals: Any,
-    suspects: Any,
-) -> Any:
-    """Enter ranges of operations, and gather what is not ordered before them; gives how much that is."""
+def note_ranges(writes: Any, operations: Any, where: Any, known: Any, suspects: Any) -> Any:
+    """Enter ranges of operations, and gather what does not happen before them; gives how much that is.
+
+    Given are the parts of `Operations`, `Memory` and `Order`.
+    """
+    what, memory = _operations_of(operations), Memory(where[0], where[1], where[2], where[3])
+    order = Order(known[0], known[1], known[2], known[3], known[4], known[5])
     count = 0
-    all_ctas = known_rows.size // warps
-    for i in range(starts.size):
-        operation = owners[i]
-        row, mine = knowledge[operation], stamps[operation]
-        first, known_row, cta = firsts[operation], known_rows[warps_of[operation]], ctas[operation]
-        place, length = starts[i] - first_byte, lengths[i]
+    cells, lanes, first_byte = memory.cells, memory.lanes, memory.first_byte
+    for i in range(what.starts.size):
+        operation = what.owners[i]
+        mine = what.stamps[operation]
+        place, length = what.starts[i] - first_byte, what.lengths[i]
         for word in range(place >> 2, (place + length + 3) >> 2):
             byte = max(4 * word, place)
-            if not state[byte + first_byte] & TRACKED:
+            if not memory.state[byte + first_byte] & TRACKED:
                 continue
             touched = _touched(place, length, word)
             for column in range(EARLIER_READ + 1 if writes else READ):
@@ -227,10 +259,7 @@ def note_ranges(
                 if not cell & touched or (mine & STRONG and cell & STRONG):
                     continue
                 mask = who(cell, np.int64(lanes[word, LANES + column]), touched)
-                code = _order(
-                    cell, mask, column >= READ, row, first, warps, known, known_row, first_lane, proxied, arrivals,
-                    cta, all_ctas,
-                )  # fmt: skip
+                code = _missing(cell, mask, column >= READ, operation, what, order)
                 if code >= 0:
                     if count < suspects.shape[0]:
                         suspects[count, 0] = operation

@@ -1,0 +1,420 @@
+"""Entering accesses in the shadow cells: each is compared with what the cells of its words hold, then takes its place.
+
+A read is compared with the writes of its word, a write with writes and reads. What happens before the new access, or
+is morally strong with it, is in order; anything else is put into the report as a suspect. A new access takes the place
+of an older one of the same kind if it *covers* it: whoever is ordered after the new one is ordered after the old one,
+and whoever conflicts with the old one conflicts with the new one, so that nothing is lost (`_covers`, and the order
+between the two). Where it does not, both are kept as long as there is room.
+
+Nearly all accesses take the short way in `note_read` and `note_write`, which are compiled into the loops: one look at
+each cell, one comparison with the warp's floor. The rest is compiled once (`_look`, `_read_slowly`, `_write_slowly`).
+
+Words used below: `mine` is the new access as a cell without its bytes, `touched` the bytes of the word that it touches,
+`position` its place among the positions of the instruction, `lane` and `warp` who makes it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.memory.cells import (
+    BLIND_UPDATE,
+    EARLIER_READ,
+    EARLIER_STRONG,
+    FLOOR,
+    INSIDE,
+    LANES,
+    MIXED,
+    NUMBER,
+    NUMBER_MASK,
+    NUMBER_SHIFT,
+    OWN,
+    RACE_CODE,
+    READ,
+    SCOPE,
+    SEEN,
+    SITE_SHIFT,
+    STAMP,
+    STORE,
+    STRONG,
+    STRONG_WRITE,
+    SUSPECTS,
+    WRITE,
+    ShadowArrays,
+    by_thread,
+    morally_strong,
+    ordered,
+    plainly_unordered,
+    settled,
+    who,
+)
+
+
+@part
+def _suspect(position: Any, cell: Any, mask: Any, seen: Any, seen_mask: Any, report: Any) -> None:
+    row = SUSPECTS + report[RACE_CODE, 0]
+    if row < report.shape[0]:
+        report[row, 0] = position
+        report[row, 1] = cell
+        report[row, 2] = mask
+        report[row, 3] = seen
+        report[row, 4] = seen_mask
+    report[RACE_CODE, 0] += 1
+
+
+@part
+def _seer(word: Any, touched: Any, lane: Any, warp: Any, shadow: ShadowArrays) -> Any:
+    """A read that saw the last strong write, and its lanes: the lane's own if there is one.
+
+    Whoever happens after that read happens after the write, too: observing a strong write by a strong read in its scope
+    orders the two, though the reading thread learns nothing else of the writer without an acquire.
+    """
+    cells, lanes, number = shadow.cells, shadow.lanes, shadow.table[warp, NUMBER]
+    seen, seen_mask = np.int64(0), np.int64(0)
+    for column in range(READ, EARLIER_READ + 1):
+        read = np.int64(cells[word, column])
+        if read & SEEN and read & touched == touched:
+            seen, seen_mask = read, who(read, np.int64(lanes[word, LANES + column]), touched)
+            if ((read >> NUMBER_SHIFT) & NUMBER_MASK) - 1 == number and (seen_mask >> lane) & 1:
+                seen_mask = np.int64(1) << lane
+                break
+    return seen, seen_mask
+
+
+@kernel
+def _look(
+    word: Any,
+    column: Any,
+    cell: Any,
+    touched: Any,
+    position: Any,
+    lane: Any,
+    warp: Any,
+    shadow: ShadowArrays,
+    report: Any,
+) -> None:
+    """An access that is not plainly settled: it is ordered, or was seen by a read that is, or it is a suspect."""
+    mask = who(cell, np.int64(shadow.lanes[word, LANES + column]), touched)
+    if ordered(cell, mask, lane, warp, shadow):
+        return
+    seen, seen_mask = np.int64(0), np.int64(0)
+    if column == STRONG_WRITE or (column == EARLIER_STRONG and cell & SEEN):
+        seen, seen_mask = _seer(word, touched, lane, warp, shadow)
+        if seen and ordered(seen, seen_mask, lane, warp, shadow):
+            return
+    if ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1 == shadow.table[warp, NUMBER]:
+        mask &= ~(np.int64(1) << lane)
+    _suspect(position, cell, mask, seen, seen_mask, report)
+
+
+@part
+def _enter(word: Any, column: Any, mine: Any, touched: Any, lane: Any, cells: Any, lanes: Any) -> None:
+    """Put an access in a cell, together with what lanes of its warp did there at the same clock."""
+    last = np.int64(cells[word, column])
+    held = np.int64(lanes[word, LANES + column])
+    bit = np.int64(1) << lane
+    # of another epoch, or of another strength: it stands alone
+    if last == 0 or (last ^ mine) & (STAMP | STRONG):
+        cells[word, column] = np.uint64(mine | touched)
+        lanes[word, LANES + column] = np.uint32(bit)
+        return
+    before = last & 15
+    flags = last & (MIXED | SEEN)
+    if not flags & MIXED and (before == touched or held == bit):
+        # every lane of the mask touched all the bytes
+        held |= bit
+    else:
+        # lanes with bytes of their own: from now on the cell has the last lane of each byte instead of a mask
+        spread = np.int64(0)
+        for byte in range(4):
+            owner = (held >> (8 * byte)) & 31 if flags & MIXED else _lowest(held)
+            spread |= (lane if touched & (1 << byte) else owner) << (8 * byte)
+        held = spread
+        flags |= MIXED
+    cells[word, column] = np.uint64(mine | flags | before | touched)
+    lanes[word, LANES + column] = np.uint32(held)
+
+
+@part
+def _lowest(mask: Any) -> Any:
+    lane = 0
+    while lane < 31 and not (mask >> lane) & 1:
+        lane += 1
+    return lane
+
+
+@part
+def _move(word: Any, source: Any, target: Any, cells: Any, lanes: Any) -> None:
+    cells[word, target] = cells[word, source]
+    lanes[word, LANES + target] = lanes[word, LANES + source]
+    cells[word, source] = 0
+
+
+@part
+def _covers(cell: Any, mine: Any, touched: Any) -> Any:
+    """Whether a new access stands for an older one before it: it conflicts with whatever that one does."""
+    return not (cell & 15) & ~touched and (mine & STRONG) <= (cell & STRONG) and not cell & ~mine & SEEN
+
+
+@part
+def _room(word: Any, column: Any, mine: Any, touched: Any, lane: Any, warp: Any, shadow: ShadowArrays) -> None:
+    """Make room in `column`, keeping what is there in the next one, if possible of what nothing covers."""
+    cells, lanes = shadow.cells, shadow.lanes
+    # an access of the same epoch and strength is joined with: it is brought to the front
+    for place in range(column, column + 2):
+        cell = np.int64(cells[word, place])
+        if cell and not (cell ^ mine) & (STAMP | STRONG):
+            if place > column:
+                held, beside = cells[word, place], lanes[word, LANES + place]
+                _move(word, column, place, cells, lanes)
+                cells[word, column], lanes[word, LANES + column] = held, beside
+            return
+    # what happens before the new access and is covered by it need not be kept
+    cell = np.int64(cells[word, column])
+    if _covers(cell, mine, touched) and not plainly_unordered(cell, warp, shadow):
+        mask = who(cell, np.int64(lanes[word, LANES + column]), 15)
+        if ordered(cell, mask, lane, warp, shadow):
+            return
+    _move(word, column, column + 1, cells, lanes)
+
+
+@inlined
+def note_read(
+    start: Any,
+    length: Any,
+    lane_number: Any,
+    position: Any,
+    shadow: ShadowArrays,
+    site: Any,
+    scope: Any,
+    report: Any,
+) -> None:
+    """Enter a read and note writes that may race with it."""
+    cells, lanes, table = shadow.cells, shadow.lanes, shadow.table
+    place, span = np.int64(start) - np.int64(cells[cells.shape[0] - 1, 0]), np.int64(length)
+    warp, lane = lane_number // WARP, lane_number % WARP
+    bit = np.int64(1) << lane
+    floor, warps, number = table[warp, FLOOR], table[table.shape[0] - 1, 0], table[warp, NUMBER]
+    first = number - table[warp, INSIDE]
+    touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
+    mine = table[warp, OWN] | (scope << SCOPE) | (site << SITE_SHIFT)
+    for word in range(place >> 2, (place + span + 3) >> 2):
+        write = np.int64(cells[word, WRITE])
+        strong = np.int64(cells[word, STRONG_WRITE]) | np.int64(cells[word, EARLIER_STRONG])
+        if write & touched and not settled(
+            write, np.int64(lanes[word, LANES + WRITE]), number, bit, floor, first, warps
+        ):
+            _look(word, np.int64(WRITE), write, touched, position, lane, warp, shadow, report)
+        last = np.int64(cells[word, READ])
+        # the cases in the order of how often they come: a lane more of the last read's warp; a read that the last one
+        # happens before; the turn of another warp at the same bytes
+        if strong == 0 and (last ^ mine) & (STAMP | STRONG) == 0 and last & (15 | MIXED) == touched:
+            lanes[word, LANES + READ] |= np.uint32(bit)
+        elif strong == 0 and (
+            last == 0
+            or (
+                last & STRONG == scope << SCOPE
+                and not last & 15 & ~touched
+                and settled(last, np.int64(lanes[word, LANES + READ]), number, bit, floor, first, warps)
+            )
+        ):
+            cells[word, READ] = np.uint64(mine | touched)
+            lanes[word, LANES + READ] = np.uint32(bit)
+        elif strong == 0 and scope == 0 and last & 15 == touched:
+            _take_turns(word, mine | touched, bit, cells, lanes)
+        else:
+            _read_slowly(word, mine, touched, position, lane, warp, shadow, report)
+
+
+@inlined
+def _take_turns(word: Any, mine: Any, bit: Any, cells: Any, lanes: Any) -> None:
+    """Another warp reads what one has read: the last two are kept."""
+    earlier = np.int64(cells[word, EARLIER_READ])
+    held = np.int64(lanes[word, LANES + EARLIER_READ])
+    cells[word, EARLIER_READ] = cells[word, READ]
+    lanes[word, LANES + EARLIER_READ] = lanes[word, LANES + READ]
+    together = earlier and (earlier ^ mine) & (STAMP | STRONG | MIXED | 15) == 0
+    cells[word, READ] = np.uint64(mine)
+    lanes[word, LANES + READ] = np.uint32(bit | held) if together else np.uint32(bit)
+
+
+@kernel
+def _read_slowly(
+    word: Any, mine: Any, touched: Any, position: Any, lane: Any, warp: Any, shadow: ShadowArrays, report: Any
+) -> None:
+    """Enter a read of a word that has strong writes, or strong reads, or reads of other bytes."""
+    scope = (mine >> SCOPE) & 3
+    cells, lanes, table, clusters = shadow.cells, shadow.lanes, shadow.table, shadow.clusters
+    for column in range(STRONG_WRITE, EARLIER_STRONG + 1):
+        other = np.int64(cells[word, column])
+        if other & touched and not morally_strong(other, scope, warp, table, clusters):
+            _look(word, column, other, touched, position, lane, warp, shadow, report)
+    label = mine
+    if scope and morally_strong(np.int64(cells[word, STRONG_WRITE]), scope, warp, table, clusters):
+        label |= SEEN
+    last = np.int64(cells[word, READ])
+    if last and (last ^ mine) & (STAMP | STRONG):
+        mask = who(last, np.int64(lanes[word, LANES + READ]), 15)
+        if ordered(last, mask, lane, warp, shadow):
+            # it comes after what that one saw
+            label |= last & SEEN
+        _room(word, READ, label, touched, lane, warp, shadow)
+    _enter(word, READ, label, touched, lane, cells, lanes)
+
+
+@inlined
+def note_write(
+    start: Any,
+    length: Any,
+    lane_number: Any,
+    position: Any,
+    same: Any,
+    shadow: ShadowArrays,
+    site: Any,
+    scope: Any,
+    kind: Any,
+    report: Any,
+) -> None:
+    """Enter a write and note what may race with it.
+
+    Writing what is there already races with no write of a thread; what a copy has brought by now is luck.
+    """
+    cells, lanes, table = shadow.cells, shadow.lanes, shadow.table
+    place, span = np.int64(start) - np.int64(cells[cells.shape[0] - 1, 0]), np.int64(length)
+    warp, lane = lane_number // WARP, lane_number % WARP
+    bit = np.int64(1) << lane
+    floor, warps, number = table[warp, FLOOR], table[table.shape[0] - 1, 0], table[warp, NUMBER]
+    first = number - table[warp, INSIDE]
+    touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
+    mine = table[warp, OWN] | (scope << SCOPE) | (site << SITE_SHIFT)
+    for word in range(place >> 2, (place + span + 3) >> 2):
+        # plain: everything there happens before this write, and it covers it all, so that the other cells are free
+        plain = scope == 0
+        for column in range(EARLIER_READ + 1):
+            other = np.int64(cells[word, column])
+            if other == 0:
+                continue
+            plain &= (
+                settled(other, np.int64(lanes[word, LANES + column]), number, bit, floor, first, warps)
+                and not other & 15 & ~touched
+            )
+            if plain and column != WRITE:
+                cells[word, column] = 0
+        if plain:
+            cells[word, WRITE] = np.uint64(mine | touched)
+            lanes[word, LANES + WRITE] = np.uint32(bit)
+        else:
+            _write_slowly(
+                word,
+                mine,
+                touched,
+                position,
+                np.int64(same),
+                lane,
+                warp,
+                np.int64(kind),
+                shadow,
+                report,
+            )
+
+
+@kernel
+def _write_slowly(
+    word: Any,
+    mine: Any,
+    touched: Any,
+    position: Any,
+    same: Any,
+    lane: Any,
+    warp: Any,
+    kind: Any,
+    shadow: ShadowArrays,
+    report: Any,
+) -> None:
+    """Enter a write of a word where something is not plainly before it."""
+    scope = (mine >> SCOPE) & 3
+    cells, lanes, table, clusters = shadow.cells, shadow.lanes, shadow.table, shadow.clusters
+    for column in range(EARLIER_READ + 1):
+        other = np.int64(cells[word, column])
+        # two threads that write the same value disturb nobody; an operation beside them may write it at any time
+        exempt = (column < READ and same and by_thread(other, table)) or morally_strong(
+            other, scope, warp, table, clusters
+        )
+        if other & touched and not exempt:
+            _look(word, column, other, touched, position, lane, warp, shadow, report)
+        if scope == 0 and column != WRITE and not other & 15 & ~touched:
+            cells[word, column] = 0
+    if scope:
+        _enter_strong(word, mine, touched, lane, warp, kind, shadow)
+    else:
+        _keep_apart(word, mine, touched, same, lane, cells, lanes)
+        _enter(word, WRITE, mine, touched, lane, cells, lanes)
+
+
+@part
+def _keep_apart(word: Any, mine: Any, touched: Any, same: Any, lane: Any, cells: Any, lanes: Any) -> None:
+    """Before a weak write: what the last one did that this does not stand for is kept, with its own instruction.
+
+    None is lost where warps write halves of words. Where another lane of the same warp wrote at another instruction,
+    its race with this write is in the report already, unless both write the same: whoever looks next meets this one.
+    """
+    last, earlier = np.int64(cells[word, WRITE]), np.int64(cells[word, EARLIER_STRONG])
+    others, free = last & 15 & ~touched, earlier & SEEN or not earlier & STRONG
+    if (last ^ mine) & STAMP:
+        if others and free:
+            _move(word, WRITE, EARLIER_STRONG, cells, lanes)
+    elif (last ^ mine) >> SITE_SHIFT:
+        alone = np.int64(lanes[word, LANES + WRITE]) == np.int64(1) << lane and not last & MIXED
+        if not others and (alone or not same):
+            cells[word, WRITE] = 0
+        elif earlier == 0 or earlier & SEEN:
+            _move(word, WRITE, EARLIER_STRONG, cells, lanes)
+
+
+@part
+def _enter_strong(word: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind: Any, shadow: ShadowArrays) -> None:
+    """A strong write: what reads before saw is no longer the last; an update has seen what it replaces."""
+    cells, lanes = shadow.cells, shadow.lanes
+    last = np.int64(cells[word, STRONG_WRITE])
+    if last and kind == BLIND_UPDATE and _keeps_apart(word, last, mine, touched, warp, shadow):
+        _room(word, STRONG_WRITE, mine, touched, lane, warp, shadow)
+        cells[word, STRONG_WRITE] &= np.uint64(~np.uint64(SEEN))
+        if cells[word, EARLIER_STRONG]:
+            cells[word, EARLIER_STRONG] |= np.uint64(SEEN)
+    elif last:
+        if np.int64(cells[word, EARLIER_STRONG]) & SEEN:
+            # whoever saw the last one saw this one, too
+            cells[word, EARLIER_STRONG] = 0
+        if not last & 15 & ~touched and _replaces(word, last, mine, touched, lane, warp, kind, shadow):
+            cells[word, STRONG_WRITE] = 0
+        else:
+            _room(word, STRONG_WRITE, mine, touched, lane, warp, shadow)
+    _enter(word, STRONG_WRITE, mine, touched, lane, cells, lanes)
+    for column in range(READ, EARLIER_READ + 1):
+        cells[word, column] &= np.uint64(~np.uint64(SEEN))
+
+
+@part
+def _keeps_apart(word: Any, last: Any, mine: Any, touched: Any, warp: Any, shadow: ShadowArrays) -> Any:
+    """Whether the last strong write stays beside an update that it does not order, and that nobody's read has seen."""
+    cells = shadow.cells
+    earlier, reads = np.int64(cells[word, EARLIER_STRONG]), np.int64(cells[word, READ] | cells[word, EARLIER_READ])
+    if (last ^ touched) & 15 or (earlier and not earlier & SEEN) or reads & SEEN:
+        return False
+    return morally_strong(last, (mine >> SCOPE) & 3, warp, shadow.table, shadow.clusters)
+
+
+@part
+def _replaces(
+    word: Any, last: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind: Any, shadow: ShadowArrays
+) -> Any:
+    """Whether whatever comes after a strong write comes after the last one too, as it or its thread has seen that."""
+    if kind != STORE and morally_strong(last, (mine >> SCOPE) & 3, warp, shadow.table, shadow.clusters):
+        if _covers(last, mine, touched):
+            return True
+        mask = who(last, np.int64(shadow.lanes[word, LANES + STRONG_WRITE]), 15)
+        return not ordered(last, mask, lane, warp, shadow)
+    seen, seen_mask = _seer(word, touched, lane, warp, shadow)
+    return seen != 0 and _covers(last, mine, touched) and ordered(seen, seen_mask, lane, warp, shadow)
