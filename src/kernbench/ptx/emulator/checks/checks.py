@@ -508,7 +508,7 @@ class BatchChecks:
         """Warps arrive at a CTA barrier and do not wait: what they know beyond their clocks is told at its end."""
         lanes = (warps[:, None] * WARP + np.arange(WARP)).reshape(-1)
         for warp in warps[self.clocks.aware(lanes).reshape(-1, WARP).any(axis=1)].tolist():
-            knowledge, cta = self.clocks.moment(warp).tell(EVERYBODY), warp % self._batch.ctas
+            knowledge, cta = self.clocks.snapshot(warp).released_by(EVERYBODY), warp % self._batch.ctas
             before, actors = told.get(cta), self._checks.publications.actors
             told[cta] = knowledge if before is None else before.join(knowledge, actors)
 

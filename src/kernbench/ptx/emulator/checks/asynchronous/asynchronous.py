@@ -199,18 +199,18 @@ class AsynchronousChecks:
         local = (slots >= 0) & (barriers.homes[slots] == (lanes // WARP) % self._batch.ctas)
         more = self._clocks.aware(lanes) & local
         for warp, slot, mask in group(lanes[more], slots[more]) if more.any() else ():
-            knowledge = self._clocks.moment(warp).tell(mask)
+            knowledge = self._clocks.snapshot(warp).released_by(mask)
             near = knowledge.row(int(self._clocks.first_numbers[barriers.homes[slot]]), self._clocks.columns)
             if near is not None and barriers.held.shape[1]:
                 np.maximum(barriers.held[slot], near, out=barriers.held[slot])
-            self._clocks.publications.tell(self._key(slot), knowledge)
+            self._clocks.publications.release(self._key(slot), knowledge)
 
     def _key(self, slot: int, remote: bool = False) -> tuple[Any, ...]:
         return ("mbarrier" if remote else "mbarrier of a CTA", int(self._batch.numbers[0]), slot)
 
     def inform(self, slot: int, knowledge: Knowledge, remote: bool) -> None:
         """Whoever waits for a barrier, told by a thread of its own CTA or of another (`remote`), learns something."""
-        self._clocks.publications.tell(self._key(slot, remote), knowledge)
+        self._clocks.publications.release(self._key(slot, remote), knowledge)
 
     def arrived(self, slots: Array, lanes: Array, release: bool, wide: bool = True) -> None:
         """Lanes have arrived: what they do from now on is later; for other blocks only if their scope is `wide`."""
@@ -221,7 +221,9 @@ class AsynchronousChecks:
             homes = self._batch.mbarriers.homes[slots]
             remote = (slots >= 0) & (homes != (lanes // WARP) % self._batch.ctas)
             for warp, slot, mask in group(lanes[remote], slots[remote]):
-                self._clocks.publications.tell(self._key(slot, remote=True), self._clocks.moment(warp).tell(mask))
+                self._clocks.publications.release(
+                    self._key(slot, remote=True), self._clocks.snapshot(warp).released_by(mask)
+                )
         self._clocks.advance(warps)
 
     def waited(self, slots: Array, lanes: Array, whole: Array, wide: bool = True) -> None:
@@ -230,13 +232,13 @@ class AsynchronousChecks:
         They learn of other blocks only if their scope is `wide`.
         """
         self._clocks.changed()
-        barriers, told = self._batch.mbarriers, self._clocks.publications.told
+        barriers, told = self._batch.mbarriers, self._clocks.publications.released
         alone = (slots >= 0) & ~whole[lanes // WARP]
         for warp, slot, mask in group(lanes[alone], slots[alone]) if alone.any() else ():
             cta = warp % self._batch.ctas
             if cta == barriers.homes[slot] and barriers.done.shape[1]:
                 first = int(self._clocks.first_numbers[cta])
-                self._clocks.learn(warp, mask, Knowledge({first: barriers.done[slot].copy()}))
+                self._clocks.acquire(warp, mask, Knowledge({first: barriers.done[slot].copy()}))
         for warp, slot, mask in group(lanes, slots) if told else ():
             self._checks.patterns.take(warp, mask, self._key(slot))
             if wide:

@@ -131,7 +131,7 @@ class TensorOrder:
             peer = int(self.mirror(np.array([warp]))[0])
             theirs = begun[int(firsts[peer % self._batch.ctas])] = np.zeros_like(row)
             theirs[self.first + inside] = self.begun[TENSOR, peer]
-        known: Knowledge = self._clocks.moment(warp).tell(1 << lane % WARP)
+        known: Knowledge = self._clocks.snapshot(warp).released_by(1 << lane % WARP)
         return known.join(Knowledge(begun), actors)
 
     def committed(self, slots: Array, owners: Array, commit: "Commit") -> None:

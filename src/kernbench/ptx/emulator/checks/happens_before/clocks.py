@@ -1,9 +1,26 @@
-"""Happens-before: what each warp, and each lane beyond its warp, knows of the others.
+"""Happens-before by vector clocks: what each warp, and each lane beyond its warp, knows of the others.
 
-`clocks[cta, w, u]` is the last clock of actor u that all lanes of warp w have seen; its own where u = w. The first
-actors of a CTA are its warps, the others what works beside them (`asynchronous.actors`). What all lanes of a warp know
-of other CTAs, and of single lanes, is in `_beyond`; what one lane knows alone is in `_private`, until its warp meets.
-How knowledge travels through memory is in `patterns`.
+An actor is whatever has an order of its own: a warp, or what works beside the warps (`asynchronous.actors`). Each
+counts its releases, and the count is its clock. To *release* is to hand a copy of one's vector clock to whoever
+acquires it, and to advance one's own clock, so that what comes later has a later epoch; to *acquire* is to join (take
+the larger of each entry of) another's vector clock with one's own. An access at epoch (u, c) happens before all that an
+actor does whose vector clock has at least c for u. `memory.cells` asks that of every access.
+
+A full vector clock would have an entry for each lane of the grid. It is folded where nothing is lost:
+
+- *Lanes to warps.* `clocks[cta, w, u]` is the last clock of actor u that **all** lanes of warp w have seen (its own
+  clock where u = w). What one lane has acquired for itself is in `_private` until its warp meets (`meet`, `barrier`),
+  and is then known to all (`_collapse`). A release by part of a warp hands over the warp's clock as of when its lanes
+  last met (`met`), and names the releasing lanes beside it (`Knowledge.lanes`), so nobody learns of lanes that did not
+  release.
+- *The grid to a CTA.* Most order is within a CTA; of other CTAs a warp has a row of `known` from when it first acquires
+  anything of them (`_beyond` has the same as knowledge that can be handed on). A warp without a row knows nothing.
+- *Ended lanes* never release what they did last; `ended_lanes` says how their warp's clock does not speak for them.
+
+The async proxy has columns of its own: `proxied(w)` is how much of w's ordinary accesses asynchronous operations may
+see. A proxy fence copies the warps' columns there (`show_proxy`); an operation compares ordinary writes with these
+columns, as an access may happen before it and not be visible to it yet. How clocks travel through memory is in
+`patterns`.
 """
 
 from dataclasses import dataclass
@@ -33,8 +50,11 @@ _NOTHING = Knowledge()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moment:
-    """All that a warp and its lanes know at one time, to be told later by some of them."""
+class Snapshot:
+    """All that a warp and its lanes know at one time, to be released later by some of them.
+
+    A fence releases by a write that comes after it, and what is released is what was known at the fence; hence a copy.
+    """
 
     first: int
     inside: int
@@ -49,14 +69,17 @@ class Moment:
     # where what is known of single lanes begins, or -1
     lane: int
 
-    def tell(self, mask: int) -> Knowledge:
+    def released_by(self, mask: int) -> Knowledge:
         """What the lanes of `mask` know together: of the others of their warp, only what they did before they met."""
         number, whole = self.first + self.inside, not self.lanes & ~mask
         row, lanes = self.row, self.beyond.lanes
         if whole:
+            # all lanes release: the warp's own clock speaks for each of them
             row = row.copy()
             row[self.inside] = self.own
         else:
+            # `row` has the clock at which the warp met; beyond that only the releasing lanes are known, by name, and
+            # one of them in the column that compiled loops read
             if self.lane >= 0:
                 row = row.copy()
                 row[self.lane + self.inside] = self.own * WARP + (mask & -mask).bit_length() - 1
@@ -155,7 +178,7 @@ class Clocks:
         return int(self.clocks[warp % self._batch.ctas, inside, inside])
 
     def advance(self, warps: Array) -> None:
-        """Lanes of warps have released: what follows is later."""
+        """Lanes of warps have released: what follows is of a later epoch, which who acquired does not know."""
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         self.clocks[ctas, inside, inside] += 1
         self.changed()
@@ -171,7 +194,7 @@ class Clocks:
             if largest >= CLOCK_LIMIT - 2:
                 self.exhausted = self.publications.exhausted = True
 
-    def moment(self, warp: int) -> Moment:
+    def snapshot(self, warp: int) -> Snapshot:
         """What a warp knows now."""
         batch = self._batch
         cta, inside = warp % batch.ctas, warp // batch.ctas
@@ -181,17 +204,17 @@ class Clocks:
         if self._private:
             base = warp * WARP
             private = {lane: self._private[base + lane] for lane in range(WARP) if base + lane in self._private}
-        return Moment(
+        return Snapshot(
             int(self.first_numbers[cta]), inside, own, row, int(self.apart()[warp]),
             self._beyond.get(warp, _NOTHING), private,
             self.peers[warp].copy() if len(self.peers) > 1 else None, self.publications.actors,
             self._lane,
         )  # fmt: skip
 
-    def learn(self, warp: int, mask: int, knowledge: Knowledge) -> None:
-        """Lanes of a warp learn something: the whole warp if all its living lanes do."""
+    def acquire(self, warp: int, mask: int, knowledge: Knowledge) -> None:
+        """Lanes of a warp acquire what others released: the whole warp if all its living lanes do."""
         if not self.alive(warp) & ~mask:
-            self._learn_together(warp, knowledge)
+            self._acquire_together(warp, knowledge)
             return
         for lane in bits(mask & self.alive(warp)):
             number = warp * WARP + lane
@@ -199,7 +222,7 @@ class Clocks:
             self._private[number] = knowledge if before is None else before.join(knowledge, self.publications.actors)
             self.special[number] = True
 
-    def _learn_together(self, warp: int, knowledge: Knowledge) -> None:
+    def _acquire_together(self, warp: int, knowledge: Knowledge) -> None:
         batch = self._batch
         cta, inside = warp % batch.ctas, warp // batch.ctas
         first = int(self.first_numbers[cta])
@@ -207,6 +230,8 @@ class Clocks:
         if near is not None:
             mine = self.clocks[cta, inside]
             own = mine[inside]
+            # the join of two vector clocks; its own entry counts the warp's releases, and what others know of it says
+            # up to where its lanes know of each other
             np.maximum(mine, near, out=mine)
             mine[inside] = own
             self.met[warp] = max(self.met[warp], near[inside])
@@ -373,7 +398,11 @@ class Clocks:
         self.advance(warps)
 
     def meet(self, warps: Array, masks: Array) -> None:
-        """Lanes of warps meet: each knows what the others of its mask did before."""
+        """Lanes of warps meet (bar.warp.sync): each knows what the others of its mask did before.
+
+        Whole warps advance `met`, which settles all their earlier accesses by one comparison; parts of warps have a
+        matrix of lanes (`peers`), which is seldom needed.
+        """
         self._left.part(warps)
         named = masks.astype(np.uint32)
         whole = (self.apart()[warps] & ~named) == 0
@@ -398,7 +427,7 @@ class Clocks:
         self.peers[warp, here] = known
         private = [self._private[warp * WARP + lane] for lane in here if self.special[warp * WARP + lane]]
         for knowledge in private:
-            self.learn(warp, mask, knowledge)
+            self.acquire(warp, mask, knowledge)
 
     def _collapse(self, warps: Array) -> None:
         """What single lanes know is known to their warps from now on."""
@@ -406,7 +435,7 @@ class Clocks:
             return
         for lane in np.flatnonzero(self.special.reshape(-1, WARP)[warps].reshape(-1)).tolist():
             number = int(warps[lane // WARP]) * WARP + lane % WARP
-            self._learn_together(number // WARP, self._private.pop(number))
+            self._acquire_together(number // WARP, self._private.pop(number))
             self.special[number] = False
 
     def barrier(
@@ -418,13 +447,14 @@ class Clocks:
     ) -> None:
         """Warps met at a CTA barrier: all of them, or those of `present` in the CTAs of `done`.
 
-        `given` has for each CTA what others contribute who do not wait, `told` what these know beyond their clocks.
+        `given` has for each CTA the vector clocks of those who arrived and do not wait, `told` what these know beyond.
         """
         clocks, own = self.clocks, self._own
         if done is None or present is None:
             self._collapse(np.arange(self._batch.warps))
             self._left.part(np.arange(self._batch.warps))
             self._partly_met[...] = False
+            # all release and all acquire: everybody's clock becomes the join, and everybody begins a new epoch
             joined = clocks.max(axis=1)
             clocks[...] = joined[:, None, :]
             self.met[...] = clocks[:, own, own].T.reshape(-1)
@@ -439,7 +469,7 @@ class Clocks:
             self._join(group, np.flatnonzero(present[group[0]]), given)
         for cta, knowledge in told.items() if told else ():
             for inside in np.flatnonzero(present[cta] & done[cta]).tolist():
-                self._learn_together(inside * self._batch.ctas + cta, knowledge)
+                self._acquire_together(inside * self._batch.ctas + cta, knowledge)
         if self._beyond:
             self._share(ctas, present)
         self.changed()

@@ -1,5 +1,9 @@
 """Every two accesses that conflict, without the limits of the shadow cells: who meets whom at each word.
 
+The shadow cells keep the last write and two reads of a word; here all readers since the last write are kept, in a
+linked list for each word. Older writes need not be: a write that is ordered after the last one is ordered after those
+before it, or these are a pair of their own. Slow, and only for comparing two runs.
+
 A *tag* names an access of the log: the number of its entry times 64, plus the lane, or 32 where several lanes of a warp
 touch the same word.
 """

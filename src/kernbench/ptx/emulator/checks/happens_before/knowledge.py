@@ -1,6 +1,8 @@
-"""What threads know of each other, as it travels: clocks of actors by CTA, and of single lanes beyond their warps.
+"""Vector clocks as they travel: what an actor releases, and another acquires.
 
-A piece of knowledge never changes; joining two gives a third. Rows are shared between pieces.
+A piece of knowledge is a vector clock over all actors of the grid, stored by CTA, as most of it is zero, and with
+single lanes named where only they have released. It never changes; joining two (the larger of each entry) gives a
+third. Rows are shared between pieces. Zero is what nobody need know: clocks begin at one.
 """
 
 from collections.abc import Iterator
@@ -108,7 +110,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """What a release pattern tells: by which lanes of which warp of the grid, and the reach of its first operation.
+    """What a release pattern hands over: by which lanes of which warp, and the reach of its first operation.
 
     `sequential` patterns begin with fence.sc. With `distant` that fence was another thread's, met at a barrier since:
     then only another such fence learns of it, as the order of these fences is the one in which they are seen.
@@ -130,7 +132,10 @@ class Location:
     releases: list[Release]
 
     def write(self, carrier: Reach, own: list[Release], update: bool, number: int, mask: int, actors: int) -> None:
-        """A strong write: an update hands on what it saw, a store only what its own thread released before."""
+        """A strong write: an update hands on what it saw, a store only what its own thread released before.
+
+        As in a release sequence of C++11: updates by anybody, and stores of the releasing thread, follow the release.
+        """
         if update and self.carrier.meets(carrier):
             kept = self.releases
         else:
@@ -140,7 +145,10 @@ class Location:
 
 
 def _merged(releases: list[Release], actors: int) -> list[Release]:
-    """Releases of one reach that are far too many to look at one by one become one."""
+    """Releases of one reach that are far too many to look at one by one become one.
+
+    Exact, as whoever reads the place sees all of them: it would acquire each, and their join is the same.
+    """
     if len(releases) <= 8:
         return releases
     kinds: dict[object, list[Release]] = {}
@@ -167,10 +175,10 @@ class Publications:
         self.locations: dict[object, Location] = {}
         # whether some warp released more often than shadow cells can count, so that races were no longer looked for
         self.exhausted = False
-        # what was told to barriers, by key
-        self.told: dict[object, Knowledge] = {}
+        # what was released to barriers, by key
+        self.released: dict[object, Knowledge] = {}
 
-    def tell(self, key: object, knowledge: Knowledge) -> None:
-        """Add to what whoever passes a barrier learns."""
-        before = self.told.get(key)
-        self.told[key] = knowledge if before is None else before.join(knowledge, self.actors)
+    def release(self, key: object, knowledge: Knowledge) -> None:
+        """Add to what whoever passes a barrier acquires."""
+        before = self.released.get(key)
+        self.released[key] = knowledge if before is None else before.join(knowledge, self.actors)

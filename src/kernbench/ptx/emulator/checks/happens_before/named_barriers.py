@@ -23,7 +23,7 @@ class NamedBarriers:
 
     def __init__(self, batch: Any):
         self._batch = batch
-        # what those who only arrive knew then: [CTAs, actors]
+        # the join of the vector clocks of those who only arrived (a release without an acquire): [CTAs, actors]
         self._given: dict[int, Array] = {}
         self._told: dict[int, dict[int, Knowledge]] = {}
         # for each warp that waited in the last round its clock at the end of it, -1 for the others: [CTAs, warps]

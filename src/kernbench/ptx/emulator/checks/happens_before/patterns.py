@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, Moment, group
+from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, Snapshot, group
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge, Location, Reach, Release, as_one
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, SHARED_BASE
@@ -27,19 +27,19 @@ _LOOKED_AT = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fence:
-    """Lanes that passed a fence that releases, and what their warp knew then."""
+    """Lanes that passed a fence that releases, and what their warp knew then: what later strong writes release."""
 
     mask: int
     scope: int
-    moment: Moment
+    snapshot: Snapshot
     sequential: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Pending:
-    """Lanes that saw a release by a strong read, and will learn of it by a fence or an acquire of the same place.
+class _Observed:
+    """Lanes that observed a release by a strong read, and acquire it by a fence or an acquire of the same place.
 
-    Those that did not read it themselves, but met who did (`heard`), learn of it by fence.sc only.
+    Those that did not read it themselves, but met who did (`heard`), acquire it by fence.sc only.
     """
 
     mask: int
@@ -56,7 +56,7 @@ class MemoryOrder:
         self._clocks = clocks
         self._publications = clocks.publications
         self._fences: dict[int, list[_Fence]] = {}
-        self._pending: dict[int, list[_Pending]] = {}
+        self._observed: dict[int, list[_Observed]] = {}
         # proxy fences of a compiler that lets relaxed arrivals at a cluster's barrier tell of them
         self._shown: dict[int, list[_Fence]] = {}
         # what fence.sc of threads that lanes have met tells, by warp
@@ -75,13 +75,14 @@ class MemoryOrder:
         return Reach(scope, int(batch.numbers[cta]), int(batch.numbers[cta - cta % batch.places.size]))
 
     def fence(self, warps: Array, masks: Array, order: Order) -> None:
-        """Lanes of warps pass a fence: they learn what they saw before, and later strong writes tell what they know."""
+        """Lanes of warps pass a fence: it acquires what they observed before, and later strong writes release by it."""
         for warp, mask in zip(warps.tolist(), masks.tolist(), strict=True):
-            if order.acquires and warp in self._pending:
-                self._take_pending(warp, mask, self._reach(warp, order.scope), None, order.sequential)
+            if order.acquires and warp in self._observed:
+                self._acquire_observed(warp, mask, self._reach(warp, order.scope), None, order.sequential)
             if order.releases:
+                # what was known now is what later writes release; a fence that is as strong takes an older one's place
                 older = [_without(one, mask, order) for one in self._fences.get(warp, ())]
-                fresh = _Fence(mask, order.scope, self._clocks.moment(warp), order.sequential)
+                fresh = _Fence(mask, order.scope, self._clocks.snapshot(warp), order.sequential)
                 self._fences[warp] = [*(one for one in older if one.mask), fresh]
                 if order.sequential:
                     self._fresh.add(warp)
@@ -92,7 +93,7 @@ class MemoryOrder:
         """Lanes of warps pass a proxy fence, and relaxed arrivals at the barrier of a cluster tell what they know."""
         for warp, mask in zip(warps.tolist(), masks.tolist(), strict=True):
             older = [replace(one, mask=one.mask & ~mask) for one in self._shown.get(warp, ())]
-            fresh = _Fence(mask, CLUSTER_SCOPE, self._clocks.moment(warp), False)
+            fresh = _Fence(mask, CLUSTER_SCOPE, self._clocks.snapshot(warp), False)
             self._shown[warp] = [*(one for one in older if one.mask), fresh]
         self._clocks.advance(warps)
 
@@ -123,55 +124,56 @@ class MemoryOrder:
 
     def _read(self, warp: int, mask: int, key: object, reach: Reach, acquires: bool) -> None:
         location = self._publications.locations.get(key)
+        # reads-from counts only between operations that are morally strong: each in the scope of the other
         if location is not None and location.carrier.meets(reach):
             for release in location.releases:
                 if acquires and not release.distant and release.reach.meets(reach):
-                    self._clocks.learn(warp, mask, release.knowledge)
+                    self._clocks.acquire(warp, mask, release.knowledge)
                 if not acquires or release.sequential:
-                    self._pending.setdefault(warp, []).append(_Pending(mask, key, release))
+                    self._observed.setdefault(warp, []).append(_Observed(mask, key, release))
                     self._fresh.add(warp)
-        if warp in self._pending:
+        if warp in self._observed:
             if acquires:
-                self._take_pending(warp, mask, reach, key, False)
+                self._acquire_observed(warp, mask, reach, key, False)
             self._tidy(warp)
 
-    def _take_pending(self, warp: int, mask: int, reach: Reach, key: object | None, sequential: bool) -> None:
-        """Lanes learn what they saw before: at one place, or anywhere."""
+    def _acquire_observed(self, warp: int, mask: int, reach: Reach, key: object | None, sequential: bool) -> None:
+        """Lanes acquire what they observed before: at one place, or anywhere."""
         left = []
-        for seen in self._pending[warp]:
+        for seen in self._observed[warp]:
             here, release = seen.mask & mask, seen.release
             far = (seen.heard or release.distant) and not sequential
             if not here or far or (key is not None and seen.key != key) or not release.reach.meets(reach):
                 left.append(seen)
                 continue
-            self._clocks.learn(warp, here, release.knowledge)
+            self._clocks.acquire(warp, here, release.knowledge)
             if seen.mask & ~mask or (release.sequential and not sequential):
                 rest = seen.mask if release.sequential and not sequential else seen.mask & ~mask
-                left.append(_Pending(rest, seen.key, release, seen.heard))
-        self._pending[warp] = left
+                left.append(_Observed(rest, seen.key, release, seen.heard))
+        self._observed[warp] = left
 
     def _tidy(self, warp: int) -> None:
         """Loops that poll see the same again and again."""
-        seen = self._pending[warp]
+        seen = self._observed[warp]
         if len(seen) > 32:
             unique = {(one.mask, one.key, id(one.release), one.heard): one for one in seen}
-            self._pending[warp] = list(unique.values())
+            self._observed[warp] = list(unique.values())
 
     def _write(self, warp: int, mask: int, key: object, reach: Reach, order: Order) -> None:
         number, actors = int(self._clocks.numbers[warp]), self._publications.actors
-        own = [self._told(warp, one, mask) for one in self._fences.get(warp, ()) if one.mask & mask]
+        own = [self._by_fence(warp, one, mask) for one in self._fences.get(warp, ()) if one.mask & mask]
         own += [one for one in self._distant.get(warp, ()) if one.mask & mask]
         if order.releases:
-            own.append(Release(self._clocks.moment(warp).tell(mask), reach, number, mask))
+            own.append(Release(self._clocks.snapshot(warp).released_by(mask), reach, number, mask))
         location = self._publications.locations.get(key)
         if location is not None:
             location.write(reach, own, order.updates, number, mask, actors)
         elif own:
             self._publications.locations[key] = Location(reach, own)
 
-    def _told(self, warp: int, fence: _Fence, mask: int, distant: bool = False) -> Release:
-        """What lanes that have passed a fence tell by what they write after it."""
-        knowledge, reach = fence.moment.tell(fence.mask & mask), self._reach(warp, fence.scope)
+    def _by_fence(self, warp: int, fence: _Fence, mask: int, distant: bool = False) -> Release:
+        """What lanes that have passed a fence release by what they write after it."""
+        knowledge, reach = fence.snapshot.released_by(fence.mask & mask), self._reach(warp, fence.scope)
         return Release(knowledge, reach, int(self._clocks.numbers[warp]), mask, fence.sequential, distant)
 
     def meet(self, groups: list[tuple[int, int]]) -> None:
@@ -179,17 +181,17 @@ class MemoryOrder:
         if self._fresh.isdisjoint(warp for warp, _ in groups):
             return
         told: list[Release] = []
-        heard: list[_Pending] = []
+        heard: list[_Observed] = []
         for warp, mask in groups:
             self._fresh.discard(warp)
             fences = [one for one in self._fences.get(warp, ()) if one.sequential and one.mask & mask]
-            told += [self._told(warp, one, mask, distant=True) for one in fences]
+            told += [self._by_fence(warp, one, mask, distant=True) for one in fences]
             told += [one for one in self._distant.get(warp, ()) if one.mask & mask]
-            heard += [one for one in self._pending.get(warp, ()) if one.release.sequential and one.mask & mask]
+            heard += [one for one in self._observed.get(warp, ()) if one.release.sequential and one.mask & mask]
         for warp, mask in groups:
             self._hear(warp, mask, told, heard)
 
-    def _hear(self, warp: int, mask: int, told: list[Release], heard: list[_Pending]) -> None:
+    def _hear(self, warp: int, mask: int, told: list[Release], heard: list[_Observed]) -> None:
         number, actors = int(self._clocks.numbers[warp]), self._publications.actors
         kept = [one for one in self._distant.get(warp, ()) if one.mask & ~mask]
         mine = [Release(one.knowledge, one.reach, number, mask, True, True) for one in told]
@@ -197,10 +199,10 @@ class MemoryOrder:
         joined = [replace(as_one(alike, actors), mask=mask) for alike in by_scope]
         self._distant[warp] = kept + joined
         if heard:
-            known = {(one.key, id(one.release)) for one in self._pending.get(warp, ()) if not mask & ~one.mask}
+            known = {(one.key, id(one.release)) for one in self._observed.get(warp, ()) if not mask & ~one.mask}
             new = {(one.key, id(one.release)): one for one in heard}
-            fresh = [_Pending(mask, one.key, one.release, True) for key, one in new.items() if key not in known]
-            self._pending[warp] = [*self._pending.get(warp, ()), *fresh]
+            fresh = [_Observed(mask, one.key, one.release, True) for key, one in new.items() if key not in known]
+            self._observed[warp] = [*self._observed.get(warp, ()), *fresh]
 
     def missing(self, lane: int, number: int, clock: int, mask: int) -> str:
         """What of a release and acquire lacks between an access of another thread and a lane that does not know of it.
@@ -213,27 +215,27 @@ class MemoryOrder:
         def covers(release: Release) -> bool:
             return not release.knowledge.left(number, clock, mask, columns)
 
-        seen = [one.release for one in self._pending.get(lane // WARP, ()) if one.mask >> lane % WARP & 1]
+        seen = [one.release for one in self._observed.get(lane // WARP, ()) if one.mask >> lane % WARP & 1]
         if any(map(covers, seen)):
             return "fence"
         locations = islice(self._publications.locations.values(), _LOOKED_AT)
         return "acquire" if any(covers(one) for place in locations for one in place.releases) else "release"
 
     def publish(self, warp: int, mask: int, key: object, ordered: bool = True) -> None:
-        """Lanes tell a barrier of several CTAs what they know; not `ordered`, what they knew at their last fence."""
+        """Lanes release to a barrier of several CTAs what they know; not `ordered`, what they knew at a fence."""
         if ordered:
-            self._publications.tell(key, self._clocks.moment(warp).tell(mask))
+            self._publications.release(key, self._clocks.snapshot(warp).released_by(mask))
             self._clocks.advance(np.array([warp]))
             return
         for one in (*self._fences.get(warp, ()), *self._shown.get(warp, ())):
             if one.mask & mask:
-                self._publications.tell(key, one.moment.tell(one.mask & mask))
+                self._publications.release(key, one.snapshot.released_by(one.mask & mask))
 
     def take(self, warp: int, mask: int, key: object) -> None:
-        """Lanes learn what was told to a barrier."""
-        knowledge: Knowledge | None = self._publications.told.get(key)
+        """Lanes acquire what was released to a barrier."""
+        knowledge: Knowledge | None = self._publications.released.get(key)
         if knowledge is not None:
-            self._clocks.learn(warp, mask, knowledge)
+            self._clocks.acquire(warp, mask, knowledge)
 
 
 def _without(fence: _Fence, mask: int, order: Order) -> _Fence:
