@@ -44,6 +44,11 @@ class Box:
     fill: Array
 
     @property
+    def parts(self) -> tuple[int, Array, int, Array, Array]:
+        """What the compiled moves take: the parts of `kernels.Box`."""
+        return self.base, self.shape, self.element, self.swizzle, self.fill
+
+    @property
     def nbytes(self) -> int:
         """Bytes of a box, without gaps; of a pixel where pixels are counted."""
         return int(self.shape[2].prod()) * self.element
@@ -221,15 +226,23 @@ class _Move:
         keep = inside & (lengths > 0)
         return Ranges(starts[keep], np.ascontiguousarray(lengths[keep]), np.ascontiguousarray(owners[keep]))
 
+    def _tensor(self) -> tuple[Array, ...]:
+        """The parts of `kernels.Tensor`."""
+        memory = self._batch.port.space("global")
+        return memory.words[1], memory.words[8], memory.state[1], memory.state[8]
+
+    def _tiles(self, offsets: Array, origins: Array) -> tuple[Array, Array, Array, Array, Array, int]:
+        """The parts of `kernels.Tiles`."""
+        shared = self._batch.port.space("shared")
+        return shared.words[1], shared.words[8], shared.state[1], offsets, origins, shared.size
+
     def load(self, chosen: Chosen) -> None:
         """Read the boxes and write them to shared memory."""
         batch, box, report = self._batch, self._box, kernels.new_report()
-        memory, shared = batch.port.space("global"), batch.port.space("shared")
-        kernels.load_boxes(
-            memory.words[1], memory.words[8], memory.state[1], memory.state[8], batch.checks is not None,
-            shared.words[1], shared.words[8], shared.state[1], self._offsets[chosen], self._origins[chosen],
-            shared.size, self._coordinates[chosen], box.base, box.shape, box.element, box.swizzle, box.fill, report,
-        )  # fmt: skip
+        shared = batch.port.space("shared")
+        tiles = self._tiles(self._offsets[chosen], self._origins[chosen])
+        coordinates, checked = self._coordinates[chosen], batch.checks is not None
+        kernels.load_boxes(self._tensor(), tiles, box.parts, coordinates, checked, report)
         if box.description.element.startswith("tf32"):
             ranges = self.shared_ranges(chosen)
             _round_to_tf32(shared.words[4], ranges.starts // 4, ranges.lengths // 4)
@@ -241,11 +254,8 @@ class _Move:
         batch, box, report = self._batch, self._box, kernels.new_report()
         if self._staged is None:
             self._staged = np.zeros((len(self._offsets), box.nbytes), np.uint8)
-        shared = batch.port.space("shared")
-        kernels.take_boxes(
-            shared.words[1], shared.state[1], batch.checks is not None, self._offsets, self._origins, shared.size,
-            self._coordinates, box.shape, box.element, box.swizzle, chosen, self._staged, report,
-        )  # fmt: skip
+        tiles, checked = self._tiles(self._offsets, self._origins), batch.checks is not None
+        kernels.take_boxes(tiles, box.parts, self._coordinates, chosen, self._staged, checked, report)
         tell(batch, report, self._completion.lanes, self._site, "load")
 
     def store(self, chosen: Chosen) -> None:
@@ -261,18 +271,14 @@ class _Move:
     def _put(self, chosen: Chosen) -> None:
         batch, box, report = self._batch, self._box, kernels.new_report()
         assert self._staged is not None
-        memory = batch.port.space("global")
-        kernels.put_boxes(
-            memory.words[1], memory.state[1], memory.dirty, batch.checks is not None, self._coordinates, box.base,
-            box.shape, box.element, chosen, self._staged, report,
-        )  # fmt: skip
+        dirty, checked = batch.port.space("global").dirty, batch.checks is not None
+        kernels.put_boxes(self._tensor(), dirty, box.parts, self._coordinates, chosen, self._staged, checked, report)
         batch.port.changes += 1
         tell(batch, report, self._completion.lanes, self._site, "store")
 
     def _combine(self, chosen: Chosen, reduction: Reduction) -> None:
         """Replace staged bytes by what they and the tensor's give."""
         batch, box, report = self._batch, self._box, kernels.new_report()
-        memory = batch.port.space("global")
         whole = box.shape.copy()
         whole[0, 0] = -(-whole[0, 0] * box.element // kernels.PIECE) * kernels.PIECE // box.element
         for op in chosen:
@@ -280,11 +286,10 @@ class _Move:
             state = np.zeros(box.nbytes + 16, np.uint8)
             plain = np.array((0, 0, 0, box.inner, kernels.PIECE), np.int64)
             zero = np.zeros(1, np.int64)
-            kernels.load_boxes(
-                memory.words[1], memory.words[8], memory.state[1], memory.state[8], batch.checks is not None, one,
-                one.view(np.uint64), state, zero, zero, box.nbytes, self._coordinates[op : op + 1], box.base, whole,
-                box.element, plain, box.fill, report,
-            )  # fmt: skip
+            tiles = (one, one.view(np.uint64), state, zero, zero, box.nbytes)
+            parts = (box.base, whole, box.element, plain, box.fill)
+            coordinates, checked = self._coordinates[op : op + 1], batch.checks is not None
+            kernels.load_boxes(self._tensor(), tiles, parts, coordinates, checked, report)
             assert self._staged is not None
             self._staged[op] = reduction(one[: box.nbytes], self._staged[op])
         tell(batch, report, self._completion.lanes[chosen], self._site, "store")
