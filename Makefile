@@ -1,4 +1,5 @@
 # make demo: a job on each target, right and safe, and a planted race that is found.  make test: lint, types, tests.
+# make test-doors: programs of torch and Triton.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -17,7 +18,7 @@ MEASURED ?= $(addprefix tests/safety/test_,safety.py timed_order.py) \
 	$(addprefix tests/mesh/test_,deadlocks.py findings.py memory.py outputs.py) tests/npu \
 	$(addprefix tests/ptx/,emulator validation)
 
-.PHONY: demo test coverage docs test-gpu bench bench-full install clean
+.PHONY: demo test test-doors coverage docs test-gpu bench bench-full install clean
 
 install: $(STAMP)
 
@@ -36,6 +37,20 @@ test: $(STAMP)
 	$(BIN)/python tools/compile_loops.py mesh npu & $(BIN)/python tools/compile_loops.py ptx & \
 	$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy; told=$$?; wait; exit $$told
 	$(BIN)/pytest -n $(JOBS) --dist loadfile
+
+# programs of other people's front ends, in an environment of their own. torch comes with CUDA, which is gigabytes: a CPU
+# build is enough (TORCH=torch==2.13.0+cpu, from an index that has one). TRITON=triton==3.6.0 tests another release
+DOORS  ?= .venv-doors
+TORCH  ?= torch
+TRITON ?= triton
+test-doors: $(DOORS)/.installed
+	$(DOORS)/bin/pytest -p no:xdist -rs tests/ptx/doors 'tests/test_tutorials.py::test_the_document_does_what_it_says[tutorial-triton]'
+
+$(DOORS)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(DOORS)
+	@echo 'installing torch and Triton beside kernbench into $(DOORS): minutes, once'
+	$(DOORS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' '$(TORCH)' '$(TRITON)'
+	touch $(DOORS)/.installed
 
 # lines and branches of the checkers and of the analyses of PTX programs that their tests reach; pyproject.toml lists them
 coverage: $(STAMP)
@@ -67,4 +82,4 @@ bench-full: $(STAMP)
 	$(BIN)/python benchmarks/chunk_output_mutants.py
 
 clean:
-	rm -rf $(VENV) .coverage build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOORS) .coverage build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

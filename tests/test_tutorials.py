@@ -23,6 +23,8 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PLAYED = [ROOT / "README.md", *sorted(DOCS.glob("tutorial-*.md"))]
 PLAYED += [DOCS / f"{name}.md" for name in ("commands", "looking-inside", "testing")]
+# what a document needs beyond kernbench
+NEEDED = {"tutorial-triton": ("torch", "triton")}
 _BLOCK = re.compile(r"(?:<!-- (file|example|change|add): (\S+) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 _COMMAND = re.compile(r"^(?:\$ | *- run: )?(kernbench .*?)(?:  +#.*)?$", re.MULTILINE)
 
@@ -74,6 +76,8 @@ def console(body):
 
 @pytest.mark.parametrize("document", PLAYED, ids=lambda path: path.stem)
 def test_the_document_does_what_it_says(document, tmp_path, monkeypatch):
+    for name in NEEDED.get(document.stem, ()):
+        pytest.importorskip(name, reason=f"{name} is not installed: make test-doors installs it")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     assert play(document.read_text(), tmp_path) >= 3

@@ -9,7 +9,7 @@ from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
 from kernbench.ptx.doors.torch_door.cuda_names import accelerator_names, cuda_names, own_functions
-from kernbench.ptx.doors.torch_door.modes import DeviceDispatch, DeviceFunction, is_cuda_device, transfer
+from kernbench.ptx.doors.torch_door.modes import DeviceDispatch, DeviceFunction, is_cuda_device, moved_to, transfer
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, raw_device
 
 _DEVICE = torch.device("cuda", 0)
@@ -64,10 +64,19 @@ class TorchDoor:
         def cuda(self: Any, *args: Any, **kwargs: Any) -> Any:
             return transfer(storages, self, True)
 
+        def cpu(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return transfer(storages, self, False)
+
+        def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return moved_to(storages, self, *args, **kwargs)
+
         for name, getter in (("device", device), ("is_cuda", is_cuda), ("is_cpu", is_cpu)):
             self._patches.set(tensor, name, property(getter))
         self._patches.set(tensor, "get_device", get_device)
+        # where no mode sees a call: in functions that torch calls from a call that it saw
         self._patches.set(tensor, "cuda", cuda)
+        self._patches.set(tensor, "cpu", cpu)
+        self._patches.set(tensor, "to", to)
 
     def _others(self) -> None:
         """Generators, compilation and threads."""

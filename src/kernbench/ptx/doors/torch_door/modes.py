@@ -23,6 +23,7 @@ _EMPTY = {
     if hasattr(_ATEN, name)
 }
 _HOST = torch.device("cpu")
+_RAW_TO: Any = torch.Tensor.to
 
 
 class Wish(threading.local):
@@ -71,8 +72,12 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator; results that are new, of inputs on the device or wished for there, are moved."""
-        result = func(*args, **(kwargs or {}))
         wish = WISH.device
+        # calls made inside of torch's own functions, or in a backward pass, come here as they are
+        if kwargs and is_cuda_device(kwargs.get("device")):
+            kwargs, wish = {**kwargs, "device": _HOST}, True
+            kwargs.pop("pin_memory", None)
+        result = func(*args, **(kwargs or {}))
         if wish is False:
             return result
         with _NO_FUNCTION_MODE():
@@ -148,6 +153,10 @@ class DeviceFunction(TorchFunctionMode):  # type: ignore[misc]
         kwargs = dict(kwargs or {})
         if func in _MOVES:
             return _MOVES[func](self._storages, *args, **kwargs)
+        if func is torch.Tensor.backward:
+            # functions of the program run inside, and their calls are to be read as well
+            with self:
+                return _backward(*args, **kwargs)
         kwargs.pop("pin_memory", None)
         if "device" not in kwargs:
             return func(*args, **kwargs)
@@ -168,7 +177,14 @@ class DeviceFunction(TorchFunctionMode):  # type: ignore[misc]
         return result
 
 
-def _to(storages: Storages, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+def _backward(
+    tensor: Any, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
+) -> None:
+    """`Tensor.backward`, which does no more than this."""
+    torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+def moved_to(storages: Storages, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     """`Tensor.to`: a device, an element type, both, or another tensor's."""
     rest: list[Any] = []
     device = kwargs.pop("device", None)
@@ -183,9 +199,9 @@ def _to(storages: Storages, tensor: Any, *args: Any, **kwargs: Any) -> Any:
             rest.append(value)
     kwargs.pop("non_blocking", None)
     if device is None:
-        return tensor.to(*rest, **kwargs) if rest or kwargs else tensor
+        return _RAW_TO(tensor, *rest, **kwargs) if rest or kwargs else tensor
     if not is_cuda_device(device) and str(device) != "cpu":
-        return tensor.to(device, *rest, **kwargs)
+        return _RAW_TO(tensor, device, *rest, **kwargs)
     if rest and isinstance(rest[-1], bool):
         # non_blocking and copy, by position
         copies = len([value for value in rest if isinstance(value, bool)]) > 1 and rest[-1]
@@ -194,7 +210,7 @@ def _to(storages: Storages, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     moved = transfer(storages, tensor, is_cuda_device(device))
     if moved is not tensor:
         kwargs.pop("copy", None)
-    return moved.to(*rest, **kwargs) if rest or kwargs else moved
+    return _RAW_TO(moved, *rest, **kwargs) if rest or kwargs else moved
 
 
 def _cuda(storages: Storages, tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -206,7 +222,7 @@ def _cpu(storages: Storages, tensor: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 _MOVES: dict[Any, Any] = {
-    torch.Tensor.to: _to,
+    torch.Tensor.to: moved_to,
     torch.Tensor.cuda: _cuda,
     torch.Tensor.cpu: _cpu,
     torch.Tensor.pin_memory: lambda storages, tensor, *args, **kwargs: tensor,

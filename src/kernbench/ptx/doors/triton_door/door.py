@@ -7,7 +7,7 @@ import triton
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
-from kernbench.ptx.doors.triton_door.compiling import without_assembler
+from kernbench.ptx.doors.triton_door.compiling import with_file, without_assembler
 from kernbench.ptx.doors.triton_door.tuning import Dry, Tuning
 
 OLDEST = (3, 2)
@@ -41,6 +41,8 @@ class TritonDoor:
 
         from kernbench.ptx.doors.triton_door.driver import EmulatedDriver
 
+        _forget_the_device()
+        self._patches.later(_forget_the_device)
         self._compile_to_ptx()
         self._driver = EmulatedDriver(self._session, self._dry, 5 if version >= _WITH_THREADS else 4)
         before = drivers.__dict__.get("_active", drivers.__dict__.get("active"))
@@ -61,9 +63,21 @@ class TritonDoor:
     def _compile_to_ptx(self) -> None:
         """Let the NVIDIA backend end with PTX."""
         from triton.backends import Backend, backends
+        from triton.compiler.compiler import ASTSource
 
         found = backends.get("nvidia")
         if found is None:
             known = ", ".join(backends) or "none"
             raise MisuseError(f"this Triton has no NVIDIA backend, which writes PTX; it has: {known}")
+        # findings name source files, which Triton's key for what it keeps on disk leaves out
+        self._patches.set(ASTSource, "hash", with_file(ASTSource.hash))
         self._patches.item(backends, "nvidia", Backend(without_assembler(found.compiler), found.driver))
+
+
+def _forget_the_device() -> None:
+    """Let Triton ask again what it has asked a device once."""
+    from triton.compiler import compiler
+
+    forget = getattr(getattr(compiler, "max_shared_mem", None), "cache_clear", None)
+    if forget is not None:
+        forget()

@@ -1,0 +1,206 @@
+"""torch on a CPU build, with tensors that pass for CUDA ones: where they lie, what they say, and nothing afterwards."""
+
+import threading
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-doors installs it")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def session(emulated):
+    return emulated()
+
+
+def on(tensor):
+    """Where a tensor says it is, by all its ways to say it."""
+    said = {tensor.is_cuda, not tensor.is_cpu, tensor.device.type == "cuda", tensor.get_device() == 0}
+    assert len(said) == 1
+    return "device" if said == {True} else "host"
+
+
+FACTORIES = {
+    "empty": lambda **k: torch.empty(4, **k),
+    "zeros": lambda **k: torch.zeros(4, **k),
+    "tensor": lambda **k: torch.tensor([1, 2], **k),
+    "as_tensor": lambda **k: torch.as_tensor(np.ones(4), **k),
+    "as_tensor of a tensor": lambda **k: torch.as_tensor(torch.ones(4), **k),
+    "randn": lambda **k: torch.randn(4, **k),
+    "arange": lambda **k: torch.arange(4, **k),
+    "full": lambda **k: torch.full((4,), 1.0, **k),
+    "eye": lambda **k: torch.eye(4, **k),
+    "linspace": lambda **k: torch.linspace(0, 1, 4, **k),
+    "randint": lambda **k: torch.randint(0, 4, (4,), **k),
+    "empty_strided": lambda **k: torch.empty_strided((4,), (1,), **k),
+    "ones_like": lambda **k: torch.ones_like(torch.zeros(4), **k),
+    "nothing": lambda **k: torch.zeros(0, **k),
+}
+
+
+@pytest.mark.parametrize("make", FACTORIES.values(), ids=FACTORIES)
+def test_factories_make_tensors_where_they_are_told(session, make):
+    for device in ("cuda", "cuda:0", 0, torch.device("cuda"), torch.device("cuda", 0)):
+        assert on(make(device=device)) == "device"
+    assert on(make()) == "host"
+    assert on(make(device="cpu")) == "host"
+
+
+MOVES = {
+    "cuda()": lambda x: x.cuda(),
+    "to(name)": lambda x: x.to("cuda"),
+    "to(device=)": lambda x: x.to(device="cuda:0", non_blocking=True),
+    "to(device, dtype)": lambda x: x.to("cuda", torch.float16),
+    "to(other)": lambda x: x.to(torch.ones(2, device="cuda")),
+    "to(number)": lambda x: x.to(0),
+    "module": lambda x: torch.nn.Parameter(x).data.cuda(),
+}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+def test_moves_to_the_device_copy(session, move):
+    host = torch.arange(4, dtype=torch.float32)
+    moved = move(host)
+    assert on(moved) == "device"
+    assert moved.cpu().float().tolist() == [0, 1, 2, 3]
+    moved.zero_()
+    assert host.tolist() == [0, 1, 2, 3]
+
+
+def test_moves_to_the_host_copy(session):
+    x = torch.arange(4, device="cuda")
+    for back in (x.cpu(), x.to("cpu"), x.to(device=torch.device("cpu"))):
+        assert on(back) == "host"
+    x.zero_()
+    assert back.tolist() == [0, 1, 2, 3]
+    assert x.cuda() is x
+
+
+def test_results_lie_where_their_inputs_do(session):
+    x = torch.randn(4, 6, device="cuda")
+    results = [x + 1, x @ x.T, x[1:, ::2], x.sum(), x.half(), torch.cat([x, x]), x.new_empty(3), torch.empty_like(x)]
+    results += [*x.chunk(2), *torch.sort(x), torch.nn.functional.softmax(x, -1), x.clone(), x.detach()]
+    assert {on(result) for result in results} == {"device"}
+    assert on(torch.randn(3) * 2) == "host"
+
+
+def test_views_share_memory(session):
+    x = torch.zeros(8, device="cuda")
+    x[2:4] += 1
+    assert x[2:].data_ptr() == x.data_ptr() + 8
+    assert x.tolist() == [0, 0, 1, 1, 0, 0, 0, 0]
+
+
+def test_gradients_come_where_their_tensors_are(session):
+    x = torch.randn(4, 3, device="cuda", requires_grad=True)
+    layer = torch.nn.Linear(3, 2).cuda()
+    layer(x).square().sum().backward()
+    assert on(x.grad) == on(layer.weight.grad) == "device"
+    y = torch.randn(3, requires_grad=True)
+    (y.cuda() * 2).sum().backward()
+    assert on(y.grad) == "host"
+    z = torch.randn(3, device="cuda", requires_grad=True)
+    (z.cpu() * 2).sum().backward()
+    assert on(z.grad) == "device"
+    assert z.grad.tolist() == [2, 2, 2]
+
+
+def test_calls_inside_a_backward_pass_are_read_too(session):
+    found = []
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            made = torch.empty(4, dtype=torch.float32, device=gradient.device)
+            found.extend(on(one) for one in (gradient, made, torch.ones(2).to("cuda"), torch.zeros(2, device="cuda")))
+            return gradient * 2
+
+    x = torch.randn(4, device="cuda", requires_grad=True)
+    Double.apply(x).sum().backward()
+    Double.apply(x).backward(torch.ones_like(x))
+    torch.autograd.grad(Double.apply(x).sum(), x)
+    assert found == ["device"] * 12
+
+
+def test_what_empty_gives_is_unwritten_until_somebody_writes(session):
+    x = torch.empty(64, device="cuda", dtype=torch.float16)
+    x[:10] = 1
+    session.memory.settle()
+    assert session.memory.undefined(x.data_ptr(), 128).tolist() == [False] * 20 + [True] * 108
+    # copies carry it along, results of it do not pretend
+    y = x.clone()
+    session.memory.settle()
+    assert session.memory.undefined(y.data_ptr(), 128).tolist() == [False] * 20 + [True] * 108
+    x.zero_()
+    session.memory.settle()
+    assert not session.memory.undefined(x.data_ptr(), 128).any()
+
+
+def test_defaults_contexts_generators_and_threads(session):
+    with torch.device("cuda"):
+        assert on(torch.zeros(3)) == "device"
+    generator = torch.Generator(device="cuda").manual_seed(3)
+    assert isinstance(generator, torch.Generator)
+    assert on(torch.rand(3, device="cuda", generator=generator)) == "device"
+    found = []
+    thread = threading.Thread(target=lambda: found.append(on(torch.zeros(3, device="cuda"))))
+    thread.start()
+    thread.join()
+    assert found == ["device"]
+
+
+def test_names_that_programs_ask_for(session):
+    cuda = torch.cuda
+    assert cuda.is_available()
+    assert cuda.device_count() == 1
+    assert cuda.get_device_capability() == (9, 0)
+    assert "H100" in cuda.get_device_name(0)
+    assert cuda.get_device_properties("cuda").multi_processor_count == 132
+    with cuda.device(0), cuda.stream(cuda.Stream()):
+        begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        begin.record()
+        end.record()
+        cuda.synchronize()
+        assert begin.elapsed_time(end) > 0
+    assert cuda.current_stream().cuda_stream == 0
+    assert cuda.memory_allocated() > 0
+    assert str(torch.zeros(1, device="cuda")) == "tensor([0.], device='cuda:0')"
+    torch.testing.assert_close(torch.ones(3, device="cuda"), torch.ones(3).cuda())
+    with pytest.raises(AssertionError, match="device"):
+        torch.testing.assert_close(torch.ones(3, device="cuda"), torch.ones(3))
+
+
+def test_memory_is_given_back(session):
+    session.memory.collect()
+    before = session.memory.arena.live_bytes
+    for _ in range(20):
+        torch.zeros(1 << 16, device="cuda")
+    session.memory.collect()
+    assert session.memory.arena.live_bytes == before
+
+
+def test_sessions_nest(emulated):
+    emulated()
+    emulated("sm_80")
+    assert torch.cuda.get_device_capability() == (8, 0)
+    assert on(torch.zeros(3, device="cuda")) == "device"
+
+
+def test_nothing_is_left_behind():
+    from kernbench import ptx
+
+    names = {name: getattr(torch.cuda, name) for name in ("is_available", "Stream", "current_device", "device")}
+    attributes = {name: torch.Tensor.__dict__.get(name) for name in ("device", "is_cuda", "cuda", "get_device")}
+    with ptx.emulated():
+        kept = torch.ones(3, device="cuda")
+    assert {name: getattr(torch.cuda, name) for name in names} == names
+    assert {name: torch.Tensor.__dict__.get(name) for name in attributes} == attributes
+    # tensors of the session are ordinary ones now
+    assert (kept + 1).tolist() == [2, 2, 2]
+    assert kept.device.type == "cpu"
+    assert not torch.cuda.is_available() or torch.version.cuda
