@@ -9,6 +9,7 @@ from kernbench.ptx.doors.driver.images import lz4, zstd
 from kernbench.ptx.doors.driver.images.errors import ImageError
 from kernbench.ptx.doors.driver.images.fatbin import read_fatbins
 from kernbench.ptx.doors.driver.images.images import NoPtxError, texts_of
+from kernbench.ptx.doors.driver.images.kept import kernel_names
 from kernbench.ptx.doors.driver.images.linking import link_texts
 from kernbench.ptx.text.parser import parse
 
@@ -85,3 +86,33 @@ def test_several_images_are_linked_into_one_module():
     assert module.version == (8, 3)
     # the driver's linker gives texts one behind the other
     assert sorted(parse(link_texts([packed.SCALE + "\n" + other])).kernels) == ["other", "scale"]
+
+
+def machine_code(*kernels: str) -> bytes:
+    """The least of an ELF file that names its kernels: a section for each, and one for the names."""
+    names, headers = b"\0", [bytes(64)]
+    for name in (*(f".text.{kernel}" for kernel in kernels), ".shstrtab"):
+        headers.append(len(names).to_bytes(4, "little") + bytes(60))
+        names += name.encode() + b"\0"
+    headers[-1] = headers[-1][:24] + (64).to_bytes(8, "little") + len(names).to_bytes(8, "little") + bytes(24)
+    head = b"\x7fELF" + bytes(36) + (64 + len(names)).to_bytes(8, "little") + bytes(12)
+    head += len(headers).to_bytes(2, "little") + (len(headers) - 1).to_bytes(2, "little")
+    return head + names + b"".join(headers)
+
+
+def test_ptx_that_a_compiler_kept_stands_for_its_machine_code(tmp_path):
+    code = machine_code("scale")
+    assert kernel_names(code) == ["scale"]
+    (tmp_path / "scaled.ptx").write_text(packed.SCALE.replace("scale", "scaled"))
+    flag = "compile with -gencode"
+    with pytest.raises(NoPtxError, match=flag):
+        texts_of(code, "sm_90a", tmp_path)
+    (tmp_path / "scale.ptx").write_text(packed.SCALE)
+    assert texts_of(code, "sm_90a", tmp_path) == [packed.SCALE]
+    assert texts_of(packed.fatbin(packed.entry(2, 90, code)), "sm_90a", tmp_path) == [packed.SCALE]
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.binary(max_size=200))
+def test_names_of_broken_machine_code_are_not_found(tail):
+    assert isinstance(kernel_names(b"\x7fELF" + tail), list)

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kernbench.ptx.doors.driver.bindings import look_out
+
 if TYPE_CHECKING:
     from kernbench.ptx.doors.driver.service import DriverService
     from kernbench.ptx.doors.session import Session
@@ -98,7 +100,9 @@ def answer_under_exec(session: "Callable[[], Session]") -> None:
     """The same for a program under `kernbench exec`, where the library is loaded before all else."""
     from importlib.util import find_spec
 
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "kernbench_answer"):
+        return
+    look_out(library)
     if all(map(find_spec, _NEEDED)):
-        library = ctypes.CDLL(None)
-        if hasattr(library, "kernbench_answer"):
-            answer_here(library, session)
+        answer_here(library, session)

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
+from kernbench.ptx.doors.driver.images.kept import FOLDER as KEPT
 from kernbench.ptx.doors.driver.library import NAME, library_folder
 from kernbench.ptx.doors.options import Options
 
@@ -33,25 +34,40 @@ def driver_environment(
     library = library_folder()
     with tempfile.TemporaryDirectory(prefix="kernbench-") as work:
         path = Path(work, "driver")
-        server = _Server(path, options, folder)
+        kept = given.get(KEPT) or str(Path(work, "kept"))
+        Path(kept).mkdir(exist_ok=True)
+        server = _Server(path, options, folder, {**os.environ, KEPT: kept})
         try:
             yield {
                 _SOCKET: str(path),
                 _PATH: os.pathsep.join(filter(None, [str(library), given.get(_PATH)])),
                 # in front of all else, so that a runtime that is linked into the program is replaced in time
                 _PRELOAD: " ".join(filter(None, [str(library / NAME), given.get(_PRELOAD)])),
-                # CuPy's own switches: PTX instead of machine code, and kernels that it compiles instead of ready ones
-                "CUPY_COMPILE_WITH_PTX": "1",
-                "CUPY_ACCELERATORS": given.get("CUPY_ACCELERATORS", ""),
+                **_compilers(given, kept),
             }
         finally:
             server.stop()
 
 
+def _compilers(given: Mapping[str, str], kept: str) -> dict[str, str]:
+    """Switches of front ends' own: PTX instead of machine code, or beside it."""
+    wanted = [*filter(None, given.get("CUTE_DSL_KEEP", "").split(",")), "ptx"]
+    return {
+        "CUPY_COMPILE_WITH_PTX": "1",
+        # kernels that CuPy compiles, instead of ready ones, which are machine code
+        "CUPY_ACCELERATORS": given.get("CUPY_ACCELERATORS", ""),
+        "CUTE_DSL_KEEP": ",".join(dict.fromkeys(wanted)),
+        KEPT: kept,
+        # what was compiled before left no PTX here
+        "CUTE_DSL_DISABLE_FILE_CACHING": "1",
+    }
+
+
 class _Server:
     """The socket that programs connect to; the process behind it is started by the first one."""
 
-    def __init__(self, path: Path, options: Options, folder: Path):
+    def __init__(self, path: Path, options: Options, folder: Path, environment: Mapping[str, str]):
+        self._environment = dict(environment)
         self._command = [sys.executable, "-m", "kernbench.ptx.doors.driver.worker"]
         self._arguments = [options.to_json(), str(folder)]
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -68,7 +84,7 @@ class _Server:
         if self._wake not in asked:
             command = [*self._command, str(number), *self._arguments]
             # a group of its own, so that workers that are still there can be ended with it
-            self._process = subprocess.Popen(command, pass_fds=[number], start_new_session=True)
+            self._process = subprocess.Popen(command, pass_fds=[number], start_new_session=True, env=self._environment)
             # if that process ends, nobody listens any more, and programs are told
             self._listener.close()
 

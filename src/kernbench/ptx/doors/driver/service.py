@@ -1,8 +1,10 @@
 """Answers what the driver library asks: memory, modules and launches of one process, on one session."""
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from threading import RLock
 from typing import Any
 
@@ -11,6 +13,7 @@ from kernbench.ptx.doors.driver import kernels, maps, properties
 from kernbench.ptx.doors.driver.allocations import Allocations
 from kernbench.ptx.doors.driver.images.errors import ImageError
 from kernbench.ptx.doors.driver.images.images import NoPtxError, texts_of
+from kernbench.ptx.doors.driver.images.kept import FOLDER as KEPT
 from kernbench.ptx.doors.driver.images.linking import link_texts
 from kernbench.ptx.doors.driver.requests import Answer, RefusedError, Request, Result
 from kernbench.ptx.doors.gpus import gpu_of
@@ -87,7 +90,8 @@ class DriverService:
         return Answer(words=(max(0, total - self.memory.in_use), total))
 
     def _load(self, words: Words, data: bytes) -> Answer:
-        text = link_texts(texts_of(data, self.session.arch))
+        folder = os.environ.get(KEPT)
+        text = link_texts(texts_of(data, self.session.arch, Path(folder) if folder else None))
         number = len(self._modules) + 1
         self._modules[number] = self._module(text)
         return Answer(words=(number,))

@@ -24,10 +24,11 @@ _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a fat binary: PTX (`text`) or machine code for an architecture number, 90 for sm_90."""
+    """One entry of a fat binary: PTX (`text`) or machine code (`code`) for an architecture number, 90 for sm_90."""
 
     arch: int
     text: str | None
+    code: bytes = b""
 
     @property
     def target(self) -> str:
@@ -65,14 +66,14 @@ def _entries(data: bytes) -> Iterator[Entry]:
             raise ImageError("an entry of a fat binary is cut off")
         body = data[at + header : at + header + size]
         if kind == _PTX:
-            yield Entry(arch, _text(body, packed, flags, whole))
+            yield Entry(arch, _unpacked(body, packed, flags, whole).rstrip(b"\0").decode(errors="replace"))
         elif kind == _MACHINE_CODE:
-            yield Entry(arch, None)
+            yield Entry(arch, None, _unpacked(body, packed, flags, whole))
         at += header + size
 
 
-def _text(body: bytes, packed: int, flags: int, whole: int) -> str:
-    """PTX text, unpacked."""
+def _unpacked(body: bytes, packed: int, flags: int, whole: int) -> bytes:
+    """The bytes of an entry, as they were before they were compressed."""
     if flags & (_LZ4 | _ZSTD):
         if whole > _MOST:
             raise ImageError(
@@ -80,4 +81,4 @@ def _text(body: bytes, packed: int, flags: int, whole: int) -> str:
             )
         decompress = zstd.decompress if flags & _ZSTD else lz4.decompress
         body = decompress(body[:packed], whole)
-    return body.rstrip(b"\0").decode(errors="replace")
+    return body

@@ -1,7 +1,10 @@
 """From what a program loads to the PTX that runs: text, a fat binary, or a refusal that names the remedy."""
 
+from pathlib import Path
+
 from kernbench.ptx.doors.driver.images.errors import ImageError
 from kernbench.ptx.doors.driver.images.fatbin import Entry, is_fatbin, read_fatbins
+from kernbench.ptx.doors.driver.images.kept import kept_text
 from kernbench.ptx.emulator.engine.machine import target_runs_on
 
 _ELF = b"\x7fELF"
@@ -12,12 +15,18 @@ class NoPtxError(ImageError):
     """An image with nothing that runs on the emulated architecture."""
 
 
-def texts_of(image: bytes, arch: str) -> list[str]:
-    """The PTX texts of an image, one for each fat binary in it; they are linked where there are several."""
+def texts_of(image: bytes, arch: str, folder: Path | None = None) -> list[str]:
+    """The PTX texts of an image, one for each fat binary in it; they are linked where there are several.
+
+    A compiler may have kept the PTX of machine code in `folder`.
+    """
     if is_fatbin(image):
-        found = [_best(entries, arch) for entries in read_fatbins(image)]
+        found = [_best(entries, arch, folder) for entries in read_fatbins(image)]
         return [text for text in found if text]
     if image.startswith(_ELF):
+        kept = kept_text(image, folder) if folder is not None else None
+        if kept is not None:
+            return [kept]
         raise NoPtxError(f"an image is machine code (a cubin), which cannot be emulated: {_remedy(arch)}")
     if image.startswith(_NVVM):
         raise NoPtxError(f"an image is LLVM bitcode (LTO), which cannot be emulated: {_remedy(arch)}")
@@ -29,7 +38,7 @@ def texts_of(image: bytes, arch: str) -> list[str]:
     return [text]
 
 
-def _best(entries: list[Entry], arch: str) -> str:
+def _best(entries: list[Entry], arch: str, folder: Path | None) -> str:
     """The PTX for the newest target that the architecture runs; what holds nothing at all is empty."""
     texts = [entry for entry in entries if entry.text is not None]
     fit = [entry for entry in texts if target_runs_on(entry.target, arch)]
@@ -42,6 +51,9 @@ def _best(entries: list[Entry], arch: str) -> str:
             f"the program has PTX for {targets}, which does not run on {arch}: {_remedy(arch)}, or run it with --arch "
             f"{texts[-1].target}"
         )
+    kept = [text for entry in entries if folder is not None and (text := kept_text(entry.code, folder)) is not None]
+    if kept:
+        return kept[0]
     if entries:
         targets = ", ".join(dict.fromkeys(entry.target for entry in entries))
         raise NoPtxError(

@@ -174,16 +174,18 @@ static void register_again(const Object *object, uintptr_t base) {
 }
 
 /* Without symbols, a library may still export functions of the runtime under names with a stroke in front, as CuTe DSL's does:
- * most are but jumps to the runtime's own. */
+ * jumps to the runtime's own, and functions of the driver. */
 static int replace_wrapped(const Object *object, uintptr_t base) {
   if (!defined(object, "_cudaLaunchKernelEx")) return 0;
   for (size_t i = 0; i < object->count; i++) {
     const Elf64_Sym *symbol = &object->symbols[i];
-    if (!symbol->st_shndx || symbol->st_name >= object->name_bytes || strncmp(object->names + symbol->st_name, "_cuda", 5)) continue;
+    if (!symbol->st_shndx || symbol->st_name >= object->name_bytes || strncmp(object->names + symbol->st_name, "_cu", 3)) continue;
     const char *name = object->names + symbol->st_name + 1;
-    void *at = (void *)(base + symbol->st_value), *target = jump_target(at);
+    void *at = (void *)(base + symbol->st_value), *target = jump_target(at), *function = NULL;
     void *own = own_function(strcmp(name, "cudaLaunchKernelEx") ? name : "cudaLaunchKernelExC");
-    if (own && (target || has_room(symbol))) redirect(target ? target : at, own);
+    /* what is more than a jump takes other arguments, but for functions of the driver */
+    if (own && target) redirect(target, own);
+    else if (!own && symbol->st_size >= JUMP_BYTES && !cuGetProcAddress_v2(name, &function, 13000, 0, NULL)) redirect(at, function);
   }
   runtime_major = 12;
   return 1;
@@ -247,6 +249,12 @@ EXPORT void kernbench_replace_runtimes(void) {
   lock();
   dl_iterate_phdr(visit, own.dli_fbase);
   unlock();
+}
+
+/* Let a function that is known by its address jump to ours of this name, if there is one. */
+EXPORT int kernbench_replace_function(const char *name, void *at) {
+  void *own = own_function(name);
+  return own && at && redirect(at, own);
 }
 
 /* This runs before all other libraries begin (-z initfirst), libc among them: getenv() knows nothing yet. */
