@@ -36,6 +36,7 @@ from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.unrun import check_ran
 from kernbench.safety.waits import Waiter, deadlock
 from kernbench.triton_emu.loops import UnlikeIterationError
+from kernbench.triton_emu.routines import Known
 from kernbench.triton_emu.tl_context import TLContext, run_kernel
 
 # where the debugger says that its commands come from
@@ -84,6 +85,7 @@ class Launch:
         self._ports: list[MeshPort] = []
         self._contexts: list[TLContext] = []
         self._queues: list[Queue] = []
+        self._routines = Known()
         self.log = FindingLog()
         # what the programs printed, in the order they ran
         self.printed: list[str] = []
@@ -156,6 +158,7 @@ class Launch:
             max_steps=setting.budget.steps,
         )
         context.folds = setting.folds
+        context.routines.known = self._routines
         program = Program(
             placement.number, lambda: self._body(port, context), lambda error: self._over_budget(port, context, error)
         )

@@ -64,6 +64,8 @@ class Core:
         self.folds = self.folded_wrongly = False
         self.watch = Watch(self)
         self.routines = Routines(self)
+        # handles that the kernel built itself, by address
+        self.adopted = 0
         # what was told of each line whose value did not fit
         self._overflows: dict[int, tuple[str, tuple[Other, ...]]] = {}
 
@@ -151,6 +153,7 @@ class Core:
 
     def adopt(self, handle: TensorHandle) -> None:
         """Take in a handle the kernel built itself: tie it to the memory it names, so that it sees its bytes."""
+        self.adopted += 1
         identity = handle.id
         handle.nbytes = prod(handle.shape) * ITEMSIZE[handle.dtype]
         block = self._scratch.block_at(handle.addr, handle.nbytes) if handle.space != HBM else None

@@ -20,6 +20,8 @@ from kernbench.triton_emu.replay import NotAlikeError, Place, Replaying, Turning
 __kernbench_internal__ = True
 
 Ints = NDArray[np.int64]
+# what the allocator does is noted up to here for repeated iterations
+MOST_LOGGED = 1 << 18
 # numbers of rows that are made at a time
 _BATCH = 1 << 18
 
@@ -94,6 +96,7 @@ class Fold:
         self._body = stream.rows.tail(self._rows)
         self._view_body = stream.views.tail(self._views)
         self._accesses = [a for a in context.watch.accesses if a.row >= self._row]
+        self._log = context._scratch.log[before.logged : after.logged] if context.watch.logs_all else []
         self._plan()
         self._done = 0
 
@@ -233,9 +236,20 @@ class Fold:
     def _extend(self, first: int, addresses: Ints) -> None:
         """Rows and views of iterations `first` and on; a row of addresses for each."""
         stream = self._context.stream
+        if self._log and len(self._context._scratch.log) > MOST_LOGGED:
+            self._context.watch.logs_all, self._log = False, []
+        if self._log:
+            self._note(first, self._scratch.events(self._log, addresses))
         stream.rows.extend(self._rows_for(first, addresses).reshape(-1))
         if self._views:
             stream.views.extend(self._views_for(first, addresses).reshape(-1))
+
+    def _note(self, first: int, addresses: list[list[int]]) -> None:
+        """What the allocator did for iterations `first` and on, as if it had been asked."""
+        log = self._context._scratch.log
+        for number, row in enumerate(addresses, first):
+            rows, views = number * self._rows, number * self._views
+            log += [(s + rows, v + views, a, nbytes) for (s, v, _, nbytes), a in zip(self._log, row, strict=True)]
 
     def _moved(self, first: int, count: int) -> NDArray[Any]:
         """Rows of iterations `first` and on, with the scratch addresses of the body."""

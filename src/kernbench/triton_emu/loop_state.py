@@ -116,13 +116,15 @@ def _as_value(value: tuple[Any, ...]) -> _Value | None:
 class State:
     """What was found. `marks` holds all that must be equal; `handles` and `indices` what may be shifted."""
 
-    def __init__(self, frame: FrameType | None, opaque: type, values: tuple[Any, ...] = ()):
-        """Of a frame, or else of some values. `opaque`: objects that somebody else looks after (the context)."""
+    def __init__(self, frame: FrameType | None, opaque: type, values: tuple[Any, ...] = (), own: Any = None):
+        """Of a frame, or else of some values. `opaque`: objects that somebody else looks after (the context); `own`:
+        the one of them that is the same as another program's own.
+        """
         self.marks: list[Any] = []
         self.handles: list[TensorHandle] = []
         self.indices: list[Affine] = []
         self._met: dict[int, int] = {}
-        self._opaque = opaque
+        self._opaque, self._own = opaque, own
         self._roots: list[Root] = []
         # whether the code may look where values lie
         self.sees_addresses = False
@@ -195,7 +197,7 @@ class State:
 
     def _context(self, value: Any) -> None:
         """What kernels have added to their context; the rest is looked after elsewhere."""
-        self.marks.append(_Same(value))
+        self.marks.append("own" if value is self._own else _Same(value))
         self._pairs([pair for pair in vars(value).items() if pair[0] not in value.own_names])
 
     def _root(self, value: Any) -> None:

@@ -94,6 +94,8 @@ class Watch:
         self.accesses: list[Access] = []
         # how many loops were folded so far
         self.folds = 0
+        # whether what the allocator does for repeated iterations is noted as well
+        self.logs_all = False
 
     def open(self, loop: Watched) -> None:
         """Watch one more loop."""

@@ -89,8 +89,9 @@ _BY_TEXT = frozenset(
         "methodcaller",
     )
 )
-# attributes of handles that say which value they are, and where it lies
+# attributes of handles that say which value they are and where it lies, and of the context that say how far it is
 _OF_HANDLES = frozenset(("addr", "block", "id", "number"))
+_OF_PROGRAMS = frozenset(("commands", "pending", "refused", "scratch_peak", "steps", "stream"))
 # what Python keeps in a module
 OF_MODULES = frozenset(
     ("__annotations__", "__builtins__", "__loader__", "__spec__", "__path__", "__cached__", "__file__")
@@ -311,8 +312,8 @@ class Reached:
 
     @cached_property
     def sees_addresses(self) -> bool:
-        """Whether the code can name an attribute of handles that differs from one place in scratch to another."""
-        return self._by_text or not _OF_HANDLES.isdisjoint(self._names)
+        """Whether the code can name what differs from one place in scratch, or one moment of a program, to another."""
+        return self._by_text or not (_OF_HANDLES | _OF_PROGRAMS).isdisjoint(self._names)
 
     def changing(self) -> Iterator[Any]:
         """What variables and functions hold now that may change without being replaced."""

@@ -67,6 +67,14 @@ class Turning:
         self._now = powers[count]
         return self._addresses[powers[:count]]
 
+    def events(self, log: list[tuple[int, int, int, int]], addresses: Ints) -> list[list[int]]:
+        """The address of each event of the log, in the iterations whose addresses `next` gave."""
+        where = {int(address): i for i, address in enumerate(self._addresses)}
+        try:
+            return addresses[:, [where[address] for *_, address, _ in log]].tolist()  # type: ignore[no-any-return]
+        except KeyError:
+            raise NotAlikeError from None
+
     def begin(self, held: dict[int, Any]) -> None:
         """The blocks behind the handles, as they are now."""
         self._held = held
@@ -136,6 +144,10 @@ class Replaying:
             elif views:
                 columns[i], offsets[i] = self._around(at, address)
         return columns, offsets
+
+    def events(self, log: list[tuple[int, int, int, int]], addresses: Ints) -> list[list[int]]:
+        """The address of each event of the log, in the iterations whose addresses `next` gave."""
+        return addresses[:, [column for column, _ in self._events]].tolist()  # type: ignore[no-any-return]
 
     def _around(self, at: dict[int, int], address: int) -> tuple[int, int]:
         """The block that a view lies inside of."""

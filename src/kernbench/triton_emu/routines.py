@@ -24,39 +24,52 @@ MOST_TEMPLATES = 4096
 FEWEST_COMMANDS = 16
 
 
+class Known:
+    """What the programs of a launch know of the functions that they call through `tl.routine`."""
+
+    def __init__(self) -> None:
+        self.templates: dict[tuple[Any, ...], Template] = {}
+        # functions whose calls are not alike, and those of which a prediction was right
+        self.irregular: set[CodeType] = set()
+        self.trusted: set[CodeType] = set()
+
+    def keep(self, key: tuple[Any, ...], template: Template) -> None:
+        """Keep a template, and not too many."""
+        while len(self.templates) >= MOST_TEMPLATES:
+            del self.templates[next(iter(self.templates))]
+        self.templates[key] = template
+
+
 class Routines:
     """The functions that one program calls through `tl.routine`."""
 
     def __init__(self, context: Any):
         self._context = context
-        self._templates: dict[tuple[Any, ...], Template] = {}
-        # functions whose calls are not alike, and those of which a prediction was right
-        self._irregular: set[CodeType] = set()
-        self._trusted: set[CodeType] = set()
+        self.known = Known()
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], at: tuple[int, ...]) -> Any:
         """What the function gives for these arguments."""
         context, code = self._context, getattr(function, "__code__", None)
-        known = type(code) is CodeType and code not in self._irregular and all(type(one) is int for one in at)
+        known = type(code) is CodeType and code not in self.known.irregular and all(type(one) is int for one in at)
         if not known or not context.folds or context.watch.loops:
             return function(*args, *at)
         assert code is not None
         state = self._state((function, *args))
         if state is None:
-            self._irregular.add(code)
+            self.known.irregular.add(code)
             return function(*args, *at)
         key = (code, len(at), *state.numbers)
-        template = self._templates.get(key)
+        template = self.known.templates.get(key) or self.known.templates.get((id(context), *key))
         if template is None or template.marks != state.marks or not template.fits(context, at):
             return self._recorded(key, state, function, args, at)
-        if code in self._trusted:
+        if code in self.known.trusted:
             return template.repeat(context, at)
         return self._checked(template, code, function, args, at)
 
     def _state(self, values: tuple[Any, ...]) -> State | None:
         """What the function can depend on, None where that is not known or holds what only a run can follow."""
         try:
-            state = State(None, type(self._context), values)
+            state = State(None, type(self._context), values, self._context)
         except UnknownStateError:
             return None
         return None if state.handles or state.indices or state.sees_addresses else state
@@ -76,17 +89,18 @@ class Routines:
         watched = [Watched() for _ in (*at, None)]
         for one in watched:
             watch.open(one)
-        start.effects = context._port.effects
+        start.effects, watch.logs_all = context._port.effects, True
         try:
             numbers = [Affine(number, ((one, 1),)) for number, one in zip(at, watched, strict=False)]
             result = function(*args, *numbers)
             start.note(context)
         finally:
             start.restore(context)
+            watch.logs_all = False
             for one in watched:
                 watch.close(one)
         if start.did_more or any(one.was_seen for one in watched):
-            self._irregular.add(key[0])
+            self.known.irregular.add(key[0])
             return result
         after = self._state((function, *args)) if context.steps - start.row >= FEWEST_COMMANDS else None
         if after is not None and after.marks == state.marks:
@@ -107,9 +121,7 @@ class Routines:
         except NotAlikeError:
             return
         template.marks = marks
-        while len(self._templates) >= MOST_TEMPLATES:
-            del self._templates[next(iter(self._templates))]
-        self._templates[key] = template
+        self.known.keep((id(self._context), *key) if template.is_private else key, template)
 
     def _checked(
         self,
@@ -120,8 +132,9 @@ class Routines:
         at: tuple[int, ...],
     ) -> Any:
         """Run it once more, and see whether it was as predicted."""
-        predicted = template.predicted(self._context, at)
+        context = self._context
+        predicted, start = template.predicted(context, at), (context.steps, context._views_made)
         result = function(*args, *at)
-        good = predicted.came_true(self._context)
-        (self._trusted if good else self._irregular).add(code)
+        good = predicted.came_true(context, start)
+        (self.known.trusted if good else self.known.irregular).add(code)
         return result

@@ -191,7 +191,8 @@ class ScratchPool:
         return block
 
     def _release_noted(self, block: Block) -> None:
-        self.log.append((self.context.steps, self.context._views_made, block.addr, -1))
+        if not block.pinned:
+            self.log.append((self.context.steps, self.context._views_made, block.addr, -1))
         ScratchPool.release(self, block)
 
     def _from_gaps(self, size: int) -> int:

@@ -1,15 +1,15 @@
 """What one call of a routine recorded, ready to be recorded again at other addresses (`routines`)."""
 
-from collections import deque
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.pe_commands import SCRATCH, TensorHandle
+from kernbench.common.pe_commands import OPERATIONS, SCRATCH, TensorHandle
 from kernbench.result.recording import FIRST_VIEW, NONE
 from kernbench.triton_emu.affine import Watched
-from kernbench.triton_emu.folding import rows_of
+from kernbench.triton_emu.folding import MOST_LOGGED, rows_of
+from kernbench.triton_emu.repeated_scratch import Events, Shelves, Taken
 from kernbench.triton_emu.replay import NotAlikeError
 from kernbench.triton_emu.scratch import ALIGNMENT
 
@@ -17,6 +17,8 @@ __kernbench_internal__ = True
 
 Ints = NDArray[np.int64]
 _new_handle = object.__new__
+# by the code of an operation: whether it moves bytes of HBM
+IS_TRANSFER = np.array([name in ("load", "store") for name in OPERATIONS])
 
 
 class Start:
@@ -25,13 +27,15 @@ class Start:
     def __init__(self, context: Any):
         pool = context._scratch
         self.row, self.view = context.steps, context._views_made
-        self.used, self.searches = pool.used, pool.searches
-        self.refused = len(context.refused)
+        self.used, self.searches, self.collections = pool.used, pool.searches, pool._collections_left
+        self.refused, self.ids_asked, self.adopted = len(context.refused), context.ids_asked, context.adopted
         self.free = {size: [block.addr for block in shelf] for size, shelf in pool._shelves.items() if shelf}
         self.sizes = {block.addr: block.nbytes for shelf in pool._shelves.values() for block in shelf}
         self.effects = 0
         self.did_more = True
         self.accesses: list[Any] = []
+        # what the allocator did (None: too much), and the sizes of blocks that it was asked for
+        self.log: list[tuple[int, int, int, int]] | None = None
         self.taken: set[int] = set()
         # the most that was in use before, and that the call adds
         self._peak, pool.peak = pool.peak, pool.used
@@ -40,8 +44,13 @@ class Start:
     def note(self, context: Any) -> None:
         """After the call, while it is still watched: what it did besides recording."""
         pool = context._scratch
-        self.did_more = context._port.effects != self.effects or len(context.refused) != self.refused
+        self.did_more = (
+            context._port.effects != self.effects
+            or len(context.refused) != self.refused
+            or context.adopted != self.adopted
+        )
         self.accesses = list(context.watch.accesses)
+        self.log = list(pool.log) if context.watch.logs_all and len(pool.log) <= MOST_LOGGED else None
         self.taken = {max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT) for *_, nbytes in pool.log if nbytes >= 0}
         self.most = pool.peak - self.used
 
@@ -54,42 +63,27 @@ class Template:
     """The rows of a call, and how each of their columns moves; `marks` is what the call could depend on."""
 
     def __init__(self, context: Any, start: Start, watched: list[Watched], at: tuple[int, ...], result: Any):
-        pool = context._scratch
-        if pool.searches != start.searches:
-            # space from gaps depends on what lies around
-            raise NotAlikeError
         self.marks: list[Any] = []
         self._at = np.array(at, np.int64)
         self._row, self._view = start.row, start.view
         self._rows = context.stream.rows.tail(context.steps - start.row)
         self._views = context.stream.views.tail(context._views_made - start.view)
-        self._most = start.most
         self._results, self._kind = _handles(result, start)
-        self._scratch(pool, start)
+        self._made = np.flatnonzero(self._rows["type"] >= 0)
         self._operands()
         self._hbm(context, start.accesses, watched)
+        self._taken = self._scratch(context._scratch, start)
+        moves = IS_TRANSFER[self._rows["op"]]
+        # whether another program would do the same: it does not know who it is, and all its addresses are given
+        self.is_private = context.ids_asked != start.ids_asked or int(moves.sum()) != len(self._loads)
 
-    def _scratch(self, pool: Any, start: Start) -> None:
-        """The shelves that were used, their blocks in order before and after, and the block behind each address."""
-        sizes = sorted(start.taken)
-        # (bytes, how many free blocks there were)
-        self._shelves = [(size, len(start.free.get(size, ()))) for size in sizes]
-        before = [address for size in sizes for address in start.free.get(size, ())]
-        place = {address: i for i, address in enumerate(before)}
-        try:
-            self._after = [[place[block.addr] for block in pool._shelves.get(size, ())] for size in sizes]
-            self._result_blocks = [place[handle.block.addr] for handle in self._results]
-        except KeyError:
-            raise NotAlikeError from None
-        if sorted([i for shelf in self._after for i in shelf] + self._result_blocks) != list(range(len(before))):
-            raise NotAlikeError
-        self._made = np.flatnonzero(self._rows["type"] >= 0)
-        addresses = np.array(before, np.int64)
-        ends = addresses + np.array([start.sizes[address] for address in before], np.int64)
-        self._row_place, offset = _inside(self._rows["addr"][self._made], addresses, ends)
-        self._view_place, self._view_offset = _inside(self._views["addr"], addresses, ends)
-        if offset.any():
-            raise NotAlikeError
+    def _scratch(self, pool: Any, start: Start) -> Taken:
+        made, views = self._rows["addr"][self._made], self._views["addr"]
+        results = [model.begin for model in self._results]
+        if pool.searches == start.searches:
+            return Shelves(pool, start, made, views, results)
+        numbers = start.row + self._made, start.view + np.arange(len(views))
+        return Events(pool, start, numbers, made, views, results)
 
     def _operands(self) -> None:
         """Operands are values that the call made itself."""
@@ -128,11 +122,8 @@ class Template:
     # Again
 
     def fits(self, context: Any, at: tuple[int, ...]) -> bool:
-        """Whether a call with these addresses finds the same shelves, stays in bounds and within the budget."""
-        shelves = context._scratch._shelves
-        if any(len(shelves.get(size, ())) != count for size, count in self._shelves):
-            return False
-        if context.steps + len(self._rows) > context._max_steps:
+        """Whether a call with these addresses finds the memory it needs, stays in bounds and within the budget."""
+        if not self._taken.fits(context._scratch) or context.steps + len(self._rows) > context._max_steps:
             return False
         moved = (np.array(at, np.int64) - self._at).tolist()
         for key, (low, high) in self._bounds.items():
@@ -142,69 +133,57 @@ class Template:
         return True
 
     def predicted(self, context: Any, at: tuple[int, ...]) -> "Predicted":
-        """What a call would record now."""
-        blocks = self._blocks(context._scratch)
-        addresses = np.array([block.addr for block in blocks], np.int64)
+        """What a call would record now; without scratch addresses where only a call can tell them."""
         further, views_further = context.steps - self._row, context._views_made - self._view
         rows, views = self._rows.copy(), self._views.copy()
         for name, (made, viewed) in self._moving.items():
             rows[name] += (made * further - viewed * views_further).astype(np.int32)
         rows["x"][self._loads] += self._factors @ (np.array(at, np.int64) - self._at)
         views["producer"] += (self._producers * further).astype(np.int32)
-        if len(addresses):
-            rows["addr"][self._made] = addresses[self._row_place]
-            views["addr"] = addresses[self._view_place] + self._view_offset
-        return Predicted(rows, views, blocks)
-
-    def _blocks(self, pool: Any) -> list[Any]:
-        return [block for size, _ in self._shelves for block in pool._shelves.get(size, ())]
+        return Predicted(rows, views, self._made, self._taken.would(context._scratch))
 
     def repeat(self, context: Any, at: tuple[int, ...]) -> Any:
         """Record a call without running it; what it gives back."""
-        pool, stream, first = context._scratch, context.stream, context.steps
+        stream, first, first_view = context.stream, context.steps, context._views_made
         predicted = self.predicted(context, at)
+        made, viewed, blocks = self._taken.take(context)
+        predicted.place(made, viewed)
         stream.rows.extend(predicted.rows)
         if len(predicted.views):
             stream.views.extend(predicted.views)
         context.steps += len(predicted.rows)
         context._views_made += len(predicted.views)
         context._checkpoint = min(context.steps + context._rows.room, context._max_steps + 1)
-        pool.peak = max(pool.peak, pool.used + self._most)
-        for (size, _), order in zip(self._shelves, self._after, strict=True):
-            if size in pool._shelves:
-                shelf: deque[Any] = pool._shelves[size]
-                shelf.clear()
-                shelf.extend(predicted.blocks[i] for i in order)
-        results = [self._result(pool, predicted.blocks, i, first) for i in range(len(self._results))]
+        pairs = zip(self._results, blocks, strict=True)
+        results = [model.handle(block, first, first_view) for model, block in pairs]
         if self._kind is None:
             return None
         return results[0] if self._kind is TensorHandle else tuple.__new__(self._kind, results)
 
-    def _result(self, pool: Any, blocks: list[Any], which: int, first: int) -> TensorHandle:
-        """A handle like the one that the call gave back."""
-        model, block = self._results[which], blocks[self._result_blocks[which]]
-        handle: TensorHandle = _new_handle(TensorHandle)
-        for name in ("shape", "dtype", "type", "nbytes"):
-            setattr(handle, name, getattr(model, name))
-        handle.block, handle.addr, handle.space, handle.pinned = block, block.addr, SCRATCH, False
-        handle.data = handle.strides = block.data = None
-        handle.number = handle.id = block.number = first + model.row
-        block.users, block.used = 1, model.used
-        pool.used += block.nbytes
-        return handle
-
 
 class Predicted:
-    """Rows and views that a call is expected to record; `blocks` are the free blocks before it."""
+    """Rows and views that a call is expected to record; the addresses of made values and views, if they are known."""
 
-    def __init__(self, rows: NDArray[Any], views: NDArray[Any], blocks: list[Any]):
+    def __init__(self, rows: NDArray[Any], views: NDArray[Any], made: Ints, addresses: tuple[Ints, Ints] | None):
         self.rows = rows
         self.views = views
-        self.blocks = blocks
+        self._made = made
+        self._is_placed = addresses is not None
+        if addresses is not None:
+            self.place(*addresses)
 
-    def came_true(self, context: Any) -> bool:
-        """Whether the call that ran since recorded just that."""
+    def place(self, made: Ints, views: Ints) -> None:
+        """Give values and views their scratch addresses."""
+        self.rows["addr"][self._made] = made
+        self.views["addr"] = views
+
+    def came_true(self, context: Any, start: tuple[int, int]) -> bool:
+        """Whether the call that ran since then, when there were so many rows and views, recorded just that."""
+        if (context.steps, context._views_made) != (start[0] + len(self.rows), start[1] + len(self.views)):
+            return False
         rows, views = context.stream.rows.tail(len(self.rows)), context.stream.views.tail(len(self.views))
+        if not self._is_placed:
+            self.place(rows["addr"][self._made], views["addr"])
         return np.array_equal(rows, self.rows) and np.array_equal(views, self.views)
 
 
@@ -212,14 +191,22 @@ class _Model:
     """What is kept of a handle that was given back: not the handle, which would keep its block."""
 
     def __init__(self, handle: TensorHandle, start: Start):
-        self.shape, self.dtype, self.type, self.nbytes = handle.shape, handle.dtype, handle.type, handle.nbytes
-        self.row, self.used = handle.number - start.row, handle.block.used
-        self.block = _At(handle.block.addr)
+        self.begin, self._offset = handle.block.addr, handle.addr - handle.block.addr
+        self._same = [(name, getattr(handle, name)) for name in ("shape", "dtype", "type", "nbytes", "strides")]
+        self._is_view = handle.number < 0
+        self._number = FIRST_VIEW - start.view - handle.number if self._is_view else handle.number - start.row
+        self._producer, self._used = handle.block.number - start.row, handle.block.used
 
-
-class _At:
-    def __init__(self, addr: int):
-        self.addr = addr
+    def handle(self, block: Any, row: int, view: int) -> TensorHandle:
+        """A handle like it on a block, after a call that began with this row and view."""
+        handle: TensorHandle = _new_handle(TensorHandle)
+        for name, value in self._same:
+            setattr(handle, name, value)
+        handle.block, handle.addr, handle.space, handle.pinned = block, block.addr + self._offset, SCRATCH, False
+        handle.data = block.data = None
+        handle.number = handle.id = FIRST_VIEW - view - self._number if self._is_view else row + self._number
+        block.number, block.used = row + self._producer, self._used
+        return handle
 
 
 def _handles(result: Any, start: Start) -> tuple[list[Any], Any]:
@@ -241,24 +228,13 @@ def _handles(result: Any, start: Start) -> tuple[list[Any], Any]:
 
 
 def _is_plain(handle: TensorHandle, start: Start) -> bool:
-    """Whether a handle is that of a whole value which the call made, and nobody else has."""
-    block = handle.block
-    whole = handle.number >= start.row and handle.number == handle.id == block.number and handle.strides is None
-    return whole and handle.addr == block.addr and block.users == 1 and not block.pinned and handle.data is None
-
-
-def _inside(values: Ints, begins: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """For each address the block that it lies in, and how far."""
-    if not len(values):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    order = np.argsort(begins)
-    at = np.searchsorted(begins[order], values, side="right") - 1
-    if not len(begins) or (at < 0).any():
-        raise NotAlikeError
-    place = order[at]
-    if (values >= ends[place]).any():
-        raise NotAlikeError
-    return place, values - begins[place]
+    """Whether a handle is that of a value which the call made, or a view of one, and nobody else has it."""
+    block, number = handle.block, handle.number
+    own = number >= start.row or number <= FIRST_VIEW - start.view
+    alone = block.users == 1 and block.number >= start.row and block.live_in is not None and not block.pinned
+    return (
+        own and alone and handle.id == number and handle.space == SCRATCH and not handle.pinned and handle.data is None
+    )
 
 
 def _is_allowed(context: Any, key: tuple[Any, ...], low: int, high: int) -> bool:

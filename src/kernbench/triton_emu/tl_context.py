@@ -64,6 +64,8 @@ class TLContext(Hints):
         self.scratch_base = scratch_base
         self._pending: dict[int, Pending] = {}
         self._requests = 0
+        # how often the program asked which one it is
+        self.ids_asked = 0
         # kernels may add to this object: see `loop_state`
         self.own_names = frozenset((*vars(self), "own_names"))
 
@@ -86,6 +88,7 @@ class TLContext(Hints):
 
     def program_id(self, axis: int = 0) -> int:
         """The PE's id in its cube (axis 0), the cube's in the package (1), the package's (2)."""
+        self.ids_asked += 1
         return self._ids[self._grid_axis(axis)]
 
     def num_programs(self, axis: int = 0) -> int:

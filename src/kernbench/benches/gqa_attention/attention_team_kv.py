@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from kernbench.benches.gqa_attention.parts.long_blocks import LongFold, long_blocks
+from kernbench.benches.gqa_attention.parts.long_blocks import LongFold, Rows, long_blocks
 from kernbench.benches.gqa_attention.parts.routes import Hop, along_line, round_cycle
 from kernbench.benches.gqa_attention.parts.team_keys import LeaderKeys, MemberKeys, Outbox
 from kernbench.benches.gqa_attention.parts.teams import Arms, Team
@@ -89,17 +89,61 @@ def _attend(
     keys = store(tl, tiling, user, (k_ptr, v_ptr), team)
     keys.collect(hops)
     assert team.place is not None
-    tiles = _tiles(tiling, user, team, team.place)
+    tiles, heads = _tiles(tiling, user, team, team.place), team.heads(team.place)
     finished = _Finished(tl, tiling, o_ptr, tiles, team)
-    fold = LongFold(tl, tiling, [tl.element_type(p) for p in (k_ptr, v_ptr)], finished.keep)
-    heads = team.heads(team.place)
-    # heads differ in addresses only
-    for head in tl.range(heads.start, heads.stop):
-        for tile in tiles[: len(tiles) // len(heads)]:
-            mine = tile._replace(head=head)
-            fold.fold(mine, tiling.load_queries(tl, q_ptr, mine), keys.rows(head))
-    fold.flush()
+    types = tuple(tl.element_type(p) for p in pointers)
+    # PEs, users and heads differ in addresses only
+    alone = replace(tiling, total_kv=tiling.total_kv[user : user + 1], users=1)
+    some = tuple(tile._replace(user=0, head=0) for tile in tiles[: len(tiles) // len(heads)])
+    rows = keys.rows(heads.start)
+    steps = tuple((at.step, at.elements) for at in rows)
+    first = Queries(user, heads.start, 0, 0, 0)
+    places = (tiling.query_address(tl, q_ptr, first), finished.begin(first), *(at.address for at in rows))
+    _room = tl.routine(_fold_tiles, tl, alone, some, len(heads), types, steps, team.leads, at=places)
     finished.hand_in(lambda place: _tiles(tiling, user, team, place))
+
+
+def _fold_tiles(
+    tl: Any,
+    tiling: Tiling,
+    tiles: tuple[Queries, ...],
+    heads: int,
+    types: tuple[str, ...],
+    steps: tuple[tuple[int, int], ...],
+    leads: bool,
+    q: int,
+    o: int,
+    *keys: int,
+) -> tuple[TensorHandle, ...]:
+    """The same tiles of some heads that lie side by side over all keys; the memory that is left over.
+
+    `types` are those of Q, K, V and O, `steps` those of K and V from row to row, in bytes and elements, `q`, `o` and
+    `keys` the places of the first head's.
+    """
+    width, counts = tiling.group * tiling.d_head, [tiling.group * tile.tokens for tile in tiles]
+    rows_of_head = sum(counts)
+    # of each tile, by its first token, the rows before it
+    before = tuple((tile.first, sum(counts[:i])) for i, tile in enumerate(tiles))
+    q_size, k_size, v_size, o_size = (ITEMSIZE[t] for t in types)
+
+    def store(tile: Queries, rows: TensorHandle) -> None:
+        if leads:
+            place = o + (tile.first * tiling.h_q * tiling.d_head + tile.head * width) * o_size
+            tiling.store_rows(tl, place, tile.tokens, rows)
+        else:
+            row = dict(before)[tile.first] + tile.head * rows_of_head
+            tl.store(o + row * tiling.d_head * o_size, rows)
+
+    fold = LongFold(tl, tiling, types[1:3], store)
+    for head in tl.range(heads):
+        for tile in tiles:
+            place = q + (tile.first * tiling.h_q * tiling.d_head + head * width) * q_size
+            k, v = (
+                Rows(at + head * tiling.d_head * size, *step)
+                for at, step, size in zip(keys, steps, (k_size, v_size), strict=True)
+            )
+            fold.fold(tile._replace(head=head), tiling.load_rows(tl, place, tile.tokens), (k, v))
+    return fold.flush()
 
 
 def _tiles(tiling: Tiling, user: int, team: Team, place: int) -> list[Queries]:
@@ -113,7 +157,7 @@ def _tiles(tiling: Tiling, user: int, team: Team, place: int) -> list[Queries]:
 
 
 class _Finished:
-    """Finished rows on their way to the rank's output: the leader stores its own, the others keep and hand them in."""
+    """Finished rows on their way to the rank's output: the leader's lie there, the others keep and hand them in."""
 
     def __init__(self, tl: "TLContext", tiling: Tiling, o_ptr: int, tiles: list[Queries], team: Team):
         self._tl = tl
@@ -121,20 +165,17 @@ class _Finished:
         self._o_ptr = o_ptr
         self._team = team
         self._dtype = tl.element_type(o_ptr)
-        self._kept: list[tuple[int, tuple[int, int]]] = []
+        self._tiles = tiles
+        self._kept = 0
         if not team.leads and tiles:
             shape = (sum(tiling.group * tile.tokens for tile in tiles), tiling.d_head)
-            self._free = tl.workspace(shape, self._dtype, "finished rows")
+            self._kept = tl.workspace(shape, self._dtype, "finished rows")
 
-    def keep(self, tile: Queries, rows: TensorHandle) -> None:
-        """Rows that are done."""
-        if self._team.leads:
-            self._tiling.store_output(self._tl, self._o_ptr, tile, rows)
-            return
-        self._tl.store(self._free, rows)
-        count, width = rows.shape
-        self._kept.append((self._free, (count, width)))
-        self._free += count * width * ITEMSIZE[self._dtype]
+    def begin(self, first: Queries) -> int:
+        """Where finished rows go: the leader's to its output, from the tile `first` on, the others' one after another
+        to memory of their own.
+        """
+        return self._tiling.query_address(self._tl, self._o_ptr, first) if self._team.leads else self._kept
 
     def hand_in(self, tiles: object) -> None:
         """All rows reach the leader, which stores them; `tiles(place)` are the tiles of the PE at a place."""
@@ -142,8 +183,11 @@ class _Finished:
             self._take_in(tiles)
             return
         tl, team, outbox = self._tl, self._team, Outbox(self._tl)
-        for address, shape in self._kept:
+        address = self._kept
+        for tile in self._tiles:
+            shape = (self._tiling.group * tile.tokens, self._tiling.d_head)
             outbox.send(team.inward, tl.load(address, shape=shape))
+            address += shape[0] * shape[1] * ITEMSIZE[self._dtype]
         for tile in self._coming(tiles, team.beyond):
             outbox.send(team.inward, self._receive(team.outward, tile))
         outbox.flush()

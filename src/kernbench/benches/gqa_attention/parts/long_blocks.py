@@ -101,10 +101,11 @@ class LongFold:
         for block in range(plain, blocks):
             self._push_edge(work, keys, (block * rows, min(rows, seen - block * rows)), block == blocks - 1)
 
-    def flush(self) -> None:
-        """Finish all that was folded so far."""
+    def flush(self) -> tuple[TensorHandle, ...]:
+        """Finish all that was folded so far; the memory that is held."""
         self._absorb_ahead()
         self._finish()
+        return (*self._free, *(() if self._k is None else (self._k,)))
 
     def _load(self, at: Rows, address: object, size: int) -> TensorHandle:
         """Rows from `address` on. All loads have one size: blocks of many sizes would leave gaps in scratch."""

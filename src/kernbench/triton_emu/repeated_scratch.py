@@ -1,0 +1,202 @@
+"""Scratch memory of a routine that is recorded again: where its values lie then.
+
+A call that took all its blocks from shelves does so again if those shelves have as many blocks: the blocks only change
+places (`Shelves`). A call that also took space from gaps, as the first ones of a program do, is given memory anew: its
+allocations and releases are done again, one by one, without the kernel (`Events`).
+"""
+
+from contextlib import suppress
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.triton_emu.affine import Watched
+from kernbench.triton_emu.replay import NotAlikeError, UnlikeIterationError
+
+__kernbench_internal__ = True
+
+Ints = NDArray[np.int64]
+
+
+class Taken(Protocol):
+    """What of scratch memory is known of a call: its row and view addresses, and the blocks behind its results."""
+
+    def fits(self, pool: Any) -> bool:
+        """Whether it can be repeated in a pool as it is now."""
+
+    def would(self, pool: Any) -> tuple[Ints, Ints] | None:
+        """Addresses of made values and of views if it was repeated now, as far as that can be said beforehand."""
+
+    def take(self, context: Any) -> tuple[Ints, Ints, list[Any]]:
+        """Repeat it: addresses of made values and of views, and the blocks of the results."""
+
+
+class Shelves:
+    """Blocks of shelves that change places."""
+
+    def __init__(self, pool: Any, start: Any, made: Ints, views: Ints, results: list[int]):
+        """`made`, `views` and `results` are addresses."""
+        sizes = sorted(start.taken)
+        # (bytes, how many free blocks there were)
+        self._shelves = [(size, len(start.free.get(size, ()))) for size in sizes]
+        before = [address for size in sizes for address in start.free.get(size, ())]
+        place = {address: i for i, address in enumerate(before)}
+        try:
+            self._after = [[place[block.addr] for block in pool._shelves.get(size, ())] for size in sizes]
+            self._results = [place[address] for address in results]
+        except KeyError:
+            raise NotAlikeError from None
+        if sorted([i for shelf in self._after for i in shelf] + self._results) != list(range(len(before))):
+            raise NotAlikeError
+        addresses = np.array(before, np.int64)
+        ends = addresses + np.array([start.sizes[address] for address in before], np.int64)
+        self._made, offset = _inside(made, addresses, ends)
+        self._views, self._offset = _inside(views, addresses, ends)
+        if offset.any():
+            raise NotAlikeError
+        self._most = start.most
+
+    def fits(self, pool: Any) -> bool:
+        """With more blocks, or fewer, their order would be another."""
+        return all(len(pool._shelves.get(size, ())) == count for size, count in self._shelves)
+
+    def would(self, pool: Any) -> tuple[Ints, Ints]:
+        """The same blocks in the order in which they lie on the shelves now."""
+        addresses = np.array([block.addr for block in self._blocks(pool)] or [0], np.int64)
+        return addresses[self._made], addresses[self._views] + self._offset
+
+    def _blocks(self, pool: Any) -> list[Any]:
+        return [block for size, _ in self._shelves for block in pool._shelves.get(size, ())]
+
+    def take(self, context: Any) -> tuple[Ints, Ints, list[Any]]:
+        """Leave the shelves as the call would."""
+        pool = context._scratch
+        made, views = self.would(pool)
+        blocks = self._blocks(pool)
+        for (size, _), order in zip(self._shelves, self._after, strict=True):
+            if size in pool._shelves:
+                shelf = pool._shelves[size]
+                shelf.clear()
+                shelf.extend(blocks[i] for i in order)
+        pool.peak = max(pool.peak, pool.used + self._most)
+        results = [blocks[i] for i in self._results]
+        for block in results:
+            block.users = 1
+            pool.used += block.nbytes
+        return made, views, results
+
+
+class Events:
+    """Allocations and releases that are done again."""
+
+    def __init__(self, pool: Any, start: Any, numbers: tuple[Ints, Ints], made: Ints, views: Ints, results: list[int]):
+        """`numbers` are those of the commands that made values, and of the views."""
+        if start.log is None or pool._collections_left != start.collections:
+            raise NotAlikeError
+        # worked out when first needed: most calls are the only ones of their kind
+        self._given: tuple[Any, ...] | None = start.log, numbers, made, views, results
+        # (column, bytes), -1 for a release; columns count the allocations
+        self._events: list[tuple[int, int]] = []
+        self._is_known = False
+
+    def _work_out(self, log: Any, numbers: tuple[Ints, Ints], made: Ints, views: Ints, results: list[int]) -> None:
+        """The events of the log, and which of them is behind each address."""
+        at: dict[int, tuple[int, int]] = {}
+        self._made, offset = self._columns(log, 0, numbers[0], made, self._events, at)
+        if offset.any() or len(at) != len(results) or not at.keys() >= set(results):
+            raise NotAlikeError
+        self._results = [at[address][0] for address in results]
+        self._views, self._offset = self._columns(log, 1, numbers[1], views, [], {})
+        self._is_known = True
+
+    def _columns(
+        self,
+        log: list[tuple[int, int, int, int]],
+        count: int,
+        numbers: Ints,
+        addresses: Ints,
+        events: list[tuple[int, int]],
+        at: dict[int, tuple[int, int]],
+    ) -> tuple[Ints, Ints]:
+        """The allocation behind each address at the time of its command or view, and how far in it lies.
+
+        `at` is what lies at an address as time goes on: (column, bytes).
+        """
+        found, position = [], 0
+        for number, address in zip((*numbers.tolist(), None), (*addresses.tolist(), 0), strict=True):
+            while position < len(log) and (number is None or log[position][count] <= number):
+                *_, where, nbytes = log[position]
+                position += 1
+                if nbytes >= 0:
+                    at[where] = len(events), nbytes
+                    events.append((len(events), nbytes))
+                elif where in at:
+                    events.append((at.pop(where)[0], -1))
+                else:
+                    raise NotAlikeError
+            if number is not None:
+                found.append(_block_of(at, address))
+        columns, offsets = np.array(found or np.empty((0, 2)), np.int64).T
+        return columns, offsets
+
+    def fits(self, pool: Any) -> bool:
+        """In any pool, if it is known which block is which."""
+        if self._given is not None:
+            given, self._given = self._given, None
+            with suppress(NotAlikeError):
+                self._work_out(*given)
+        return self._is_known
+
+    def would(self, pool: Any) -> None:
+        """Only doing it shows."""
+
+    def take(self, context: Any) -> tuple[Ints, Ints, list[Any]]:
+        """Do it; what does not fit the memory any more can only be reported by the kernel's own lines."""
+        pool, watched = context._scratch, Watched()
+        context.watch.open(watched)
+        effects, collections = context._port.effects, pool._collections_left
+        try:
+            addresses, blocks = self._done(pool)
+            if context._port.effects != effects or pool._collections_left != collections:
+                context.folded_wrongly = True
+                raise UnlikeIterationError
+        finally:
+            context.watch.close(watched)
+        return addresses[self._made], addresses[self._views] + self._offset, [blocks[i] for i in self._results]
+
+    def _done(self, pool: Any) -> tuple[Ints, list[Any]]:
+        allocate, release = type(pool).allocate, type(pool).release
+        blocks: list[Any] = [None] * len(self._events)
+        addresses = [0] * len(self._events)
+        for column, nbytes in self._events:
+            if nbytes < 0:
+                release(pool, blocks[column])
+            else:
+                blocks[column] = block = allocate(pool, nbytes)
+                addresses[column] = block.addr
+        return np.array(addresses or [0], np.int64), blocks
+
+
+def _block_of(at: dict[int, tuple[int, int]], address: int) -> tuple[int, int]:
+    """(column, offset) of the allocation that an address lies in."""
+    if address in at:
+        return at[address][0], 0
+    begin = max((begin for begin in at if begin < address), default=None)
+    if begin is None or address >= begin + at[begin][1]:
+        raise NotAlikeError
+    return at[begin][0], address - begin
+
+
+def _inside(values: Ints, begins: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """For each address the block that it lies in, and how far."""
+    if not len(values):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    order = np.argsort(begins)
+    at = np.searchsorted(begins[order], values, side="right") - 1
+    if not len(begins) or (at < 0).any():
+        raise NotAlikeError
+    place = order[at]
+    if (values >= ends[place]).any():
+        raise NotAlikeError
+    return place, values - begins[place]
