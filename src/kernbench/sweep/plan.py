@@ -199,11 +199,11 @@ def _axes(bench: Bench, panel: str | None, settings: Any, over: Mapping[str, lis
 class _Checked:
     """A plan's first points that can be run, and what is known of its machines."""
 
-    def __init__(self, bench: Bench, panel: dict[str, Any], plan: Plan):
+    def __init__(self, bench: Bench, panel: dict[str, object], plan: Plan):
         self._bench, self._panel, self._plan = bench, panel, plan
         self._loaded: dict[str, Any] = {}
 
-    def _load(self, p: Any) -> Any:
+    def _load(self, p: object) -> Any:
         name = machine_name(p)
         if name not in self._loaded:
             self._loaded[name] = load_machine(p)
@@ -240,7 +240,7 @@ class _Checked:
         changes = machine_changes(self._bench.name, p, settings)
         return p, {key: entry.role for key, entry, _ in self._load(p).entries()}, changes
 
-    def _try(self, p: Any, roles: dict[str, str], changes: dict[str, Any]) -> None:
+    def _try(self, p: Any, roles: dict[str, str], changes: dict[str, object]) -> None:
         """Whether the machine takes the changes: shapes may contradict each other, rates cannot."""
         shapes = {k: v for k, v in changes.items() if roles.get(k) != "rate"}
         for change in (shapes, *({k: v} for k, v in changes.items() if k not in shapes)):

@@ -76,7 +76,7 @@ def functional_pass(plan: Plan, group: Group) -> Pass:
     try:
         bench = find(plan.bench)
 
-        def host(*arguments: Any) -> Any:
+        def host(*arguments: object) -> Any:
             hosts.append(bench.host(*arguments))
             return hosts[-1]
 

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from kernbench import __version__
 from kernbench.common.errors import BenchError
@@ -89,7 +88,7 @@ def read_record(file: Path) -> Record:
     raise BenchError(f"{file} {why}; choose another --out, or remove it together with the results beside it")
 
 
-def _record(tree: Any) -> Record:
+def _record(tree: object) -> Record:
     names = [field.name for field in fields(Record)]
     if not isinstance(tree, dict) or list(tree) != names or not all(isinstance(tree[n], dict) for n in names):
         raise ValueError(f"a table of {', '.join(names)} is wanted")

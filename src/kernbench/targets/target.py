@@ -26,7 +26,7 @@ class Machines(Protocol):
     def bundled(self) -> list[str]:
         """Names of those that come with the target."""
 
-    def load(self, name: Any) -> Any:
+    def load(self, name: object) -> Any:
         """The machine of a bundled name or a file: a `Description`, with the target's own keys."""
 
     def owns(self, name: str) -> bool:
@@ -39,7 +39,7 @@ class Machines(Protocol):
 class Timing(Protocol):
     """A recording timed on a machine."""
 
-    def again(self, machine: Any) -> Self:
+    def again(self, machine: object) -> Self:
         """The same recording on a machine that differs in rates only."""
 
 
@@ -87,11 +87,11 @@ class Target:
         """
         return replace(run, metrics={**run.metrics, "no_time": no_time(run, self.no_clock) or self.no_clock})
 
-    def time_recording(self, recording: Any, machine: Any) -> Timing:
+    def time_recording(self, recording: object, machine: object) -> Timing:
         """A recording timed for the first time; a sweep times it again and again."""
         raise BenchError(f"target {self.name or '(unknown)'} records nothing that can be timed on a machine")
 
-    def summary(self, timing: Any) -> dict[str, Any]:
+    def summary(self, timing: object) -> dict[str, Any]:
         """What a sweep keeps of a timing: time_ps, bound, floor_ratio, utilisation, floors_ps and gap_ps."""
         raise NotImplementedError
 

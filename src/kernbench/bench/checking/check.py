@@ -147,7 +147,7 @@ class _Check:
             child = self._children.start(_TARGET, self._given(work), seconds, self._memory)
             self._running[child] = work
 
-    def _given(self, work: _Work) -> dict[str, Any]:
+    def _given(self, work: _Work) -> dict[str, object]:
         how = self._how
         options = {"seed": how.seed, "schedule": how.schedule, "timeline": how.timelines, "strict": how.strict}
         known = [asdict(entry) for entry in how.baseline]

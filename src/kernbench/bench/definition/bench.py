@@ -81,7 +81,7 @@ class Bench:
     variants: Callable[..., Mapping[str, Variant]] | None = None
     sizes: Mapping[str, Size] = field(default_factory=dict)
     repeats: Repeats | None = None
-    intermediates: Callable[..., Mapping[str, Any]] | None = None
+    intermediates: Callable[..., Mapping[str, object]] | None = None
     file: str = ""
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ def machine_key(setting: str) -> str | None:
     return None if prefix is None else setting.removeprefix(prefix)
 
 
-def split_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_settings(settings: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Parameters; and settings of the machine, by their full names."""
     changes = {name: value for name, value in settings.items() if machine_key(name) is not None}
     return {name: value for name, value in settings.items() if name not in changes}, changes
@@ -57,7 +57,7 @@ def machine_target(names: Collection[str]) -> Target:
     return registry.find(registry.of_parameters(names).name)
 
 
-def machine_name(p: Any) -> str:
+def machine_name(p: object) -> str:
     """The name or path by which the parameters choose a machine."""
     own = machine_parameter(_names(p))
     return str(getattr(p, own)) if own else machine_target(()).machines.default
@@ -68,6 +68,6 @@ def load_machine(p: Any, name: str | None = None) -> Any:
     return machine_target(_names(p)).machines.load(machine_name(p) if name is None else name)
 
 
-def _names(p: Any) -> list[str]:
+def _names(p: object) -> list[str]:
     """The parameters that name machines which an object has."""
     return [word for word in registry.machine_words() if hasattr(p, word)]

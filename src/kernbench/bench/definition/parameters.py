@@ -13,12 +13,12 @@ from kernbench.common.errors import BenchError, KernbenchError, unknown
 
 
 def param(
-    default: Any,
+    default: object,
     help: str,
     *,
     low: float | None = None,
     high: float | None = None,
-    choices: Sequence[Any] | None = None,
+    choices: Sequence[object] | None = None,
 ) -> Any:
     """A dataclass field that is a parameter; `low` and `high` are included, and hold for each number of a tuple."""
     return field(default=default, metadata={"help": help, "low": low, "high": high, "choices": choices})
@@ -87,7 +87,7 @@ def _fields(parameters: type) -> tuple[Any, ...]:
     return fields(parameters)
 
 
-def _kind(hint: Any) -> str:
+def _kind(hint: object) -> str:
     if get_origin(hint) is tuple:
         return f"{_kind(get_args(hint)[0])},..."
     return getattr(hint, "__name__", str(hint))
@@ -96,11 +96,11 @@ def _kind(hint: Any) -> str:
 _WANTED = {"int": "a whole number", "float": "a number", "bool": "yes or no", "str": "text"}
 
 
-def _wanted(hint: Any) -> str:
+def _wanted(hint: object) -> str:
     return _WANTED.get(_kind(hint), _kind(hint))
 
 
-def _convert(name: str, value: Any, hint: Any) -> Any:
+def _convert(name: str, value: object, hint: Any) -> object:
     if get_origin(hint) is tuple:
         items = _unbracketed(value).split(",") if isinstance(value, str) else value
         element = get_args(hint)[0]
@@ -133,7 +133,7 @@ def _from_text(name: str, text: str, hint: Any) -> Any:
         raise BenchError(f"parameter {name} = {text!r}: {_wanted(hint)} is wanted") from None
 
 
-def _check(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
+def _check(name: str, value: object, metadata: Mapping[str, Any]) -> None:
     items = value if isinstance(value, tuple) else (value,)
     low, high, choices = (metadata.get(k) for k in ("low", "high", "choices"))
     for item in items:

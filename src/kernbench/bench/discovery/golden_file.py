@@ -35,15 +35,15 @@ class GoldenFile:
     """What a golden file says; `default` are the cases that run unless others are asked for."""
 
     path: Path
-    generate: Callable[..., Any]
-    compute: Callable[..., Any]
-    cases: Mapping[str, Mapping[str, Any]]
+    generate: Callable[..., object]
+    compute: Callable[..., object]
+    cases: Mapping[str, Mapping[str, object]]
     default: tuple[str, ...]
     allowed: tuple[float, float]
     order: tuple[str, ...] = ()
     named_outputs: tuple[str, ...] = field(default=())
 
-    def inputs(self, case: str, seed: int) -> dict[str, Any]:
+    def inputs(self, case: str, seed: int) -> dict[str, object]:
         """All arguments of one case, checked; equal for equal seeds."""
         with _seeded(seed):
             made = self._call(self.generate, dict(self.cases[case]))
@@ -56,9 +56,10 @@ class GoldenFile:
             raise BenchError(f"{self.path}: generate_inputs gives {', '.join(found)}; wanted once: {missing or pairs}")
         return {name: found[name] for name in dict.fromkeys((*self.order, *found))}
 
-    def _value(self, name: str, value: Any) -> Any:
+    def _value(self, name: str, value: Any) -> object:
         if isinstance(value, ctypes._SimpleCData):
-            return value.value
+            held: object = value.value
+            return held
         if isinstance(value, (int, float, bool)) or np.isscalar(value):
             return value
         try:
@@ -68,7 +69,7 @@ class GoldenFile:
             raise BenchError(f"{self.path}: generate_inputs: {name}: {error}") from None
         return value
 
-    def outputs(self, inputs: Mapping[str, Any]) -> list[str]:
+    def outputs(self, inputs: Mapping[str, object]) -> list[str]:
         """Which inputs are outputs."""
         names = self.named_outputs or tuple(n for n in inputs if n.startswith(OUTPUT))
         for name in names:
@@ -80,7 +81,7 @@ class GoldenFile:
             )
         return list(names)
 
-    def expected(self, case: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def expected(self, case: str, inputs: Mapping[str, object]) -> dict[str, Any]:
         """What each output should be."""
         tensors = copy.deepcopy(dict(inputs))
         given = self._call(self.compute, tensors, dict(self.cases[case]))
@@ -97,7 +98,7 @@ class GoldenFile:
             found[name] = value
         return found
 
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _call(self, function: Callable[..., Any], *arguments: object) -> Any:
         try:
             return function(*arguments)
         except Exception as error:
@@ -122,7 +123,7 @@ def load_golden_file(path: Path) -> GoldenFile:
     return GoldenFile(path, module.generate_inputs, module.compute_golden, cases, chosen, allowed, *names)
 
 
-def _cases(path: Path, module: ModuleType) -> dict[str, Mapping[str, Any]]:
+def _cases(path: Path, module: ModuleType) -> dict[str, Mapping[str, object]]:
     listed = getattr(module, "ALL_CASES", None)
     if listed is None:
         plain = getattr(module, "PARAMS_LIST", [{}])

@@ -20,7 +20,7 @@ class Intermediates:
     """Compares checkpoints of one run until one is wrong. `wanted`: name -> array, Reference, Expected, or a function
     of a checkpoint's keys that gives one."""
 
-    def __init__(self, bench: str, wanted: Any):
+    def __init__(self, bench: str, wanted: object):
         if not isinstance(wanted, Mapping) or not wanted:
             raise BenchError(f"bench {bench}: intermediates must give name -> array; got {wanted!r}")
         self._wanted = dict(wanted)
@@ -52,7 +52,7 @@ class Intermediates:
             "reason": found.reason,
         }
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> dict[str, object]:
         """How often each name was right before the first that was wrong, which that is, and names never met."""
         met = set(self._right) | ({self._wrong["name"]} if self._wrong else set())
         return {
@@ -149,12 +149,12 @@ def _inside(point: Checkpoint, reference: Reference) -> tuple[Array, ...]:
     return places
 
 
-def _described(point: Checkpoint) -> dict[str, Any]:
+def _described(point: Checkpoint) -> dict[str, object]:
     keys = {key: str(value) for key, value in point.keys.items()}
     return {"name": point.name, "who": point.who, "where": place_dict(point.where), "keys": keys}
 
 
-def _worst(point: Checkpoint, found: Comparison) -> dict[str, Any]:
+def _worst(point: Checkpoint, found: Comparison) -> dict[str, object]:
     """The element that is furthest off, and who has it."""
     if point.places is None or not found.worst_index:
         return {"element": list(found.worst_index)}

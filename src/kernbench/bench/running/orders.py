@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from inspect import unwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.result.run import Run, Status
 from kernbench.targets.registry import of_run
+
+if TYPE_CHECKING:
+    from kernbench.bench.definition.host import Host
 
 CHECK = "order-dependent"
 NEVER, CHEAP, ALWAYS = "never", "cheap", "always"
@@ -43,7 +46,7 @@ class Launched:
     """One execution of a bench's launch: its Run, its host, and what was launched on it, in order."""
 
     run: Run
-    host: Any
+    host: "Host"
     kernels: list[Any] = field(default_factory=list)
 
     def outputs(self) -> list[tuple[int, str, Array]]:
@@ -65,7 +68,7 @@ def is_cheap(run: Run) -> bool:
     return bool(counted) and all(run.metrics.get(name, 0) <= most for name, most in _CHEAP.items())
 
 
-def kept_inputs(inputs: Mapping[str, Any], wanted: str) -> Mapping[str, Any] | None:
+def kept_inputs(inputs: Mapping[str, object], wanted: str) -> Mapping[str, object] | None:
     """A copy of the inputs for a second run, since a launch may write into them; None where there will be none."""
     size = sum(getattr(value, "nbytes", 0) for value in inputs.values())
     if wanted == NEVER or (wanted == CHEAP and size > _CHEAP_BYTES):
@@ -207,15 +210,16 @@ def _first_difference(first: Launched, second: Launched) -> _Difference | None:
     return None
 
 
-def _differing(a: Array, b: Array) -> Any:
+def _differing(a: Array, b: Array) -> Array:
     """Which elements differ in any bit, flat."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return np.ones(max(a.size, 1), bool)
     bits = [np.ascontiguousarray(one).reshape(-1).view(np.uint8).reshape(one.size, -1) for one in (a, b)]
-    return (bits[0] != bits[1]).any(axis=1)
+    found: Array = (bits[0] != bits[1]).any(axis=1)
+    return found
 
 
-def _shown(array: Array, flat: int) -> Any:
+def _shown(array: Array, flat: int) -> object:
     if flat >= array.size:
         return "absent"
     value = array.reshape(-1)[flat]

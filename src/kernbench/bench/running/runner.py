@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from kernbench.result.run import Run, Status
 from kernbench.safety.budget import FOLLOWS_WORK, GIVEN, Budget
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.targets import registry
+
+if TYPE_CHECKING:
+    from kernbench.bench.definition.host import Host
 
 _PACKAGE = Path(golden.__file__).parent.parent
 
@@ -116,9 +119,9 @@ class _Repeat:
 
     bench: Bench
     panel: str | None
-    chosen: Any
-    changes: Any
-    inputs: Mapping[str, Any]
+    chosen: object
+    changes: object
+    inputs: Mapping[str, object]
     budget: Budget
     baseline: list[Entry] | None
     strict: bool
@@ -193,7 +196,7 @@ def limit_of(
     return max(_call(bench, "limits", bench.limits, p, host.machine).values(), default=0)
 
 
-def _launched(bench: Bench, p: Any, inputs: Any, host: Any, stop: Stopper | None) -> Any:
+def _launched(bench: Bench, p: Any, inputs: object, host: Any, stop: Stopper | None) -> Any:
     """What the bench's launch gives back; a launch that was stopped may leave it without what it goes on with."""
     if stop is not None:
         host.launch = _halting(host.launch, stop)
@@ -210,7 +213,7 @@ def _launched(bench: Bench, p: Any, inputs: Any, host: Any, stop: Stopper | None
 class _Watch:
     """Seconds since it was made that were not spent in launches: budgets end kernels, and not what is around them."""
 
-    def __init__(self, host: Any):
+    def __init__(self, host: "Host"):
         self._begin, self._inside, self._launch = perf_counter(), 0.0, host.launch
         # what was launched
         self.kernels: list[Any] = []
@@ -236,7 +239,7 @@ def _halting(launch: Callable[..., Run], stop: Stopper) -> Callable[..., Run]:
     stopped kernel has not written.
     """
 
-    def unless_stopped(*args: Any, **kwargs: Any) -> Run:
+    def unless_stopped(*args: object, **kwargs: object) -> Run:
         if stop.met is not None:
             raise StoppedError
         return launch(*args, **kwargs)
@@ -312,7 +315,7 @@ def _retimed(run: Run, retime: Callable[[Run], Run]) -> Run:
     return joined(run, [retime(launch) for launch in run.launches], registry.of_run(run).joined_views)
 
 
-def _panel(bench: Bench, panel: str | None) -> Mapping[str, Any]:
+def _panel(bench: Bench, panel: str | None) -> Mapping[str, object]:
     if panel is None:
         return {}
     if panel not in bench.panels:
@@ -321,7 +324,7 @@ def _panel(bench: Bench, panel: str | None) -> Mapping[str, Any]:
     return bench.panels[panel]
 
 
-def _size(bench: Bench, panel: str | None, size: str | None) -> Mapping[str, Any]:
+def _size(bench: Bench, panel: str | None, size: str | None) -> Mapping[str, object]:
     if size is None:
         return {}
     if size not in bench.sizes:
@@ -330,14 +333,14 @@ def _size(bench: Bench, panel: str | None, size: str | None) -> Mapping[str, Any
     return bench.sizes[size].settings.get(panel or "", {})
 
 
-def _judge(bench: Bench, run: Run, p: Any, inputs: Any) -> list[Comparison]:
+def _judge(bench: Bench, run: Run, p: object, inputs: Mapping[str, object]) -> list[Comparison]:
     wanted = bench.golden(p, inputs)
     if not isinstance(wanted, Mapping):
         raise BenchError(f"bench {bench.name}: golden must return output name -> Expected; got {type(wanted).__name__}")
     return _compare(bench, run, wanted)
 
 
-def _compare(bench: Bench, run: Run, wanted: Mapping[str, Any]) -> list[Comparison]:
+def _compare(bench: Bench, run: Run, wanted: Mapping[str, object]) -> list[Comparison]:
     verdicts = []
     unjudged = sorted(set(run.outputs) - set(wanted))
     if unjudged:
@@ -365,7 +368,7 @@ def _given(run: Run) -> str:
     )
 
 
-def _verdict(name: str, output: Any, expected: Any) -> Comparison:
+def _verdict(name: str, output: Any, expected: object) -> Comparison:
     if not isinstance(expected, Expected):
         return golden.compare(output, expected, name=name)
     if not hasattr(expected.reference, "shape"):

@@ -34,7 +34,7 @@ class Request:
         """Run one panel, with further settings and options."""
         return run_bench(self.bench, panel, {**self.values, **(settings or {})}, **self.options, **more)
 
-    def limit(self, panel: str | None, settings: dict[str, Any]) -> int:
+    def limit(self, panel: str | None, settings: dict[str, object]) -> int:
         """Picoseconds that no schedule of a panel can beat, as the bench says; 0 where it does not."""
         return limit_of(self.bench, panel, {**self.values, **settings}, self.options["size"])
 
@@ -62,7 +62,7 @@ def chosen(
 
 def parse_settings(
     bench: Bench, settings: list[str], machine: str | None = None, **short: str | None
-) -> dict[str, Any]:
+) -> dict[str, str]:
     """key=value texts as a dictionary, with the parameters that have an option of their own."""
     values: dict[str, Any] = {}
     for text in settings:

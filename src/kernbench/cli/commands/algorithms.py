@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from kernbench.bench import Variant, parameters_of
 from kernbench.cli.arguments.request import Request
@@ -79,7 +78,7 @@ def _announced(request: Request, panel: str | None, way: Variant) -> int:
         return 0
 
 
-def _ranking(contenders: dict[str | None, list[Contender]]) -> list[dict[str, Any]]:
+def _ranking(contenders: dict[str | None, list[Contender]]) -> list[dict[str, object]]:
     """For each panel its algorithms, fastest first; `run` is the place of its run in `runs`."""
     numbers: dict[int, int] = {}
     for one in (c for ways in contenders.values() for c in ways if c.run is not None):

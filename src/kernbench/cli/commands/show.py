@@ -85,7 +85,7 @@ def _data(bench: Bench) -> dict[str, Any]:
     return {**facts, "parameters": parameters, "panels": dict(bench.panels), "sizes": list(bench.sizes)}
 
 
-def _commands_data(stream: Sequence[PeCommand], panel: str | None, rank: int, first: int) -> dict[str, Any]:
+def _commands_data(stream: Sequence[PeCommand], panel: str | None, rank: int, first: int) -> dict[str, object]:
     rows = [
         {"number": number, "command": one.op, "engine": one.engine, "where": place_dict(one.where)}
         for number, one in enumerate(stream[first:], first)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,7 +20,7 @@ _PLACE = re.compile(r"(?P<file>[^\s:][^:\n]*):(?P<line>[1-9]\d{0,8}):(?:\d+:)? "
 
 
 def write_document(
-    target: Path | None, command: str, data: Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+    target: Path | None, command: str, data: Mapping[str, object] | Callable[[], Mapping[str, object]]
 ) -> None:
     """Write what a command answers, if somebody asked for it; data that take long to make are given as a function."""
     if target is None:
@@ -46,7 +46,7 @@ def wants_stdout(words: Sequence[str]) -> bool:
     return "--json=-" in words or any(pair == ("--json", "-") for pair in pairwise(words))
 
 
-def error_data(error: Exception, text: str) -> dict[str, Any]:
+def error_data(error: Exception, text: str) -> dict[str, object]:
     """A refusal as data: what it says, the place it is about, and the part of it that says what to do."""
     from kernbench.result.finding import Place, place_dict
 

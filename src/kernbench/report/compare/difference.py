@@ -60,7 +60,7 @@ class Difference:
     kinds: list[Share] = field(default_factory=list)
     lines: list[Share] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain data for JSON and pages."""
         return asdict(self)
 
@@ -171,7 +171,7 @@ _METRICS = (
 )
 
 
-def _figures(a: Run, b: Run) -> Iterator[tuple[str, Any, Any, Any]]:
+def _figures(a: Run, b: Run) -> Iterator[tuple[str, object, object, object]]:
     """Name, both values and how they are shown, of what at least one run has."""
     yield "time", _time(a), _time(b), duration
     yield from _launch_times(a, b)
@@ -184,14 +184,14 @@ def _figures(a: Run, b: Run) -> Iterator[tuple[str, Any, Any, Any]]:
     yield "largest error", errors[0], errors[1], lambda v: f"{v:.3g}"
 
 
-def _launch_times(a: Run, b: Run) -> Iterator[tuple[str, Any, Any, Any]]:
+def _launch_times(a: Run, b: Run) -> Iterator[tuple[str, object, object, object]]:
     """The time of each launch, where a run is of several."""
     times = [{name: _time(launch) for name, launch in launch_names(run)} for run in (a, b)]
     for name in dict.fromkeys([*times[0], *times[1]]):
         yield f"time of {name}", times[0].get(name), times[1].get(name), duration
 
 
-def _number(name: str, a: Any, b: Any, show: Any) -> Number:
+def _number(name: str, a: object, b: object, show: Any) -> Number:
     known = [value if isinstance(value, (int, float)) else None for value in (a, b)]
     texts = ["" if value is None else show(value) for value in known]
     x, y = known
@@ -212,7 +212,7 @@ def _settings(a: Run, b: Run) -> list[tuple[str, str, str]]:
     return [(key, x.get(key, ""), y.get(key, "")) for key in keys if x.get(key) != y.get(key)]
 
 
-def _flat(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+def _flat(value: Mapping[str, object], path: str = "") -> Iterator[tuple[str, str]]:
     for key, held in value.items():
         if isinstance(held, Mapping) and len(path) < 200:
             yield from _flat(held, f"{path}{key}.")

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from kernbench.result.run import Run
 
@@ -36,7 +35,7 @@ def _difference(run: Run, alike: Sequence[Run]) -> str:
     return ", ".join(f"{key}={own[key]}" for key in keys)
 
 
-def _parameters(run: Run) -> dict[str, Any]:
+def _parameters(run: Run) -> dict[str, object]:
     """Parameters, machine and seed as texts."""
     origin = run.origin
     held = origin.get("parameters")

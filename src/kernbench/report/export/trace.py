@@ -31,7 +31,7 @@ def trace_bytes(timeline: Timeline) -> bytes:
     return content
 
 
-def _describe_tracks(builder: Any, timeline: Timeline) -> list[int]:
+def _describe_tracks(builder: object, timeline: Timeline) -> list[int]:
     """One parent track for each group, one track for each lane; their ids by lane."""
     groups: dict[str, int] = {}
     tracks = []

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
@@ -55,7 +54,7 @@ _COLUMNS = (
 _WORDS = {True: ("yes", "good"), False: ("NO", "bad"), None: ("not asked", "quiet")}
 
 
-def page_html(title: str, runs: Sequence[tuple[str, Run]], compare: Sequence[Mapping[str, Any]] = ()) -> str:
+def page_html(title: str, runs: Sequence[tuple[str, Run]], compare: Sequence[Mapping[str, object]] = ()) -> str:
     """The document: `runs` with their names as tabs, after what `report.compare` says of them."""
     # its licence goes wherever it goes
     library, own = f"/*\n{_asset('uplot/LICENSE')}*/\n{_asset('uplot/uPlot.iife.min.js')}", _script()
@@ -121,7 +120,7 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _run_data(name: str, run: Run) -> dict[str, Any]:
+def _run_data(name: str, run: Run) -> dict[str, object]:
     views = {key: view for key, view in run.views.items() if key != "messages" or _fits(view)}
     data = {**replace(run, views=views, timeline=None).to_dict(), "title": name}
     notes = [{"kernel": kernel, "findings": [f.to_dict() for f in found]} for kernel, found in formal_by_kernel(run)]
@@ -131,7 +130,7 @@ def _run_data(name: str, run: Run) -> dict[str, Any]:
     return {**data, "sources": run.sources(), "timeline": small_enough(run.timeline)}
 
 
-def _fits(messages: Any) -> bool:
+def _fits(messages: object) -> bool:
     """Whether a browser gets through so many messages at once; without them a page shows no waves."""
     links = messages.get("link") if isinstance(messages, Mapping) else None
     if isinstance(links, Mapping):

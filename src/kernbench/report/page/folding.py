@@ -1,7 +1,6 @@
 """A timeline small enough for a page: of very many spans, the shortest neighbours on a lane are drawn as one."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ MOST_SPANS, MOST_BYTES = 3_000_000, 3_500_000
 FEWEST = 100_000
 
 
-def small_enough(timeline: Timeline) -> dict[str, Any]:
+def small_enough(timeline: Timeline) -> dict[str, object]:
     """The timeline as data for a page; `folded` in it says what was left out, if anything."""
     most = MOST_SPANS
     while True:

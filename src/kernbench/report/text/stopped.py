@@ -3,7 +3,6 @@
 import io
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Group
@@ -53,7 +52,7 @@ def row_of(array: Array, about: str) -> list[str]:
     return [shape, about or array.dtype.name, *ends, str(wide.size - kept.size), first + more]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return f"{value:.5g}" if isinstance(value, np.floating) else str(value)
 
 

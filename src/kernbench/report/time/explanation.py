@@ -132,7 +132,7 @@ def _work(text: Text, metrics: Mapping[str, Any]) -> None:
         text.append(f"  moved: {moved}\n")
 
 
-def _shares(shares: Mapping[str, Any], total: int) -> str:
+def _shares(shares: Mapping[str, int], total: int) -> str:
     ordered = sorted(shares.items(), key=lambda item: -item[1])
     return ", ".join(f"{name} {100 * time / total:.1f} %" for name, time in ordered)
 

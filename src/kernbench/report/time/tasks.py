@@ -44,7 +44,7 @@ def tasks_text(run: Run) -> RenderableType | None:
     return Group(table, Text(_counted(rows)))
 
 
-def _title(rows: list[Mapping[str, Any]], on_path: list[Mapping[str, Any]]) -> str:
+def _title(rows: list[Mapping[str, object]], on_path: list[Mapping[str, object]]) -> str:
     return f"tasks on the critical path: {len(on_path)} of {len(rows)}"
 
 
@@ -53,7 +53,7 @@ def _why(row: Mapping[str, Any], names: Mapping[int, str]) -> str:
     return f"{row['reason']}: {told}"
 
 
-def _counted(rows: list[Mapping[str, Any]]) -> str:
+def _counted(rows: list[Mapping[str, object]]) -> str:
     """How many tasks each reason held back."""
     counts = Counter(row["reason"] for row in rows)
     return "  what tasks waited for last: " + ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
