@@ -404,6 +404,24 @@ def in_its_context(x, y, n, *, tl):
         tl.store(y + j * BYTES, tl.exp(v) if tl.count == 12 else v)
 
 
+def in_place_of_an_operation(x, y, n, *, tl):
+    plain, calls = tl.exp, []
+
+    def counted(value):
+        calls.append(value.shape)
+        return plain(value) if len(calls) == 12 else value
+
+    tl.exp = counted
+    for j in tl.range(n):
+        tl.store(y + j * BYTES, tl.exp(tl.load(x + j * BYTES, shape=(16, 16))))
+
+
+def by_another_name(x, y, n, *, tl):
+    load, store, exp = tl.load, tl.store, tl.exp
+    for j in tl.range(n):
+        store(y + j * BYTES, exp(load(x + j * BYTES, shape=(16, 16))))
+
+
 @pytest.mark.parametrize("where", HIDDEN)
 def test_state_is_found_wherever_it_is_kept(where, folds):
     size = np.getbufsize()
@@ -419,6 +437,16 @@ def test_state_is_found_wherever_it_is_kept(where, folds):
 def test_what_a_kernel_adds_to_its_context_is_state(folds):
     assert same(in_its_context, 40).ok
     assert not folds
+
+
+def test_what_a_kernel_puts_in_place_of_an_operation_is_state(folds):
+    assert same(in_place_of_an_operation, 40).ok
+    assert not folds
+
+
+def test_operations_under_names_of_the_kernel_are_no_state(folds):
+    assert same(by_another_name, 40).ok
+    assert folds
 
 
 def in_a_class(x, y, n, *, tl):

@@ -66,7 +66,7 @@ def test_shapes_where_there_is_no_data():
 
     tl = TLContext()
     run_kernel(kernel, tl, 0)
-    assert tl._port.printed == ["x f32 [2, 3] without data"]
+    assert tl.core._port.printed == ["x f32 [2, 3] without data"]
 
 
 def test_a_breakpoint_lands_in_the_kernel(tmp_path):

@@ -192,7 +192,7 @@ def test_every_public_name_is_covered_here():
         "max", "min", "sum", "argmax", "argmin", "where", "fma", "cat", "full", "zeros", "zeros_like", "arange", "load",
         "store", "send", "recv", "send_async", "recv_async", "wait", "dot", "program_id", "num_programs", "cdiv",
         "static_assert", "workspace", "element_type", "value_of", "commands", "pending", "scratch_peak", "constexpr",
-        "range", "static_range", "adopt", "device_print", "static_print", "checkpoint",
+        "range", "routine", "static_range", "adopt", "device_print", "static_print", "checkpoint",
     }  # fmt: skip
     types = {"float32", "float16", "bfloat16", "float8e4nv", "float8e5", "int32", "int8", "int1"}
     # what kernels know from Triton is tested by values in test_triton_semantics, and by name in test_triton_names

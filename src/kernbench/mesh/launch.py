@@ -99,7 +99,7 @@ class Launch:
         # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
         with threadpool_limits(limits=1, user_api="blas"), rare_collections(), self._stopping():
             self._scheduler.run(self._programs, self._setting.budget, self._steps, self._settle)
-        streams = [c.stream for c in self._contexts if len(c.stream)]
+        streams = [c.commands for c in self._contexts if len(c.commands)]
         return Recording(self._tables, streams, self._links())
 
     def _stopping(self) -> AbstractContextManager[None]:
@@ -130,7 +130,7 @@ class Launch:
     @property
     def folded_wrongly(self) -> bool:
         """Whether a loop that was taken to repeat itself did not: what was recorded is of no use."""
-        return any(context.folded_wrongly for context in self._contexts)
+        return any(context.core.folded_wrongly for context in self._contexts)
 
     @property
     def scratch_peak(self) -> int:
@@ -138,7 +138,7 @@ class Launch:
         return max((c.scratch_peak for c in self._contexts), default=0)
 
     def _steps(self) -> int:
-        return sum(c.steps for c in self._contexts)
+        return sum(c.core.steps for c in self._contexts)
 
     def _add_program(self, placement: Placement) -> None:
         setting = self._setting
@@ -157,8 +157,8 @@ class Launch:
             sites=self._sites,
             max_steps=setting.budget.steps,
         )
-        context.folds = setting.folds
-        context.routines.known = self._routines
+        context.core.folds = setting.folds
+        context.core.routines.known = self._routines
         program = Program(
             placement.number, lambda: self._body(port, context), lambda error: self._over_budget(port, context, error)
         )
@@ -210,7 +210,7 @@ class Launch:
             self._over_budget(port, context, error)
             return State.STOPPED
         except KernelError as error:
-            context.refused.pop((error.kind, error.message, error.hint, error.where), None)
+            context.core.refused.pop((error.kind, error.message, error.hint, error.where), None)
             _tell_caught(port, context)
             port.report(error.kind, error.message, error.hint, error.where or self._kernel_place())
             return State.FAILED
@@ -251,13 +251,13 @@ class Launch:
         budget = self._setting.budget
         if not error.args:
             spent = f"went {budget.seconds:g} s without a command and had not returned"
-            limit = f"{len(context.stream):,} commands so far"
+            limit = f"{len(context.commands):,} commands so far"
             where, more = self._raised_at(error), "budget=Budget(seconds=...) or --max-seconds"
         else:
             spent, where = error.args
             limit = f"its budget is {budget.steps:,}: {budget.source}"
             more = "budget=Budget(steps=...) or --max-steps"
-            if context.steps <= budget.steps:
+            if context.core.steps <= budget.steps:
                 limit = f"the launch may take {budget.total_seconds:g} s of computing"
                 more = "budget=Budget(total_seconds=...) or --max-total-seconds"
         port.report(
@@ -359,7 +359,7 @@ def _shown(value: object) -> tuple[Any, str] | None:
 
 def _tell_caught(port: MeshPort, context: TLContext) -> None:
     """What the language refused and the kernel caught is a finding all the same; what a person typed is none."""
-    for kind, message, hint, place in context.refused:
+    for kind, message, hint, place in context.core.refused:
         if place.file == _TYPED:
             continue
         port.report(kind, f"{message} (the kernel caught the error and went on)", hint, place)

@@ -16,6 +16,7 @@ from kernbench.result.recording import NONE, ScratchType
 from kernbench.safety.memory import WINDOW
 from kernbench.triton_emu import numerics
 from kernbench.triton_emu.core import Core, Shape
+from kernbench.triton_emu.part import Part
 
 __kernbench_internal__ = True
 
@@ -29,11 +30,11 @@ class Plan:
     axis: int = NONE
 
 
-class Arithmetic(Core):
+class Arithmetic(Part):
     """Elementwise operations, reductions and casts; one plan for each combination of types."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, core: Core):
+        super().__init__(core)
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def _operand(self, value: Any) -> tuple[TensorHandle | None, Any]:

@@ -9,9 +9,10 @@ from kernbench.common.dtypes import DTYPES, FLOATS, cast, promote
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE
 from kernbench.triton_emu import numerics
-from kernbench.triton_emu.arithmetic import Plan
-from kernbench.triton_emu.core import Shape
-from kernbench.triton_emu.memory import Memory
+from kernbench.triton_emu.arithmetic import Arithmetic, Plan
+from kernbench.triton_emu.core import Core, Shape
+from kernbench.triton_emu.part import Part
+from kernbench.triton_emu.views import Views
 
 __kernbench_internal__ = True
 
@@ -25,8 +26,16 @@ class PropagateNan:
     ALL = "all"
 
 
-class Computing(Memory):
+class Computing(Part):
     """Values, products, reductions, elementwise operations."""
+
+    def __init__(self, core: Core, arithmetic: Arithmetic, views: Views):
+        super().__init__(core)
+        self._provenance = core._provenance
+        self._plans, self._operand, self._meet = arithmetic._plans, arithmetic._operand, arithmetic._meet
+        self._broadcast, self._convert, self._fma = arithmetic._broadcast, arithmetic._convert, arithmetic._fma
+        self._unary, self._binary, self._reduce = arithmetic._unary, arithmetic._binary, arithmetic._reduce
+        self._bitcast, self._broadcast_to = views._bitcast, views.broadcast_to
 
     def full(self, shape: Any, value: Any, dtype: Any = "f32") -> TensorHandle:
         """`shape` elements, all `value`: a number, or the one element of a handle (then a view)."""
@@ -36,11 +45,11 @@ class Computing(Memory):
                 self._fail(
                     "shape", f"full of a handle of shape {value.shape}", "one number, or a handle of one element"
                 )
-            return self._convert(self.broadcast_to(value.reshape(()), self._shape(shape)), self._dtype(dtype), None)
+            return self._convert(self._broadcast_to(value.reshape(()), self._shape(shape)), self._dtype(dtype), None)
         sizes, kind, number = self._shape(shape), self._dtype(dtype), self._scalar(value)
         self._fit(number, kind)
         data = None
-        if self._port.carries_data:
+        if self._core._port.carries_data:
             wide = np.full(sizes, number, np.float32 if DTYPES[kind].kind == "float" else np.int64)
             data = cast(wide, kind)
         return self._emit("full", site, self._tables.scratch_type(sizes, kind), data)
@@ -63,7 +72,7 @@ class Computing(Memory):
             self._fail("shape", f"arange from {first} to {last}: the end lies before the start")
         self._fit(first, "i32")
         self._fit(max(first, last - 1), "i32")
-        data = np.arange(first, last, dtype=np.int32) if self._port.carries_data else None
+        data = np.arange(first, last, dtype=np.int32) if self._core._port.carries_data else None
         return self._emit("arange", site, self._tables.scratch_type((last - first,), "i32"), data)
 
     def dot(

@@ -35,7 +35,7 @@ _new_handle = object.__new__
 
 
 class Core:
-    """Recording, scratch and execution for one PE. `TLContext` adds the names a kernel sees."""
+    """Recording, scratch and execution for one PE: the engine that the parts of a `TLContext` share."""
 
     def __init__(
         self,
@@ -66,6 +66,18 @@ class Core:
         self.routines = Routines(self)
         # handles that the kernel built itself, by address
         self.adopted = 0
+        # how often the program asked which one it is
+        self.ids_asked = 0
+        # what the kernel is handed, which has this engine; and what of it all a kernel's loop may only name, not change
+        self.tl: Any = None
+        self.opaque: tuple[type, ...] = ()
+        # what parts use, bound once for all of them
+        self.lent_state = (sites, self._tables, self._scratch, self._carries_data)
+        self.lent_steps = (
+            self._fail, self._emit, self._record, self._view, self._read, self._data, self._missing_data
+        )  # fmt: skip
+        self.lent_values = (self._handle, self._scalar, self._dtype, self._fit)
+        self.lent_shapes = (self._shape, self._whole_numbers, self._axis)
         # what was told of each line whose value did not fit
         self._overflows: dict[int, tuple[str, tuple[Other, ...]]] = {}
 

@@ -34,7 +34,7 @@ class Boundary:
 
     def __init__(self, context: Any, frame: FrameType):
         stream, pool = context.stream, context._scratch
-        state = State(frame, type(context))
+        state = State(frame, context.opaque)
         self.marks = state.marks
         self.row, self.view = context.steps, context._views_made
         self.indices = [(index.now, [term for term in index.terms if term[0].is_open]) for index in state.indices]

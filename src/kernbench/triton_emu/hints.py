@@ -6,14 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from kernbench.common.pe_commands import TensorHandle
+from kernbench.triton_emu.computing import Computing
+from kernbench.triton_emu.core import Core
 from kernbench.triton_emu.loops import loop
-from kernbench.triton_emu.randomness import Randomness
+from kernbench.triton_emu.part import Part
 
 __kernbench_internal__ = True
 
 
-class Hints(Randomness):
+class Hints(Part):
     """Small help for kernels written for Triton; none of it is a command."""
+
+    def __init__(self, core: Core, computing: Computing):
+        super().__init__(core)
+        self._full, self._minimum = computing.full, computing.minimum
 
     @staticmethod
     def constexpr(value: Any) -> Any:
@@ -26,7 +32,7 @@ class Hints(Randomness):
         In a launch without data, iterations of `for j in tl.range(...)` that do the same but for addresses that grow
         with `j` are recorded without running each.
         """
-        return loop(self, builtins.range(*bounds), sys._getframe(1))
+        return loop(self._core, builtins.range(*bounds), sys._getframe(1))
 
     def routine(self, function: Callable[..., Any], *args: Any, at: tuple[int, ...] = ()) -> Any:
         """function(*args, *at): a part of a kernel that is called again and again with other addresses `at`.
@@ -34,17 +40,12 @@ class Hints(Randomness):
         In a launch without data, a call with arguments like those of an earlier one is recorded without running it, if
         nothing that the function can reach holds handles. It may give back handles that it made.
         """
-        return self.routines.call(function, args, tuple(at))
+        return self._core.routines.call(function, args, tuple(at))
 
     @staticmethod
     def static_range(*bounds: Any) -> builtins.range:
         """Python's range."""
         return builtins.range(*bounds)
-
-    @property
-    def math(self) -> Any:
-        """`tl` itself: tl.math.exp is tl.exp."""
-        return self
 
     def cdiv(self, x: Any, div: Any) -> Any:
         """x / div rounded up."""
@@ -55,7 +56,7 @@ class Hints(Randomness):
         index = i * size_j + j
         group, within = index // (size_g * size_j), index % (size_g * size_j)
         rows = size_i - group * size_g
-        rows = self.minimum(rows, size_g) if isinstance(rows, TensorHandle) else min(rows, size_g)
+        rows = self._minimum(rows, size_g) if isinstance(rows, TensorHandle) else min(rows, size_g)
         return group * size_g + within % rows, within // rows
 
     def multiple_of(self, input: Any, values: Any) -> Any:
@@ -64,7 +65,9 @@ class Hints(Randomness):
         if isinstance(input, int) and any(n and input % n for n in steps):
             place = self._sites.places[self._sites.here()]
             message = f"multiple_of: {input} is no multiple of {', '.join(map(str, steps))}"
-            self._port.report("misuse", message, "on other machines this reads wrong data: mend the offset", place)
+            self._core._port.report(
+                "misuse", message, "on other machines this reads wrong data: mend the offset", place
+            )
         return input
 
     def max_contiguous(self, input: Any, values: Any) -> Any:
@@ -84,7 +87,7 @@ class Hints(Randomness):
             return x
         number = self._scalar(x)
         kind = "i1" if isinstance(number, bool) else "i32" if isinstance(number, int) else "f32"
-        return self.full((), number, kind)
+        return self._full((), number, kind)
 
     def static_assert(self, condition: Any, message: str = "") -> None:
         """Stop the kernel unless `condition` holds."""

@@ -116,9 +116,11 @@ def _as_value(value: tuple[Any, ...]) -> _Value | None:
 class State:
     """What was found. `marks` holds all that must be equal; `handles` and `indices` what may be shifted."""
 
-    def __init__(self, frame: FrameType | None, opaque: type, values: tuple[Any, ...] = (), own: Any = None):
-        """Of a frame, or else of some values. `opaque`: objects that somebody else looks after (the context); `own`:
-        the one of them that is the same as another program's own.
+    def __init__(
+        self, frame: FrameType | None, opaque: tuple[type, ...], values: tuple[Any, ...] = (), own: Any = None
+    ):
+        """Of a frame, or else of some values. `opaque`: objects that somebody else looks after (the context, its engine
+        and its parts); `own`: the one of them that is the same as another program's own.
         """
         self.marks: list[Any] = []
         self.handles: list[TensorHandle] = []
@@ -198,7 +200,9 @@ class State:
     def _context(self, value: Any) -> None:
         """What kernels have added to their context; the rest is looked after elsewhere."""
         self.marks.append("own" if value is self._own else _Same(value))
-        self._pairs([pair for pair in vars(value).items() if pair[0] not in value.own_names])
+        made = getattr(value, "as_made", None)
+        if made is not None:
+            self._pairs([pair for pair in vars(value).items() if made.get(pair[0], made) is not pair[1]])
 
     def _root(self, value: Any) -> None:
         """Code that lives with its module, which need not be looked into here."""

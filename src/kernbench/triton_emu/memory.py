@@ -10,19 +10,20 @@ from kernbench.result.recording import NONE, ScratchType
 from kernbench.safety.memory import WINDOW_BITS
 from kernbench.triton_emu.affine import Affine
 from kernbench.triton_emu.blocks import BlockPointer, TensorDescriptor
-from kernbench.triton_emu.core import Shape
-from kernbench.triton_emu.telling import Telling
+from kernbench.triton_emu.core import Core, Shape
+from kernbench.triton_emu.part import Part
 
 __kernbench_internal__ = True
 
 _PADDING = {"": 0, "zero": 0, "nan": float("nan")}
 
 
-class Memory(Telling):
+class Memory(Part):
     """Loads, stores, workspaces and descriptors."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, core: Core):
+        super().__init__(core)
+        self._watch = core.watch
         self._known_steps: dict[Shape, Shape] = {}
         self._plain_loads: dict[tuple[Any, ...], tuple[tuple[int, int, int, int], ScratchType, int]] = {}
 
@@ -55,17 +56,17 @@ class Memory(Telling):
                     return self._emit("load", site, kind, None, NONE, NONE, NONE, ptr, pattern)
         if type(ptr) is Affine:
             sizes = self._shape(shape)
-            ptr = self.watch.take(ptr, sizes, None if strides is None else self._steps(sizes, strides))
+            ptr = self._watch.take(ptr, sizes, None if strides is None else self._steps(sizes, strides))
         if type(ptr) is BlockPointer:
             return self._load_tile(ptr, self._whole_numbers(boundary_check), padding_option)
         sizes, address = self._shape(shape), self._address("load", ptr)
         steps = None if strides is None else self._steps(sizes, strides)
         name = None if dtype is None else self._dtype(dtype)
-        data, name = self._port.load(address, sizes, steps, name, self._sites.places[site])
+        data, name = self._core._port.load(address, sizes, steps, name, self._sites.places[site])
         kind = self._tables.scratch_type(sizes, name)
         pattern = self._tables.pattern(sizes, steps, ITEMSIZE[name])
         if dtype is None and not self._carries_data:
-            unwatched = self._port.unwatched(address, sizes, steps)
+            unwatched = self._core._port.unwatched(address, sizes, steps)
             if unwatched is not None:
                 self._plain_loads[address >> WINDOW_BITS, sizes, steps] = (unwatched, kind, pattern)
         return self._emit("load", site, kind, data, NONE, NONE, NONE, address, pattern)
@@ -91,19 +92,19 @@ class Memory(Telling):
         data = self._read("store", value)
         steps = None if strides is None else self._steps(value.shape, strides)
         if type(ptr) is Affine:
-            ptr = self.watch.take(ptr, value.shape, steps)
+            ptr = self._watch.take(ptr, value.shape, steps)
         address = self._address("store", ptr)
-        itemsize = self._port.store(address, data, value.shape, steps, value.dtype, self._sites.places[site])
+        itemsize = self._core._port.store(address, data, value.shape, steps, value.dtype, self._sites.places[site])
         self._record("store", site, value.number, address, self._tables.pattern(value.shape, steps, itemsize))
 
     def element_type(self, ptr: int) -> str:
         """The element type of the tensor at byte address `ptr` (f16 while a kernel is only recorded); no command."""
-        return self._port.element_type(self._address("element_type", ptr))
+        return self._core._port.element_type(self._address("element_type", ptr))
 
     def workspace(self, shape: Any, dtype: Any = "f32", name: str = "workspace") -> int:
         """The address of fresh HBM memory that belongs to this PE until the kernel returns; no command."""
         place = self._sites.places[self._sites.here()]
-        return self._port.workspace(self._shape(shape), self._dtype(dtype), name, place)
+        return self._core._port.workspace(self._shape(shape), self._dtype(dtype), name, place)
 
     def _address(self, verb: str, ptr: Any) -> int:
         if type(ptr) is int and ptr >= 0:
@@ -167,7 +168,7 @@ class Memory(Telling):
         sizes = self._shape(block_shape)
         self._padding(padding_option, "f32")
         tile = self._block_pointer("make_tensor_descriptor", base, shape, strides, (0,) * len(sizes), sizes)
-        return TensorDescriptor(self, tile, padding_option)
+        return TensorDescriptor(self._core.tl, tile, padding_option)
 
     def load_tensor_descriptor(self, desc: TensorDescriptor, offsets: Any) -> TensorHandle:
         """The tile at `offsets`; what lies outside the tensor is filled."""
@@ -188,13 +189,13 @@ class Memory(Telling):
         """One load command: the bytes of the part that exists, in a value of the whole tile's shape."""
         site = self._sites.here(3)
         clip = tile.clipped(self._checked_axes(tile, checked))
-        dtype = self._port.element_type(tile.base)
+        dtype = self._core._port.element_type(tile.base)
         fill = self._padding(padding_option, dtype)
         data: Array | None = None
         address = tile.base + clip.start * ITEMSIZE[dtype]
         if 0 not in clip.sizes:
             self._not_before(tile, address)
-            data, dtype = self._port.load(address, clip.sizes, tile.strides, None, self._sites.places[site])
+            data, dtype = self._core._port.load(address, clip.sizes, tile.strides, None, self._sites.places[site])
         if self._carries_data and clip.sizes != tile.block_shape:
             whole = np.full(tile.block_shape, fill, DTYPES[dtype].numpy)
             if data is not None:
@@ -213,10 +214,12 @@ class Memory(Telling):
         clip = tile.clipped(self._checked_axes(tile, checked))
         if 0 in clip.sizes:
             return
-        address = tile.base + clip.start * ITEMSIZE[self._port.element_type(tile.base)]
+        address = tile.base + clip.start * ITEMSIZE[self._core._port.element_type(tile.base)]
         self._not_before(tile, address)
         part = None if data is None else data[clip.inside]
-        itemsize = self._port.store(address, part, clip.sizes, tile.strides, value.dtype, self._sites.places[site])
+        itemsize = self._core._port.store(
+            address, part, clip.sizes, tile.strides, value.dtype, self._sites.places[site]
+        )
         self._record("store", site, value.number, address, self._tables.pattern(clip.sizes, tile.strides, itemsize))
 
     def _not_before(self, tile: BlockPointer, address: int) -> None:

@@ -8,7 +8,10 @@ import numpy as np
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE
 from kernbench.triton_emu import numerics
-from kernbench.triton_emu.rearranging import Rearranging
+from kernbench.triton_emu.arithmetic import Arithmetic
+from kernbench.triton_emu.computing import Computing
+from kernbench.triton_emu.core import Core
+from kernbench.triton_emu.part import Part
 
 __kernbench_internal__ = True
 
@@ -17,8 +20,13 @@ _Four = tuple[TensorHandle, TensorHandle, TensorHandle, TensorHandle]
 _UNIFORM = 4.6566127342e-10
 
 
-class Randomness(Rearranging):
+class Randomness(Part):
     """`rand` and its relatives. Each round of Philox is one command; the rest is arithmetic like any other."""
+
+    def __init__(self, core: Core, arithmetic: Arithmetic, computing: Computing):
+        super().__init__(core)
+        self._operand = arithmetic._operand
+        self._compute = computing
 
     def philox(self, seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: int = 10) -> _Four:
         """Four blocks of random i32 from a seed and four blocks (or numbers) of counters."""
@@ -28,7 +36,7 @@ class Randomness(Rearranging):
         if any(handle.dtype not in ("i32", "i8") for handle in handles):
             self._fail("dtype", f"philox: counters of {[h.dtype for h in handles]}", "offsets are integers: tl.arange")
         shape = np.broadcast_shapes(*(handle.shape for handle in handles))
-        key = seed if isinstance(seed, int) else int(self.value_of(self._handle("philox", seed)))
+        key = seed if isinstance(seed, int) else int(self._compute.value_of(self._handle("philox", seed)))
         data = None
         if all(value is not None for _, value in operands):
             counters = [np.broadcast_to(np.asarray(value), shape) for _, value in operands]
@@ -58,13 +66,13 @@ class Randomness(Rearranging):
 
     def uint_to_uniform_float(self, x: TensorHandle) -> TensorHandle:
         """Random bits (i32) as f32 from [0, 1)."""
-        return self.where(x < 0, ~x, x) * _UNIFORM
+        return self._compute.where(x < 0, ~x, x) * _UNIFORM
 
     def pair_uniform_to_normal(self, u1: TensorHandle, u2: TensorHandle) -> tuple[TensorHandle, TensorHandle]:
         """Two uniform blocks as two normal ones (Box and Muller)."""
         angle = u2 * (2 * pi)
-        radius = self.sqrt(self.log(self.maximum(u1, 1.0e-7)) * -2.0)  # type: ignore[attr-defined]
-        return radius * self.cos(angle), radius * self.sin(angle)  # type: ignore[attr-defined]
+        radius = self._compute.sqrt(self._compute.log(self._compute.maximum(u1, 1.0e-7)) * -2.0)  # type: ignore[attr-defined]
+        return radius * self._compute.cos(angle), radius * self._compute.sin(angle)  # type: ignore[attr-defined]
 
     def randn(self, seed: Any, offset: TensorHandle, n_rounds: int = 10) -> TensorHandle:
         """A block of random f32 of the standard normal distribution."""

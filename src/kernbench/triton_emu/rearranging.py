@@ -15,8 +15,11 @@ from kernbench.common.dtypes import FLOATS, cast, promote
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE
 from kernbench.triton_emu import numerics
+from kernbench.triton_emu.arithmetic import Arithmetic
 from kernbench.triton_emu.computing import Computing
-from kernbench.triton_emu.core import Shape
+from kernbench.triton_emu.core import Core, Shape
+from kernbench.triton_emu.part import Part
+from kernbench.triton_emu.views import Views
 
 __kernbench_internal__ = True
 
@@ -24,10 +27,16 @@ _Values = tuple[TensorHandle, ...]
 _Combine = Callable[..., Any]
 
 
-class Rearranging(Computing):
+class Rearranging(Part):
     """Operations that move elements within a value, or fold them."""
 
     # Joining
+
+    def __init__(self, core: Core, arithmetic: Arithmetic, views: Views, computing: Computing):
+        super().__init__(core)
+        self._reduce, self._cast = arithmetic._reduce, computing.cast
+        self._broadcast, self._reshape, self._index = views.broadcast, views.reshape, views.index
+        self._ravel, self._flip = views.ravel, views.flip
 
     def cat(
         self,
@@ -61,13 +70,13 @@ class Rearranging(Computing):
 
     def join(self, a: TensorHandle, b: TensorHandle) -> TensorHandle:
         """Two handles side by side on a new last axis of size 2: one command."""
-        left, right = self.broadcast(a, b)
+        left, right = self._broadcast(a, b)
         return self._joined(left, right, (*left.shape, 2), lambda x, y: np.stack([x, y], axis=-1))
 
     def interleave(self, a: TensorHandle, b: TensorHandle) -> TensorHandle:
         """The elements of two handles in turn along the last axis: one command."""
         both = self.join(a, b)
-        return self.reshape(both, (*both.shape[:-2], 2 * both.shape[-2] if both.ndim > 1 else 2))
+        return self._reshape(both, (*both.shape[:-2], 2 * both.shape[-2] if both.ndim > 1 else 2))
 
     def _joined(self, a: TensorHandle, b: TensorHandle, shape: Shape, how: Callable[..., Any]) -> TensorHandle:
         kind = promote(a.dtype, b.dtype)
@@ -183,7 +192,7 @@ class Rearranging(Computing):
         values, combine = self._folded("reduce", input, combine_fn)
         shape = values[0].shape
         if axis is None:
-            values = tuple(self.ravel(v) for v in values)
+            values = tuple(self._ravel(v) for v in values)
         along = self._axis("reduce", values[0], 0 if axis is None else axis)
         if not values[0].shape[along]:
             self._fail("shape", f"reduce over an empty axis of a handle of shape {shape}")
@@ -194,7 +203,7 @@ class Rearranging(Computing):
             values = merged if count % 2 == 0 else self._append(merged, tail, along)
         last = tuple(1 if axis is None or i == along else n for i, n in enumerate(shape))
         kept = last if keep_dims else tuple(n for i, n in enumerate(shape) if axis is not None and i != along)
-        return _like(input, tuple(self.reshape(v, kept) for v in values))
+        return _like(input, tuple(self._reshape(v, kept) for v in values))
 
     def associative_scan(self, input: Any, axis: int, combine_fn: _Combine, reverse: bool = False) -> Any:
         """Running `combine_fn` along `axis`, from the end with `reverse`; for a tuple of inputs the result is one.
@@ -204,7 +213,7 @@ class Rearranging(Computing):
         values, combine = self._folded("associative_scan", input, combine_fn)
         along = self._axis("associative_scan", values[0], axis)
         if reverse:
-            values = tuple(self.flip(v, along) for v in values)
+            values = tuple(self._flip(v, along) for v in values)
         count, step = values[0].shape[along], 1
         while step < count:
             later = combine(
@@ -212,7 +221,7 @@ class Rearranging(Computing):
             )
             values = self._append(self._cut(values, along, slice(0, step)), later, along)
             step *= 2
-        return _like(input, tuple(self.flip(v, along) for v in values) if reverse else values)
+        return _like(input, tuple(self._flip(v, along) for v in values) if reverse else values)
 
     def _folded(self, op: str, input: Any, combine_fn: Any) -> tuple[_Values, Callable[[_Values, _Values], _Values]]:
         """The handles to fold, and a function that joins two groups of them."""
@@ -223,7 +232,7 @@ class Rearranging(Computing):
             self._fail(
                 "misuse", f"{op}: {combine_fn!r} is no function", "pass combine_fn(a, b), which gives one handle"
             )
-        function = partial(combine_fn, tl=self) if _wants_context(combine_fn) else combine_fn
+        function = partial(combine_fn, tl=self._core.tl) if _wants_context(combine_fn) else combine_fn
         kinds = [v.dtype for v in values]
 
         def combine(left: _Values, right: _Values) -> _Values:
@@ -236,7 +245,7 @@ class Rearranging(Computing):
                 hint = "return one handle for each input, of the shape that the function was given"
                 wanted = f"{len(left)} handles of shape {left[0].shape}"
                 self._fail("shape", f"{op}: combine_fn gave {results!r}, not {wanted}", hint)
-            return tuple(self.cast(r, kind) for r, kind in zip(results, kinds, strict=True))
+            return tuple(self._cast(r, kind) for r, kind in zip(results, kinds, strict=True))
 
         return values, combine
 
@@ -247,7 +256,7 @@ class Rearranging(Computing):
         return tuple(self._join_two(v, t, axis) for v, t in zip(values, tails, strict=True))
 
     def _along(self, handle: TensorHandle, axis: int, part: slice) -> TensorHandle:
-        return self.index(handle, tuple(part if i == axis else slice(None) for i in range(handle.ndim)))
+        return self._index(handle, tuple(part if i == axis else slice(None) for i in range(handle.ndim)))
 
 
 def _like(input: Any, values: Sequence[TensorHandle]) -> Any:

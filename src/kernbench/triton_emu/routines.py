@@ -69,7 +69,7 @@ class Routines:
     def _state(self, values: tuple[Any, ...]) -> State | None:
         """What the function can depend on, None where that is not known or holds what only a run can follow."""
         try:
-            state = State(None, type(self._context), values, self._context)
+            state = State(None, self._context.opaque, values, self._context.tl)
         except UnknownStateError:
             return None
         return None if state.handles or state.indices or state.sees_addresses else state

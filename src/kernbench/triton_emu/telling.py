@@ -6,12 +6,12 @@ import numpy as np
 
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.safety.printing import lines_of
-from kernbench.triton_emu.views import Views
+from kernbench.triton_emu.part import Part
 
 __kernbench_internal__ = True
 
 
-class Telling(Views):
+class Telling(Part):
     """Printing and naming values."""
 
     def device_print(self, prefix: Any, *args: Any, hex: bool = False) -> None:
@@ -23,7 +23,7 @@ class Telling(Views):
             values.append((value, data, "" if handle is None else f"{handle.dtype} {list(handle.shape)}"))
         place = self._sites.places[self._sites.here()]
         for line in lines_of(str(prefix), values, hex):
-            self._port.print(line, place)
+            self._core._port.print(line, place)
 
     def static_print(self, *values: Any, sep: str = " ") -> None:
         """The same as `device_print` for what is known without running: shapes, types, numbers."""
@@ -54,7 +54,7 @@ class Telling(Views):
             return
         first = [int(i) for i in np.unravel_index(int(np.argmin(holds)), holds.shape)]
         where = f" for {np.count_nonzero(~holds)} of {holds.size} elements, the first at {first}" if holds.ndim else ""
-        self._port.report(
+        self._core._port.report(
             "kernel-error", f"{verb} does not hold{where}{said}", "the condition is the kernel's own", place
         )
 
@@ -66,4 +66,4 @@ class Telling(Views):
         place = self._sites.places[self._sites.here()]
         data = self._read("checkpoint", value)
         if data is not None:
-            self._port.checkpoint(name, data, place, keys)
+            self._core._port.checkpoint(name, data, place, keys)

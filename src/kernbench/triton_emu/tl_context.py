@@ -7,34 +7,223 @@ say), which from then on stands for the result.
 """
 
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from kernbench.common.errors import KernelError
-from kernbench.common.ipcq_types import DIRECTIONS, check_direction
 from kernbench.common.pe_commands import TensorHandle, running_context
-from kernbench.result.recording import NONE, Stream, Tables
+from kernbench.result.recording import Stream, Tables
 from kernbench.safety.places import SiteTable
-from kernbench.triton_emu.computing import ELEMENTWISE, PropagateNan
+from kernbench.triton_emu.arithmetic import Arithmetic
+from kernbench.triton_emu.computing import ELEMENTWISE, Computing, PropagateNan
+from kernbench.triton_emu.core import Core
 from kernbench.triton_emu.explaining import UnknownOperationError, explained
 from kernbench.triton_emu.hints import Hints
-from kernbench.triton_emu.pending import Pending, PendingRecv, PendingSend
+from kernbench.triton_emu.memory import Memory
+from kernbench.triton_emu.messages import Messages
+from kernbench.triton_emu.part import Part
+from kernbench.triton_emu.pending import Pending
 from kernbench.triton_emu.port import Port
+from kernbench.triton_emu.randomness import Randomness
+from kernbench.triton_emu.rearranging import Rearranging
+from kernbench.triton_emu.telling import Telling
+from kernbench.triton_emu.views import Views
 
 __all__ = ["ELEMENTWISE", "TLContext", "UnknownOperationError", "run_kernel"]
 
 __kernbench_internal__ = True
 
-_DIRECTION = {name: number for number, name in enumerate(DIRECTIONS)}
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
-class TLContext(Hints):
-    """`tl` for one PE: `pe_id` of `num_programs` in cube `cube_id` of `num_cubes`."""
+class Lent(Generic[Arguments, Result]):
+    """A name of `tl` that one of its parts answers.
+
+    The first use in a context puts the part's bound method there, so that each further one costs no more than a method
+    of its own; of the class it is the function, for documents and error messages.
+    """
+
+    def __init__(self, function: Callable[Concatenate[Any, Arguments], Result]):
+        self.__func__ = function
+
+    @overload
+    def __get__(self, tl: None, owner: "type[TLContext]") -> Callable[Concatenate[Any, Arguments], Result]: ...
+
+    @overload
+    def __get__(self, tl: "TLContext", owner: "type[TLContext]") -> Callable[Arguments, Result]: ...
+
+    def __get__(self, tl: "TLContext | None", owner: "type[TLContext]") -> Callable[..., Result]:
+        if tl is None:
+            return self.__func__
+        name = self.__func__.__name__
+        bound: Callable[..., Result] = getattr(tl.parts.with_name(name), name)
+        tl.__dict__[name] = tl.as_made[name] = bound
+        return bound
+
+
+class Parts:
+    """The parts of a context, each made with those it needs when it is first used."""
+
+    def __init__(self, core: Core):
+        self._core = core
+        self.arithmetic = Arithmetic(core)
+
+    @cached_property
+    def memory(self) -> Memory:
+        """HBM, by address and by tile."""
+        return Memory(self._core)
+
+    @cached_property
+    def messages(self) -> Messages:
+        """Neighbours."""
+        return Messages(self._core)
+
+    @cached_property
+    def views(self) -> Views:
+        """Other shapes of the same elements."""
+        return Views(self._core, self.arithmetic)
+
+    @cached_property
+    def computing(self) -> Computing:
+        """Making values and computing with them."""
+        return Computing(self._core, self.arithmetic, self.views)
+
+    @cached_property
+    def rearranging(self) -> Rearranging:
+        """Joining, sorting, picking and folding."""
+        return Rearranging(self._core, self.arithmetic, self.views, self.computing)
+
+    @cached_property
+    def randomness(self) -> Randomness:
+        """Random numbers."""
+        return Randomness(self._core, self.arithmetic, self.computing)
+
+    @cached_property
+    def hints(self) -> Hints:
+        """What Triton's compiler is told."""
+        return Hints(self._core, self.computing)
+
+    @cached_property
+    def telling(self) -> Telling:
+        """Printing, asserting and naming values."""
+        return Telling(self._core)
+
+    def with_name(self, name: str) -> Part:
+        """The part that has an operation."""
+        part: Part = getattr(self, next(own for own, kind in _KINDS.items() if name in vars(kind)))
+        return part
+
+
+_KINDS: dict[str, type[Part]] = {
+    "memory": Memory,
+    "messages": Messages,
+    "views": Views,
+    "computing": Computing,
+    "rearranging": Rearranging,
+    "randomness": Randomness,
+    "hints": Hints,
+    "telling": Telling,
+}
+
+
+class TLContext:
+    """`tl` for one PE: `pe_id` of `num_programs` in cube `cube_id` of `num_cubes`.
+
+    It is an engine (`Core`: scratch memory, numbers of values, rows of commands) and the parts that work on it; the
+    names a kernel sees are lent from those.
+    """
 
     float32, float16, bfloat16 = "f32", "f16", "bf16"
     float8e4nv, float8e5 = "f8e4m3", "f8e5m2"
     int32, int8, int1 = "i32", "i8", "i1"
     tensor, tuple, slice = TensorHandle, tuple, slice
     PropagateNan = PropagateNan
+
+    load = Lent(Memory.load)
+    store = Lent(Memory.store)
+    element_type = Lent(Memory.element_type)
+    workspace = Lent(Memory.workspace)
+    make_block_ptr = Lent(Memory.make_block_ptr)
+    advance = Lent(Memory.advance)
+    make_tensor_descriptor = Lent(Memory.make_tensor_descriptor)
+    load_tensor_descriptor = Lent(Memory.load_tensor_descriptor)
+    store_tensor_descriptor = Lent(Memory.store_tensor_descriptor)
+    send = Lent(Messages.send)
+    recv = Lent(Messages.recv)
+    send_async = Lent(Messages.send_async)
+    recv_async = Lent(Messages.recv_async)
+    wait = Lent(Messages.wait)
+    trans = Lent(Views.trans)
+    permute = Lent(Views.permute)
+    reshape = Lent(Views.reshape)
+    view = Lent(Views.view)
+    ravel = Lent(Views.ravel)
+    squeeze = Lent(Views.squeeze)
+    unsqueeze = Lent(Views.unsqueeze)
+    expand_dims = Lent(Views.expand_dims)
+    flip = Lent(Views.flip)
+    split = Lent(Views.split)
+    broadcast = Lent(Views.broadcast)
+    broadcast_to = Lent(Views.broadcast_to)
+    index = Lent(Views.index)
+    full = Lent(Computing.full)
+    zeros = Lent(Computing.zeros)
+    zeros_like = Lent(Computing.zeros_like)
+    arange = Lent(Computing.arange)
+    dot = Lent(Computing.dot)
+    softmax = Lent(Computing.softmax)
+    where = Lent(Computing.where)
+    cast = Lent(Computing.cast)
+    fma = Lent(Computing.fma)
+    value_of = Lent(Computing.value_of)
+    clamp = Lent(Computing.clamp)
+    maximum = Lent(Computing.maximum)
+    minimum = Lent(Computing.minimum)
+    umulhi = Lent(Computing.umulhi)
+    max = Lent(Computing.max)
+    min = Lent(Computing.min)
+    sum = Lent(Computing.sum)
+    argmax = Lent(Computing.argmax)
+    argmin = Lent(Computing.argmin)
+    cat = Lent(Rearranging.cat)
+    join = Lent(Rearranging.join)
+    interleave = Lent(Rearranging.interleave)
+    gather = Lent(Rearranging.gather)
+    sort = Lent(Rearranging.sort)
+    topk = Lent(Rearranging.topk)
+    histogram = Lent(Rearranging.histogram)
+    cumsum = Lent(Rearranging.cumsum)
+    cumprod = Lent(Rearranging.cumprod)
+    xor_sum = Lent(Rearranging.xor_sum)
+    reduce_or = Lent(Rearranging.reduce_or)
+    reduce = Lent(Rearranging.reduce)
+    associative_scan = Lent(Rearranging.associative_scan)
+    philox = Lent(Randomness.philox)
+    randint = Lent(Randomness.randint)
+    randint4x = Lent(Randomness.randint4x)
+    rand = Lent(Randomness.rand)
+    rand4x = Lent(Randomness.rand4x)
+    randn = Lent(Randomness.randn)
+    randn4x = Lent(Randomness.randn4x)
+    uint_to_uniform_float = Lent(Randomness.uint_to_uniform_float)
+    pair_uniform_to_normal = Lent(Randomness.pair_uniform_to_normal)
+    range = Lent(Hints.range)  # type: ignore[arg-type]
+    routine = Lent(Hints.routine)
+    cdiv = Lent(Hints.cdiv)
+    swizzle2d = Lent(Hints.swizzle2d)
+    multiple_of = Lent(Hints.multiple_of)
+    max_contiguous = Lent(Hints.max_contiguous)
+    max_constancy = Lent(Hints.max_constancy)
+    debug_barrier = Lent(Hints.debug_barrier)
+    to_tensor = Lent(Hints.to_tensor)
+    static_assert = Lent(Hints.static_assert)
+    constexpr, static_range = staticmethod(Hints.constexpr), staticmethod(Hints.static_range)
+    device_print = Lent(Telling.device_print)
+    static_print = Lent(Telling.static_print)
+    device_assert = Lent(Telling.device_assert)
+    assume = Lent(Telling.assume)
+    checkpoint = Lent(Telling.checkpoint)  # type: ignore[arg-type]
+    adopt = Lent(Core.adopt)
 
     def __init__(
         self,
@@ -56,39 +245,47 @@ class TLContext(Hints):
         # an empty stream is false, so only `is None` will do
         stream = Stream(pe_id, cube_id, pe_id, Tables()) if stream is None else stream
         sites = SiteTable(stream.tables.sites) if sites is None else sites
-        super().__init__(stream, sites, Port() if port is None else port, scratch_base, scratch_size, max_steps)
+        core = Core(stream, sites, Port() if port is None else port, scratch_base, scratch_size, max_steps)
+        core.tl, core.opaque = self, (TLContext, Parts, Part, Core)
+        self.core = core
         self._ids = (pe_id, cube_id, package_id)
         self._counts = (num_programs, num_cubes, num_packages)
         self.dispatch_cycles = dispatch_cycles
         self.scratch_size = scratch_size
         self.scratch_base = scratch_base
-        self._pending: dict[int, Pending] = {}
-        self._requests = 0
-        # how often the program asked which one it is
-        self.ids_asked = 0
-        # kernels may add to this object: see `loop_state`
-        self.own_names = frozenset((*vars(self), "own_names"))
+        self.parts = Parts(core)
+        # what operators of handles use
+        self._unary, self._binary = self.parts.arithmetic._unary, self.parts.arithmetic._binary
+        self.adopt, self._fail, self._dtype = core.adopt, core._fail, core._dtype
+        # kernels may add to this object, or put something else in place of a name: see `loop_state`
+        self.as_made: dict[str, object] = dict(vars(self))
+        self.as_made["as_made"] = self.as_made
 
     @property
     def commands(self) -> Stream:
         """The commands dispatched so far, oldest first."""
-        return self.stream
+        return self.core.stream
 
     @property
     def scratch_peak(self) -> int:
         """The most scratch bytes that were in use at once."""
-        return self._scratch.peak
+        return self.core._scratch.peak
 
     @property
     def pending(self) -> list[Pending]:
         """Asynchronous requests nobody has waited for."""
-        return list(self._pending.values())
+        return list(self.parts.messages.pending.values())
+
+    @property
+    def math(self) -> "TLContext":
+        """`tl` itself: tl.math.exp is tl.exp."""
+        return self
 
     # Who am I
 
     def program_id(self, axis: int = 0) -> int:
         """The PE's id in its cube (axis 0), the cube's in the package (1), the package's (2)."""
-        self.ids_asked += 1
+        self.core.ids_asked += 1
         return self._ids[self._grid_axis(axis)]
 
     def num_programs(self, axis: int = 0) -> int:
@@ -100,99 +297,9 @@ class TLContext(Hints):
             self._fail("misuse", f"axis {axis!r} of the launch grid: 0 is the PE, 1 the cube, 2 the package")
         return axis
 
-    # Talking to neighbours
 
-    def send(self, dir: str, src: TensorHandle) -> None:
-        """`src` to the neighbour in direction `dir` (N, S, E, W); blocks while that neighbour's queue is full."""
-        site = self._sites.here()
-        place = self._sites.places[site]
-        direction, data = self._direction(dir), self._read("send", src)
-        # recorded first, so that a program that blocks here shows what it is doing
-        self._record("send", site, src.number, _DIRECTION[direction], NONE)
-        request = self._port.send(direction, data, src.shape, src.dtype, place)
-        if request is not None and not request.done:
-            self._port.wait_send(request, place)
-
-    def recv(self, dir: str, shape: Any, dtype: Any = None) -> TensorHandle:
-        """The next message from the neighbour in direction `dir`; blocks while there is none."""
-        site = self._sites.here()
-        place = self._sites.places[site]
-        direction, sizes = self._direction(dir), self._shape(shape)
-        data, name = self._port.recv_now(direction, sizes, None if dtype is None else self._dtype(dtype), place)
-        kind = self._tables.scratch_type(sizes, name)
-        return self._emit("recv", site, kind, data, NONE, NONE, NONE, _DIRECTION[direction], NONE)
-
-    def send_async(self, dir: str, src: TensorHandle) -> PendingSend:
-        """Start a send and go on; wait on what it returns before writing to `src` in place."""
-        site = self._sites.here()
-        place = self._sites.places[site]
-        direction, handle = self._direction(dir), self._handle("send_async", src)
-        request = self._port.send(direction, self._data(handle), handle.shape, handle.dtype, place)
-        number = self._next_request()
-        self._record("send_async", site, handle.number, _DIRECTION[direction], number)
-        pending = PendingSend(self, number, request, direction, place, handle)
-        self._pending[number] = pending
-        handle.block.sends = (*handle.block.sends, pending)
-        return pending
-
-    def recv_async(self, dir: str, shape: Any, dtype: Any) -> PendingRecv:
-        """Post a receive and go on; `wait()` on it gives the handle. Its space is taken now, hence the type."""
-        site = self._sites.here()
-        place = self._sites.places[site]
-        direction, sizes = self._direction(dir), self._shape(shape)
-        kind = self._dtype(dtype)
-        request = self._port.recv(direction, sizes, kind, place)
-        number = self._next_request()
-        expected = self._tables.scratch_type(sizes, kind)
-        handle = self._emit("recv_async", site, expected, None, x=_DIRECTION[direction], y=number)
-        pending = PendingRecv(self, number, request, direction, place, handle)
-        handle.block.arriving = pending
-        self._pending[number] = pending
-        return pending
-
-    def wait(self, *pending: Any) -> Any:
-        """Wait for asynchronous sends and receives, in order; gives the handle of a receive (a list for several)."""
-        site = self._sites.here()
-        results = [self._wait_one(p, site) for p in pending]
-        return results[0] if len(results) == 1 else results
-
-    def _wait_one(self, pending: Any, site: int) -> TensorHandle | None:
-        if not isinstance(pending, Pending):
-            self._fail(
-                "misuse", f"wait: {pending!r} is nothing to wait for", "pass what send_async or recv_async returned"
-            )
-        handle = pending.handle if isinstance(pending, PendingRecv) else None
-        if pending.done:
-            return handle
-        place = self._sites.places[site]
-        self._record("wait", site, NONE, pending.number, 0)
-        if isinstance(pending, PendingSend):
-            self._port.wait_send(pending._request, place)
-            self._release_source(pending)
-        elif handle is not None:
-            handle.data = handle.block.data = self._port.wait_recv(pending._request, place)[0]
-            handle.block.arriving = None
-        pending.done = True
-        self._pending.pop(pending.number, None)
-        return handle
-
-    def _release_source(self, pending: PendingSend) -> None:
-        if pending.src is not None:
-            block = pending.src.block
-            block.sends = tuple(p for p in block.sends if p is not pending)
-        pending.src = None
-
-    def _next_request(self) -> int:
-        self._requests += 1
-        return self._requests - 1
-
-    def _direction(self, direction: Any) -> str:
-        if type(direction) is str and direction in _DIRECTION:
-            return direction
-        try:
-            return check_direction(direction)
-        except KernelError as error:
-            self._fail(error.kind, error.message, error.hint)
+for _name in ELEMENTWISE:
+    setattr(TLContext, _name, Lent(getattr(Computing, _name)))
 
 
 def run_kernel(kernel: Callable[..., Any], tl: TLContext, *args: Any, **kwargs: Any) -> Any:

@@ -9,13 +9,18 @@ import numpy as np
 from kernbench.common.dtypes import DTYPES, ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.triton_emu.arithmetic import Arithmetic
-from kernbench.triton_emu.core import Shape
+from kernbench.triton_emu.core import Core, Shape
+from kernbench.triton_emu.part import Part
 
 __kernbench_internal__ = True
 
 
-class Views(Arithmetic):
+class Views(Part):
     """The operations of `tl` that only change how memory is looked at."""
+
+    def __init__(self, core: Core, arithmetic: Arithmetic):
+        super().__init__(core)
+        self._broadcast = arithmetic._broadcast
 
     def trans(self, input: TensorHandle, *dims: Any) -> TensorHandle:
         """The last two axes swapped, or the axes in the order of `dims`."""
