@@ -11,14 +11,14 @@ SOURCE = Path(__file__).parent.parent / "src" / "kernbench"
 # room (or file beside the rooms) -> how often `Any` may stand in it; a room that is not here has none
 CEILINGS = {
     "bench": 68,
-    "benches": 36,
+    "benches": 37,
     "cli": 26,
     "common": 29,
     "golden": 4,
     "machine": 19,
     "mesh": 51,
     "npu": 74,
-    "ptx": 2512,
+    "ptx": 2425,
     "pytest_plugin.py": 21,
     "report": 25,
     "result": 30,
@@ -26,10 +26,10 @@ CEILINGS = {
     "sweep": 20,
     "targets": 4,
     "testing.py": 1,
-    "triton_emu": 395,
+    "triton_emu": 415,
 }
 # the rooms' ceilings may be moved against each other, their sum only falls
-ALL_ROOMS = 3332
+ALL_ROOMS = 3266
 
 
 def uses(text: str) -> int:

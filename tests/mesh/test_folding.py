@@ -16,7 +16,7 @@ from kernbench.machine import load
 from kernbench.mesh.time import retime
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget
-from kernbench.triton_emu.folding import Fold
+from kernbench.triton_emu.repeating.folding import Fold
 
 SHAPES = ((16, 16), (8, 32), (16, 1), (48, 16))
 BYTES = 4 * 48 * 16
@@ -26,7 +26,7 @@ BYTES = 4 * 48 * 16
 def short_loops_too():
     """Loops of five iterations fold, so that small kernels show what long ones do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kernbench.triton_emu.loops.FEWEST", 5)
+        patch.setattr("kernbench.triton_emu.repeating.loops.FEWEST", 5)
         yield
 
 
@@ -259,10 +259,10 @@ def heads(x, y, n, *, tl):
 
 def test_a_few_long_iterations_fold(monkeypatch, folds):
     """Of eight heads that are long enough three run: two that are compared, and the last."""
-    monkeypatch.setattr("kernbench.triton_emu.loops.FEWEST", 16)
+    monkeypatch.setattr("kernbench.triton_emu.repeating.loops.FEWEST", 16)
     same(heads, 8)
     assert folds == []
-    monkeypatch.setattr("kernbench.triton_emu.loops.LONG_BODY", 40)
+    monkeypatch.setattr("kernbench.triton_emu.repeating.loops.LONG_BODY", 40)
     same(heads, 8)
     assert folds == [5, 5]
     same(heads, 4)
@@ -270,7 +270,7 @@ def test_a_few_long_iterations_fold(monkeypatch, folds):
 
 
 def test_a_body_with_hidden_state_is_run_again_in_full(folds, monkeypatch):
-    monkeypatch.setattr("kernbench.triton_emu.reached_code.keeps_state", lambda module, name: False)
+    monkeypatch.setattr("kernbench.triton_emu.repeating.reached_code.keeps_state", lambda module, name: False)
     before = sys.getswitchinterval()
     try:
         run = launched(hides, 40)

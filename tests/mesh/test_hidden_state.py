@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 from tests.mesh.test_folding import BYTES, same
 
-from kernbench.triton_emu.folding import Fold
+from kernbench.triton_emu.repeating.folding import Fold
 
 
 @pytest.fixture(autouse=True)
 def folds(monkeypatch):
     """Loops of five iterations fold; how many iterations each fold has recorded."""
-    monkeypatch.setattr("kernbench.triton_emu.loops.FEWEST", 5)
+    monkeypatch.setattr("kernbench.triton_emu.repeating.loops.FEWEST", 5)
     times = []
     repeat = Fold.repeat
 

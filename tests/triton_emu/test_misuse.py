@@ -10,7 +10,8 @@ from kernbench import mesh
 from kernbench.common.errors import KernelError
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.run import Status
-from kernbench.triton_emu import TLContext, numerics, run_kernel
+from kernbench.triton_emu import TLContext, run_kernel
+from kernbench.triton_emu.operations import numerics
 
 
 @dataclass

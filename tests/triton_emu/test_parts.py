@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from kernbench.triton_emu.core import Core
-from kernbench.triton_emu.part import Part
+from kernbench.triton_emu.engine.core import Core
+from kernbench.triton_emu.engine.part import Part
 from kernbench.triton_emu.tl_context import _KINDS, Lent, TLContext
 
 

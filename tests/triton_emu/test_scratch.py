@@ -15,7 +15,7 @@ from kernbench.common.errors import KernelError, MisuseError
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.run import Status
 from kernbench.triton_emu import TLContext, run_kernel
-from kernbench.triton_emu.scratch import ALIGNMENT, ScratchPool
+from kernbench.triton_emu.pe.scratch import ALIGNMENT, ScratchPool
 
 BASE, SIZE = 4096, 64 * 40
 

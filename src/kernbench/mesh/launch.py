@@ -35,8 +35,8 @@ from kernbench.safety.places import SiteTable
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.unrun import check_ran
 from kernbench.safety.waits import Waiter, deadlock
-from kernbench.triton_emu.loops import UnlikeIterationError
-from kernbench.triton_emu.routines import Known
+from kernbench.triton_emu.repeating.loops import UnlikeIterationError
+from kernbench.triton_emu.repeating.routines import Known
 from kernbench.triton_emu.tl_context import TLContext, run_kernel
 
 # where the debugger says that its commands come from

@@ -9,7 +9,7 @@ from kernbench.result.checkpoint import Checkpoint, Taken
 from kernbench.result.finding import Finding, FindingLog, Other, Place
 from kernbench.safety.budget import OverBudgetError, Watchdog
 from kernbench.safety.memory import AddressSpace, Problem
-from kernbench.triton_emu.port import Port, Shape
+from kernbench.triton_emu.pe.port import Port, Shape
 
 # lines that a launch keeps of what its programs print
 MOST_LINES = 10_000

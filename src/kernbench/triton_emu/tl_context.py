@@ -13,20 +13,20 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from kernbench.common.pe_commands import TensorHandle, running_context
 from kernbench.result.recording import Stream, Tables
 from kernbench.safety.places import SiteTable
-from kernbench.triton_emu.arithmetic import Arithmetic
-from kernbench.triton_emu.computing import ELEMENTWISE, Computing, PropagateNan
-from kernbench.triton_emu.core import Core
+from kernbench.triton_emu.engine.core import Core
+from kernbench.triton_emu.engine.part import Part
 from kernbench.triton_emu.explaining import UnknownOperationError, explained
-from kernbench.triton_emu.hints import Hints
-from kernbench.triton_emu.memory import Memory
-from kernbench.triton_emu.messages import Messages
-from kernbench.triton_emu.part import Part
-from kernbench.triton_emu.pending import Pending
-from kernbench.triton_emu.port import Port
-from kernbench.triton_emu.randomness import Randomness
-from kernbench.triton_emu.rearranging import Rearranging
-from kernbench.triton_emu.telling import Telling
-from kernbench.triton_emu.views import Views
+from kernbench.triton_emu.operations.arithmetic import Arithmetic
+from kernbench.triton_emu.operations.computing import ELEMENTWISE, Computing, PropagateNan
+from kernbench.triton_emu.operations.hints import Hints
+from kernbench.triton_emu.operations.memory import Memory
+from kernbench.triton_emu.operations.messages import Messages
+from kernbench.triton_emu.operations.pending import Pending
+from kernbench.triton_emu.operations.randomness import Randomness
+from kernbench.triton_emu.operations.rearranging import Rearranging
+from kernbench.triton_emu.operations.telling import Telling
+from kernbench.triton_emu.operations.views import Views
+from kernbench.triton_emu.pe.port import Port
 
 __all__ = ["ELEMENTWISE", "TLContext", "UnknownOperationError", "run_kernel"]
 

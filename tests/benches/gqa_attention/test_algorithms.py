@@ -19,7 +19,7 @@ from kernbench.benches.gqa_attention.parts.routes import (
 )
 from kernbench.benches.gqa_attention.parts.shards import contiguous, zigzag, zigzag_rows
 from kernbench.common.errors import KernbenchError
-from kernbench.triton_emu.folding import Fold
+from kernbench.triton_emu.repeating.folding import Fold
 
 BENCH = find("milestone_gqa_llama70b")
 PREFILL = [name for name, a in ALGORITHMS.items() if a.splits_q]
@@ -101,12 +101,12 @@ def test_heads_that_are_a_loop_are_recorded_as_if_each_had_run(algorithm, monkey
     settings = {**MANY_SETS, "algorithm": algorithm}
 
     def rows(few):
-        monkeypatch.setattr("kernbench.triton_emu.loops.FEWEST_LONG", few)
+        monkeypatch.setattr("kernbench.triton_emu.repeating.loops.FEWEST_LONG", few)
         recording = run_bench(BENCH, "single_user_prefill", settings, shapes_only=True).recording
         return [(stream.rows.columns(), stream.views.columns()) for stream in recording.streams]
 
-    monkeypatch.setattr("kernbench.triton_emu.loops.FEWEST", 100)
-    monkeypatch.setattr("kernbench.triton_emu.loops.LONG_BODY", 100)
+    monkeypatch.setattr("kernbench.triton_emu.repeating.loops.FEWEST", 100)
+    monkeypatch.setattr("kernbench.triton_emu.repeating.loops.LONG_BODY", 100)
     every = rows(100)
     assert not repeated
     folded = rows(5)

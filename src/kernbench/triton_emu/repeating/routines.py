@@ -11,10 +11,10 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from kernbench.triton_emu.affine import Affine, Watched
-from kernbench.triton_emu.loop_state import State, UnknownStateError
-from kernbench.triton_emu.replay import NotAlikeError
-from kernbench.triton_emu.template import Start, Template
+from kernbench.triton_emu.repeating.affine import Affine, Watched
+from kernbench.triton_emu.repeating.loop_state import State, UnknownStateError
+from kernbench.triton_emu.repeating.replay import NotAlikeError
+from kernbench.triton_emu.repeating.template import Start, Template
 
 __kernbench_internal__ = True
 

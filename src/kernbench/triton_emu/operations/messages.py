@@ -6,9 +6,9 @@ from kernbench.common.errors import KernelError
 from kernbench.common.ipcq_types import DIRECTIONS, check_direction
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE
-from kernbench.triton_emu.core import Core
-from kernbench.triton_emu.part import Part
-from kernbench.triton_emu.pending import Pending, PendingRecv, PendingSend
+from kernbench.triton_emu.engine.core import Core
+from kernbench.triton_emu.engine.part import Part
+from kernbench.triton_emu.operations.pending import Pending, PendingRecv, PendingSend
 
 __kernbench_internal__ = True
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kernbench.common.pe_commands import TensorHandle
-from kernbench.triton_emu.computing import Computing
-from kernbench.triton_emu.core import Core
-from kernbench.triton_emu.loops import loop
-from kernbench.triton_emu.part import Part
+from kernbench.triton_emu.engine.core import Core
+from kernbench.triton_emu.engine.part import Part
+from kernbench.triton_emu.operations.computing import Computing
+from kernbench.triton_emu.repeating.loops import loop
 
 __kernbench_internal__ = True
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from kernbench.common.dtypes import DTYPES, ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
-from kernbench.triton_emu.arithmetic import Arithmetic
-from kernbench.triton_emu.core import Core, Shape
-from kernbench.triton_emu.part import Part
+from kernbench.triton_emu.engine.core import Core, Shape
+from kernbench.triton_emu.engine.part import Part
+from kernbench.triton_emu.operations.arithmetic import Arithmetic
 
 __kernbench_internal__ = True
 

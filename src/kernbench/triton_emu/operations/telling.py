@@ -6,7 +6,7 @@ import numpy as np
 
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.safety.printing import lines_of
-from kernbench.triton_emu.part import Part
+from kernbench.triton_emu.engine.part import Part
 
 __kernbench_internal__ = True
 

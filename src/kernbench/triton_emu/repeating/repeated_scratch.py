@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.triton_emu.affine import Watched
-from kernbench.triton_emu.replay import NotAlikeError, UnlikeIterationError
+from kernbench.triton_emu.repeating.affine import Watched
+from kernbench.triton_emu.repeating.replay import NotAlikeError, UnlikeIterationError
 
 __kernbench_internal__ = True
 

@@ -14,9 +14,9 @@ from kernbench.common.dtypes import FLOATS, Array, cast, promote
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE, ScratchType
 from kernbench.safety.memory import WINDOW
-from kernbench.triton_emu import numerics
-from kernbench.triton_emu.core import Core, Shape
-from kernbench.triton_emu.part import Part
+from kernbench.triton_emu.engine.core import Core, Shape
+from kernbench.triton_emu.engine.part import Part
+from kernbench.triton_emu.operations import numerics
 
 __kernbench_internal__ = True
 

@@ -14,12 +14,12 @@ import numpy as np
 from kernbench.common.dtypes import FLOATS, cast, promote
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE
-from kernbench.triton_emu import numerics
-from kernbench.triton_emu.arithmetic import Arithmetic
-from kernbench.triton_emu.computing import Computing
-from kernbench.triton_emu.core import Core, Shape
-from kernbench.triton_emu.part import Part
-from kernbench.triton_emu.views import Views
+from kernbench.triton_emu.engine.core import Core, Shape
+from kernbench.triton_emu.engine.part import Part
+from kernbench.triton_emu.operations import numerics
+from kernbench.triton_emu.operations.arithmetic import Arithmetic
+from kernbench.triton_emu.operations.computing import Computing
+from kernbench.triton_emu.operations.views import Views
 
 __kernbench_internal__ = True
 

@@ -1,6 +1,6 @@
 """A part of `tl`: operations of one kind, on the engine of their PE."""
 
-from kernbench.triton_emu.core import Core
+from kernbench.triton_emu.engine.core import Core
 
 __kernbench_internal__ = True
 

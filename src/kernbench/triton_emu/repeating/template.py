@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from kernbench.common.pe_commands import OPERATIONS, SCRATCH, TensorHandle
 from kernbench.result.recording import FIRST_VIEW, NONE
-from kernbench.triton_emu.affine import Watched
-from kernbench.triton_emu.folding import MOST_LOGGED, rows_of
-from kernbench.triton_emu.repeated_scratch import Events, Shelves, Taken
-from kernbench.triton_emu.replay import NotAlikeError
-from kernbench.triton_emu.scratch import ALIGNMENT
+from kernbench.triton_emu.pe.scratch import ALIGNMENT
+from kernbench.triton_emu.repeating.affine import Watched
+from kernbench.triton_emu.repeating.folding import MOST_LOGGED, rows_of
+from kernbench.triton_emu.repeating.repeated_scratch import Events, Shelves, Taken
+from kernbench.triton_emu.repeating.replay import NotAlikeError
 
 __kernbench_internal__ = True
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from kernbench.common.pe_commands import NO_BLOCK, TensorHandle
 from kernbench.result.recording import FIRST_VIEW, NONE
-from kernbench.triton_emu.affine import Watched
-from kernbench.triton_emu.loop_state import State
-from kernbench.triton_emu.replay import NotAlikeError, Place, Replaying, Turning, UnlikeIterationError
+from kernbench.triton_emu.repeating.affine import Watched
+from kernbench.triton_emu.repeating.loop_state import State
+from kernbench.triton_emu.repeating.replay import NotAlikeError, Place, Replaying, Turning, UnlikeIterationError
 
 __kernbench_internal__ = True
 

@@ -8,10 +8,10 @@ from kernbench.common.dtypes import DTYPES, FLOATS, ITEMSIZE, Array
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE, ScratchType
 from kernbench.safety.memory import WINDOW_BITS
-from kernbench.triton_emu.affine import Affine
-from kernbench.triton_emu.blocks import BlockPointer, TensorDescriptor
-from kernbench.triton_emu.core import Core, Shape
-from kernbench.triton_emu.part import Part
+from kernbench.triton_emu.engine.core import Core, Shape
+from kernbench.triton_emu.engine.part import Part
+from kernbench.triton_emu.operations.blocks import BlockPointer, TensorDescriptor
+from kernbench.triton_emu.repeating.affine import Affine
 
 __kernbench_internal__ = True
 

@@ -16,11 +16,11 @@ from kernbench.result.finding import Other, Place
 from kernbench.result.recording import FIRST_VIEW, NONE, ScratchType, Stream, Tables
 from kernbench.safety.memory import WINDOW
 from kernbench.safety.places import SiteTable
-from kernbench.triton_emu.affine import Affine
-from kernbench.triton_emu.loops import Watch
-from kernbench.triton_emu.port import Port
-from kernbench.triton_emu.routines import Routines
-from kernbench.triton_emu.scratch import Block, ScratchPool
+from kernbench.triton_emu.pe.port import Port
+from kernbench.triton_emu.pe.scratch import Block, ScratchPool
+from kernbench.triton_emu.repeating.affine import Affine
+from kernbench.triton_emu.repeating.loops import Watch
+from kernbench.triton_emu.repeating.routines import Routines
 
 __kernbench_internal__ = True
 

@@ -32,8 +32,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kernbench.triton_emu.libraries import is_found, keeps_state, library_module
-from kernbench.triton_emu.names import globals_in, imports_in, looks_behind, names_in
+from kernbench.triton_emu.repeating.libraries import is_found, keeps_state, library_module
+from kernbench.triton_emu.repeating.names import globals_in, imports_in, looks_behind, names_in
 
 __kernbench_internal__ = True
 

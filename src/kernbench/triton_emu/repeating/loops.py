@@ -16,11 +16,11 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_OPTIMIZED
 from types import CodeType, FrameType
 from typing import Any
 
-from kernbench.triton_emu.affine import Affine, Terms, Watched
-from kernbench.triton_emu.folding import Boundary, Fold
-from kernbench.triton_emu.loop_state import UnknownStateError
-from kernbench.triton_emu.port import Port
-from kernbench.triton_emu.replay import NotAlikeError, UnlikeIterationError
+from kernbench.triton_emu.pe.port import Port
+from kernbench.triton_emu.repeating.affine import Affine, Terms, Watched
+from kernbench.triton_emu.repeating.folding import Boundary, Fold
+from kernbench.triton_emu.repeating.loop_state import UnknownStateError
+from kernbench.triton_emu.repeating.replay import NotAlikeError, UnlikeIterationError
 
 __all__ = ["Access", "Loop", "UnlikeIterationError", "Watch", "loop"]
 

@@ -18,9 +18,9 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 
 from kernbench.common.pe_commands import NO_BLOCK, TensorHandle
-from kernbench.triton_emu.affine import Affine
-from kernbench.triton_emu.libraries import library_module
-from kernbench.triton_emu.reached_code import (
+from kernbench.triton_emu.repeating.affine import Affine
+from kernbench.triton_emu.repeating.libraries import library_module
+from kernbench.triton_emu.repeating.reached_code import (
     BY_C,
     NUMPY_FUNCTION,
     OF_MODULES,

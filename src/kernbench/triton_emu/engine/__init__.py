@@ -1,0 +1,1 @@
+"""The engine under `tl`, and what its parts share."""

@@ -1,0 +1,1 @@
+"""What a PE has behind a kernel: scratch memory, and the port to its machine."""
