@@ -166,3 +166,10 @@ def test_the_document_is_documented(tmp_path):
     document = command._data(summary, Options(), 0)
     keys = {*document, *document["kernels"][0], *document["kernels"][0]["runs"][0]}
     assert sorted(key for key in keys if f"`{key}`" not in documented) == []
+
+
+def test_what_the_program_compared_is_counted(tmp_path):
+    place = {"file": "t.py", "line": 3, "function": "test", "text": ""}
+    records = [{"event": "compared", "process": 1, "right": right, "site": place} for right in (True, False)]
+    summary = read_session(tmp_path, records)
+    assert (summary.compared, [str(one) for one in summary.wrong], summary.kernels) == (2, ["t.py:3"], [])

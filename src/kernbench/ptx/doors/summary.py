@@ -64,6 +64,9 @@ class SessionSummary:
     # launches that were begun and of which nothing more was heard: the process ended in them
     unfinished: list[dict[str, Any]]
     processes: int
+    # what the program compared by itself: how often, and the lines where it was wrong
+    compared: int = 0
+    wrong: list[Place] = field(default_factory=list)
 
     @property
     def findings(self) -> int:
@@ -81,8 +84,12 @@ def read_session(folder: Path, kept: Iterable[dict[str, Any]] | None = None) -> 
     kernels: dict[str, KernelSummary] = {}
     open_launches: dict[tuple[int, int], dict[str, Any]] = {}
     processes = set()
+    compared: list[dict[str, Any]] = []
     for record in read_records(folder) if kept is None else kept:
         processes.add(record["process"])
+        if record["event"] == "compared":
+            compared.append(record)
+            continue
         key = (record["process"], record.get("number", 0))
         kernel = kernels.setdefault(record["title"], KernelSummary(record["title"]))
         if record["event"] == "begin":
@@ -95,7 +102,10 @@ def read_session(folder: Path, kept: Iterable[dict[str, Any]] | None = None) -> 
     for kernel in kernels.values():
         kernel.findings = list(_folded(kernel.launches, "findings"))
         kernel.formal = list(_folded(kernel.launches, "formal"))
-    return SessionSummary(list(kernels.values()), list(open_launches.values()), len(processes))
+    places = [launch_site_of(record) for record in compared if not record["right"]]
+    wrong = [place for place in places if place is not None]
+    begun = list(open_launches.values())
+    return SessionSummary(list(kernels.values()), begun, len(processes), len(compared), wrong)
 
 
 def _folded(launches: list[dict[str, Any]], name: str) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """Opening and closing the door for torch: modes, names of `torch.cuda`, and properties of tensors."""
 
+import functools
 import threading
 from typing import Any
 
@@ -8,9 +9,11 @@ import torch
 from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
+from kernbench.ptx.doors.sites import launch_site
 from kernbench.ptx.doors.torch_door.cuda_names import accelerator_names, cuda_names, own_functions
 from kernbench.ptx.doors.torch_door.modes import DeviceDispatch, DeviceFunction, is_cuda_device, moved_to, transfer
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, raw_device
+from kernbench.result.finding import place_dict
 
 _DEVICE = torch.device("cuda", 0)
 
@@ -82,6 +85,7 @@ class TorchDoor:
         """Generators, compilation and threads."""
         self._patches.set(torch, "Generator", _generators(torch.Generator))
         self._patches.set(torch, "compile", _uncompiled)
+        self._patches.set(torch.testing, "assert_close", self._comparing(torch.testing.assert_close))
         storages, run = self._storages, threading.Thread.run
 
         def run_with_modes(thread: Any) -> None:
@@ -90,6 +94,21 @@ class TorchDoor:
                 run(thread)
 
         self._patches.set(threading.Thread, "run", run_with_modes)
+
+    def _comparing(self, original: Any) -> Any:
+        """`torch.testing.assert_close` that keeps what came of it."""
+        session = self._session
+
+        @functools.wraps(original)
+        def compare(*args: Any, **kwargs: Any) -> None:
+            right = False
+            try:
+                original(*args, **kwargs)
+                right = True
+            finally:
+                session.note({"event": "compared", "right": right, "site": place_dict(launch_site())})
+
+        return compare
 
 
 def _generators(original: Any) -> Any:

@@ -25,6 +25,7 @@ from kernbench.ptx.doors.options import Options, read_blocks
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
 from kernbench.report import finding_text, formal_text, page_html
 from kernbench.report.export.junit import junit_xml
+from kernbench.result.finding import place_dict
 from kernbench.result.run import write_bytes
 
 PROGRAM = Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGS]...", help="The program and its arguments.")]
@@ -206,16 +207,25 @@ def _show(summary: SessionSummary, options: Options, code: int) -> None:
         if kernel.formal:
             console.print(formal_text(kernel.run(options.arch)), soft_wrap=True)
     console.print(_table(summary, options))
-    for kernel in summary.kernels:
-        for launch in kernel.failed:
-            why = launch["error"] or launch["status"]
-            console.print(f"{kernel.title}, launch {launch['number']}: {why}", soft_wrap=True)
-        for tuned in dict.fromkeys(kernel.tuned):
-            console.print(f"{kernel.title}: autotuned to {tuned}", style="dim", soft_wrap=True)
-    for begun in summary.unfinished:
-        console.print(f"{begun['title']}, launch {begun['number']}: the process ended in it", soft_wrap=True)
+    for line in _notes(summary):
+        console.print(line, soft_wrap=True)
     if code > 128:
         console.print(f"the program was ended by {_signal_name(code - 128)}; what was found until then is above")
+
+
+def _notes(summary: SessionSummary) -> Iterator[str]:
+    """What is to be said beside the table."""
+    for kernel in summary.kernels:
+        for launch in kernel.failed:
+            yield f"{kernel.title}, launch {launch['number']}: {launch['error'] or launch['status']}"
+        for tuned in dict.fromkeys(kernel.tuned):
+            yield f"{kernel.title}: autotuned to {tuned}"
+    for begun in summary.unfinished:
+        yield f"{begun['title']}, launch {begun['number']}: the process ended in it"
+    if summary.compared:
+        wrong = ", ".join(str(place) for place in dict.fromkeys(summary.wrong))
+        times = "once" if summary.compared == 1 else f"{summary.compared} times"
+        yield f"the program compared results {times}: {f'wrong at {wrong}' if wrong else 'right each time'}"
 
 
 def _signal_name(number: int) -> str:
@@ -254,6 +264,8 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, Any
         "exit_code": code,
         "safe": summary.ok,
         "processes": summary.processes,
+        "compared": summary.compared,
+        "wrong": [place_dict(place) for place in summary.wrong],
         "kernels": [
             {
                 "kernel": kernel.title,
