@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import warnings
 
 import numpy as np
 import pytest
@@ -78,7 +79,10 @@ def test_processes_that_fork_or_are_killed_leave_what_they_did(session_of, tmp_p
     session = session_of(tmp_path)
     x, y = arrays(session)
     launch(session, x, y)
-    child = os.fork()
+    with warnings.catch_warnings():
+        # of threads of the matrix library, which the child does not use
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if not child:
         launch(session, x, y, n=65, blocks=2)
         os.kill(os.getpid(), signal.SIGKILL)
