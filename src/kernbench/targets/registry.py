@@ -89,6 +89,13 @@ BUNDLED = (
                     "kernbench exec --arch sm_100a --html launches.html -- pytest tests",
                 ),
             ),
+            TopCommand(
+                "cuda",
+                "kernbench.ptx.front.commands.cuda",
+                "cuda",
+                "CUDA C++: compile a file, and check a launch of a kernel.",
+                ("kernbench cuda check my.cu --kernel 'softmax<float, 256>' --grid 4 --block 256 --arg float[4,1000]",),
+            ),
         ),
     ),
 )

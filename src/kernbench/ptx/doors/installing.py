@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DOORS = {
     "torch": ("kernbench.ptx.doors.torch_door.door", "TorchDoor"),
     "triton": ("kernbench.ptx.doors.triton_door.door", "TritonDoor"),
+    "cutlass": ("kernbench.ptx.doors.cute_door.door", "CuteDoor"),
 }
 
 

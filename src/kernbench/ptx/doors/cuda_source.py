@@ -1,0 +1,105 @@
+"""CUDA C++ to PTX: by the nvcc that is there, else by NVRTC, the compiler as a library, which pip packages have.
+
+A template is compiled where something uses it: the kernel that is asked for is named in a line behind the source.
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernbench.common.errors import BenchError
+
+_SECONDS = 600
+_NONE = (
+    "no compiler for CUDA C++ was found: put nvcc on PATH (or name its toolkit in CUDA_HOME), or install NVRTC with "
+    "pip install nvidia-cuda-nvrtc"
+)
+
+
+def compile_to_ptx(file: Path, arch: str, kernel: str = "", options: Sequence[str] = ()) -> str:
+    """The PTX of a file, with source lines; `kernel` may be a template with its arguments: softmax<float, 256>."""
+    if not file.is_file():
+        raise BenchError(f"{file}: there is no such file")
+    nvcc = find_nvcc()
+    if nvcc is not None:
+        return _by_nvcc(nvcc, file, arch, kernel, options)
+    library = find_nvrtc()
+    if library is None:
+        raise BenchError(_NONE)
+    return _by_nvrtc(library, file, arch, kernel, options)
+
+
+def find_nvcc() -> str | None:
+    """The compiler's path, if it is there."""
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    return shutil.which("nvcc") or next(
+        filter(None, (shutil.which(f"{home}/bin/nvcc") for home in homes if home)), None
+    )
+
+
+def find_nvrtc() -> Path | None:
+    """The library's path, in the packages of this Python."""
+    roots = [Path(entry) / "nvidia" for entry in sys.path if entry]
+    found = [path for root in roots for path in root.glob("*/lib/libnvrtc.so.*") if "builtins" not in path.name]
+    return max(found, default=None)
+
+
+def _virtual(arch: str) -> str:
+    return "compute_" + arch.removeprefix("sm_")
+
+
+def _by_nvcc(nvcc: str, file: Path, arch: str, kernel: str, options: Sequence[str]) -> str:
+    with tempfile.TemporaryDirectory(prefix="kernbench-cuda-") as work:
+        source = file.absolute()
+        if "<" in kernel:
+            using = Path(work, "using.cu")
+            using.write_text(f'#include "{source}"\nvoid *kernbench_uses = (void *)({kernel});\n')
+            source = using
+        made = Path(work, "made.ptx")
+        flags = ["-ptx", "-lineinfo", f"-arch={_virtual(arch)}", f"-I{file.absolute().parent}", *options]
+        command = [nvcc, *flags, "-o", str(made), str(source)]
+        try:
+            run = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            raise BenchError(f"{file}: {nvcc} failed: {problem}") from None
+        if run.returncode or not made.exists():
+            raise BenchError(f"{file} does not compile:\n{(run.stderr or run.stdout).strip()[:4000]}")
+        return made.read_text()
+
+
+class _Nvrtc:
+    """Calls of the library; an error is raised with what the compiler said."""
+
+    def __init__(self, path: Path, file: Path):
+        self._library, self._file = ctypes.CDLL(str(path)), file
+        self._program = ctypes.c_void_p()
+
+    def call(self, name: str, *arguments: object) -> int:
+        return int(getattr(self._library, name)(*arguments))
+
+    def compile(self, text: str, kernel: str, options: Sequence[str]) -> str:
+        name = str(self._file).encode()
+        self.call("nvrtcCreateProgram", ctypes.byref(self._program), text.encode(), name, 0, None, None)
+        if kernel:
+            self.call("nvrtcAddNameExpression", self._program, kernel.encode())
+        given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        if self.call("nvrtcCompileProgram", self._program, len(options), given):
+            raise BenchError(f"{self._file} does not compile with NVRTC:\n{self._text('ProgramLog').strip()[:4000]}")
+        return self._text("PTX")
+
+    def _text(self, what: str) -> str:
+        size = ctypes.c_size_t()
+        self.call(f"nvrtcGet{what}Size", self._program, ctypes.byref(size))
+        room = ctypes.create_string_buffer(size.value + 1)
+        self.call(f"nvrtcGet{what}", self._program, room)
+        return room.value.decode(errors="replace")
+
+
+def _by_nvrtc(library: Path, file: Path, arch: str, kernel: str, options: Sequence[str]) -> str:
+    flags = [f"--gpu-architecture={_virtual(arch)}", "-lineinfo", f"-I{file.absolute().parent}", *options]
+    return _Nvrtc(library, file).compile(file.read_text(), kernel, flags)

@@ -1,0 +1,139 @@
+"""`kernbench cuda check`: CUDA C++, compiled by what is there, and then as PTX is checked."""
+
+import re
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernbench.cli.arguments.options import STRICT
+from kernbench.cli.output.document import JSON
+from kernbench.common.errors import MisuseError, unknown
+from kernbench.ptx.doors.cuda_source import compile_to_ptx
+from kernbench.ptx.front import launch_file
+from kernbench.ptx.front.commands.check import check
+from kernbench.ptx.front.commands.options import (
+    BLOCK,
+    BUDGET,
+    CLUSTER,
+    ELEMENTS,
+    GRID,
+    HTML,
+    LAUNCH,
+    SECONDS,
+    SEED,
+    SHARED,
+    STEPS,
+    TRACE,
+)
+
+
+class Action(StrEnum):
+    """What can be done with a source."""
+
+    CHECK = "check"
+
+
+ACTION = Annotated[Action, typer.Argument(metavar="check", help="Is a launch of a kernel safe?")]
+SOURCE = Annotated[Path, typer.Argument(metavar="FILE.cu", help="A file of CUDA C++.")]
+KERNEL = Annotated[
+    str,
+    typer.Option("--kernel", "-k", metavar="NAME", help="The kernel; a template with its arguments: 'f<float, 4>'."),
+]
+ARCH = Annotated[str, typer.Option("--arch", metavar="SM", help="Architecture it is compiled for and runs on.")]
+ARGUMENTS = Annotated[
+    list[str] | None,
+    typer.Option("--arg", metavar="WHAT", help="An argument, in order: float[4,100], half[64]=zeros, or a number."),
+]
+OPTIONS = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="FLAG", help="A flag for the compiler, such as -DN=4 or -std=c++20."),
+]
+_TYPES = {
+    "float": "f32",
+    "double": "f64",
+    "half": "f16",
+    "__half": "f16",
+    "__nv_bfloat16": "bf16",
+    "char": "i8",
+    "short": "i16",
+    "int": "i32",
+    "long": "i64",
+    "unsigned": "u32",
+}
+_KNOWN = (
+    "f16",
+    "bf16",
+    "f32",
+    "f64",
+    "f8e4m3",
+    "f8e5m2",
+    *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64)),
+)
+_ARRAY = re.compile(r"(\w+)\[(\d+(?:,\d+)*)\](?:=(.+))?")
+
+
+def cuda(
+    action: ACTION,
+    file: SOURCE,
+    kernel: KERNEL = "",
+    arch: ARCH = "sm_90a",
+    arg: ARGUMENTS = None,
+    option: OPTIONS = None,
+    launch: LAUNCH = None,
+    grid: GRID = "",
+    block: BLOCK = "",
+    cluster: CLUSTER = "",
+    shared: SHARED = None,
+    elements: ELEMENTS = launch_file.ELEMENTS,
+    seed: SEED = None,
+    max_seconds: SECONDS = 600.0,
+    budget: BUDGET = STEPS,
+    json: JSON = None,
+    trace: TRACE = None,
+    html: HTML = None,
+    strict: STRICT = False,
+) -> None:
+    """Compile CUDA C++ and check a launch of one of its kernels; findings stand at lines of the source.
+
+    nvcc compiles where it is there, else NVRTC (pip install nvidia-cuda-nvrtc). Arguments are described by --arg, one
+    for each parameter, or in a launch file as for PTX; others are made up.
+    """
+    if arg and launch is not None:
+        raise MisuseError("--arg and --launch both describe arguments: give one of them")
+    text = compile_to_ptx(file, arch, kernel, option or ())
+    with tempfile.TemporaryDirectory(prefix="kernbench-cuda-") as work:
+        made = Path(work, f"{file.stem}.ptx")
+        made.write_text(text)
+        described = launch
+        if arg:
+            described = Path(work, "launch.toml")
+            described.write_text(arguments_toml(arg))
+        check(
+            made, described, kernel, grid, block, cluster, shared, elements, seed, arch, max_seconds, budget, json,
+            trace, html, strict=strict,
+        )  # fmt: skip
+
+
+def arguments_toml(arguments: list[str]) -> str:
+    """Arguments as a launch file describes them, by their number."""
+    return "\n".join(f"[args.{number}]\n{_described(text)}\n" for number, text in enumerate(arguments))
+
+
+def _described(text: str) -> str:
+    array = _ARRAY.fullmatch(text.replace(" ", ""))
+    if array is None:
+        try:
+            return f"value = {float(text) if any(c in text for c in '.en') else int(text, 0)}"
+        except ValueError:
+            raise MisuseError(
+                f"--arg {text}: write a number, or an array as in float[4,100] or half[64]=zeros"
+            ) from None
+    kind = _TYPES.get(array[1], array[1])
+    if kind not in _KNOWN:
+        raise MisuseError(unknown("type", array[1], [*_TYPES, *_KNOWN]))
+    fill = array[3] or "normal"
+    quoted = fill if re.fullmatch(r"-?[\d.]+", fill) else f'"{fill}"'
+    return f'dtype = "{kind}"\nshape = [{array[2]}]\nfill = {quoted}'

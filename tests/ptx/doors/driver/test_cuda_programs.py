@@ -1,0 +1,98 @@
+"""Programs of CUDA C++ built by nvcc, and `kernbench cuda check`; skipped where there is no nvcc."""
+
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kernbench.cli import app
+from kernbench.common.errors import BenchError, MisuseError
+from kernbench.ptx.doors import cuda_source
+from kernbench.ptx.front.commands.cuda import arguments_toml
+
+SOURCE = Path(__file__).parent / "program.cu"
+RACED = next(n for n, line in enumerate(SOURCE.read_text().splitlines(), 1) if "raced on" in line)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Builds the program with flags."""
+    nvcc = cuda_source.find_nvcc()
+    if nvcc is None:
+        pytest.skip("nvcc is not installed")
+    folder = tmp_path_factory.mktemp("programs")
+
+    def build(name: str, *flags: str) -> Path:
+        made = folder / name
+        command = [nvcc, "-lineinfo", *flags, "-o", str(made), str(SOURCE)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            pytest.skip(f"nvcc builds no program here: {done.stderr[:200]}")
+        return made
+
+    return build
+
+
+PTX = "-gencode=arch=compute_90a,code=compute_90a"
+
+
+def test_a_program_with_the_runtime_linked_in_runs(run_program, built):
+    result = run_program(built("linked", PTX, "-cudart=static"))
+    assert result.out.splitlines() == ["sum on the device 256"] * 2 + ["sum 256 launches 5 sm_90"], result.err
+    assert result.code == 0
+    assert [launch["title"] for launch in result.launches] == ["reduce<128>"] * 2
+    assert result.findings == []
+
+
+def test_a_race_is_found_at_its_line_with_the_shared_runtime(run_program, built):
+    result = run_program(built("shared", PTX, "-cudart=shared", "-DRACE"))
+    assert "sum 256 launches 5 sm_90" in result.out, result.err
+    assert {finding["kind"] for finding in result.findings} == {"race"}
+    assert (Path(result.findings[0]["where"]["file"]).name, result.findings[0]["where"]["line"]) == (
+        "program.cu",
+        RACED,
+    )
+
+
+def test_a_program_without_ptx_is_refused_with_the_flag_that_adds_it(run_program, built):
+    result = run_program(built("cubin", "-gencode=arch=compute_90a,code=sm_90a"))
+    assert result.code == 1
+    assert "compile with -gencode arch=compute_90a,code=compute_90a" in result.err
+    assert "no kernel image is available" in result.out
+
+
+def test_cuda_check_compiles_a_template_and_finds_the_race(built, tmp_path):
+    arguments = ["cuda", "check", str(SOURCE), "-k", "reduce<64>", "--block", "64"]
+    arguments += ["--arg", "float[64]", "--arg", "float[1]=empty"]
+    clean = CliRunner().invoke(app, arguments)
+    assert clean.exit_code == 0, clean.output
+    raced = CliRunner().invoke(app, [*arguments, "--option=-DRACE"])
+    assert raced.exit_code == 1
+    assert f"program.cu:{RACED}: race" in raced.output
+
+
+def test_arguments_are_described_by_type():
+    text = arguments_toml(["float[4,100]", "half[64]=zeros", "i32[2]=7", "1000", "0.5"])
+    wanted = [
+        {"dtype": "f32", "shape": [4, 100], "fill": "normal"},
+        {"dtype": "f16", "shape": [64], "fill": "zeros"},
+        {"dtype": "i32", "shape": [2], "fill": 7},
+        {"value": 1000},
+        {"value": 0.5},
+    ]
+    assert tomllib.loads(text) == {"args": {str(number): argument for number, argument in enumerate(wanted)}}
+    with pytest.raises(MisuseError, match=r"write a number, or an array as in float\[4,100\]"):
+        arguments_toml(["float[4"])
+    with pytest.raises(MisuseError, match="unknown type 'flat'"):
+        arguments_toml(["flat[4]"])
+
+
+def test_without_a_compiler_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(cuda_source, "find_nvcc", lambda: None)
+    monkeypatch.setattr(cuda_source, "find_nvrtc", lambda: None)
+    with pytest.raises(BenchError, match=r"put nvcc on PATH.*pip install nvidia-cuda-nvrtc"):
+        cuda_source.compile_to_ptx(SOURCE, "sm_90a")
+    with pytest.raises(BenchError, match="there is no such file"):
+        cuda_source.compile_to_ptx(SOURCE.with_name("nothing.cu"), "sm_90a")
