@@ -2,12 +2,16 @@
 
 Compilers let lanes store one result that they have rounded differently (`checks.rounding`). Whether bits are those of a
 float shows in how they were made: through an instruction for floats, or through memory, where anything may have been.
+What was loaded is an integer if some instruction computes with it, or with a copy of it, as one, or it is an address,
+and none takes it for a float. A load whose value goes to nothing but stores may have been of floats.
 """
 
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.program.operands import Decoding
 
 _FLOATS = ("f", "bf", "tf", "e", "ue")
+# instructions whose types say what they take their operands for; moves, shifts and masks take any bits
+_ARITHMETIC = frozenset(("add", "sub", "mul", "mad", "div", "rem", "min", "max", "neg", "abs", "setp", "set", "cvt"))
 
 
 def integer_stores(decoded: Decoded, body: Body) -> frozenset[int]:
@@ -17,13 +21,15 @@ def integer_stores(decoded: Decoded, body: Body) -> frozenset[int]:
     rounded: set[int] = set()
     passing: list[tuple[list[int], list[int]]] = []
     stores: list[Decoding] = []
+    integers = _integers(body)
     for d in body:
         if d.effects.access == "store":
             stores.append(d)
         elif d.writes and d.types[:1] != ("pred",):
             written = [r.number for r in d.writes]
             if _may_round(d):
-                rounded.update(written)
+                loaded = d.effects.access == "load"
+                rounded.update(number for number in written if not (loaded and number in integers))
             else:
                 passing.append(([r.number for r in d.reads], written))
     _pass_on(rounded, passing)
@@ -41,6 +47,37 @@ def _may_round(d: Decoding) -> bool:
         return not d.parameter
     known = d.effects.computes or d.effects.exchanges
     return not known or any(kind.startswith(_FLOATS) for kind in d.types)
+
+
+def _integers(body: Body) -> set[int]:
+    """Registers that are taken for integers and never for floats."""
+    integers: set[int] = set()
+    floats: set[int] = set()
+    copies: list[set[int]] = []
+    for d in body:
+        integers.update(r.number for r in d.address_reads)
+        if not d.effects.computes:
+            continue
+        values = [(d.types[i], r.number) for i in range(len(d.types)) for r in d.registers_of(i) if r is not None]
+        if d.effects.law in ("copy", "select"):
+            copies.append({number for kind, number in values if kind != "pred"})
+            continue
+        floats.update(number for kind, number in values if kind.startswith(_FLOATS))
+        if d.resolved.meaning.partition(".")[0] in _ARITHMETIC:
+            integers.update(number for kind, number in values if kind.startswith(("s", "u")))
+    for found in (integers, floats):
+        _alike(found, copies)
+    return integers - floats
+
+
+def _alike(found: set[int], copies: list[set[int]]) -> None:
+    """What a register holds, its copies hold."""
+    known = -1
+    while known != len(found):
+        known = len(found)
+        for copy in copies:
+            if not found.isdisjoint(copy):
+                found |= copy
 
 
 def _pass_on(rounded: set[int], passing: list[tuple[list[int], list[int]]]) -> None:

@@ -152,3 +152,32 @@ def test_floats_that_went_through_integer_instructions_are_rounded():
     body = """mul.wide.u32 %rd3, %r1, 4; add.u64 %rd1, %rd1, %rd3; ld.global.b32 %r3, [%rd1];
     and.b32 %r4, %r3, -1; st.global.b32 [%rd2], %r4;"""
     assert "race" not in kinds(nearly(64), SIGNED + INTEGERS.replace("BODY", body), 64)
+
+
+LOADED = "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd1, %rd1, %rd3; ld.global.b32 %r3, [%rd1];"
+USES = {
+    "counted on": "add.s32 %r4, %r3, 1; st.global.b32 [%rd2], %r3; st.global.b32 [%rd2+4], %r4;",
+    "compared": "setp.lt.s32 %p1, %r3, 7; @!%p1 st.global.b32 [%rd2], %r3;",
+    "an index": "mul.wide.s32 %rd4, %r3, 0; add.s64 %rd4, %rd2, %rd4; st.global.b32 [%rd4], %r3;",
+    "copied": "mov.b32 %r4, %r3; mov.b32 %r5, %r4; mul.lo.s32 %r6, %r5, 3; st.global.b32 [%rd2], %r4;",
+}
+FLOATS = {
+    "stored": "st.global.b32 [%rd2], %r3;",
+    "masked": "shr.u32 %r4, %r3, 0; and.b32 %r4, %r4, -1; st.global.b32 [%rd2], %r4;",
+    "bits of a float": "add.s32 %r4, %r3, 0; mov.b32 %f1, %r3; add.f32 %f2, %f1, %f1; st.global.b32 [%rd2], %r3;",
+}
+
+
+def uses(body):
+    declared = INTEGERS.replace("%r<6>;", "%r<8>; .reg .pred %p<2>; .reg .f32 %f<3>;")
+    return kinds(nearly(64), SIGNED + declared.replace("BODY", LOADED + body), 64)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_is_loaded_and_taken_for_an_integer_is_a_race(use):
+    assert "race" in uses(USES[use])
+
+
+@pytest.mark.parametrize("use", FLOATS)
+def test_what_is_loaded_and_may_be_a_float_is_none(use):
+    assert "race" not in uses(FLOATS[use])
