@@ -88,7 +88,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _emulated(config: pytest.Config, arch: str) -> Any:
     """The context of an emulated GPU with the options of the command line."""
     from kernbench.common.errors import MisuseError
-    from kernbench.ptx.doors.emulated import emulated
+    from kernbench.ptx.doors.opening.emulated import emulated
     from kernbench.ptx.doors.options import options_from, parse_option
 
     options: dict[str, Any] = {"strict": bool(config.getoption("--kernbench-strict"))}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kernbench.ptx.devices.cuda_device import CudaDevice
     from kernbench.ptx.devices.device import EmulatedDevice
     from kernbench.ptx.devices.host import Host
-    from kernbench.ptx.doors.emulated import emulated
+    from kernbench.ptx.doors.opening.emulated import emulated
     from kernbench.ptx.doors.session import Session
     from kernbench.ptx.launching.device_base import DeviceArray
     from kernbench.ptx.text.checkpoints import PtxCheckpoint
@@ -39,7 +39,7 @@ _HOMES = {
     "Host": "devices.host",
     "assemble": "devices.assembler",
     "Session": "doors.session",
-    "emulated": "doors.emulated",
+    "emulated": "doors.opening.emulated",
 }
 __all__ = [
     "CudaDevice",

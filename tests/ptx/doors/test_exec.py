@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from kernbench.cli import app
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.doors.environment import child_environment, process_session
-from kernbench.ptx.doors.installing import Doors
+from kernbench.ptx.doors.opening.environment import child_environment, process_session
+from kernbench.ptx.doors.opening.installing import Doors
 from kernbench.ptx.doors.options import Options
 from kernbench.ptx.doors.records import read_records
 from kernbench.ptx.doors.session import Launch
@@ -25,7 +25,7 @@ from kernbench.ptx.front.commands import exec as command
 # a program that launches as front ends do; it says how many threads, and what then
 PROGRAM = f"""
 import os, sys
-from kernbench.ptx.doors.environment import process_session
+from kernbench.ptx.doors.opening.environment import process_session
 
 TEXT = '''{ADD_ONE}'''
 

@@ -20,7 +20,7 @@ TEXT = '''{ADD_ONE}'''
 
 
 def launch(n):
-    from kernbench.ptx.doors.emulated import current
+    from kernbench.ptx.doors.opening.emulated import current
 
     session = current()
     x, y = session.memory.allocate(256, "x", written=True), session.memory.allocate(256, "y")

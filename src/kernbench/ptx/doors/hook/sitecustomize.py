@@ -29,7 +29,7 @@ def _start() -> None:
     if root not in sys.path:
         sys.path.append(root)
     try:
-        from kernbench.ptx.doors.environment import start
+        from kernbench.ptx.doors.opening.environment import start
     except ImportError as problem:
         sys.stderr.write(
             f"kernbench exec: {sys.executable} cannot import kernbench ({problem}), so its launches are not seen: "

@@ -20,7 +20,7 @@ from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.driver.library import LibraryError
 from kernbench.ptx.doors.driver.running import driver_environment
-from kernbench.ptx.doors.environment import child_environment, python_for
+from kernbench.ptx.doors.opening.environment import child_environment, python_for
 from kernbench.ptx.doors.options import Options, read_blocks
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
 from kernbench.report import finding_text, formal_text, page_html

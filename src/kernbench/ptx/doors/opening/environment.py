@@ -7,14 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernbench.ptx.doors.installing import Doors
+from kernbench.ptx.doors.opening.installing import Doors
 
 if TYPE_CHECKING:
     from kernbench.ptx.doors.options import Options
     from kernbench.ptx.doors.session import Session
 
 OPTIONS, FOLDER = "KERNBENCH_SESSION", "KERNBENCH_SESSION_FOLDER"
-HOOK = Path(__file__).parent / "hook"
+HOOK = Path(__file__).parent.parent / "hook"
 
 
 def child_environment(options: "Options", folder: Path, before: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.doors.installing import Doors
+from kernbench.ptx.doors.opening.installing import Doors
 from kernbench.ptx.doors.options import options_from
 from kernbench.ptx.doors.session import Session
 
