@@ -10,8 +10,6 @@ from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.program.operands import Decoding
 
 _FLOATS = ("f", "bf", "tf", "e", "ue")
-# instructions whose types say what they take their operands for; moves, shifts and masks take any bits
-_ARITHMETIC = frozenset(("add", "sub", "mul", "mad", "div", "rem", "min", "max", "neg", "abs", "setp", "set", "cvt"))
 
 
 def integer_stores(decoded: Decoded, body: Body) -> frozenset[int]:
@@ -63,7 +61,7 @@ def _integers(body: Body) -> set[int]:
             copies.append({number for kind, number in values if kind != "pred"})
             continue
         floats.update(number for kind, number in values if kind.startswith(_FLOATS))
-        if d.resolved.meaning.partition(".")[0] in _ARITHMETIC:
+        if d.effects.arithmetic:
             integers.update(number for kind, number in values if kind.startswith(("s", "u")))
     for found in (integers, floats):
         _alike(found, copies)

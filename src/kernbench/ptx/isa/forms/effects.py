@@ -90,6 +90,8 @@ class Effects:
     law: Law = ""
     # operands that a value is put together from, so that one defined part makes it defined
     parts: tuple[str, ...] = ()
+    # computes with numbers of the types that it names; moves, selections and masks take any bits for whole ones
+    arithmetic: bool = False
     # takes bits apart or puts them together: its type says nothing of the numbers that the bits are
     bitwise: bool = False
     # reads or writes the carry flag, which is no register

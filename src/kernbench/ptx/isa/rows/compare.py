@@ -10,7 +10,8 @@ group = Group("Compare and select", "int", LANE_WISE)
 row = group.row
 does = group.does
 
-does("setp", replace(LANE_WISE, law="compare"))
+does("setp", replace(LANE_WISE, law="compare", arithmetic=True))
+does("set", replace(LANE_WISE, arithmetic=True))
 does("selp", replace(LANE_WISE, law="select"))
 
 _BOOL = "and|or|xor"

@@ -13,8 +13,8 @@ does = group.does
 does("mov", replace(LANE_WISE, law="copy"))
 does("pack", replace(LANE_WISE, law="pack"))
 does("unpack", replace(LANE_WISE, law="unpack"))
-does("cvt", replace(LANE_WISE, law="convert"))
-does("cvt.packed cvt.pack", replace(LANE_WISE, law="convert and pack"))
+does("cvt", replace(LANE_WISE, law="convert", arithmetic=True))
+does("cvt.packed cvt.pack", replace(LANE_WISE, law="convert and pack", arithmetic=True))
 does("cvta", replace(LANE_WISE, law="address", of_variables=True))
 
 row("mov", f"type:{BITS}|u16|u32|u64|s16|s32|s64|f32|f64", "=d, a&", cost="move")

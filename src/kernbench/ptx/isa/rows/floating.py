@@ -6,12 +6,13 @@ from kernbench.ptx.isa.forms.effects import LANE_WISE
 from kernbench.ptx.isa.forms.syntax import Group
 from kernbench.ptx.isa.forms.type_lists import BRAIN, HALF, RND
 
-group = Group("Floating-point arithmetic", "float", LANE_WISE)
+_ARITHMETIC = replace(LANE_WISE, arithmetic=True)
+group = Group("Floating-point arithmetic", "float", _ARITHMETIC)
 row = group.row
 does = group.does
 
-does("add.float sub.float mul.float div.float rcp sqrt rsqrt", replace(LANE_WISE, flops=1))
-does("fma", replace(LANE_WISE, flops=2))
+does("add.float sub.float mul.float div.float rcp sqrt rsqrt", replace(_ARITHMETIC, flops=1))
+does("fma", replace(_ARITHMETIC, flops=2))
 
 for opcode in ("add", "sub", "mul"):
     meaning = f"{opcode}.float"

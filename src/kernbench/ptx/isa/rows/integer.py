@@ -6,13 +6,14 @@ from kernbench.ptx.isa.forms.effects import LANE_WISE
 from kernbench.ptx.isa.forms.syntax import Group
 from kernbench.ptx.isa.forms.type_lists import INT, SIGNED
 
-group = Group("Integer arithmetic", "int", LANE_WISE)
+_ARITHMETIC = replace(LANE_WISE, arithmetic=True)
+group = Group("Integer arithmetic", "int", _ARITHMETIC)
 row = group.row
 does = group.does
 
-does("add.int", replace(LANE_WISE, law="sum"))
-does("add.carry sub.carry mad.carry", replace(LANE_WISE, carry_flag=True))
-does("div.int rem.int", replace(LANE_WISE, undefined_from="division"))
+does("add.int", replace(_ARITHMETIC, law="sum"))
+does("add.carry sub.carry mad.carry", replace(_ARITHMETIC, carry_flag=True))
+does("div.int rem.int", replace(_ARITHMETIC, undefined_from="division"))
 
 row("add", f"type:{INT}", "=d, a, b", "add.int")
 row("add", "sat type:s32", "=d, a, b", "add.int")
