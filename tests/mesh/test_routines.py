@@ -1,0 +1,343 @@
+"""Calls through `tl.routine` in launches without data are recorded row for row as if each had run."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernbench import mesh
+from kernbench.machine import load
+from kernbench.mesh.time import retime
+from kernbench.safety.budget import Budget
+from kernbench.triton_emu import routines
+from kernbench.triton_emu.template import Template
+
+SHAPES = ((16, 16), (8, 32), (16, 1), (48, 16))
+ROW = 768 * 4
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_ones_too():
+    """Loops of five iterations fold and short calls repeat, so that small kernels show what long ones do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernbench.triton_emu.loops.FEWEST", 5)
+        patch.setattr("kernbench.triton_emu.routines.FEWEST_COMMANDS", 1)
+        yield
+
+
+@pytest.fixture
+def repeats(monkeypatch):
+    """The commands of each call that was recorded without running it."""
+    counts = []
+    repeat = Template.repeat
+
+    def counted(self, context, at):
+        before = context.steps
+        result = repeat(self, context, at)
+        counts.append(context.steps - before)
+        return result
+
+    monkeypatch.setattr(Template, "repeat", counted)
+    return counts
+
+
+def launched(kernel, *args, folds=True, scratch="4 MiB", rows=512, budget=None, **options):
+    machine = load("reference").override({"pe.scratch": scratch})
+    host = mesh.Host(machine, ranks=2, shapes_only=True, **options)
+    host.folds = folds
+    x, y = (host.replicate(np.broadcast_to(np.float32(0), (rows, 768))) for _ in range(2))
+    return host.launch(kernel, x, y, *args, budget=budget)
+
+
+def same(kernel, *args, **options):
+    """Both ways give the same rows, views, counts and findings; the run with repeated calls."""
+    folded, full = (launched(kernel, *args, folds=folds, **options) for folds in (True, False))
+    for one, other in zip(folded.recording.streams, full.recording.streams, strict=True):
+        assert np.array_equal(one.rows.columns(), other.rows.columns())
+        assert np.array_equal(one.views.columns(), other.views.columns())
+    assert folded.metrics == full.metrics
+    assert folded.status == full.status
+    assert [(f.kind, f.where, f.count, f.message) for f in folded.findings] == [
+        (f.kind, f.where, f.count, f.message) for f in full.findings
+    ]
+    if full.safe:
+        machine = load("reference")
+        assert retime(folded, machine).metrics == retime(full, machine).metrics
+    return folded
+
+
+def scaled(tl, factor, x, y):
+    tile = tl.load(x, shape=(16, 16))
+    tl.store(y + 64 * factor, tl.exp(tile * factor) + tile[:8, :].sum())
+
+
+def summed(tl, count, x):
+    total = tl.zeros((16, 16))
+    for j in tl.range(count):
+        total = total + tl.load(x + j * 1024, shape=(16, 16))
+    return total, tl.max(total, axis=1)
+
+
+def test_calls_that_differ_in_addresses_are_recorded_without_running(repeats):
+    def kernel(x, y, tl):
+        for i in range(12):
+            tl.routine(scaled, tl, 1 + i % 2, at=(x + i * ROW, y + i * ROW))
+
+    same(kernel)
+    # two ranks share what they know: of 24 calls two are recorded in a memory without free blocks, two in one with them
+    assert len(repeats) > 12
+
+
+def test_results_are_handles_like_those_of_a_call(repeats):
+    def kernel(x, y, tl):
+        before = tl.zeros((16, 16))
+        for i in range(10):
+            total, largest = tl.routine(summed, tl, 12, at=(x + i * ROW,))
+            before = before * largest + total
+            tl.store(y + i * ROW, before)
+
+    same(kernel)
+    assert repeats
+
+
+def test_a_view_of_what_was_made_is_a_result(repeats):
+    def part(tl, x):
+        return tl.load(x, shape=(16, 16))[4:12]
+
+    def kernel(x, y, tl):
+        for i in range(10):
+            tl.store(y + i * ROW, tl.routine(part, tl, at=(x + i * ROW,)) * 2.0)
+
+    same(kernel)
+    assert repeats
+
+
+def test_with_data_a_routine_is_a_call():
+    def doubled(tl, factor, x, y):
+        tl.store(y, tl.load(x, shape=(16, 16)) * factor)
+
+    def kernel(x, y, tl):
+        for i in range(4):
+            tl.routine(doubled, tl, 2.0, at=(x + i * 1024, y + i * 1024))
+
+    host = mesh.Host(load("reference"), ranks=1)
+    values = np.arange(1024, dtype=np.float32)
+    run = host.launch(kernel, host.replicate(values), host.empty((1024,), "f32"))
+    assert not run.findings
+    assert np.array_equal(run.outputs["y"], 2 * values)
+
+
+class Counter:
+    """State that a routine may hide."""
+
+    number = 0
+
+
+TALLY = Counter()
+SEEN = []
+
+
+def looks_at_its_address(tl, x, y):
+    tile = tl.load(x, shape=(16, 16))
+    tl.store(y, tile if x % (2 * ROW) else tl.exp(tile))
+
+
+def counts_in_an_object(tl, x, y):
+    TALLY.number += 1
+    tile = tl.load(x, shape=(16, 16))
+    tl.store(y, tile if TALLY.number % 3 else tl.exp(tile))
+
+
+def grows_a_list(tl, x, y):
+    SEEN.append(1)
+    tile = tl.load(x, shape=(16, 16))
+    tl.store(y, tile if len(SEEN) % 3 else tl.exp(tile))
+
+
+def keeps_in_a_default(tl, x, y, kept=[0]):  # noqa: B006
+    kept[0] += 1
+    tile = tl.load(x, shape=(16, 16))
+    tl.store(y, tile if kept[0] % 3 else tl.exp(tile))
+
+
+def keeps_in_an_attribute(tl, x, y):
+    keeps_in_an_attribute.calls = getattr(keeps_in_an_attribute, "calls", 0) + 1
+    tile = tl.load(x, shape=(16, 16))
+    tl.store(y, tile if keeps_in_an_attribute.calls % 3 else tl.exp(tile))
+
+
+def keeps_in_its_context(tl, x, y):
+    tl.calls = getattr(tl, "calls", 0) + 1
+    tile = tl.load(x, shape=(16, 16))
+    tl.store(y, tile if tl.calls % 3 else tl.exp(tile))
+
+
+def looks_where_values_lie(tl, x, y):
+    tile = tl.load(x, shape=(16, 16))
+    more = tl.exp(tile)
+    tl.store(y, more if more.addr % 2048 else tile)
+
+
+def builds_a_handle(tl, x, y):
+    tile = tl.load(x, shape=(16, 16))
+    tl.store(y, tl.tensor(id="mine", addr=0, shape=(4, 4), dtype="f32") + tile[:4, :4])
+
+
+def asks_how_far_it_is(tl, x, y):
+    tile = tl.load(x, shape=(16, 16))
+    tl.store(y, tile if len(tl.commands) % 3 else tl.exp(tile))
+
+
+def asks_who_it_is(tl, x, y):
+    tile = tl.load(x, shape=(16, 16))
+    tl.store(y, tile if tl.program_id(0) else tl.exp(tile))
+
+
+def sends(tl, x, y):
+    tile = tl.load(x, shape=(16, 16))
+    if tl.program_id(0) == 0:
+        tl.send(dir="E", src=tile)
+    else:
+        tile = tl.recv(dir="W", shape=(16, 16), dtype="f32")
+    tl.store(y, tile)
+
+
+def goes_too_far(tl, x, y):
+    tl.store(y, tl.load(x, shape=(300, 768)))
+
+
+def loads_at_a_fixed_address(tl, x, y):
+    tl.store(y, tl.load((1 << 40) + 64, shape=(16, 16)) + tl.load(x, shape=(16, 16)))
+
+
+HOSTILE = (
+    looks_at_its_address,
+    counts_in_an_object,
+    grows_a_list,
+    keeps_in_a_default,
+    keeps_in_an_attribute,
+    keeps_in_its_context,
+    looks_where_values_lie,
+    builds_a_handle,
+    asks_how_far_it_is,
+    asks_who_it_is,
+    sends,
+    goes_too_far,
+    loads_at_a_fixed_address,
+)
+
+
+def forget():
+    TALLY.number = 0
+    SEEN.clear()
+    keeps_in_a_default.__defaults__[0][0] = 0
+    vars(keeps_in_an_attribute).clear()
+
+
+@pytest.mark.parametrize("function", HOSTILE, ids=lambda function: function.__name__)
+def test_a_function_that_knows_more_than_its_arguments_runs(function):
+    def kernel(x, y, tl):
+        for i in range(14):
+            tl.routine(function, tl, at=(x + i * ROW, y + i * ROW))
+
+    recorded = []
+    for folds in (True, False):
+        forget()
+        recorded.append(launched(kernel, folds=folds, rows=310, install="line"))
+    folded, full = recorded
+    assert folded.recording.commands == full.recording.commands
+    for one, other in zip(folded.recording.streams, full.recording.streams, strict=True):
+        assert np.array_equal(one.rows.columns(), other.rows.columns())
+    assert [(f.kind, f.count) for f in folded.findings] == [(f.kind, f.count) for f in full.findings]
+
+
+def test_arguments_that_differ_in_type_only_are_different():
+    def typed(tl, number, x, y):
+        tile = tl.load(x, shape=(16, 16))
+        tl.store(y, tl.exp(tile) if type(number[0]) is bool else tile)
+
+    def kernel(x, y, tl):
+        for i in range(12):
+            tl.routine(typed, tl, (True,) if i % 2 else (1,), at=(x + i * ROW, y + i * ROW))
+
+    same(kernel)
+
+
+def test_a_wrong_prediction_ends_it(monkeypatch, repeats):
+    monkeypatch.setattr("kernbench.triton_emu.template.Predicted.came_true", lambda *_: False)
+
+    def kernel(x, y, tl):
+        for i in range(12):
+            tl.routine(scaled, tl, 1, at=(x + i * ROW, y + i * ROW))
+
+    same(kernel)
+    assert not repeats
+
+
+def test_the_budget_counts_repeated_commands():
+    def kernel(x, y, tl):
+        for i in range(100):
+            tl.routine(scaled, tl, 1, at=(x + i * ROW, y + i * ROW))
+
+    same(kernel, budget=Budget(steps=150))
+
+
+def test_templates_are_not_kept_without_end(monkeypatch, repeats):
+    monkeypatch.setattr(routines, "MOST_TEMPLATES", 2)
+
+    def kernel(x, y, tl):
+        for i in range(40):
+            tl.routine(scaled, tl, 1 + i // 8, at=(x + i * ROW, y + i * ROW))
+
+    same(kernel)
+    assert repeats
+
+
+# a step of a random routine: its kind, which values it takes, and a shape
+steps = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.sampled_from(SHAPES)), min_size=1, max_size=6)
+
+
+def body(tl, plan, count, x, y):
+    """What a random plan says; the values it still has."""
+    held = [tl.load(x, shape=(16, 16))]
+    for kind, which, shape in plan:
+        value = held[which % len(held)]
+        if kind == 0:
+            held.append(tl.load(x + 512 * which, shape=shape))
+        elif kind == 1:
+            held.append(tl.exp(value))
+        elif kind == 2:
+            held.append(value[: max(1, value.shape[0] // 2)])
+        elif kind == 3 and len(held) > 1:
+            held.pop(which % len(held))
+        elif kind == 4:
+            total = tl.zeros(shape)
+            for j in tl.range(count):
+                total = total * 2.0 + tl.load(x + j * 3072, shape=shape)
+            held.append(total)
+        elif kind == 5:
+            tl.store(y + 1024 * which, value)
+        else:
+            tl.mul(held[-1], 3.0, out=held[-1]) if held[-1].strides is None and kind == 6 else None
+    tl.store(y, held[-1])
+    return tuple(held[-1:])
+
+
+def in_turn(x, y, plans, order, count, tl):
+    kept = None
+    for i, which in enumerate(order):
+        (kept,) = tl.routine(body, tl, tuple(plans[which % len(plans)]), count, at=(x + i * ROW, y + 2 * i * 1024))
+        if which % 3 == 0:
+            tl.store(y + i * ROW, tl.exp(tl.load(x, shape=SHAPES[which % 4])))
+    del kept
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    st.lists(steps, min_size=1, max_size=2),
+    st.lists(st.integers(0, 5), min_size=4, max_size=16),
+    st.integers(1, 9),
+    st.sampled_from(("4 MiB", "24 KiB", "12 KiB")),
+)
+def test_random_routines_are_recorded_as_if_each_had_run(plans, order, count, scratch):
+    same(in_turn, plans, order, count, scratch=scratch)
