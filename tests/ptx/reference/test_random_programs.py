@@ -45,6 +45,28 @@ def test_blocks_of_a_cluster_hand_values_to_each_other():
     assert dict(tally.verdicts) == {"ordered, ends": 1, "race, ends": 1}
 
 
+@pytest.mark.parametrize(("seed", "blocks"), [(920037, 4), (920083, 3)])
+def test_clusters_of_more_than_two_blocks(seed, blocks):
+    """Each sends to the next one round the cluster and hears from the one behind; one barrier or wait is missing."""
+    tally = Tally()
+    for program in (safe_program(seed), changed_program(seed)):
+        assert program.cluster == blocks
+        check(program, tally)
+    assert tally.failures == []
+    assert dict(tally.verdicts) == {"ordered, ends": 1, "race, ends": 1}
+
+
+@pytest.mark.parametrize("seed", [930025, 930103])
+def test_copies_to_several_blocks_of_a_cluster(seed):
+    """With a wait for the bytes missing, or a barrier of the cluster that comes too early."""
+    tally = Tally()
+    for program in (safe_program(seed), changed_program(seed)):
+        assert "multicast" in program.kinds
+        check(program, tally)
+    assert tally.failures == []
+    assert dict(tally.verdicts) == {"ordered, ends": 1, "race, ends": 1}
+
+
 def test_programs_follow_from_their_seed_alone():
     assert safe_program(3).text == safe_program(3).text
     assert changed_program(3).text == changed_program(3).text
@@ -59,4 +81,4 @@ def test_programs_are_ptx_and_use_every_segment():
         seen.update(program.kinds)
         if seed < 30:
             assert ptx.parse(program.text).kernels["kernel"].params
-    assert seen == {*SEGMENTS, *MORE, "lanes_leave", "ring"}
+    assert seen == {*SEGMENTS, *MORE, "lanes_leave", "ring", "multicast"}

@@ -324,10 +324,18 @@ def _copy(read: Reader) -> Step:
     to, source, size = read.address(0), read.address(1), read.value(read.instruction.operands[2])
     spaces = [name.partition("::")[0] for name in read.modifiers if name.partition("::")[0] in ("shared", "global")]
     barrier = read.address(3) if len(read.instruction.operands) > 3 else None
+    blocks = read.value(read.instruction.operands[4]) if "multicast::cluster" in read.modifiers else None
 
     def begin(thread: Thread) -> None:
         places, mbarrier = (to(thread), source(thread)), None if barrier is None else barrier(thread)
-        asynchronous.copy(machine, thread, (spaces[0], spaces[1]), places, size(thread), mbarrier, read.line, bulk)
+        if blocks is None or mbarrier is None:
+            asynchronous.copy(machine, thread, (spaces[0], spaces[1]), places, size(thread), mbarrier, read.line, bulk)
+            return
+        # the same copy for each block of the mask: to the same place there, counted by the mbarrier at the same place
+        for rank in (rank for rank in range(machine.cluster) if blocks(thread) >> rank & 1):
+            there, counter = (machine.in_block(rank, place) for place in (places[0], mbarrier))
+            pair = there, places[1]
+            asynchronous.copy(machine, thread, (spaces[0], spaces[1]), pair, size(thread), counter, read.line, bulk)
 
     return begin
 

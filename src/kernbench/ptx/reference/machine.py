@@ -129,6 +129,10 @@ class Machine:
         rank, place = divmod(address, CLUSTER_WINDOW)
         return (party.cta // self.cluster * self.cluster + rank - 1 if rank else party.cta), place
 
+    def in_block(self, rank: int, address: int) -> int:
+        """The same place in the shared memory of a block of the cluster."""
+        return (rank + 1) * CLUSTER_WINDOW + address % CLUSTER_WINDOW
+
     def bytes_of(self, space: str, thread: Party, address: int) -> tuple[bytearray, int]:
         """A space's memory as a thread sees it, and its first address."""
         if space == "shared":

@@ -48,12 +48,16 @@ def safe_program(seed: int) -> Program:
     warps, grid = rng.choice((1, 2, 2, 3, 3, 4)), rng.choice((1, 2, 3, 3, 4, 5))
     stride, more = rng.randrange(warps), random.Random(seed ^ 0xE929)
     missing = more.choice((0, 0, 0, 1, 12, 20, 27, 31))
-    cluster = 2 if random.Random(seed ^ 0xC105).random() < 0.15 else 1
-    grid += grid % cluster
+    chance = random.Random(seed ^ 0xC105)
+    cluster = chance.choice((2, 2, 3, 4)) if chance.random() < 0.15 else 1
+    grid += -grid % cluster
     writer = Writer(rng, grid, warps, 0 if missing else stride, list(range(warps)), missing)
-    if cluster > 1:
-        clusters.ring(writer)
-    kinds = ["ring"] * (cluster > 1) + _row(writer, rng.choice((0, 0, 1, 1, 2)), more)
+    together = [clusters.ring] if cluster > 1 else []
+    if cluster > 1 and chance.random() < 0.5:
+        together.append(clusters.multicast)
+    for segment in together:
+        segment(writer, cluster)
+    kinds = [segment.__name__ for segment in together] + _row(writer, rng.choice((0, 0, 1, 1, 2)), more)
     if kinds and rng.random() < 0.5:
         writer.add("barrier.sync 0;")
         if len(writer.living) == warps:

@@ -1,7 +1,7 @@
 """Segments of random programs: blocks of a cluster that hand values to each other."""
 
 from kernbench.ptx.reference.programs.asynchronous import make_mbarriers
-from kernbench.ptx.reference.programs.writer import WARP, Writer, take
+from kernbench.ptx.reference.programs.writer import BULK, TABLE, WARP, Writer, take
 
 
 def meet(w: Writer) -> None:
@@ -15,21 +15,31 @@ def _wait(w: Writer, barrier: str) -> None:
     w.sync(f"{head}:\n  {form} {done}, [{barrier}], 0;\n  @!{done} bra {head};", "wait")
 
 
-def ring(w: Writer) -> None:
+def _neighbour(w: Writer, blocks: int, steps: int) -> str:
+    """The rank of a block so many steps further round the cluster."""
+    rank = w.new("%r")
+    w.add(
+        f"mov.u32 {rank}, %cluster_ctarank;", f"add.u32 {rank}, {rank}, {steps};", f"rem.u32 {rank}, {rank}, {blocks};"
+    )
+    return rank
+
+
+def ring(w: Writer, blocks: int) -> None:
     """A warp of each block sends words to the next one of its cluster, twice: counted stores, then ordinary ones.
 
-    An mbarrier there counts the bytes of the first; the second come when all have said that they have read those.
+    An mbarrier there counts the bytes of the first; the second come when all threads of the next one have said, at an
+    mbarrier of the one that sends, that they have read those.
     """
     role = w.rng.choice(w.living)
     threads = w.threads(role)
     full, read = make_mbarriers(w, [1, threads])
     base, state = w.shared(WARP * 4), w.new("%rd")
-    rank, address, there, value, turned = (w.new("%r") for _ in range(5))
-    full_there, read_there = w.new("%r"), w.new("%r")
-    w.add(f"mov.u32 {rank}, %cluster_ctarank;", f"xor.b32 {rank}, {rank}, 1;", f"mov.u32 {address}, {base};")
+    address, there, value, turned, full_there, read_there = (w.new("%r") for _ in range(6))
+    onward, back = _neighbour(w, blocks, 1), _neighbour(w, blocks, blocks - 1)
+    w.add(f"mov.u32 {address}, {base};")
     w.add(f"add.u32 {turned}, %r2, {w.rng.randrange(WARP)};", f"rem.u32 {turned}, {turned}, {threads};")
     w.add(f"mad.lo.u32 {turned}, {turned}, 4, {address};", f"mad.lo.u32 {address}, %r2, 4, {address};")
-    for target, source in ((there, address), (full_there, full), (read_there, read)):
+    for target, source, rank in ((there, address, onward), (full_there, full, onward), (read_there, read, back)):
         w.add(f"mapa.shared::cluster.u32 {target}, {source}, {rank};")
     meet(w)
 
@@ -50,3 +60,35 @@ def ring(w: Writer) -> None:
     w.only([role], exchange)
     meet(w)
     w.only([role], lambda: take(w, turned))
+
+
+def multicast(w: Writer, blocks: int) -> None:
+    """A thread of one block copies a piece of the table to blocks of its cluster: their mbarriers count the bytes."""
+    role, leader = w.rng.choice(w.living), w.rng.randrange(blocks)
+    chosen = w.rng.randrange(1, 1 << blocks)
+    (full,) = make_mbarriers(w, [1])
+    base, state, source = w.shared(BULK), w.new("%rd"), w.new("%rd")
+    address, mask, leads, listens = w.new("%r"), w.new("%r"), w.new("%p"), w.new("%p")
+    rank = _neighbour(w, blocks, 0)
+    w.add(f"mov.u32 {address}, {base};", f"mad.lo.u32 {address}, %r2, 4, {address};")
+    w.add(
+        f"setp.eq.u32 {leads}, {rank}, {leader};", f"shr.u32 {mask}, {chosen}, {rank};", f"and.b32 {mask}, {mask}, 1;"
+    )
+    w.add(f"setp.eq.u32 {listens}, {mask}, 1;", f"add.u64 {source}, %rd1, {w.rng.randrange(0, TABLE * 4 - BULK, 16)};")
+    meet(w)
+
+    def begin() -> None:
+        w.add(f"@{listens} mbarrier.arrive.expect_tx.shared.b64 {state}, [{full}], {BULK};")
+        form = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+        w.add(f"@{leads} {form} [{base}], [{source}], {BULK}, [{full}], {chosen};")
+
+    def read() -> None:
+        w.one_lane(w.rng.randrange(w.least), begin)
+        over = w.new("L")
+        w.add(f"@!{listens} bra {over};")
+        _wait(w, full)
+        take(w, address)
+        w.add(f"{over}:")
+
+    w.only([role], read)
+    meet(w)
