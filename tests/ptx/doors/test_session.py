@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -171,6 +172,17 @@ def test_an_interrupted_launch_leaves_memory_as_others_need_it(session_of, monke
         with pytest.raises(KeyboardInterrupt):
             launch(session, x, y)
     assert launch(session, x, y).ok
+
+
+def test_a_run_with_a_timeline_is_kept_beside_the_records(session_of, tmp_path):
+    session = session_of(tmp_path, keep_timelines=True)
+    timeline = SimpleNamespace()
+    saved = []
+    run = SimpleNamespace(timeline=timeline, views={}, save=saved.append)
+    session._slim(3, run)
+    session._slim(4, SimpleNamespace(timeline=None, views={}, save=saved.append))
+    assert saved == [tmp_path / f"{os.getpid()}-000003.run.json"]
+    assert run.timeline is timeline
 
 
 def test_emulated_gives_a_session(tmp_path):

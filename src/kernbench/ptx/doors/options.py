@@ -24,7 +24,8 @@ class Options:
     fastest); the others are left out. `max_seconds` is for one launch. With `stop_at_finding` a launch with findings
     raises `UnsafeLaunchError` in the program. `all_configs` runs every configuration of an autotuned kernel. `strict`
     counts formal findings. `sms` is how many multiprocessors a program sees: kernels that launch as many blocks as
-    there are get shorter with fewer.
+    there are get shorter with fewer. `keep_timelines` writes runs in which warps hand work to each other beside the
+    records.
     """
 
     arch: str = "sm_90a"
@@ -39,6 +40,7 @@ class Options:
     all_configs: bool = False
     strict: bool = False
     sms: int | None = None
+    keep_timelines: bool = False
 
     def __post_init__(self) -> None:
         architecture(self.arch)

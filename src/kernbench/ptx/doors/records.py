@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from kernbench.result.run import Run
+
 SUFFIX = ".launches.jsonl"
+RUN_SUFFIX = ".run.json"
 
 
 class RecordWriter:
@@ -35,6 +38,11 @@ class RecordWriter:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{self._process}-{uuid4().hex[:8]}{SUFFIX}"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def write_run(self, number: int, run: Run) -> None:
+        """Keep a whole run beside the records, its timeline included."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        run.save(self._folder / f"{os.getpid()}-{number:06}{RUN_SUFFIX}")
 
 
 def read_records(folder: Path) -> Iterator[dict[str, Any]]:

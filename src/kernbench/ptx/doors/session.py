@@ -243,14 +243,16 @@ class Session:
             if run is not None or error or treatment == LEFT_OUT:
                 # but for loops of the emulator that were compiled on the way
                 seconds = time.monotonic() - seconds_compiling() - began
-                launch = Launch(
-                    number, kernel, title, treatment, site, self._slim(run), seconds, grid, block, details, error
-                )
+                kept = self._slim(number, run)
+                launch = Launch(number, kernel, title, treatment, site, kept, seconds, grid, block, details, error)
                 self._keep(launch)
         return launch
 
-    def _slim(self, run: Run | None) -> Run | None:
+    def _slim(self, number: int, run: Run | None) -> Run | None:
+        """A run as it is kept: whole on disk where that was asked for, in memory without what is large."""
         if run is not None:
+            if self.options.keep_timelines and run.timeline is not None and self._writer is not None:
+                self._writer.write_run(number, run)
             if self.options.strict:
                 run.strict()
             if not self._keep_runs:

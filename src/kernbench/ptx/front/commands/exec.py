@@ -22,11 +22,14 @@ from kernbench.ptx.doors.driver.library import LibraryError
 from kernbench.ptx.doors.driver.running import driver_environment
 from kernbench.ptx.doors.opening.environment import child_environment, python_for
 from kernbench.ptx.doors.options import Options, read_blocks
+from kernbench.ptx.doors.records import RUN_SUFFIX
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
-from kernbench.report import finding_text, formal_text, page_html
+from kernbench.ptx.front.commands.options import TRACE
+from kernbench.report import finding_text, formal_text, page_html, trace_bytes
 from kernbench.report.export.junit import junit_xml
 from kernbench.result.finding import place_dict
-from kernbench.result.run import write_bytes
+from kernbench.result.load import load_runs
+from kernbench.result.run import Run, write_bytes
 
 PROGRAM = Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGS]...", help="The program and its arguments.")]
 ARCH = Annotated[str, typer.Option("--arch", metavar="SM", help="Architecture of the GPU, such as sm_90a or sm_100a.")]
@@ -82,6 +85,7 @@ def exec_program(
     json: JSON = None,
     html: HTML = None,
     junit: JUNIT = None,
+    trace: TRACE = None,
     records: RECORDS = None,
 ) -> None:
     """Run a program as if this machine had the GPU, and check every launch of its kernels.
@@ -90,7 +94,7 @@ def exec_program(
     the verdict comes on standard error when it has ended: a table of kernels, and findings at the program's source
     lines. Exit code: the program's own, or 1 where it is 0 and there are findings.
     """
-    check_targets({"--json": json, "--html": html, "--junit": junit})
+    check_targets({"--json": json, "--html": html, "--junit": junit, "--trace": trace})
     options = Options(
         arch,
         tuple(only or ()),
@@ -104,11 +108,15 @@ def exec_program(
         all_configs,
         strict,
         sms,
+        trace is not None,
     )
     with _folder(records) as folder:
         code = run_program(python_for(program), options, folder)
         summary = read_session(folder)
+        traced = None if trace is None else _traced(folder)
     _show(summary, options, code)
+    if trace is not None:
+        _write_trace(trace, traced)
     if html is not None:
         runs = [(kernel.title, kernel.run(options.arch)) for kernel in summary.kernels]
         write_bytes(html, page_html(" ".join(program), runs).encode())
@@ -133,6 +141,19 @@ def _folder(kept: Path | None) -> Iterator[Path]:
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def _traced(folder: Path) -> Run | None:
+    """The run to draw: the first with findings, else the first, of those in which warps hand work to each other."""
+    runs = [run for path in sorted(folder.glob(f"*{RUN_SUFFIX}")) for run in load_runs(path).runs]
+    return next((run for run in runs if run.findings), runs[0] if runs else None)
+
+
+def _write_trace(target: Path, run: Run | None) -> None:
+    if run is None or run.timeline is None:
+        errors().print("--trace: in no launch do warps hand work to each other; nothing is written", soft_wrap=True)
+        return
+    write_bytes(target, trace_bytes(run.timeline))
 
 
 def run_program(words: list[str], options: Options, folder: Path) -> int:
