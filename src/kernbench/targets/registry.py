@@ -94,7 +94,7 @@ BUNDLED = (
                 "kernbench.ptx.front.commands.cuda",
                 "cuda",
                 "CUDA C++: compile a file, and check a launch of a kernel.",
-                ("kernbench cuda check my.cu --kernel 'softmax<float, 256>' --grid 4 --block 256 --arg float[4,1000]",),
+                ("kernbench cuda check my.cu -k 'softmax<float, 256>' --block 256",),
             ),
         ),
     ),
