@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernbench.triton_emu.template import Template
 
 from kernbench import mesh
 from kernbench.machine import load
 from kernbench.mesh.time import retime
 from kernbench.safety.budget import Budget
 from kernbench.triton_emu import routines
-from kernbench.triton_emu.template import Template
 
 SHAPES = ((16, 16), (8, 32), (16, 1), (48, 16))
 ROW = 768 * 4
