@@ -63,6 +63,12 @@ def test_a_program_without_ptx_is_refused_with_the_flag_that_adds_it(run_program
     assert "no kernel image is available" in result.out
 
 
+def test_a_runtime_that_is_linked_in_without_symbols_is_refused_with_the_remedy(run_program, built):
+    result = run_program(built("stripped", PTX, "-cudart=static", "-Xlinker", "-s"))
+    assert result.code == 1
+    assert result.err.count("link with -cudart shared, or do not strip the program") == 1
+
+
 def test_cuda_check_compiles_a_template_and_finds_the_race(built, tmp_path):
     arguments = ["cuda", "check", str(SOURCE), "-k", "reduce<64>", "--block", "64"]
     arguments += ["--arg", "float[64]", "--arg", "float[1]=empty"]
