@@ -19,7 +19,8 @@ from kernbench.benches.gqa_attention.parts.routes import (
 )
 from kernbench.benches.gqa_attention.parts.shards import contiguous, zigzag, zigzag_rows
 from kernbench.common.errors import KernbenchError
-from kernbench.triton_emu.repeating.folding import Fold
+from kernbench.triton_emu.repeating.routines import Routines
+from kernbench.triton_emu.repeating.template import Template
 
 BENCH = find("milestone_gqa_llama70b")
 PREFILL = [name for name, a in ALGORITHMS.items() if a.splits_q]
@@ -93,30 +94,26 @@ MANY_SETS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", ["mesh_kv", "ring_kv", "stream_kv", "zigzag_kv"])
-def test_heads_that_are_a_loop_are_recorded_as_if_each_had_run(algorithm, monkeypatch):
+@pytest.mark.parametrize("algorithm", ["mesh_kv", "ring_kv", "stream_kv", "zigzag_kv", "tiled_kv"])
+def test_heads_that_are_alike_are_recorded_as_if_each_had_run(algorithm, monkeypatch):
     repeated = []
-    repeat = Fold.repeat
-    monkeypatch.setattr(Fold, "repeat", lambda self, now, times: (repeated.append(times), repeat(self, now, times)))
+    repeat = Template.repeat
+    monkeypatch.setattr(Template, "repeat", lambda self, *args: (repeated.append(1), repeat(self, *args))[1])
     settings = {**MANY_SETS, "algorithm": algorithm}
 
-    def rows(few):
-        monkeypatch.setattr("kernbench.triton_emu.repeating.loops.FEWEST_LONG", few)
+    def rows():
         recording = run_bench(BENCH, "single_user_prefill", settings, shapes_only=True).recording
         return [(stream.rows.columns(), stream.views.columns()) for stream in recording.streams]
 
-    monkeypatch.setattr("kernbench.triton_emu.repeating.loops.FEWEST", 100)
-    monkeypatch.setattr("kernbench.triton_emu.repeating.loops.LONG_BODY", 100)
-    every = rows(100)
-    assert not repeated
-    folded = rows(5)
+    once = rows()
     assert repeated
-    for some, all_of_them in zip(folded, every, strict=True):
+    monkeypatch.setattr(Routines, "call", lambda self, function, args, at: function(*args, *at))
+    for some, all_of_them in zip(once, rows(), strict=True):
         assert all(np.array_equal(one, other) for one, other in zip(some, all_of_them, strict=True))
 
 
 @pytest.mark.parametrize("algorithm", ["mesh_kv", "stream_kv"])
-def test_heads_that_are_a_loop_are_right(algorithm):
+def test_heads_that_are_alike_are_right(algorithm):
     good(run(algorithm, **MANY_SETS))
 
 
