@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernbench.triton_emu.template import Template
 
 from kernbench import mesh
 from kernbench.machine import load
 from kernbench.mesh.time import retime
 from kernbench.safety.budget import Budget
 from kernbench.triton_emu import routines
+from kernbench.triton_emu.repeating.template import Template
 
 SHAPES = ((16, 16), (8, 32), (16, 1), (48, 16))
 ROW = 768 * 4
@@ -20,8 +20,8 @@ ROW = 768 * 4
 def short_ones_too():
     """Loops of five iterations fold and short calls repeat, so that small kernels show what long ones do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kernbench.triton_emu.loops.FEWEST", 5)
-        patch.setattr("kernbench.triton_emu.routines.FEWEST_COMMANDS", 1)
+        patch.setattr("kernbench.triton_emu.repeating.loops.FEWEST", 5)
+        patch.setattr("kernbench.triton_emu.repeating.routines.FEWEST_COMMANDS", 1)
         yield
 
 
@@ -264,7 +264,7 @@ def test_arguments_that_differ_in_type_only_are_different():
 
 
 def test_a_wrong_prediction_ends_it(monkeypatch, repeats):
-    monkeypatch.setattr("kernbench.triton_emu.template.Predicted.came_true", lambda *_: False)
+    monkeypatch.setattr("kernbench.triton_emu.repeating.template.Predicted.came_true", lambda *_: False)
 
     def kernel(x, y, tl):
         for i in range(12):

@@ -186,13 +186,19 @@ def test_elementwise_methods_on_plain_numbers_are_plain_numbers_and_free():
     assert commands == []
 
 
+def test_a_routine_outside_of_a_launch_is_a_call():
+    made, commands = record(lambda g: g.tl.routine(lambda tl, x, y: tl.load(x + y, shape=(4, 4)), g.tl, at=(64, 32)))
+    assert [(c.op, c.addr) for c in commands] == [("load", 96)]
+    assert made.shape == (4, 4)
+
+
 def test_every_public_name_is_covered_here():
     covered = {
         *ELEMENTWISE, "trans", "permute", "reshape", "view", "expand_dims", "broadcast_to", "index", "cast", "softmax",
         "max", "min", "sum", "argmax", "argmin", "where", "fma", "cat", "full", "zeros", "zeros_like", "arange", "load",
         "store", "send", "recv", "send_async", "recv_async", "wait", "dot", "program_id", "num_programs", "cdiv",
         "static_assert", "workspace", "element_type", "value_of", "commands", "pending", "scratch_peak", "constexpr",
-        "range", "routine", "static_range", "adopt", "device_print", "static_print", "checkpoint",
+        "range", "static_range", "routine", "adopt", "device_print", "static_print", "checkpoint",
     }  # fmt: skip
     types = {"float32", "float16", "bfloat16", "float8e4nv", "float8e5", "int32", "int8", "int1"}
     # what kernels know from Triton is tested by values in test_triton_semantics, and by name in test_triton_names

@@ -83,7 +83,7 @@ BUNDLED = (
                 "exec",
                 "kernbench.ptx.front.commands.exec",
                 "exec_program",
-                "Any program with GPU kernels, unchanged, on a GPU that is not there.",
+                "Any GPU program, unchanged, on a GPU that is not there.",
                 (
                     "kernbench exec -- python my_test.py",
                     "kernbench exec --arch sm_100a --html launches.html -- pytest tests",
