@@ -9,7 +9,7 @@ from kernbench import mesh
 from kernbench.machine import load
 from kernbench.mesh.time import retime
 from kernbench.safety.budget import Budget
-from kernbench.triton_emu import routines
+from kernbench.triton_emu.repeating import routines
 from kernbench.triton_emu.repeating.template import Template
 
 SHAPES = ((16, 16), (8, 32), (16, 1), (48, 16))
