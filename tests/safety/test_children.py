@@ -1,6 +1,7 @@
 """Somebody else's code in processes of its own: its parent learns how it ended, and nothing is left."""
 
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -85,6 +86,11 @@ def eats_memory(given, send):
         count = len(kept)
         kept.clear()
         send({"blocks": count})
+
+def starts_a_thread(given, send):
+    thread = threading.Thread(target=send, args=({"thread": True},))
+    thread.start()
+    thread.join()
 
 def large(given, send):
     send({"text": "x" * given})
@@ -194,6 +200,19 @@ def test_memory_is_limited(module):
     assert ended.finished
     # how many fit depends on what the forked test process holds already
     assert message["blocks"] <= 16
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits private memory")
+def test_addresses_that_are_only_reserved_do_not_count(module):
+    no_reserve = 0x4000
+    try:
+        reserved = mmap.mmap(-1, 1 << 38, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+    except OSError:
+        pytest.skip("this system reserves no addresses beyond its memory")
+    with reserved:
+        messages, ended, _ = outcome(module, "starts_a_thread", memory=4 << 30)
+    assert ended.finished
+    assert messages == [{"thread": True}]
 
 
 def test_messages_larger_than_a_pipe(module):

@@ -172,9 +172,22 @@ def _limit_memory(limit: int | None) -> None:
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         if limit is not None:
+            reserved = _reserved()
+            limit += reserved if reserved > limit else 0
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
             allowed = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
             resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
+
+
+def _reserved() -> int:
+    """Bytes of private memory that a copy has of its parent's addresses and nobody ever touched, which the system
+    counts: an emulated GPU reserves terabytes. Under a limit below them not even a thread could start.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        with open("/proc/self/statm", encoding="ascii") as file:
+            pages = [int(word) for word in file.read().split()]
+        return max(0, pages[5] - pages[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def announce_exit(sender: Sender) -> None:

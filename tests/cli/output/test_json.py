@@ -71,7 +71,8 @@ COMMANDS = {
     "ptx emit": "ptx emit saxpy.ptx",
 }
 # of a compiler's cache; it writes what ptx run does. Programs have their own tests, which look at the keys
-WITHOUT_A_SAMPLE = {"ptx launch", "exec"}
+# need what this machine may lack, or another program
+WITHOUT_A_SAMPLE = {"ptx launch", "exec", "cuda"}
 
 
 def keys_of(value, inside=""):

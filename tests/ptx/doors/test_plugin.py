@@ -7,6 +7,12 @@ from tests.ptx.doors.kernels import ADD_ONE
 pytest_plugins = ["pytester"]
 
 
+@pytest.fixture(autouse=True)
+def no_other_plugins(monkeypatch):
+    """The plugin is named where pytest is called: it is there also where kernbench is not installed."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def whole_numba():
     """pytester forgets what tests inside it import, and numba, which imports parts of itself late, takes that ill."""
@@ -69,7 +75,9 @@ def test_unsafe(kernbench_session):
 
 def test_a_finding_fails_the_test_that_made_it(pytester):
     pytester.makepyfile(TESTS + ON_THE_GPU)
-    done = pytester.runpytest_inprocess("-p", "no:xdist", "--kernbench", "sm_90a")
+    done = pytester.runpytest_inprocess(
+        "-p", "kernbench.pytest_plugin", "-p", "no:cacheprovider", "--kernbench", "sm_90a"
+    )
     done.assert_outcomes(passed=2, failed=2, errors=1)
     shown = "\n".join(done.outlines)
     assert "add_one (launch 2): finished" in shown
@@ -79,7 +87,7 @@ def test_a_finding_fails_the_test_that_made_it(pytester):
 
 def test_a_test_may_have_a_gpu_by_itself(pytester):
     pytester.makepyfile(TESTS + BY_ITSELF)
-    done = pytester.runpytest_inprocess("-p", "no:xdist")
+    done = pytester.runpytest_inprocess("-p", "kernbench.pytest_plugin", "-p", "no:cacheprovider")
     # what was found is told when the test has ended
     done.assert_outcomes(passed=2, errors=1)
 
@@ -87,7 +95,7 @@ def test_a_test_may_have_a_gpu_by_itself(pytester):
 def test_options_of_the_gpu(pytester):
     pytester.makepyfile(TESTS + ON_THE_GPU)
     chosen = ["--kernbench", "sm_80", "--kernbench-option", "skip=add_*", "--kernbench-schedule", "reversed"]
-    done = pytester.runpytest_inprocess("-p", "no:xdist", *chosen)
+    done = pytester.runpytest_inprocess("-p", "kernbench.pytest_plugin", "-p", "no:cacheprovider", *chosen)
     done.assert_outcomes(passed=4, failed=1)
 
 
@@ -102,6 +110,6 @@ def test_options_of_the_gpu(pytester):
 )
 def test_misuse_is_told_before_any_test_runs(pytester, option, message):
     pytester.makepyfile("def test_nothing(): pass")
-    done = pytester.runpytest_inprocess("-p", "no:xdist", *option)
+    done = pytester.runpytest_inprocess("-p", "kernbench.pytest_plugin", "-p", "no:cacheprovider", *option)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     assert message in "\n".join([*done.outlines, *done.errlines])
