@@ -36,8 +36,9 @@ class Barrier:
     lanes: Array
     units: Array
     expected: Array
-    # warps of each CTA that wait
+    # warps of each CTA that wait, and how many lanes of each warp have come in this round
     present: Array
+    came: Array
     votes: Array
     waiting: list[Arrival] = field(default_factory=list)
 
@@ -57,8 +58,8 @@ class Barriers:
             ctas, warps = self._batch.ctas, self._batch.warps_per_cta
             zeros = [np.zeros(ctas, np.int64) for _ in range(4)]
             zeros[2] -= 1
-            present = np.zeros((ctas, warps), bool)
-            found = self._barriers[number] = Barrier(number, zeros[0], zeros[1], zeros[2], present, zeros[3])
+            present, came = np.zeros((ctas, warps), bool), np.zeros((ctas, warps), np.int64)
+            found = self._barriers[number] = Barrier(number, zeros[0], zeros[1], zeros[2], present, came, zeros[3])
         return found
 
     def arrive(
@@ -106,7 +107,7 @@ class Barriers:
         if count is None or count <= 0:
             return [fragment]
         warps, active = fragment.lanes.present()
-        ctas, units = warps % self._batch.ctas, self._units(warps, active)
+        ctas, units = warps % self._batch.ctas, self._units(self._barrier(number), warps, active)
         order = np.argsort(ctas, kind="stable")
         total, sorted_ctas = np.cumsum(units[order]), ctas[order]
         first = np.searchsorted(sorted_ctas, sorted_ctas)
@@ -125,19 +126,26 @@ class Barriers:
                 parts.append(self._scheduler.fragment(fragment, lanes, fragment.block))
         return parts
 
-    def _units(self, warps: Array, active: Mask) -> Array:
-        """As how many threads each warp counts, with the lanes of it that come."""
+    def _units(self, barrier: Barrier, warps: Array, active: Mask) -> Array:
+        """As how many threads each warp counts, with the lanes of it that come.
+
+        Lanes that a warp does not have, or that have ended, count with the last of the living ones to come: a warp that
+        has diverged comes in parts.
+        """
         counts = active.sum(axis=1)
-        alive = self._batch.alive.reshape(-1, WARP)[warps]
-        complete = (alive & ~active).sum(axis=1) == 0
-        units: Array = np.where(complete, WARP - alive.sum(axis=1) + counts, counts)
+        alive = np.maximum(self._batch.alive.reshape(-1, WARP)[warps].sum(axis=1), 1)
+        before = barrier.came[warps % self._batch.ctas, warps // self._batch.ctas]
+        completed = (before + counts) // alive - before // alive
+        units: Array = counts + (WARP - alive) * completed
         return units
 
     def _enter(self, barrier: Barrier, lanes: Lanes, predicate: Array | None, waits: bool) -> None:
         warps, active = lanes.present()
         ctas = warps % self._batch.ctas
-        np.add.at(barrier.lanes, ctas, active.sum(axis=1))
-        np.add.at(barrier.units, ctas, self._units(warps, active))
+        counts = active.sum(axis=1)
+        np.add.at(barrier.lanes, ctas, counts)
+        np.add.at(barrier.units, ctas, self._units(barrier, warps, active))
+        barrier.came[ctas, warps // self._batch.ctas] += counts
         if waits:
             barrier.present[ctas, warps // self._batch.ctas] = True
         if predicate is not None:
@@ -169,7 +177,7 @@ class Barriers:
                 batch.checks.endings.gone_round(arrival.fragment, arrival.site)
         for arrival in waiting:
             self._release(barrier, arrival, done)
-        for array in (barrier.lanes, barrier.units, barrier.votes):
+        for array in (barrier.lanes, barrier.units, barrier.votes, barrier.came):
             array[done] = 0
         barrier.expected[done] = -1
         barrier.present[done] = False

@@ -206,3 +206,22 @@ def test_one_round_has_one_number_of_threads(first, second, counts, schedule):
 def test_the_same_number_said_twice_is_clean(second, schedule):
     run, _ = launch(COUNTS.format(first="bar.arrive 1, 64;", second=second), schedule=schedule)
     assert run.findings == []
+
+
+@pytest.mark.parametrize("schedule", EVERY)
+def test_a_last_warp_with_few_lanes_counts_whole_also_where_it_comes_in_parts(schedule):
+    body = """
+  @%p0 bra SECOND;
+  bar.sync 1, 64;
+  bra END;
+SECOND:
+  setp.eq.u32 %p3, %r2, 0;
+  @%p3 bra ALONE;
+  barrier.arrive 1, 64;
+  bra END;
+ALONE:
+  barrier.arrive 1, 64;
+"""
+    run, _ = launch(body, 52, schedule)
+    assert str(run.status) == "finished"
+    assert run.findings == []
