@@ -32,7 +32,7 @@ ALLOWED = {
     "bench": {"common", "result", "safety", "machine", "golden", "targets"},
 }
 ALLOWED["benches"] = ALLOWED["bench"] | {"bench", "timing", "triton_emu", "mesh", "npu", "ptx"}
-ALLOWED["sweep"] = {"common", "result", "machine", "targets", "bench"}
+ALLOWED["sweep"] = {"common", "result", "safety", "machine", "targets", "bench"}
 ALLOWED["cli"] = {"common", "result", "safety", "machine", "report", "targets", "bench", "sweep"}
 # a target's own commands and benches of its files: they see what commands see, and nothing sees them; the registry
 # names their modules

@@ -166,27 +166,27 @@ def _stream(descriptor: int, mode: str) -> object:
 
 
 def _limit_memory(limit: int | None) -> None:
-    """Bytes of private memory that this process may have, where the system permits to say so; no core is dumped."""
+    """Bytes of private memory that this process may take beyond what it has now, where the system permits to say so;
+    no core is dumped.
+    """
     with suppress(ImportError, ValueError, OSError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         if limit is not None:
-            reserved = _reserved()
-            limit += reserved if reserved > limit else 0
+            limit += private_memory()
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
             allowed = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
             resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
 
 
-def _reserved() -> int:
-    """Bytes of private memory that a copy has of its parent's addresses and nobody ever touched, which the system
-    counts: an emulated GPU reserves terabytes. Under a limit below them not even a thread could start.
+def private_memory() -> int:
+    """Bytes that Linux counts against RLIMIT_DATA for this process: private writable memory, also where it is only
+    reserved. A copy has all that its parent had (an emulated GPU reserves terabytes), shares it, and under a limit
+    below it cannot even start a thread: Python's `Thread.start` then waits for ever. 0 where the system does not say.
     """
-    with suppress(OSError, ValueError, IndexError):
-        with open("/proc/self/statm", encoding="ascii") as file:
-            pages = [int(word) for word in file.read().split()]
-        return max(0, pages[5] - pages[1]) * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError, IndexError), open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 

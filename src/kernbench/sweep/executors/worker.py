@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from kernbench.common.errors import BenchError
+from kernbench.safety.confined import private_memory
 from kernbench.sweep.executors.base import Limits, Passes
 from kernbench.sweep.plan import Plan
 from kernbench.sweep.points import OUT_OF_MEMORY, Row
@@ -135,7 +135,7 @@ def limited_memory(most: int | None) -> Iterator[None]:
         yield
         return
     kind, (soft, hard) = _limits()
-    most += _taken()
+    most += private_memory()
     _set_limit(kind, (most if hard < 0 else min(most, hard), hard))
     try:
         yield
@@ -143,19 +143,10 @@ def limited_memory(most: int | None) -> Iterator[None]:
         _set_limit(kind, (soft, hard))
 
 
-def _taken() -> int:
-    """What this process has of the memory that is limited; a fork has all that its parent had."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[5])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def _limits() -> tuple[int, tuple[int, int]]:
     import resource
 
-    # on Linux RLIMIT_DATA counts what is really taken, and not what is merely reserved
+    # on Linux RLIMIT_DATA leaves out what is shared and what may not be written, which RLIMIT_AS counts
     kind = resource.RLIMIT_DATA if sys.platform.startswith("linux") else resource.RLIMIT_AS
     return kind, resource.getrlimit(kind)
 

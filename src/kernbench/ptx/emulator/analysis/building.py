@@ -1,8 +1,8 @@
 """A kernel's text becomes the program that is run: decoded, analysed, and assembled from the facts that were found."""
 
+import logging
 import pickle
 from collections.abc import Hashable
-from contextlib import suppress
 
 from kernbench.ptx.emulator.analysis.analysis import analyse
 from kernbench.ptx.emulator.analysis.assembling import assemble
@@ -14,6 +14,8 @@ from kernbench.ptx.text.keeping import Kept, no_collections
 from kernbench.ptx.text.module import Item, Kernel, Module
 from kernbench.ptx.text.parser import is_as_read
 from kernbench.ptx.validation.validation import validate
+
+_LOG = logging.getLogger(__name__)
 
 # programs by what they are made of, up to this many instructions; the items are held so that their identity is theirs
 _PROGRAMS: Kept[Hashable, tuple[tuple[Item, ...], Program]] = Kept(200_000)
@@ -55,10 +57,17 @@ def _program(kernel: Kernel, clustered: bool, aliased: bool) -> Program:
     found = _kept(name, kernel, clustered, aliased)
     if found is None:
         found, _ = build(kernel, clustered, aliased=aliased)
-        # not everything that a program may hold has a name to go by
-        with suppress(pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError), no_collections():
-            files.write(name, programs.to_bytes(found))
+        _keep(name, found)
     return found
+
+
+def _keep(name: str, program: Program) -> None:
+    try:
+        with no_collections():
+            files.write(name, programs.to_bytes(program))
+    except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        # not everything that a program may hold has a name to go by
+        _LOG.info("the program of %s is not kept on disk: %s", program.kernel.name, error)
 
 
 def _kept(name: str, kernel: Kernel, clustered: bool, aliased: bool) -> Program | None:
@@ -68,8 +77,9 @@ def _kept(name: str, kernel: Kernel, clustered: bool, aliased: bool) -> Program 
     try:
         with no_collections():
             return programs.from_bytes(data, kernel, lambda: build(kernel, clustered, aliased=aliased)[0])
-    except Exception:
+    except Exception as error:
         # whatever it is that is wrong with it: it is built and written anew
+        _LOG.info("the kept program of %s is not usable and is built anew: %s", kernel.name, error)
         return None
 
 
