@@ -31,8 +31,8 @@ HEAD = """.version 8.6
 class Lab:
     """Kernels of arrays only: array i is in %rd(20 + i), a thread's number in the grid in %r3, in its block in %r0."""
 
-    def __init__(self):
-        self.device = ptx.EmulatedDevice("sm_100a")
+    def __init__(self, device=None):
+        self.device = device or ptx.EmulatedDevice("sm_100a")
 
     def kernel(self, body, count, outside=""):
         params = ", ".join(f".param .u64 array{i}" for i in range(count))

@@ -1,10 +1,13 @@
 """The emulated device: arrays, launches and their refusals, metrics."""
 
+import gc
+import weakref
 from itertools import chain, repeat
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.ptx.emulator.conftest import Lab
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
@@ -124,3 +127,44 @@ def test_seconds_of_compiling_are_not_the_kernels(lab, monkeypatch, compiling, s
     monkeypatch.setattr(meter, "seconds_compiling", lambda: next(compiled))
     body = "  mov.u32 %r5, 0;\nL:\n  add.u32 %r5, %r5, 1;\n  setp.lt.u32 %p1, %r5, 500;\n  @%p1 bra L;"
     assert lab.launch(body, budget=Budget(steps=10**9, seconds=500)).status == status
+
+
+ENDINGS = {
+    "finishes": COPY,
+    "races": "  mov.u32 %r5, buffer;\n  st.shared.u32 [%r5], %r0;",
+    "waits for ever": """
+  mov.u32 %r5, buffer;
+  setp.ne.u32 %p1, %r0, 0;
+  @%p1 bra READY;
+  mbarrier.init.shared.b64 [%r5], 2;
+READY:
+  bar.sync 0;
+  @%p1 bra DONE;
+  mbarrier.arrive.shared.b64 %rd1, [%r5];
+WAIT:
+  mbarrier.try_wait.shared.b64 %p2, [%r5], %rd1;
+  @!%p2 bra WAIT;
+DONE:""",
+    "never ends": "L:\n  add.u32 %r5, %r5, 1;\n  bra L;",
+}
+
+
+@pytest.mark.parametrize("checks", [True, False])
+@pytest.mark.parametrize("body", ENDINGS.values(), ids=ENDINGS)
+def test_memory_goes_with_the_last_who_names_it(body, checks):
+    """Not only when Python looks for cycles: a process with many devices would grow until then."""
+    gc.disable()
+    try:
+        device = ptx.EmulatedDevice("sm_100a")
+        arena = weakref.ref(device._arena)
+        lab = Lab(device)
+        outside = ".shared .align 8 .b8 buffer[16];"
+        given = (np.zeros(4096, "f4"), lab.empty(4096, "f4"))
+        run = lab.launch(body, *given, grid=64, block=64, outside=outside, checks=checks, budget=Budget(steps=100_000))
+        del device, lab, given
+        assert arena() is None
+        # what was found stays readable
+        assert all(finding.message for finding in run.findings)
+        assert run.to_dict()["status"] == run.status
+    finally:
+        gc.enable()

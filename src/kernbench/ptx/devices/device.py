@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,6 +71,17 @@ class EmulatedArray(DeviceArray):
             raise MisuseError(f"{self!r} was freed: make a new array")
 
 
+class _Made(NamedTuple):
+    """What an allocation was made as. Not the array itself, which holds its device: both would live until Python looks
+    for cycles, which in a large process it rarely does, and a device has hundreds of megabytes.
+    """
+
+    allocation: Allocation
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    name: str
+
+
 class EmulatedDevice(Device):
     """A GPU of architecture `arch` that exists only here; `launch` runs a kernel with every check."""
 
@@ -87,7 +98,7 @@ class EmulatedDevice(Device):
     def _reset(self) -> None:
         self._arena, self._parameters = self._new_memory()
         # what each allocation was made as, to give outputs their shape
-        self._arrays: dict[int, EmulatedArray] = {}
+        self._arrays: dict[int, _Made] = {}
         self._programs: dict[tuple[int, bool, bool], tuple[Kernel, Program]] = {}
         self._modules: dict[int, tuple[Any, LoadedModule]] = {}
         self._launches = 0
@@ -117,9 +128,8 @@ class EmulatedDevice(Device):
     def _made(self, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, data: Array | None) -> EmulatedArray:
         nbytes = prod(shape) * dtype.itemsize
         allocation = self._arena.allocate(nbytes, name or "array", "global", data)
-        made = EmulatedArray(self, allocation, shape, dtype, name)
-        self._arrays[allocation.offset] = made
-        return made
+        self._arrays[allocation.offset] = _Made(allocation, shape, dtype, name)
+        return EmulatedArray(self, allocation, shape, dtype, name)
 
     def tensor_map(
         self, array: DeviceArray, dims: Any, strides: Any, box: Any, swizzle: str = "none", **more: Any
@@ -210,7 +220,9 @@ class EmulatedDevice(Device):
             checker.reporter.log.told = probe.found
         status = launch.run()
         launch.close()
-        return _run_of(launch, status, self._outputs(names))
+        run = _run_of(launch, status, self._outputs(names))
+        launch.forget()
+        return run
 
     def element_types(self, kernel: Any) -> dict[str, np.dtype[Any]]:
         """What the kernel takes the elements behind its pointers for, by parameter; those of which it is known."""
@@ -293,7 +305,7 @@ class EmulatedDevice(Device):
 
     def _mapped_names(self, kernel: Kernel, given: Sequence[Any]) -> dict[int, str]:
         """What the arrays behind tensor maps are called: by address, their own name or the parameter's."""
-        starts = {array.address: array for array in self._arrays.values()}
+        starts = {array.allocation.address: array for array in self._arrays.values()}
         return {
             arg.description.address: starts[arg.description.address].name or parameter.name
             for parameter, arg in zip(kernel.params, given, strict=True)
@@ -304,9 +316,10 @@ class EmulatedDevice(Device):
         """Copies of the arrays the kernel wrote, by their own name or the parameter's."""
         outputs: dict[str, Array] = {}
         for array in self._arrays.values():
-            if array.nbytes and self._arena.written_since(array.allocation):
-                name = array.name or names.get(array.address, f"array at {array.address:#x}")
-                outputs[name] = array.numpy()
+            allocation = array.allocation
+            if allocation.nbytes and self._arena.written_since(allocation):
+                name = array.name or names.get(allocation.address, f"array at {allocation.address:#x}")
+                outputs[name] = self.read(allocation).view(array.dtype).reshape(array.shape)
         return outputs
 
     def _origin(self, kernel: Kernel, grid: Extent, block: Extent, shared_bytes: int, schedule: Any) -> dict[str, Any]:

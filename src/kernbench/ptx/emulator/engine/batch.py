@@ -199,6 +199,12 @@ class Batch:
         if self.checks is not None:
             self.checks.asynchronous.ended()
 
+    def forget(self) -> None:
+        """Let go of everything, as nothing of the batch is used any more: see `Launch.forget`."""
+        if self.checks is not None:
+            vars(self.checks).clear()
+        vars(self).clear()
+
     def changes(self) -> int:
         """How often memory has been changed so far in the whole launch."""
         return int(self.launch.changes())

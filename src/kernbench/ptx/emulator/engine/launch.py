@@ -153,6 +153,20 @@ class Launch:
             self.arena.free(self._workspace)
             self._workspace = None
 
+    def forget(self) -> None:
+        """Let go of everything: nothing of the launch can be used any more.
+
+        A launch, its batches and their checks name each other. Left alone, their memory would be kept until Python
+        looks for cycles, which in a large process it rarely does.
+        """
+        if self.journal is not None and self.journal.batch not in self._live:
+            self._live.append(self.journal.batch)
+        for batch in self._live:
+            batch.forget()
+        if self.checks is not None:
+            vars(self.checks).clear()
+        vars(self).clear()
+
     def _waves(self) -> Waves:
         """CTA numbers in the order they become resident, a batch at a time."""
         lanes = self.warps_per_cta * WARP
@@ -189,6 +203,8 @@ class Launch:
                 self._ended_changes += batch.port.changes
                 self._ended_stores += batch.port.shared_stores
                 self._live.remove(batch)
+                if batch.journal is None:
+                    batch.forget()
             progress = self._woken() or self._arrived()
 
     def _woken(self) -> bool:
