@@ -52,7 +52,7 @@ class Journal:
     """What the first CTAs of a batch did, as many as a cluster has."""
 
     def __init__(self, batch: Any):
-        self.batch = batch
+        self._batch = batch
         self.ctas: int = batch.places.size
         self.numbers: list[int] = batch.numbers[: self.ctas].tolist()
         self.warps: int = batch.warps_per_cta
@@ -70,9 +70,9 @@ class Journal:
     def _actors(self, lanes: Array) -> Iterator[tuple[Actor, Array]]:
         """The followed warps among lanes, each with the positions of its lanes."""
         warps = lanes // WARP
-        here = np.flatnonzero(warps % self.batch.ctas < self.ctas)
+        here = np.flatnonzero(warps % self._batch.ctas < self.ctas)
         for warp in np.unique(warps[here]).tolist():
-            actor = (warp % self.batch.ctas, warp // self.batch.ctas)
+            actor = (warp % self._batch.ctas, warp // self._batch.ctas)
             yield actor, here[warps[here] == warp]
 
     def _note(self, kind: str, actor: Actor, site: Site, slot: int = -1, phase: int = -1, amount: int = 0) -> None:
@@ -80,7 +80,7 @@ class Journal:
             self.entries.append(Entry(self._position, kind, actor, site, slot, phase, amount))
 
     def _phases(self, slots: Array) -> Array:
-        state = self.batch.mbarriers.state
+        state = self._batch.mbarriers.state
         phases: Array = state[slots, PHASE] - state[slots, START]
         return phases
 
@@ -89,7 +89,7 @@ class Journal:
         return int(self._phases(np.array([slot]))[0])
 
     def _barrier(self, slot: int) -> None:
-        barriers = self.batch.mbarriers
+        barriers = self._batch.mbarriers
         if slot not in self.barriers:
             self.barriers[slot] = NotedBarrier(
                 int(barriers.homes[slot]), int(barriers.places[slot]), int(barriers.state[slot, EXPECTED])

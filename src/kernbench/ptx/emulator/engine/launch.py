@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -119,6 +120,8 @@ class Launch:
         self._parameter_address = setting.parameter_address
         self._offsets = {p.name: p.offset for p in program.kernel.params}
         self._live: list[Batch] = []
+        # those that have ended as well, as long as anything names them
+        self._batches: WeakSet[Batch] = WeakSet()
         self._ended_changes = 0
         self._ended_stores = 0
         # what the first CTAs do, where there is something asynchronous to follow
@@ -159,9 +162,7 @@ class Launch:
         A launch, its batches and their checks name each other. Left alone, their memory would be kept until Python
         looks for cycles, which in a large process it rarely does.
         """
-        if self.journal is not None and self.journal.batch not in self._live:
-            self._live.append(self.journal.batch)
-        for batch in self._live:
+        for batch in tuple(self._batches):
             batch.forget()
         if self.checks is not None:
             vars(self.checks).clear()
@@ -184,6 +185,7 @@ class Launch:
             room = waiting.left > 0 and (not self._live or running + waiting.following <= resident)
             if room:
                 self._live.append(Batch(self, waiting.take()))
+                self._batches.add(self._live[-1])
             elif not self._yielded() and not self._later() and not self._settle():
                 self._stuck(waiting.left, resident)
                 return Status.DEADLOCKED
@@ -203,8 +205,6 @@ class Launch:
                 self._ended_changes += batch.port.changes
                 self._ended_stores += batch.port.shared_stores
                 self._live.remove(batch)
-                if batch.journal is None:
-                    batch.forget()
             progress = self._woken() or self._arrived()
 
     def _woken(self) -> bool:
