@@ -9,11 +9,11 @@ with what it knows. `held` is not cleared then: phases complete one after the ot
 came before. What arrives in the next phase goes to `held` alone, and who still waits for this one does not learn of it.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int32s, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
@@ -45,12 +45,12 @@ class Barriers(NamedTuple):
     `arrivals` has for each warp of the barrier's CTA the phase of its last arrival plus one, and the instruction.
     """
 
-    homes: Array
-    columns: Array
-    state: Array
-    held: Array
-    done: Array
-    arrivals: Array
+    homes: Int64s
+    columns: Int64s
+    state: Int64s
+    held: Int32s
+    done: Int32s
+    arrivals: Int64s
 
 
 class Tellers(NamedTuple):
@@ -60,34 +60,40 @@ class Tellers(NamedTuple):
     is known of single lanes begins in a vector clock.
     """
 
-    whole: Array
+    whole: Bools
     ctas: int
-    clocks: Array
-    met: Array
-    lane_arrivals: Array
+    clocks: Int32s
+    met: Int64s
+    lane_arrivals: Int32s
     first_lane: int
 
 
 class Arriving(NamedTuple):
     """What arrives: the barrier, lane, count and bytes of each position, and how their instruction does it."""
 
-    slots: Array
-    lanes: Array
-    counts: Array
-    transactions: Array
+    slots: Int64s
+    lanes: Int64s
+    counts: Int64s
+    transactions: Int64s
     drop: bool
     no_complete: bool
     release: bool
     site: int
 
 
-def new_report() -> Any:
+# the same three as they are handed over
+GivenBarriers = tuple[Int64s, Int64s, Int64s, Int32s, Int32s, Int64s]
+GivenTellers = tuple[Bools, int, Int32s, Int64s, Int32s, int]
+GivenArriving = tuple[Int64s, Int64s, Int64s, Int64s, bool, bool, bool, int]
+
+
+def new_report() -> Int64s:
     """An empty report: per code how often, the first position, its barrier."""
     return np.zeros((CODES, 3), np.int64)
 
 
 @part
-def _count(report: Any, code: Any, position: Any, slot: Any) -> None:
+def _count(report: Int64s, code: Int, position: Int, slot: Int) -> None:
     if report[code, 0] == 0:
         report[code, 1] = position
         report[code, 2] = slot
@@ -96,7 +102,14 @@ def _count(report: Any, code: Any, position: Any, slot: Any) -> None:
 
 @kernel
 def locate(
-    addresses: Any, lanes: Any, ctas: Any, cluster: Any, rank_shift: Any, size: Any, lookup: Any, slots: Any
+    addresses: UInt64s,
+    lanes: Int64s,
+    ctas: int,
+    cluster: int,
+    rank_shift: int,
+    size: int,
+    lookup: Int64s,
+    slots: Int64s,
 ) -> None:
     """The barrier at each lane's address: -1 where none was ever made, -2 where none can be."""
     for i in range(lanes.size):
@@ -113,8 +126,16 @@ def locate(
 
 @kernel
 def unordered(
-    slots: Any, lanes: Any, ctas: Any, homes: Any, opened: Any, clocks: Any, known: Any, known_rows: Any, firsts: Any
-) -> Any:
+    slots: Int64s,
+    lanes: Int64s,
+    ctas: int,
+    homes: Int64s,
+    opened: Int64s,
+    clocks: Int32s,
+    known: Int32s,
+    known_rows: Int64s,
+    firsts: Int64s,
+) -> tuple[int, int]:
     """How many uses of barriers are not ordered after their initialisation, and the first position."""
     count, first = 0, -1
     warp_before, slot_before = -1, -1
@@ -137,7 +158,7 @@ def unordered(
 
 
 @part
-def complete(slot: Any, state: Any, held: Any, done: Any, column: Any) -> Any:
+def complete(slot: Int, state: Int64s, held: Int32s, done: Int32s, column: Int) -> bool:
     """Complete the phase if nothing is pending; whether it did."""
     row = state[slot]
     if row[PENDING] != 0 or row[TX] != 0:
@@ -155,7 +176,7 @@ def complete(slot: Any, state: Any, held: Any, done: Any, column: Any) -> Any:
 
 
 @part
-def _usable(slot: Any, state: Any, report: Any, position: Any) -> Any:
+def _usable(slot: Int, state: Int64s, report: Int64s, position: Int) -> bool:
     if slot < 0:
         _count(report, OUTSIDE if slot == -2 else UNUSED, position, -1)
         return False
@@ -166,7 +187,7 @@ def _usable(slot: Any, state: Any, report: Any, position: Any) -> Any:
 
 
 @part
-def _publish(slot: Any, lane: Any, who: Tellers, held: Array) -> None:
+def _publish(slot: Int, lane: Int, who: Tellers, held: Int32s) -> None:
     """What a lane knows is known to those who wait: of its warp's other lanes, what they did before they last met."""
     warp = lane // WARP
     inside, whole = warp // who.ctas, who.whole[warp]
@@ -185,7 +206,7 @@ def _publish(slot: Any, lane: Any, who: Tellers, held: Array) -> None:
 
 
 @kernel
-def publish(slots: Any, lanes: Any, tellers: Any, held: Any) -> None:
+def publish(slots: Int64s, lanes: Int64s, tellers: GivenTellers, held: Int32s) -> None:
     """What lanes know is known to those who wait for barriers: `tellers` are the parts of `Tellers`."""
     who = _tellers_of(tellers)
     for i in range(slots.size):
@@ -193,13 +214,13 @@ def publish(slots: Any, lanes: Any, tellers: Any, held: Any) -> None:
 
 
 @part
-def _tellers_of(given: Any) -> Tellers:
+def _tellers_of(given: GivenTellers) -> Tellers:
     """The parts of tellers by their names; a plain tuple is handed over, whose type numba tells in half the time."""
     return Tellers(given[0], given[1], given[2], given[3], given[4], given[5])
 
 
 @kernel
-def arrive(arriving: Any, tellers: Any, these: Any, tokens: Any, report: Any) -> Any:
+def arrive(arriving: GivenArriving, tellers: GivenTellers, these: GivenBarriers, tokens: Int64s, report: Int64s) -> int:
     """Arrivals of lanes; gives how many phases completed. `tokens` receives the state before each.
 
     Given are the parts of `Arriving`, `Tellers` and `Barriers`.
@@ -249,7 +270,9 @@ def arrive(arriving: Any, tellers: Any, these: Any, tokens: Any, report: Any) ->
 
 
 @kernel
-def expect(slots: Any, amounts: Any, state: Any, held: Any, done: Any, columns: Any, report: Any) -> Any:
+def expect(
+    slots: Int64s, amounts: Int64s, state: Int64s, held: Int32s, done: Int32s, columns: Int64s, report: Int64s
+) -> int:
     """expect_tx (positive) and complete_tx (negative) of lanes; gives how many phases completed."""
     completed = 0
     for i in range(slots.size):
@@ -269,7 +292,7 @@ def expect(slots: Any, amounts: Any, state: Any, held: Any, done: Any, columns: 
 
 
 @kernel
-def test(slots: Any, wanted: Any, parity: Any, state: Any, passed: Any, report: Any) -> None:
+def test(slots: Int64s, wanted: Int64s, parity: bool, state: Int64s, passed: Bools, report: Int64s) -> None:
     """Whether the phase each lane waits for has completed: by parity, or by the state of an arrival."""
     for i in range(slots.size):
         slot = slots[i]
@@ -284,7 +307,15 @@ def test(slots: Any, wanted: Any, parity: Any, state: Any, passed: Any, report: 
 
 @kernel
 def acquire(
-    slots: Any, lanes: Any, passed: Any, whole: Any, ctas: Any, homes: Any, done: Any, clocks: Any, met: Any
+    slots: Int64s,
+    lanes: Int64s,
+    passed: Bools,
+    whole: Bools,
+    ctas: int,
+    homes: Int64s,
+    done: Int32s,
+    clocks: Int32s,
+    met: Int64s,
 ) -> None:
     """Warps whose lanes have all waited learn what the arrivals knew: the join of two vector clocks.
 
@@ -308,7 +339,16 @@ def acquire(
 
 
 @kernel
-def skipped(slots: Any, lanes: Any, passed: Any, ctas: Any, homes: Any, columns: Any, state: Any, clocks: Any) -> Any:
+def skipped(
+    slots: Int64s,
+    lanes: Int64s,
+    passed: Bools,
+    ctas: int,
+    homes: Int64s,
+    columns: Int64s,
+    state: Int64s,
+    clocks: Int32s,
+) -> tuple[int, int]:
     """How many waits passed by a parity without their warp knowing of the phase before, and the first position."""
     count, first = 0, -1
     warp_before, slot_before = -1, -1

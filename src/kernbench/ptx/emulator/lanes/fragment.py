@@ -1,10 +1,20 @@
 """Fragments: lanes that stand at the same block with the same calls behind them, and run it together."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from kernbench.ptx.emulator.lanes.lanes import Lanes
 from kernbench.ptx.emulator.lanes.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One value of a call: from a frame or a slot to a frame or a slot; whichever is in a frame is an offset."""
+
+    source: int
+    target: int
+    nbytes: int
+    from_slot: bool
+    to_slot: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +26,7 @@ class Frame:
     base: int
     top: int
     # transfers of results from the callee's frame to the caller's
-    results: tuple[Any, ...] = ()
+    results: tuple[Transfer, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +52,6 @@ class Fragment:
         return self.stack[0].following - 1 if self.stack else self.block
 
     @property
-    def place(self) -> tuple[Any, ...]:
+    def place(self) -> tuple[int, tuple[int, ...]]:
         """Fragments of the same place may be one."""
         return self.block, self.prefix

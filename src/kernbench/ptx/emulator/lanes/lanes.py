@@ -7,11 +7,11 @@ must ask for `present()`.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.ptx.emulator.lanes.arrays import Bools
 from kernbench.ptx.emulator.lanes.compiled import kernel
 
 WARP = 32
@@ -134,7 +134,7 @@ def _normal(within: Lanes, mask: Mask) -> Lanes | None:
 
 
 @kernel
-def _survey(mask: Any) -> Any:
+def _survey(mask: Bools) -> tuple[int, int, int, int]:
     """Active lanes, first and last + 1 warp with one, and warps with one."""
     count = 0
     first = -1

@@ -1,9 +1,8 @@
 """Compiled kernels of warp operations: rows of one entry a position, warps of 32 positions, inactive lanes by mask."""
 
-from typing import Any
-
 import numpy as np
 
+from kernbench.ptx.emulator.lanes.arrays import Bools, UInt32s, Words
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.numerics.rows.scalar import float32_of
@@ -17,7 +16,9 @@ REDUCTIONS = {
 
 
 @kernel
-def shuffle(mode: Any, a: Any, b: Any, c: Any, members: Any, mask: Any, out: Any, inside: Any) -> Any:
+def shuffle(
+    mode: int, a: UInt32s, b: UInt32s, c: UInt32s, members: UInt32s, mask: Bools, out: UInt32s, inside: Bools
+) -> tuple[int, int]:
     """shfl: values of source lanes, and whether they were in range; returns how many read a lane that is not there.
 
     A lane that takes part reads itself where its source is out of range.
@@ -63,7 +64,7 @@ def shuffle(mode: Any, a: Any, b: Any, c: Any, members: Any, mask: Any, out: Any
 
 
 @kernel
-def permute(a: Any, sources: Any, mask: Any, out: Any) -> Any:
+def permute(a: UInt32s, sources: UInt32s, mask: Bools, out: UInt32s) -> tuple[int, int]:
     """shfl by the same source lanes in every warp; returns how many read a lane that is not there, and the first."""
     bad, first = 0, -1
     if mask.size == 0:
@@ -82,7 +83,7 @@ def permute(a: Any, sources: Any, mask: Any, out: Any) -> Any:
 
 
 @kernel
-def vote(mode: Any, a: Any, members: Any, mask: Any, out: Any) -> None:
+def vote(mode: int, a: Bools, members: UInt32s, mask: Bools, out: UInt32s) -> None:
     """vote: the ballot, or 0 or 1 for all, any and uni."""
     masked = mask.size > 0
     for base in range(0, a.size, WARP):
@@ -106,7 +107,7 @@ def vote(mode: Any, a: Any, members: Any, mask: Any, out: Any) -> None:
 
 
 @kernel
-def match(a: Any, members: Any, mask: Any, out: Any) -> None:
+def match(a: Words, members: UInt32s, mask: Bools, out: UInt32s) -> None:
     """match.any: for each lane the lanes with its value."""
     masked = mask.size > 0
     for base in range(0, a.size, WARP):
@@ -119,7 +120,7 @@ def match(a: Any, members: Any, mask: Any, out: Any) -> None:
 
 
 @part
-def _combined(operation: Any, one: Any, two: Any, absolute: Any, nan: Any) -> Any:
+def _combined(operation: int, one: np.uint32, two: np.uint32, absolute: bool, nan: bool) -> np.uint32:
     if operation == 0:
         return np.uint32(one + two)
     if operation == 1:
@@ -147,7 +148,7 @@ def _combined(operation: Any, one: Any, two: Any, absolute: Any, nan: Any) -> An
 
 
 @kernel
-def reduce(operation: Any, a: Any, members: Any, mask: Any, out: Any, absolute: Any, nan: Any) -> None:
+def reduce(operation: int, a: UInt32s, members: UInt32s, mask: Bools, out: UInt32s, absolute: bool, nan: bool) -> None:
     """redux: one value for the lanes of a mask."""
     masked = mask.size > 0
     for base in range(0, a.size, WARP):

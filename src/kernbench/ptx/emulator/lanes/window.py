@@ -115,7 +115,7 @@ class _Gathered(Sequence[Array]):
 
 
 @kernel
-def blend(target: Any, values: Any, mask: Any) -> None:
+def blend(target: Array, values: Array, mask: Mask) -> None:
     """target = values where mask."""
     for i in range(target.size):
         target[i] = values[i] if mask[i] else target[i]

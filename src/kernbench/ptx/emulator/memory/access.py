@@ -5,15 +5,15 @@ much that is in all. What belongs together is handed over as a plain tuple, of w
 time that a named one takes; the kernels give its parts their names (`place_of`, `moved_of`).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Int, Int64s, UInt64s, Word, Words
 from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cell_entries import note_read, note_write
-from kernbench.ptx.emulator.memory.cells import STORE, SUSPECT, named
+from kernbench.ptx.emulator.memory.cells import STORE, SUSPECT, Shadow, named
 
 OUTSIDE, MISALIGNED, UNINITIALISED, RACE, READ_ONLY = range(5)
 CODES = ("out-of-bounds", "misaligned", "uninitialised-read", "race", "read-only")
@@ -38,11 +38,11 @@ class Place(NamedTuple):
     empty for global memory.
     """
 
-    addresses: Array
+    addresses: UInt64s
     offset: np.uint64
     window: np.uint64
     size: np.uint64
-    origins: Array
+    origins: UInt64s
 
 
 class Moved(NamedTuple):
@@ -51,38 +51,43 @@ class Moved(NamedTuple):
     `lanes` has the lane of each position, `mask` which positions are active; an empty one says all.
     """
 
-    bank: Array
-    rows: Array
-    lanes: Array
-    mask: Array
+    bank: Words
+    rows: Int64s
+    lanes: Int64s
+    mask: Bools
+
+
+# the same two as they are handed over
+Placed = tuple[UInt64s, np.uint64, np.uint64, np.uint64, UInt64s]
+Moving = tuple[Words, Int64s, Int64s, Bools]
 
 
 @part
-def place_of(given: Any) -> Place:
+def place_of(given: Placed) -> Place:
     """The parts of a place by their names."""
     return Place(given[0], given[1], given[2], given[3], given[4])
 
 
 @part
-def moved_of(given: Any) -> Moved:
+def moved_of(given: Moving) -> Moved:
     """The parts of what is moved by their names."""
     return Moved(given[0], given[1], given[2], given[3])
 
 
-def new_report(suspects: int = 0) -> Any:
+def new_report(suspects: int = 0) -> Int64s:
     """An empty report: per code, how many lanes and the first position; then rows for accesses that may race."""
     return np.zeros((len(CODES) + suspects, SUSPECT), np.int64)
 
 
 @part
-def _count(report: Any, code: int, position: int) -> None:
+def _count(report: Int64s, code: int, position: int) -> None:
     if report[code, 0] == 0:
         report[code, 1] = position
     report[code, 0] += 1
 
 
 @part
-def _shift_of(itemsize: Any) -> Any:
+def _shift_of(itemsize: int) -> np.uint64:
     """The power of two that a word has bytes."""
     shift = np.uint64(0)
     while (1 << shift) < itemsize:
@@ -91,7 +96,7 @@ def _shift_of(itemsize: Any) -> Any:
 
 
 @part
-def _total(report: Any) -> Any:
+def _total(report: Int64s) -> Int:
     total = 0
     for code in range(len(CODES)):
         total += report[code, 0]
@@ -100,7 +105,15 @@ def _total(report: Any) -> Any:
 
 @inlined
 def _fill(
-    memory: Any, word: Any, bank: Any, lane: Any, rows: Any, first: Any, second: Any, third: Any, fourth: Any
+    memory: Words,
+    word: np.uint64,
+    bank: Words,
+    lane: np.uint64,
+    rows: Int64s,
+    first: np.uint64,
+    second: np.uint64,
+    third: np.uint64,
+    fourth: np.uint64,
 ) -> None:
     """Registers of a lane from consecutive words; the rows of the usual vectors have been looked up."""
     bank[first, lane] = memory[word]
@@ -114,7 +127,7 @@ def _fill(
 
 
 @part
-def _flaw(state: Any, word: Any, count: Any, written: Any, tracked: Any, unwritten: Any) -> Any:
+def _flaw(state: Words, word: np.uint64, count: int, written: Word, tracked: Word, unwritten: Word) -> int:
     """What is wrong with reading some words, by their states; negative where nothing is."""
     trouble = -1
     for k in range(count):
@@ -127,7 +140,7 @@ def _flaw(state: Any, word: Any, count: Any, written: Any, tracked: Any, unwritt
 
 
 @kernel
-def load(memory: Any, place: Any, moved: Any, report: Any) -> Any:
+def load(memory: Words, place: Placed, moved: Moving, report: Int64s) -> Int:
     """Unchecked: what lies outside the space, or is misaligned, reads as poison."""
     at, to = place_of(place), moved_of(moved)
     bank, rows = to.bank, to.rows
@@ -158,7 +171,7 @@ def load(memory: Any, place: Any, moved: Any, report: Any) -> Any:
 
 
 @kernel
-def store(memory: Any, dirty: Any, place: Any, moved: Any, report: Any) -> Any:
+def store(memory: Words, dirty: Bools, place: Placed, moved: Moving, report: Int64s) -> Int:
     """Unchecked: what lies outside the space, or is misaligned, is dropped."""
     at, what = place_of(place), moved_of(moved)
     bank, rows = what.bank, what.rows
@@ -186,7 +199,9 @@ def store(memory: Any, dirty: Any, place: Any, moved: Any, report: Any) -> Any:
 
 
 @kernel
-def checked_load(memory: Any, state: Any, place: Any, moved: Any, report: Any, noted: Any, places: Any) -> Any:
+def checked_load(
+    memory: Words, state: Words, place: Placed, moved: Moving, report: Int64s, noted: Int64s, places: UInt64s
+) -> Int:
     """Checked: outside or misaligned reads as poison; unwritten memory reads as it is, and is reported.
 
     Positions whose reads are to be entered, and where they read, are put into `noted` and `places`; how many there are
@@ -244,8 +259,15 @@ def checked_load(memory: Any, state: Any, place: Any, moved: Any, report: Any, n
 
 @kernel
 def checked_store(
-    memory: Any, state: Any, dirty: Any, place: Any, moved: Any, report: Any, noted: Any, places: Any
-) -> Any:
+    memory: Words,
+    state: Words,
+    dirty: Bools,
+    place: Placed,
+    moved: Moving,
+    report: Int64s,
+    noted: Int64s,
+    places: UInt64s,
+) -> Int:
     """Checked: what lies outside or is misaligned is dropped; bytes become written.
 
     What is to be entered is put into `noted` and `places` as by `checked_load`, with `SAME` where it changes nothing.
@@ -299,7 +321,16 @@ def checked_store(
 
 
 @kernel
-def note_reads(noted: Any, places: Any, span: Any, lanes: Any, report: Any, shadow: Any, site: Any, scope: Any) -> Any:
+def note_reads(
+    noted: Int64s,
+    places: UInt64s,
+    span: np.uint64,
+    lanes: Int64s,
+    report: Int64s,
+    shadow: Shadow,
+    site: Int,
+    scope: Int,
+) -> Int:
     """Enter the reads that a load has noted, and count races with them."""
     arrays = named(shadow)
     for k in range(noted[noted.size - 1]):
@@ -310,8 +341,16 @@ def note_reads(noted: Any, places: Any, span: Any, lanes: Any, report: Any, shad
 
 @kernel
 def note_writes(
-    noted: Any, places: Any, span: Any, lanes: Any, report: Any, shadow: Any, site: Any, scope: Any, kind: Any
-) -> Any:
+    noted: Int64s,
+    places: UInt64s,
+    span: np.uint64,
+    lanes: Int64s,
+    report: Int64s,
+    shadow: Shadow,
+    site: Int,
+    scope: Int,
+    kind: Int,
+) -> Int:
     """Enter the writes that a store has noted, and count races with them."""
     arrays = named(shadow)
     for k in range(noted[noted.size - 1]):
@@ -322,18 +361,18 @@ def note_writes(
 
 @kernel
 def announce_store(
-    state: Any,
-    addresses: Any,
-    size: Any,
-    origins: Any,
-    span: Any,
-    lanes: Any,
-    mask: Any,
-    report: Any,
-    shadow: Any,
-    site: Any,
-    scope: Any,
-) -> Any:
+    state: Bytes,
+    addresses: UInt64s,
+    size: np.uint64,
+    origins: UInt64s,
+    span: np.uint64,
+    lanes: Int64s,
+    mask: Bools,
+    report: Int64s,
+    shadow: Shadow,
+    site: Int,
+    scope: Int,
+) -> Int:
     """A write to shared memory that will happen some time: races with it are counted, nothing is written."""
     arrays = named(shadow)
     masked = mask.size > 0
@@ -351,18 +390,18 @@ def announce_store(
 
 @kernel
 def enter_loads(
-    state: Any,
-    addresses: Any,
-    window: Any,
-    size: Any,
-    origins: Any,
-    span: Any,
-    lanes: Any,
-    mask: Any,
-    report: Any,
-    shadow: Any,
-    site: Any,
-) -> Any:
+    state: Bytes,
+    addresses: UInt64s,
+    window: np.uint64,
+    size: np.uint64,
+    origins: UInt64s,
+    span: np.uint64,
+    lanes: Int64s,
+    mask: Bools,
+    report: Int64s,
+    shadow: Shadow,
+    site: Int,
+) -> Int:
     """Loads that were made before count from now on: races with them are counted, nothing is read."""
     arrays = named(shadow)
     own = origins.size > 0
@@ -378,7 +417,7 @@ def enter_loads(
 
 
 @kernel
-def survey_spaces(addresses: Any, offset: Any, mask: Any, codes: Any) -> Any:
+def survey_spaces(addresses: UInt64s, offset: np.uint64, mask: Bools, codes: Bytes) -> tuple[int, int, int]:
     """The space of each generic address in `codes` (0 global, 1 local, 2 shared), and how many lanes are in each."""
     masked = mask.size > 0
     outside, local, shared = 0, 0, 0

@@ -7,13 +7,16 @@ Freed memory keeps its addresses until much has been freed, so that a late acces
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.memory.room import require_room
+
+if TYPE_CHECKING:
+    from kernbench.ptx.emulator.memory.heap import Heap
 
 GLOBAL_BASE = 0x1000_0000_0000
 LOCAL_BASE = 0x2000_0000_0000
@@ -69,7 +72,7 @@ class Aliases:
         self._sizes = np.array([size for _, size, _ in ordered], np.uint64)
         self._targets = np.array([target for _, _, target in ordered], np.uint64)
 
-    def translated(self, addresses: Array, offset: Any = 0) -> Array:
+    def translated(self, addresses: Array, offset: int | np.uint64 = 0) -> Array:
         """Addresses to which `offset` is added later, so that what falls into a range reaches its allocation."""
         full = addresses + np.uint64(offset)
         which = np.searchsorted(self._starts, full, side="right").astype(np.int64) - 1
@@ -97,7 +100,7 @@ class Arena:
         self._quarantined = 0
         self._reusable: list[Allocation] = []
         # what threads allocate, once a kernel does so
-        self.heap: Any = None
+        self.heap: Heap | None = None
         self._resize(_START)
 
     def _resize(self, capacity: int) -> None:
@@ -113,7 +116,9 @@ class Arena:
         self.dirty: Array = dirty
         self.capacity = capacity
 
-    def allocate(self, nbytes: int, name: str = "", space: str = "global", data: Any = None) -> Allocation:
+    def allocate(
+        self, nbytes: int, name: str = "", space: str = "global", data: Array | bytes | int | None = None
+    ) -> Allocation:
         """Fresh memory, holding `data` (bytes of exactly that size) or poison."""
         if self.live_bytes + nbytes > self.limit:
             raise MisuseError(

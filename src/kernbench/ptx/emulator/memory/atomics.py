@@ -4,12 +4,14 @@ Conventions are those of `access`. `target` is the row the old value goes to, ne
 how many lanes changed memory, so that a failed attempt can be told from progress.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numba import types
 from numba.extending import overload
 
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int64s, Word, Words
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.memory.access import (
     _PAGE,
@@ -19,13 +21,13 @@ from kernbench.ptx.emulator.memory.access import (
     MISALIGNED,
     OUTSIDE,
     UNINITIALISED,
+    Placed,
     _count,
     _shift_of,
-    moved_of,
     place_of,
 )
 from kernbench.ptx.emulator.memory.cell_entries import note_write
-from kernbench.ptx.emulator.memory.cells import ShadowArrays, named
+from kernbench.ptx.emulator.memory.cells import Shadow, ShadowArrays, named
 from kernbench.ptx.numerics.rows.scalar import bits_of_float32, bits_of_float64, float32_of, float64_of
 
 OPERATIONS = {
@@ -38,38 +40,40 @@ _ADD, _AND, _OR, _XOR, _EXCH, _CAS, _INC, _DEC, _MIN_U, _MAX_U, _MIN_S, _MAX_S, 
 _NAN32, _NAN64 = np.uint32(0x7FFFFFFF), np.uint64(0x7FFFFFFFFFFFFFFF)
 
 
-def _float_sum(a: Any, b: Any) -> Any:
+def _float_sum(a: Word, b: Word) -> Word:
     """The sum of two floats given by their bits."""
     raise NotImplementedError("only compiled code adds here")
 
 
 @overload(_float_sum)
-def _compiled_sum(a: Any, b: Any) -> Any:
+def _compiled_sum(a: Word, b: Word) -> Callable[[Word, Word], Word]:
+    """What adds, by the numba types of the bits. numba wants its parameters annotated as those of `_float_sum`."""
     if a == types.uint32:
 
-        def sum32(a: Any, b: Any) -> Any:
+        def sum32(a: Word, b: Word) -> Word:
             total = float32_of(a) + float32_of(b)
             return _NAN32 if total != total else bits_of_float32(total)
 
         return sum32
     if a == types.uint64:
 
-        def sum64(a: Any, b: Any) -> Any:
+        def sum64(a: Word, b: Word) -> Word:
             total = float64_of(a) + float64_of(b)
             return _NAN64 if total != total else bits_of_float64(total)
 
         return sum64
 
-    def unused(a: Any, b: Any) -> Any:
+    def unused(a: Word, b: Word) -> Word:
         return a
 
     return unused
 
 
 @part
-def _result(operation: Any, old: Any, b: Any, c: Any, one: Any, sign: Any) -> Any:
+def _result(operation: Int, old: Word, b: Word, c: Word, one: Word, sign: Word) -> Word:
     if operation == _ADD:
-        return old + b
+        added: Word = old + b
+        return added
     if operation == _CAS:
         return c if old == b else old
     if operation == _EXCH:
@@ -83,7 +87,8 @@ def _result(operation: Any, old: Any, b: Any, c: Any, one: Any, sign: Any) -> An
     if operation == _XOR:
         return old ^ b
     if operation == _INC:
-        return old - old if old >= b else old + one
+        counted: Word = old - old if old >= b else old + one
+        return counted
     if operation == _DEC:
         return b if (old == 0 or old > b) else old - one
     if operation == _MIN_U:
@@ -105,23 +110,32 @@ class Noted(NamedTuple):
     kind: int
 
 
+class Updating(NamedTuple):
+    """What an update moves: as `Moved`, with the rows of the old value (or -1), of b and of c."""
+
+    bank: Words
+    rows: tuple[int, int, int]
+    lanes: Int64s
+    mask: Bools
+
+
 @kernel
 def atomic(
-    memory: Any,
-    state: Any,
-    dirty: Any,
-    place: Any,
-    moved: Any,
-    operation: Any,
-    report: Any,
-    checked: Any,
-    noted: Any,
-) -> Any:
+    memory: Words,
+    state: Words,
+    dirty: Bools,
+    place: Placed,
+    moved: tuple[Words, tuple[int, int, int], Int64s, Bools],
+    operation: Int,
+    report: Int64s,
+    checked: bool,
+    noted: tuple[Shadow, int, int, int],
+) -> int:
     """One atomic for all active lanes; returns how many of them changed memory.
 
-    The rows of `moved` are those of the old value (or -1), of b and of c.
+    `moved` holds the parts of `Updating`, `noted` those of `Noted`.
     """
-    at, what = place_of(place), moved_of(moved)
+    at, what = place_of(place), Updating(moved[0], moved[1], moved[2], moved[3])
     entered = Noted(named(noted[0]), noted[1], noted[2], noted[3])
     bank, (target, source, other) = what.bank, what.rows
     width = np.uint64(memory.itemsize)

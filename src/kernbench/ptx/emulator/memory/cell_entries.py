@@ -13,10 +13,9 @@ Words used below: `mine` is the new access as a cell without its bytes, `touched
 `position` its place among the positions of the instruction, `lane` and `warp` who makes it.
 """
 
-from typing import Any
-
 import numpy as np
 
+from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import (
@@ -53,7 +52,7 @@ from kernbench.ptx.emulator.memory.cells import (
 
 
 @part
-def _suspect(position: Any, cell: Any, mask: Any, seen: Any, seen_mask: Any, report: Any) -> None:
+def _suspect(position: Int, cell: Int, mask: Int, seen: Int, seen_mask: Int, report: Int64s) -> None:
     row = SUSPECTS + report[RACE_CODE, 0]
     if row < report.shape[0]:
         report[row, 0] = position
@@ -65,13 +64,14 @@ def _suspect(position: Any, cell: Any, mask: Any, seen: Any, seen_mask: Any, rep
 
 
 @part
-def _seer(word: Any, touched: Any, lane: Any, warp: Any, shadow: ShadowArrays) -> Any:
+def _seer(word: Int, touched: Int, lane: Int, warp: Int, shadow: ShadowArrays) -> tuple[Int, Int]:
     """A read that saw the last strong write, and its lanes: the lane's own if there is one.
 
     Whoever happens after that read happens after the write, too: observing a strong write by a strong read in its scope
     orders the two, though the reading thread learns nothing else of the writer without an acquire.
     """
     cells, lanes, number = shadow.cells, shadow.lanes, shadow.table[warp, NUMBER]
+    seen_mask: Int
     seen, seen_mask = np.int64(0), np.int64(0)
     for column in range(READ, EARLIER_READ + 1):
         read = np.int64(cells[word, column])
@@ -85,20 +85,22 @@ def _seer(word: Any, touched: Any, lane: Any, warp: Any, shadow: ShadowArrays) -
 
 @kernel
 def _look(
-    word: Any,
-    column: Any,
-    cell: Any,
-    touched: Any,
-    position: Any,
-    lane: Any,
-    warp: Any,
+    word: Int,
+    column: Int,
+    cell: Int,
+    touched: Int,
+    position: Int,
+    lane: Int,
+    warp: Int,
     shadow: ShadowArrays,
-    report: Any,
+    report: Int64s,
 ) -> None:
     """An access that is not plainly settled: it is ordered, or was seen by a read that is, or it is a suspect."""
     mask = who(cell, np.int64(shadow.lanes[word, LANES + column]), touched)
     if ordered(cell, mask, lane, warp, shadow):
         return
+    seen: Int
+    seen_mask: Int
     seen, seen_mask = np.int64(0), np.int64(0)
     if column == STRONG_WRITE or (column == EARLIER_STRONG and cell & SEEN):
         seen, seen_mask = _seer(word, touched, lane, warp, shadow)
@@ -110,7 +112,7 @@ def _look(
 
 
 @part
-def _enter(word: Any, column: Any, mine: Any, touched: Any, lane: Any, cells: Any, lanes: Any) -> None:
+def _enter(word: Int, column: Int, mine: Int, touched: Int, lane: Int, cells: UInt64s, lanes: UInt32s) -> None:
     """Put an access in a cell, together with what lanes of its warp did there at the same clock."""
     last = np.int64(cells[word, column])
     held = np.int64(lanes[word, LANES + column])
@@ -138,7 +140,7 @@ def _enter(word: Any, column: Any, mine: Any, touched: Any, lane: Any, cells: An
 
 
 @part
-def _lowest(mask: Any) -> Any:
+def _lowest(mask: Int) -> int:
     lane = 0
     while lane < 31 and not (mask >> lane) & 1:
         lane += 1
@@ -146,20 +148,20 @@ def _lowest(mask: Any) -> Any:
 
 
 @part
-def _move(word: Any, source: Any, target: Any, cells: Any, lanes: Any) -> None:
+def _move(word: Int, source: Int, target: Int, cells: UInt64s, lanes: UInt32s) -> None:
     cells[word, target] = cells[word, source]
     lanes[word, LANES + target] = lanes[word, LANES + source]
     cells[word, source] = 0
 
 
 @part
-def _covers(cell: Any, mine: Any, touched: Any) -> Any:
+def _covers(cell: Int, mine: Int, touched: Int) -> Flag:
     """Whether a new access stands for an older one before it: it conflicts with whatever that one does."""
     return not (cell & 15) & ~touched and (mine & STRONG) <= (cell & STRONG) and not cell & ~mine & SEEN
 
 
 @part
-def _room(word: Any, column: Any, mine: Any, touched: Any, lane: Any, warp: Any, shadow: ShadowArrays) -> None:
+def _room(word: Int, column: Int, mine: Int, touched: Int, lane: Int, warp: Int, shadow: ShadowArrays) -> None:
     """Make room in `column`, keeping what is there in the next one, if possible of what nothing covers."""
     cells, lanes = shadow.cells, shadow.lanes
     # an access of the same epoch and strength is joined with: it is brought to the front
@@ -182,14 +184,14 @@ def _room(word: Any, column: Any, mine: Any, touched: Any, lane: Any, warp: Any,
 
 @inlined
 def note_read(
-    start: Any,
-    length: Any,
-    lane_number: Any,
-    position: Any,
+    start: np.uint64,
+    length: np.uint64,
+    lane_number: Int,
+    position: Int,
     shadow: ShadowArrays,
-    site: Any,
-    scope: Any,
-    report: Any,
+    site: Int,
+    scope: Int,
+    report: Int64s,
 ) -> None:
     """Enter a read and note writes that may race with it."""
     cells, lanes, table = shadow.cells, shadow.lanes, shadow.table
@@ -229,7 +231,7 @@ def note_read(
 
 
 @inlined
-def _take_turns(word: Any, mine: Any, bit: Any, cells: Any, lanes: Any) -> None:
+def _take_turns(word: Int, mine: Int, bit: Int, cells: UInt64s, lanes: UInt32s) -> None:
     """Another warp reads what one has read: the last two are kept."""
     earlier = np.int64(cells[word, EARLIER_READ])
     held = np.int64(lanes[word, LANES + EARLIER_READ])
@@ -242,7 +244,7 @@ def _take_turns(word: Any, mine: Any, bit: Any, cells: Any, lanes: Any) -> None:
 
 @kernel
 def _read_slowly(
-    word: Any, mine: Any, touched: Any, position: Any, lane: Any, warp: Any, shadow: ShadowArrays, report: Any
+    word: Int, mine: Int, touched: Int, position: Int, lane: Int, warp: Int, shadow: ShadowArrays, report: Int64s
 ) -> None:
     """Enter a read of a word that has strong writes, or strong reads, or reads of other bytes."""
     scope = (mine >> SCOPE) & 3
@@ -266,16 +268,16 @@ def _read_slowly(
 
 @inlined
 def note_write(
-    start: Any,
-    length: Any,
-    lane_number: Any,
-    position: Any,
-    same: Any,
+    start: np.uint64,
+    length: np.uint64,
+    lane_number: Int,
+    position: Int,
+    same: bool,
     shadow: ShadowArrays,
-    site: Any,
-    scope: Any,
-    kind: Any,
-    report: Any,
+    site: Int,
+    scope: Int,
+    kind: Int,
+    report: Int64s,
 ) -> None:
     """Enter a write and note what may race with it.
 
@@ -322,16 +324,16 @@ def note_write(
 
 @kernel
 def _write_slowly(
-    word: Any,
-    mine: Any,
-    touched: Any,
-    position: Any,
-    same: Any,
-    lane: Any,
-    warp: Any,
-    kind: Any,
+    word: Int,
+    mine: Int,
+    touched: Int,
+    position: Int,
+    same: Int,
+    lane: Int,
+    warp: Int,
+    kind: Int,
     shadow: ShadowArrays,
-    report: Any,
+    report: Int64s,
 ) -> None:
     """Enter a write of a word where something is not plainly before it."""
     scope = (mine >> SCOPE) & 3
@@ -354,7 +356,7 @@ def _write_slowly(
 
 
 @part
-def _keep_apart(word: Any, mine: Any, touched: Any, same: Any, lane: Any, cells: Any, lanes: Any) -> None:
+def _keep_apart(word: Int, mine: Int, touched: Int, same: Int, lane: Int, cells: UInt64s, lanes: UInt32s) -> None:
     """Before a weak write: what the last one did that this does not stand for is kept, with its own instruction.
 
     None is lost where warps write halves of words. Where another lane of the same warp wrote at another instruction,
@@ -374,7 +376,7 @@ def _keep_apart(word: Any, mine: Any, touched: Any, same: Any, lane: Any, cells:
 
 
 @part
-def _enter_strong(word: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind: Any, shadow: ShadowArrays) -> None:
+def _enter_strong(word: Int, mine: Int, touched: Int, lane: Int, warp: Int, kind: Int, shadow: ShadowArrays) -> None:
     """A strong write: what reads before saw is no longer the last; an update has seen what it replaces."""
     cells, lanes = shadow.cells, shadow.lanes
     last = np.int64(cells[word, STRONG_WRITE])
@@ -397,7 +399,7 @@ def _enter_strong(word: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind
 
 
 @part
-def _keeps_apart(word: Any, last: Any, mine: Any, touched: Any, warp: Any, shadow: ShadowArrays) -> Any:
+def _keeps_apart(word: Int, last: Int, mine: Int, touched: Int, warp: Int, shadow: ShadowArrays) -> Flag:
     """Whether the last strong write stays beside an update that it does not order, and that nobody's read has seen."""
     cells = shadow.cells
     earlier, reads = np.int64(cells[word, EARLIER_STRONG]), np.int64(cells[word, READ] | cells[word, EARLIER_READ])
@@ -408,8 +410,8 @@ def _keeps_apart(word: Any, last: Any, mine: Any, touched: Any, warp: Any, shado
 
 @part
 def _replaces(
-    word: Any, last: Any, mine: Any, touched: Any, lane: Any, warp: Any, kind: Any, shadow: ShadowArrays
-) -> Any:
+    word: Int, last: Int, mine: Int, touched: Int, lane: Int, warp: Int, kind: Int, shadow: ShadowArrays
+) -> Flag:
     """Whether whatever comes after a strong write comes after the last one too, as it or its thread has seen that."""
     if kind != STORE and morally_strong(last, (mine >> SCOPE) & 3, warp, shadow.table, shadow.clusters):
         if _covers(last, mine, touched):

@@ -45,11 +45,11 @@ warp beyond `MET`, `peers[warp, 32]` when lanes last arrived on an mbarrier alon
 each CTA of the grid, and is empty without clusters. How accesses are entered is in `cell_entries`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.room import sparse_zeros
@@ -91,17 +91,21 @@ class ShadowArrays(NamedTuple):
     Python hands it over as a plain tuple, of which numba tells the type in half the time, and kernels name its parts.
     """
 
-    cells: Array
-    lanes: Array
-    table: Array
-    clocks: Array
-    peers: Array
-    known: Array
-    clusters: Array
+    cells: UInt64s
+    lanes: UInt32s
+    table: Int64s
+    clocks: Int32s
+    peers: Int32s
+    known: Int32s
+    clusters: Int64s
+
+
+# the same as it is handed over
+Shadow = tuple[UInt64s, UInt32s, Int64s, Int32s, Int32s, Int32s, Int64s]
 
 
 @part
-def named(shadow: tuple[Array, ...]) -> ShadowArrays:
+def named(shadow: Shadow) -> ShadowArrays:
     """The parts of a tuple by their names."""
     return ShadowArrays(shadow[0], shadow[1], shadow[2], shadow[3], shadow[4], shadow[5], shadow[6])
 
@@ -116,13 +120,13 @@ def scope_of(cell: int) -> int:
     return (cell >> SCOPE) & 3
 
 
-def stamp(clock: Any, number: Any) -> Any:
+def stamp(clock: Int64s, number: Int64s) -> Int64s:
     """Clock and number of a warp as cells hold them."""
     return (clock.astype(np.int64) << CLOCK_SHIFT) | ((number.astype(np.int64) + 1) << NUMBER_SHIFT)
 
 
 @kernel
-def part_from(cells: Any, lanes: Any, rows: Any, clocks: Any) -> None:
+def part_from(cells: UInt64s, lanes: UInt32s, rows: Int64s, clocks: Int64s) -> None:
     """Lanes have ended: give what they did at their last clocks a clock that nobody ever knows.
 
     `rows` has for the number of a warp its row in `clocks`, or -1; that has for each lane its last clock, or 0. What
@@ -152,7 +156,7 @@ def part_from(cells: Any, lanes: Any, rows: Any, clocks: Any) -> None:
                 lanes[word, LANES + column] = np.uint32(held)
 
 
-def new_cells(words: int, first_byte: int = 0) -> tuple[Any, Any]:
+def new_cells(words: int, first_byte: int = 0) -> tuple[UInt64s, UInt32s]:
     """The cells of memory from a byte on, each word on a line of its own, and the lanes beside them, in the same place.
 
     A line more at the end holds the first byte.
@@ -165,7 +169,7 @@ def new_cells(words: int, first_byte: int = 0) -> tuple[Any, Any]:
 
 
 @part
-def who(cell: Any, lanes: Any, touched: Any) -> Any:
+def who(cell: Int, lanes: Int, touched: Int) -> Int:
     """The lanes of a cell's access that touched some bytes, as a mask."""
     if not cell & MIXED:
         return lanes
@@ -177,7 +181,7 @@ def who(cell: Any, lanes: Any, touched: Any) -> Any:
 
 
 @part
-def knows_lane(clock: Any, mask: Any, known: Any, arrivals: Any) -> Any:
+def knows_lane(clock: Int, mask: Int, known: Int, arrivals: Int32s) -> Flag:
     """Whether `known` of single lanes (a clock times 32, plus a lane) covers what the lanes of `mask` did at `clock`.
 
     One lane is remembered for a warp; of others that told of themselves as well, it is taken as known.
@@ -188,7 +192,7 @@ def knows_lane(clock: Any, mask: Any, known: Any, arrivals: Any) -> Any:
 
 
 @part
-def _late(clock: Any, mask: Any, clocks: Any) -> Any:
+def _late(clock: Int, mask: Int, clocks: Int32s) -> Int:
     """The lanes of `mask` whose clocks have not come to `clock`."""
     late = np.int64(0)
     for lane in range(WARP):
@@ -198,14 +202,15 @@ def _late(clock: Any, mask: Any, clocks: Any) -> Any:
 
 
 @part
-def by_thread(cell: Any, table: Any) -> Any:
+def by_thread(cell: Int, table: Int64s) -> Flag:
     """Whether a thread made the access of `cell`, and not an operation beside the threads."""
     last = table.shape[0] - 1
-    return (((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1) % table[last, 1] < table[last, 0]
+    thread: Flag = (((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1) % table[last, 1] < table[last, 0]
+    return thread
 
 
 @kernel
-def ordered(cell: Any, mask: Any, lane: Any, warp: Any, shadow: ShadowArrays) -> Any:
+def ordered(cell: Int, mask: Int, lane: Int, warp: Int, shadow: ShadowArrays) -> Flag:
     """Whether the access of a cell, by the lanes of `mask`, happens before what `lane` of `warp` does now.
 
     By what all lanes of the warp know, or this one of its own warp; what a lane alone has acquired is not looked at.
@@ -217,7 +222,7 @@ def ordered(cell: Any, mask: Any, lane: Any, warp: Any, shadow: ShadowArrays) ->
     last = table.shape[0] - 1
     if number == table[warp, NUMBER]:
         # the same warp: a lane's own accesses are in program order, those of others count up to where they met
-        rest = mask & ~(np.int64(1) << lane)
+        rest: Int = mask & ~(np.int64(1) << lane)
         if rest == 0 or clock <= table[warp, MET]:
             return True
         if peers.shape[0] > 1:
@@ -238,34 +243,39 @@ def ordered(cell: Any, mask: Any, lane: Any, warp: Any, shadow: ShadowArrays) ->
         return knows_lane(clock, mask, clocks[cta, inside, lanes + column], peers[them, WARP])
     # an actor of another CTA: only what was acquired through memory of the GPU or of the cluster
     row = table[warp, KNOWN]
-    if row < 0 or clock <= known[row, number]:
-        return row >= 0
+    if row < 0:
+        return False
+    if clock <= known[row, number]:
+        return True
     return by_thread(cell, table) and knows_far_lane(clock, mask, known[row], number + table[last, 2], table[last, 2])
 
 
 @part
-def knows_far_lane(clock: Any, mask: Any, known: Any, place: Any, lanes: Any) -> Any:
+def knows_far_lane(clock: Int, mask: Int, known: Int32s, place: Int, lanes: Int) -> Flag:
     """As `knows_lane`, of a warp of another CTA: what is known of one of its lanes is at a place of `known`."""
     if lanes < 0 or place >= known.size:
         return False
-    return clock <= known[place] >> 5 and mask == np.int64(1) << (known[place] & 31)
+    covered: Flag = clock <= known[place] >> 5 and mask == np.int64(1) << (known[place] & 31)
+    return covered
 
 
 @part
-def plainly_unordered(cell: Any, warp: Any, shadow: ShadowArrays) -> Any:
+def plainly_unordered(cell: Int, warp: Int, shadow: ShadowArrays) -> Flag:
     """Whether a warp plainly knows nothing of another one's access: most often that saves the call of `ordered`."""
     table, clocks = shadow.table, shadow.clocks
     number = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
     inside, last = table[warp, INSIDE], table.shape[0] - 1
     column = number - table[warp, NUMBER] + inside
     if column < 0 or column >= table[last, 1]:
-        return table[warp, KNOWN] < 0
+        stranger: Flag = table[warp, KNOWN] < 0
+        return stranger
     clock = (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
-    return column != inside and table[last, 2] < 0 and clock > clocks[table[warp, CTA], inside, column]
+    later: Flag = column != inside and table[last, 2] < 0 and clock > clocks[table[warp, CTA], inside, column]
+    return later
 
 
 @inlined
-def settled(cell: Any, lanes: Any, number: Any, bit: Any, floor: Any, first: Any, warps: Any) -> Any:
+def settled(cell: Int, lanes: Int, number: Int, bit: Int, floor: Int, first: Int, warps: Int) -> Flag:
     """Whether an access plainly happens before a lane's: before its floor in the same CTA, or by the lane itself."""
     theirs = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
     long_ago = ((cell >> CLOCK_SHIFT) & CLOCK_LIMIT) <= floor and first <= theirs < first + warps
@@ -273,7 +283,7 @@ def settled(cell: Any, lanes: Any, number: Any, bit: Any, floor: Any, first: Any
 
 
 @part
-def morally_strong(cell: Any, scope: Any, warp: Any, table: Any, clusters: Any) -> Any:
+def morally_strong(cell: Int, scope: Int, warp: Int, table: Int64s, clusters: Int64s) -> Flag:
     """Whether a cell's access and one of `scope` by a warp are strong, and each in the scope of the other."""
     theirs = (cell >> SCOPE) & 3
     if theirs == 0 or scope == 0:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes.fragment import Fragment, Frame
+from kernbench.ptx.emulator.lanes.fragment import Fragment, Frame, Transfer
 from kernbench.ptx.emulator.memory.arena import NOTHING, POISON, UNWRITTEN, WRITTEN, views
 from kernbench.ptx.emulator.memory.port import Space
 from kernbench.ptx.emulator.memory.stack import STACK_BYTES, Stack
@@ -83,7 +83,7 @@ class Frames:
             for cell, offset in self._cells.get(function, ()):
                 cell[...] = base + offset
 
-    def enter(self, fragment: Fragment, code: Code, caller: int, frame: Frame, arguments: tuple[Any, ...]) -> None:
+    def enter(self, fragment: Fragment, code: Code, caller: int, frame: Frame, arguments: tuple[Transfer, ...]) -> None:
         """Begin a frame, hand over arguments, and keep the registers of a function that is entered again."""
         values = [self._read(fragment, transfer, caller) for transfer in arguments]
         if code.recursive:
@@ -133,7 +133,7 @@ class Frames:
         self._bytes.reshape(-1, self._stride)[lanes, part] = np.frombuffer(data, np.uint8).reshape(len(lanes), nbytes)
         self._state.reshape(-1, self._stride)[lanes, part] = WRITTEN
 
-    def _read(self, fragment: Fragment, transfer: Any, base: int) -> tuple[Array, Array | None]:
+    def _read(self, fragment: Fragment, transfer: Transfer, base: int) -> tuple[Array, Array | None]:
         """A value as bytes a lane and their state, or as a row."""
         if transfer.from_slot:
             row = np.broadcast_to(fragment.window.rows[transfer.source], fragment.window.size).copy()
@@ -142,7 +142,7 @@ class Frames:
         lanes = fragment.window.lane_numbers
         return self._bytes.reshape(-1, self._stride)[lanes, part], self._state.reshape(-1, self._stride)[lanes, part]
 
-    def _write(self, fragment: Fragment, transfer: Any, base: int, value: tuple[Array, Array | None]) -> None:
+    def _write(self, fragment: Fragment, transfer: Transfer, base: int, value: tuple[Array, Array | None]) -> None:
         data, state = value
         if transfer.to_slot:
             dtype = fragment.window.blank(transfer.target).dtype
@@ -181,7 +181,7 @@ def _lanes(fragment: Fragment) -> Array:
     return lanes if fragment.lanes.mask is None else lanes[fragment.lanes.mask]
 
 
-def _as_row(data: Array, dtype: Any) -> Array:
+def _as_row(data: Array, dtype: np.dtype[np.generic]) -> Array:
     """Bytes of each lane as one value each."""
     padded = np.zeros((len(data), dtype.itemsize), np.uint8)
     padded[:, : data.shape[1]] = data

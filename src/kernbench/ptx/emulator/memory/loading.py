@@ -1,14 +1,12 @@
 """Loading a module: its global and constant variables get addresses on a device, and their initial values."""
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.memory.arena import Allocation, Arena
 from kernbench.ptx.emulator.program.operands import float_bits, function_address
 from kernbench.ptx.text.errors import PtxError
-from kernbench.ptx.text.module import Float, Generic, Integer, Masked, Module, Name, Offset, Variable
+from kernbench.ptx.text.module import Float, Generic, Initial, Integer, Masked, Module, Name, Offset, Variable
 from kernbench.ptx.text.types import TYPES
 
 # an unsized external array that nobody defined
@@ -42,7 +40,7 @@ class LoadedModule:
         self._fill(image, 0, variable.initial, shape, unit, variable)
         return bytes(image)
 
-    def _fill(self, image: bytearray, start: int, value: Any, shape: list[int], unit: int, of: Variable) -> None:
+    def _fill(self, image: bytearray, start: int, value: Initial, shape: list[int], unit: int, of: Variable) -> None:
         if isinstance(value, tuple):
             step = unit * int(np.prod(shape[1:], dtype=np.int64))
             for number, item in enumerate(value):
@@ -51,7 +49,7 @@ class LoadedModule:
         bits = self._bits(value, of)
         image[start : start + unit] = (bits & ((1 << 8 * unit) - 1)).to_bytes(unit, "little")
 
-    def _bits(self, value: Any, of: Variable) -> int:
+    def _bits(self, value: Initial, of: Variable) -> int:
         if isinstance(value, Integer):
             return value.value
         if isinstance(value, Float):
@@ -60,6 +58,7 @@ class LoadedModule:
             mask = value.mask.value
             shift = (mask & -mask).bit_length() - 1
             return (self._bits(value.address, of) & mask) >> shift
+        assert not isinstance(value, tuple), "an element is no list of elements"
         name = value.text if isinstance(value, Name) else value.base.text
         offset = value.offset if isinstance(value, (Offset, Generic)) else 0
         if name in self._functions:

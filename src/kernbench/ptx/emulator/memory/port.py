@@ -6,13 +6,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Int64s
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, TRACKED, UNWRITTEN, Arena
 from kernbench.ptx.emulator.memory.atomics import atomic
-from kernbench.ptx.emulator.memory.cells import STORE, TABLE, UPDATE, new_cells
+from kernbench.ptx.emulator.memory.cells import STORE, TABLE, UPDATE, Shadow, new_cells
 from kernbench.ptx.emulator.program.program import Site
 
 _NO_MASK = np.zeros(0, bool)
@@ -46,8 +47,12 @@ class Space:
     dirty: Array
 
 
+# a constant that is added to addresses
+Offset = int | np.uint64
 # each position's address, a constant added to it, and the address at which the space begins
-Place = tuple[Array, Any, int]
+Place = tuple[Array, Offset, int]
+# how compiled loops enter accesses: the shadow of their space, the number of their instruction, and their scope
+Entering = tuple[Shadow, int, int]
 
 
 def offsets_of(place: Place) -> Array:
@@ -68,10 +73,10 @@ class Checker(Protocol):
     def reached(self, ctas: Array, lanes: Array, active: Mask | None, site: Site) -> None:
         """Lanes are about to access shared memory of CTAs of their cluster."""
 
-    def arguments(self, space: Space, site: Site, scope: int) -> tuple[Any, ...]:
+    def arguments(self, space: Space, site: Site, scope: int) -> Entering:
         """The space's shadow, the site and the scope of the access, as the compiled kernels take them."""
 
-    def trouble(self, space: Space, site: Site, what: str, spot: "Spot", report: Any) -> None:
+    def trouble(self, space: Space, site: Site, what: str, spot: "Spot", report: Int64s) -> None:
         """Something is wrong: turn the report into findings."""
 
     def loaded(self, site: Site) -> None:
@@ -142,7 +147,7 @@ class Port:
         return self._spaces[name]
 
     def parts(
-        self, name: str, addresses: Array, offset: Any, mask: Mask | None
+        self, name: str, addresses: Array, offset: np.uint64, mask: Mask | None
     ) -> "list[tuple[Space, int, Mask | None]]":
         """The spaces an access touches, the address each begins at, and the lanes that touch it."""
         if name != "generic":
@@ -157,8 +162,8 @@ class Port:
         return [(self.space(order[n][0]), order[n][1], codes == n) for n in touched]
 
     def _placed(
-        self, part: Space, addresses: Array, offset: Any, lanes: Array, active: Mask | None, site: Site
-    ) -> tuple[Space, Array, Any]:
+        self, part: Space, addresses: Array, offset: np.uint64, lanes: Array, active: Mask | None, site: Site
+    ) -> tuple[Space, Array, np.uint64]:
         """Shared memory of a cluster: each lane's address may lie in a peer, whose rank it carries."""
         places = self._batch.places
         if part.name != "shared" or places.size == 1:
@@ -190,14 +195,14 @@ class Port:
             wide[...] = row
         return wide
 
-    def _real(self, space: str, addresses: Array, offset: Any) -> Array:
+    def _real(self, space: str, addresses: Array, offset: np.uint64) -> Array:
         """Addresses in the arena, where some of the host's stand for it."""
         aliases = self._arena.aliases
         if aliases is None or space in ("shared", "local"):
             return addresses
         return aliases.translated(addresses, offset)
 
-    def _lasting(self, addresses: Array, registers: Array, rows: Any) -> Array:
+    def _lasting(self, addresses: Array, registers: Array, rows: Array | tuple[int, ...]) -> Array:
         """Addresses that findings can still tell when results are in `rows`: a copy where the two are one register."""
         if self._checker is None or registers.dtype != addresses.dtype:
             return addresses
@@ -209,7 +214,7 @@ class Port:
         space: str,
         addresses: Array,
         lanes: Array,
-        offset: Any,
+        offset: np.uint64,
         bank: str,
         rows: Array,
         mask: Mask | None,
@@ -247,7 +252,7 @@ class Port:
         space: str,
         addresses: Array,
         lanes: Array,
-        offset: Any,
+        offset: np.uint64,
         bank: str,
         rows: Array,
         mask: Mask | None,
@@ -274,15 +279,15 @@ class Port:
                 state = part.state[registers.itemsize]
                 trouble = access.checked_store(memory, state, part.dirty, place, moved, self._report, *noted)
                 if noted[0][-1]:
-                    more = self._checker.arguments(part, site, scope)
+                    shadow, number, reach = self._checker.arguments(part, site, scope)
                     wide = np.uint64(registers.itemsize * rows.size)
-                    trouble = access.note_writes(*noted, wide, lanes, self._report, *more, kind)
+                    trouble = access.note_writes(*noted, wide, lanes, self._report, shadow, number, reach, kind)
             if trouble:
                 span = registers.itemsize * rows.size
                 self._tell(part, site, "store", Spot(lanes, at, int(by), span, scope, registers[rows]))
 
     def located(
-        self, space: str, addresses: Array, lanes: Array, offset: Any, nbytes: int, mask: Mask | None
+        self, space: str, addresses: Array, lanes: Array, offset: np.uint64, nbytes: int, mask: Mask | None
     ) -> list[tuple[Space, Array, Mask]]:
         """The spaces that accesses of active positions touch: where in each, and which positions touch it legally."""
         found = []
@@ -305,12 +310,14 @@ class Port:
         """Loads that active lanes made before, at `site`, count as reads from now on."""
         if self._checker is None:
             return
-        addresses = self._real(space, addresses, 0)
+        addresses = self._real(space, addresses, np.uint64(0))
         for part, base, active in self.parts(space, addresses, np.uint64(0), mask):
             part, at, by = self._placed(part, addresses, np.uint64(0), lanes, active, site)
             shadow, number, _ = self._checker.arguments(part, site, 0)
             place = (at + by, np.uint64(base), np.uint64(part.size), part.origins, np.uint64(nbytes))
-            if access.enter_loads(part.state[1], *place, lanes, active, self._report, shadow, number):
+            if access.enter_loads(
+                part.state[1], *place, lanes, mask if active is None else active, self._report, shadow, number
+            ):
                 self._tell(part, site, "load", Spot(lanes, at, int(by), nbytes))
 
     def announce(self, addresses: Array, lanes: Array, nbytes: int, mask: Mask | None, site: Site) -> None:
@@ -340,7 +347,7 @@ class Port:
         space: str,
         addresses: Array,
         lanes: Array,
-        offset: Any,
+        offset: np.uint64,
         bank: str,
         rows: tuple[int, int, int],
         operation: int,
@@ -368,7 +375,7 @@ class Port:
                     part, site, "atomic", Spot(lanes, at, int(by), registers.itemsize, scope, None, base, active)
                 )
 
-    def _arguments(self, part: Space, site: Site, scope: int) -> tuple[Any, ...]:
+    def _arguments(self, part: Space, site: Site, scope: int) -> Entering:
         if self._checker is not None:
             return self._checker.arguments(part, site, scope)
         return UNCHECKED, site.number, scope
@@ -380,7 +387,7 @@ class Port:
 
 
 # the shadow of what is not checked: see `cells`
-UNCHECKED: tuple[Any, ...] = (
+UNCHECKED: Shadow = (
     *new_cells(1),
     np.zeros((2, TABLE), np.int64),
     np.zeros((1, 1, 1), np.int32),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.lanes.arrays import UInt64s
 
 # less than this is never asked about
 _SMALL = 1 << 27
@@ -40,7 +40,7 @@ def require_room(nbytes: int, what: str, remedy: str) -> None:
         raise MisuseError(f"{what} needs {nbytes:,} bytes of this computer, and {free:,} are free: {remedy}")
 
 
-def sparse_zeros(words: int) -> Array:
+def sparse_zeros(words: int) -> UInt64s:
     """Zeros of 64 bits that take memory where they are written; `MemoryError` where even that is too much."""
     if words < _MAPPED:
         return np.zeros(words, np.uint64)

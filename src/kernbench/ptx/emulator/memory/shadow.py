@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Bytes, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import TRACKED
@@ -155,7 +156,7 @@ class Shadow:
 
 
 @part
-def _touched(start: Any, length: Any, word: Any) -> Any:
+def _touched(start: Int, length: Int, word: Int) -> Int:
     low = max(start - 4 * word, 0)
     high = min(start + length - 4 * word, 4)
     return ((1 << (high - low)) - 1) << low
@@ -168,23 +169,23 @@ class Operations(NamedTuple):
     access as a cell, `ctas` and `warps` who began it.
     """
 
-    starts: Array
-    lengths: Array
-    owners: Array
-    knowledge: Array
-    firsts: Array
-    stamps: Array
-    ctas: Array
-    warps: Array
+    starts: Int64s
+    lengths: Int64s
+    owners: Int64s
+    knowledge: Int32s
+    firsts: Int64s
+    stamps: Int64s
+    ctas: Int64s
+    warps: Int64s
 
 
 class Memory(NamedTuple):
     """The memory that operations access: cells and the lanes beside them, the byte that they begin at, its state."""
 
-    cells: Array
-    lanes: Array
+    cells: UInt64s
+    lanes: UInt32s
     first_byte: int
-    state: Array
+    state: Bytes
 
 
 class Order(NamedTuple):
@@ -195,16 +196,22 @@ class Order(NamedTuple):
     async proxy may see.
     """
 
-    known: Array
-    known_rows: Array
-    arrivals: Array
+    known: Int32s
+    known_rows: Int64s
+    arrivals: Int32s
     warps: int
     first_lane: int
     proxied: int
 
 
+# the same three as they are handed over
+GivenOperations = tuple[Int64s, Int64s, Int64s, Int32s, Int64s, Int64s, Int64s, Int64s]
+GivenMemory = tuple[UInt64s, UInt32s, int, Bytes]
+GivenOrder = tuple[Int32s, Int64s, Int32s, int, int, int]
+
+
 @part
-def _missing(cell: Any, mask: Any, plain: Any, operation: Any, what: Operations, order: Order) -> Any:
+def _missing(cell: Int, mask: Int, plain: bool, operation: Int, what: Operations, order: Order) -> int:
     """-1 if the access of `cell` happens before an operation; else what is missing: _FENCE or _RACE.
 
     What a thread did ordinarily, before it or what it knows began the operation, is in order; but the async proxy sees
@@ -230,13 +237,15 @@ def _missing(cell: Any, mask: Any, plain: Any, operation: Any, what: Operations,
 
 
 @part
-def _operations_of(given: tuple[Array, ...]) -> Operations:
+def _operations_of(given: GivenOperations) -> Operations:
     """The parts by their names; plain tuples are handed over, whose types numba tells in half the time."""
     return Operations(given[0], given[1], given[2], given[3], given[4], given[5], given[6], given[7])
 
 
 @kernel
-def note_ranges(writes: Any, operations: Any, where: Any, known: Any, suspects: Any) -> Any:
+def note_ranges(
+    writes: bool, operations: GivenOperations, where: GivenMemory, known: GivenOrder, suspects: Int64s
+) -> int:
     """Enter ranges of operations, and gather what does not happen before them; gives how much that is.
 
     Given are the parts of `Operations`, `Memory` and `Order`.
@@ -273,7 +282,7 @@ def note_ranges(writes: Any, operations: Any, where: Any, known: Any, suspects: 
 
 
 @part
-def _replace(word: Any, mine: Any, writes: Any, cells: Any, lanes: Any) -> None:
+def _replace(word: Int, mine: Int, writes: bool, cells: UInt64s, lanes: UInt32s) -> None:
     """Enter an operation's access in the cells of a word."""
     column = READ
     if writes:

@@ -226,12 +226,12 @@ class _Move:
         keep = inside & (lengths > 0)
         return Ranges(starts[keep], np.ascontiguousarray(lengths[keep]), np.ascontiguousarray(owners[keep]))
 
-    def _tensor(self) -> tuple[Array, ...]:
+    def _tensor(self) -> kernels.GivenTensor:
         """The parts of `kernels.Tensor`."""
         memory = self._batch.port.space("global")
         return memory.words[1], memory.words[8], memory.state[1], memory.state[8]
 
-    def _tiles(self, offsets: Array, origins: Array) -> tuple[Array, Array, Array, Array, Array, int]:
+    def _tiles(self, offsets: Array, origins: Array) -> kernels.GivenTiles:
         """The parts of `kernels.Tiles`."""
         shared = self._batch.port.space("shared")
         return shared.words[1], shared.words[8], shared.state[1], offsets, origins, shared.size

@@ -7,11 +7,11 @@ read or written; a load fills the rest. What belongs together is handed over as 
 nobody wrote, with the first operation and place.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Int, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.memory.arena import TRACKED, UNWRITTEN, WRITTEN
 
@@ -32,49 +32,55 @@ class Box(NamedTuple):
     """
 
     base: int
-    shape: Array
+    shape: Int64s
     element: int
-    swizzle: Array
-    fill: Array
+    swizzle: Int64s
+    fill: Bytes
 
 
 class Tensor(NamedTuple):
     """The memory that a tensor lies in: bytes and words of eight, and their states."""
 
-    memory: Array
-    memory8: Array
-    state: Array
-    state8: Array
+    memory: Bytes
+    memory8: UInt64s
+    state: Bytes
+    state8: UInt64s
 
 
 class Tiles(NamedTuple):
     """The shared memory that boxes lie in: bytes, words of eight and states; each box's offset and CTA's origin."""
 
-    memory: Array
-    memory8: Array
-    state: Array
-    offsets: Array
-    origins: Array
+    memory: Bytes
+    memory8: UInt64s
+    state: Bytes
+    offsets: Int64s
+    origins: Int64s
     size: int
 
 
+# the same three as they are handed over
+GivenBox = tuple[int, Int64s, int, Int64s, Bytes]
+GivenTensor = tuple[Bytes, UInt64s, Bytes, UInt64s]
+GivenTiles = tuple[Bytes, UInt64s, Bytes, Int64s, Int64s, int]
+
+
 @part
-def _box_of(given: Any) -> Box:
+def _box_of(given: GivenBox) -> Box:
     return Box(given[0], given[1], given[2], given[3], given[4])
 
 
 @part
-def _tiles_of(given: Any) -> Tiles:
+def _tiles_of(given: GivenTiles) -> Tiles:
     return Tiles(given[0], given[1], given[2], given[3], given[4], given[5])
 
 
-def new_report() -> Any:
+def new_report() -> Int64s:
     """An empty report: per code how often, the first operation, its place."""
     return np.zeros((4, 3), np.int64)
 
 
 @part
-def _count(report: Any, code: Any, operation: Any, place: Any) -> None:
+def _count(report: Int64s, code: Int, operation: Int, place: Int) -> None:
     if report[code, 0] == 0:
         report[code, 1] = operation
         report[code, 2] = place
@@ -82,7 +88,7 @@ def _count(report: Any, code: Any, operation: Any, place: Any) -> None:
 
 
 @part
-def _swizzled(offset: Any, mask: Any, shift: Any, flip: Any) -> Any:
+def _swizzled(offset: Int, mask: Int, shift: Int, flip: Int) -> Int:
     place = offset ^ (((offset >> 7) & mask) << shift)
     if flip:
         place ^= ((offset >> 7) & 1) << 3
@@ -90,7 +96,7 @@ def _swizzled(offset: Any, mask: Any, shift: Any, flip: Any) -> Any:
 
 
 @part
-def _readable(state: Any, checked: Any, place: Any, operation: Any, code: Any, report: Any) -> Any:
+def _readable(state: Bytes, checked: bool, place: Int, operation: Int, code: Int, report: Int64s) -> bool:
     """Whether a byte may be read; unwritten ones may, with a complaint."""
     if place < 0 or place >= state.size:
         _count(report, code, operation, place)
@@ -108,7 +114,7 @@ def _readable(state: Any, checked: Any, place: Any, operation: Any, code: Any, r
 
 
 @part
-def _row(row: Any, operation: Any, coordinates: Any, shape: Any) -> Any:
+def _row(row: Int, operation: Int, coordinates: Int64s, shape: Int64s) -> tuple[Int, bool]:
     """Byte place of a box row's first element relative to the tensor's start, and whether it lies inside."""
     place, inside = 0, True
     rest = row
@@ -121,7 +127,9 @@ def _row(row: Any, operation: Any, coordinates: Any, shape: Any) -> Any:
 
 
 @kernel
-def load_boxes(tensor: Any, tiles: Any, boxes: Any, coordinates: Any, checked: Any, report: Any) -> None:
+def load_boxes(
+    tensor: GivenTensor, tiles: GivenTiles, boxes: GivenBox, coordinates: Int64s, checked: bool, report: Int64s
+) -> None:
     """Boxes from global to shared memory: the parts of a `Tensor`, of `Tiles` and of a `Box`."""
     source, target, box = Tensor(tensor[0], tensor[1], tensor[2], tensor[3]), _tiles_of(tiles), _box_of(boxes)
     shape, element, swizzle = box.shape, box.element, box.swizzle
@@ -159,7 +167,7 @@ def load_boxes(tensor: Any, tiles: Any, boxes: Any, coordinates: Any, checked: A
 
 
 @part
-def _copy_piece(at: Any, to: Any, source: Tensor, target: Tiles, checked: Any) -> Any:
+def _copy_piece(at: Int, to: Int, source: Tensor, target: Tiles, checked: bool) -> bool:
     """Copy a whole piece by words of eight bytes, if it lies so and all of it was written; whether that was done."""
     if at & 7 or at < 0 or at + PIECE > source.memory.size:
         return False
@@ -176,13 +184,21 @@ def _copy_piece(at: Any, to: Any, source: Tensor, target: Tiles, checked: Any) -
 
 
 @part
-def _whole_pieces(nbytes: Any) -> Any:
+def _whole_pieces(nbytes: Int) -> Int:
     """Stores write whole pieces: what lies beyond a row's end in the last one is written too."""
     return (nbytes + PIECE - 1) & ~(PIECE - 1)
 
 
 @kernel
-def take_boxes(tiles: Any, boxes: Any, coordinates: Any, chosen: Any, staged: Any, checked: Any, report: Any) -> None:
+def take_boxes(
+    tiles: GivenTiles,
+    boxes: GivenBox,
+    coordinates: Int64s,
+    chosen: Int64s,
+    staged: Bytes,
+    checked: bool,
+    report: Int64s,
+) -> None:
     """What boxes in shared memory hold, row after row without swizzle, as far as a store writes it."""
     source, box = _tiles_of(tiles), _box_of(boxes)
     shape, element, swizzle = box.shape, box.element, box.swizzle
@@ -209,7 +225,14 @@ def take_boxes(tiles: Any, boxes: Any, coordinates: Any, chosen: Any, staged: An
 
 @kernel
 def put_boxes(
-    tensor: Any, dirty: Any, boxes: Any, coordinates: Any, chosen: Any, staged: Any, checked: Any, report: Any
+    tensor: GivenTensor,
+    dirty: Bools,
+    boxes: GivenBox,
+    coordinates: Int64s,
+    chosen: Int64s,
+    staged: Bytes,
+    checked: bool,
+    report: Int64s,
 ) -> None:
     """Boxes to global memory, as far as they lie inside the tensor."""
     memory, state, box = tensor[0], tensor[2], _box_of(boxes)
@@ -236,17 +259,17 @@ def put_boxes(
 
 @kernel
 def take_ranges(
-    memory: Any,
-    state: Any,
-    checked: Any,
-    starts: Any,
-    limits: Any,
-    lengths: Any,
-    places: Any,
-    chosen: Any,
-    staged: Any,
-    code: Any,
-    report: Any,
+    memory: Bytes,
+    state: Bytes,
+    checked: bool,
+    starts: Int64s,
+    limits: Int64s,
+    lengths: Int64s,
+    places: Int64s,
+    chosen: Int64s,
+    staged: Bytes,
+    code: Int,
+    report: Int64s,
 ) -> None:
     """Byte ranges of a space, one after the other at `places` of `staged`; they end before `limits`."""
     for op in chosen:
@@ -260,19 +283,19 @@ def take_ranges(
 
 @kernel
 def put_ranges(
-    memory: Any,
-    state: Any,
-    dirty: Any,
-    checked: Any,
-    starts: Any,
-    limits: Any,
-    lengths: Any,
-    places: Any,
-    chosen: Any,
-    staged: Any,
-    kept: Any,
-    code: Any,
-    report: Any,
+    memory: Bytes,
+    state: Bytes,
+    dirty: Bools,
+    checked: bool,
+    starts: Int64s,
+    limits: Int64s,
+    lengths: Int64s,
+    places: Int64s,
+    chosen: Int64s,
+    staged: Bytes,
+    kept: Int64s,
+    code: Int,
+    report: Int64s,
 ) -> None:
     """Byte ranges to a space; `kept` has one bit for each byte of 16, all set for ordinary copies."""
     for op in chosen:

@@ -12,6 +12,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers.mbarrier_kernels import ALIVE, LIVE, PHASE, WAITED
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.clocks import group
+from kernbench.ptx.emulator.lanes.arrays import Int32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import (
@@ -136,7 +137,7 @@ class BlockEnds:
 
 
 @kernel
-def unfinished(cells: Any, start: Any, row: Any, first: Any, warps: Any, known: Any) -> Any:
+def unfinished(cells: UInt64s, start: int, row: Int32s, first: int, warps: int, known: Int32s) -> tuple[int, int]:
     """The first word from one on with an access by somebody else that is not known to be done, and its column, or -1.
 
     `row` is what the block's warps know together, `known` what they know of other blocks.

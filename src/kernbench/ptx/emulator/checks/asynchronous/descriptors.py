@@ -6,6 +6,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import thread_name
+from kernbench.ptx.emulator.lanes.arrays import Bytes, Int64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cells import decode
@@ -123,7 +124,7 @@ class DescriptorChecks:
 
 
 @kernel
-def unwritten(state: Any, origins: Any, firsts: Any, spans: Any, filled: int) -> Any:
+def unwritten(state: Bytes, origins: Int64s, firsts: Int64s, spans: Int64s, filled: int) -> tuple[int, int]:
     """The first operation and place with a byte that may be accessed and was not written, (-1, 0) if none."""
     for i in range(origins.size):
         for k in range(firsts.size):

@@ -6,11 +6,11 @@ load, and read by the tensor core.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.numerics.matrix.instruction import Part
 
@@ -33,12 +33,12 @@ class Region:
 class Who:
     """Those who access: CTA, warp in it, number and clock of each, and what each knows of counters and clocks."""
 
-    ctas: Array
-    warps: Array
-    numbers: Array
-    clocks: Array
-    known: Array
-    known_clocks: Array
+    ctas: Int64s
+    warps: Int64s
+    numbers: Int64s
+    clocks: Int64s
+    known: Int64s
+    known_clocks: Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Cells:
 
 
 @kernel
-def empty(cells: Any, ctas: Any, groups: Any, first: Any, last: Any) -> Any:
+def empty(cells: UInt64s, ctas: Int64s, groups: Int64s, first: int, last: int) -> int:
     """The first position whose cells have no write."""
     for i in range(ctas.size):
         for group in groups:
@@ -111,14 +111,14 @@ def empty(cells: Any, ctas: Any, groups: Any, first: Any, last: Any) -> Any:
 
 
 @part
-def _begun_before(cell: Any, warp: Any, clocks: Any) -> Any:
+def _begun_before(cell: Int, warp: Int, clocks: Int64s) -> Flag:
     """Whether a warp knows that the access of a cell has begun."""
     their = (cell >> _WARP) & 31
     return their == warp or ((cell >> _CLOCK) & _CLOCKS) <= clocks[their]
 
 
 @part
-def _ordered(cell: Any, what: Any, reads: Any, warp: Any, known: Any, clocks: Any) -> Any:
+def _ordered(cell: Int, what: int, reads: bool, warp: Int, known: Int64s, clocks: Int64s) -> Flag:
     """Whether the access of a cell is done before, or in the order of the tensor core."""
     other = cell & 7
     their = (cell >> _WARP) & 31
@@ -138,18 +138,18 @@ def _ordered(cell: Any, what: Any, reads: Any, warp: Any, known: Any, clocks: An
 
 @kernel
 def note(
-    cells: Any,
-    ctas: Any,
-    groups: Any,
-    first: Any,
-    last: Any,
-    writes: Any,
-    what: Any,
-    mine: Any,
-    warps: Any,
-    known: Any,
-    known_clocks: Any,
-    report: Any,
+    cells: UInt64s,
+    ctas: Int64s,
+    groups: Int64s,
+    first: int,
+    last: int,
+    writes: bool,
+    what: int,
+    mine: Int64s,
+    warps: Int64s,
+    known: Int64s,
+    known_clocks: Int64s,
+    report: Int64s,
 ) -> None:
     """Enter accesses, and count those that are not ordered after what is there."""
     for i in range(ctas.size):

@@ -1,12 +1,11 @@
 """Calls: values go through frames in local memory or through registers; recursive functions keep their registers."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernbench.ptx.emulator.instructions.calls import externals
-from kernbench.ptx.emulator.lanes.fragment import Fragment, Frame
+from kernbench.ptx.emulator.lanes.fragment import Fragment, Frame, Transfer
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Code
 from kernbench.ptx.emulator.program.steps import ControlStep
@@ -16,17 +15,6 @@ from kernbench.ptx.text.walking import parts_of_call
 
 # calls within calls that a thread may make; those of functions without local memory would fill none
 DEEPEST_CALL = 5000
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """One value of a call: from a frame or a slot to a frame or a slot; whichever is in a frame is an offset."""
-
-    source: int
-    target: int
-    nbytes: int
-    from_slot: bool
-    to_slot: bool
 
 
 def call_step(d: Decoding) -> ControlStep:
