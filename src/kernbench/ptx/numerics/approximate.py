@@ -7,7 +7,6 @@ subnormals, infinities, NaN) are those of the ISA's tables.
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from kernbench.ptx.numerics.conversion.convert import read_as_float64
 from kernbench.ptx.numerics.floats.arithmetic import QUIET, finisher, flusher, is_nan64, loader
 from kernbench.ptx.numerics.floats.half import float32_to_half
 from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
-from kernbench.ptx.numerics.rows.scalar import FORMATS, bits_of_float64, compiled, float64_of, fma64
+from kernbench.ptx.numerics.rows.scalar import FORMATS, Bits, Real, bits_of_float64, compiled, float64_of, fma64
 
 # What the PTX ISA promises of the real thing; ours is within 0.501 ulp wherever the result is not special.
 BOUNDS: dict[str, str] = {
@@ -42,12 +41,12 @@ BOUNDS: dict[str, str] = {
 _MANTISSA = np.uint64(52)
 
 
-def _polynomial(coefficients: list[float]) -> Callable[..., Any]:
+def _polynomial(coefficients: list[float]) -> Callable[[Real], Real]:
     """Compiled: a polynomial of twelve coefficients, lowest power first, in a tree of fused steps (short chains)."""
     c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11 = coefficients
 
     @compiled
-    def value(x: Any) -> Any:
+    def value(x: Real) -> Real:
         x2 = x * x
         x4 = x2 * x2
         low = fma64(fma64(c3, x, c2), x2, fma64(c1, x, c0))
@@ -67,7 +66,7 @@ _ROUNDER = np.float64(1.5 * 2.0**52)
 
 
 @compiled
-def exp2(x: Any) -> Any:
+def exp2(x: Real) -> Real:
     """2**x in float64 for results in the range of float32; NaN stays."""
     clamped = x if x > -300.0 else -300.0
     clamped = clamped if clamped < 300.0 else 300.0
@@ -79,7 +78,7 @@ def exp2(x: Any) -> Any:
 
 
 @compiled
-def log2(x: Any) -> Any:
+def log2(x: np.floating) -> Real:
     """log2 in float64 of a float32's value, specials included."""
     bits = bits_of_float64(x)
     # The mantissa in [sqrt(1/2), sqrt(2)), so that the logarithm near 1 loses nothing.
@@ -87,7 +86,7 @@ def log2(x: Any) -> Any:
     exponent = np.int64(raised >> _MANTISSA) - 1023
     mantissa = float64_of((raised & np.uint64((1 << 52) - 1)) + np.uint64(0x3FE6_A09E_667F_3BCD))
     s = (mantissa - 1.0) / (mantissa + 1.0)
-    result = np.float64(exponent) + s * _atanh_part(s * s)
+    result: Real = np.float64(exponent) + s * _atanh_part(s * s)
     if x == 0.0:
         result = -np.inf
     if x == np.inf:
@@ -96,7 +95,7 @@ def log2(x: Any) -> Any:
 
 
 @compiled
-def tanh(x: Any) -> Any:
+def tanh(x: np.floating) -> Real:
     """tanh in float64."""
     size = abs(x)
     power = exp2((size if size < 30.0 else 30.0) * (2.0 / 0.693147180559945309417))
@@ -111,15 +110,15 @@ _PER_TURN = np.float64(np.float32(1.0 / (2.0 * math.pi)))
 _LOW = np.uint64((1 << 29) - 1)
 
 
-def _wave(offset: int) -> Callable[..., Any]:
+def _wave(offset: int) -> Callable[[Real], Real]:
     """Compiled: sine (offset 0) or cosine (offset 1), the argument reduced as hardware does it.
 
     Turns are the argument times float32(1 / 2pi), truncated to float32: large arguments are as wrong as on the GPU.
     """
 
     @compiled
-    def wave(x: Any) -> Any:
-        turns = float64_of(bits_of_float64(x * _PER_TURN) & ~_LOW)
+    def wave(x: np.floating) -> Real:
+        turns: np.floating = float64_of(bits_of_float64(x * _PER_TURN) & ~_LOW)
         if abs(turns) < 2.0**-126:
             turns = 0.0 * x
         rest = turns - np.rint(turns)
@@ -135,7 +134,7 @@ def _wave(offset: int) -> Callable[..., Any]:
     return wave
 
 
-_UNARY: dict[str, Callable[..., Any]] = {
+_UNARY: dict[str, Callable[[Real], Real]] = {
     "ex2": exp2,
     "lg2": log2,
     "tanh": tanh,
@@ -163,28 +162,28 @@ def approximate(name: str, kind: str = "f32", ftz: bool = False) -> Operation:
     narrow, flush = float32_to_half(kind), np.uint32(0x7F80 if kind == "bf16" else 0x7C00)
 
     @compiled
-    def half(a: Any) -> Any:
+    def half(a: Bits) -> Bits:
         code = np.uint32(narrow(np.float32(scalar(load(a)))))
         return code & np.uint32(0x8000) if ftz and (code & flush) == np.uint32(0) else code
 
     return row_kernel(key, half, 1)
 
 
-def _double(scalar: Callable[..., Any], ftz: bool) -> Callable[..., Any]:
+def _double(scalar: Callable[[Real], Real], ftz: bool) -> Callable[[Bits], Bits]:
     """f64 forms; with ftz only the upper halves of input and result count."""
     load, nan = loader("f64", ftz), np.uint64(0x7FFF_FFFF_0000_0000)
     upper, invalid = np.uint64(0xFFFF_FFFF_0000_0000), np.uint64(FORMATS["f64"].nan or 0)
     flush = flusher("f64", True)
 
     @compiled
-    def whole(a: Any) -> Any:
+    def whole(a: Bits) -> Bits:
         if is_nan64(a):
             return a | QUIET
         result = scalar(load(a))
         return bits_of_float64(result) if result == result else invalid
 
     @compiled
-    def gross(a: Any) -> Any:
+    def gross(a: Bits) -> Bits:
         result = scalar(load(a & upper))
         return flush(bits_of_float64(result) & upper) if result == result else nan
 
@@ -198,7 +197,7 @@ def divide(form: str, ftz: bool = False) -> Operation:
     approx, huge = form == "approx", np.float32(2.0**126)
 
     @compiled
-    def scalar(a: Any, b: Any) -> Any:
+    def scalar(a: Bits, b: Bits) -> Bits:
         x, y = load(a), load(b)
         result = x / y
         if approx and abs(y) > huge and abs(y) < np.inf:

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.numerics.floats.arithmetic import loader
 from kernbench.ptx.numerics.floats.half import half_to_float32, packed
 from kernbench.ptx.numerics.integers.arithmetic import UNSIGNED, number, on_views, split
 from kernbench.ptx.numerics.rows.loops import Factory, Operation, Row, row_kernel
-from kernbench.ptx.numerics.rows.scalar import FORMATS, compiled
+from kernbench.ptx.numerics.rows.scalar import FORMATS, Bits, Flag, Real, compiled
 
 _INTEGER: dict[str, np.ufunc] = {
     "eq": np.equal,
@@ -25,7 +25,7 @@ _INTEGER: dict[str, np.ufunc] = {
 _UNSIGNED_NAMES = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 
 # An ordered comparison is false where an operand is NaN; with the u it is true there.
-_FLOAT: dict[str, Callable[..., Any]] = {
+_FLOAT: dict[str, Callable[[Real, Real], Flag]] = {
     "eq": lambda a, b: a == b,
     "ne": lambda a, b: (a < b) | (a > b),
     "lt": lambda a, b: a < b,
@@ -51,7 +51,7 @@ def is_float(kind: str) -> bool:
 
 
 @cache
-def _load(kind: str, ftz: bool) -> Callable[..., Any]:
+def _load(kind: str, ftz: bool) -> Callable[[Bits], Real]:
     return half_to_float32(kind, ftz) if kind in ("f16", "bf16") else loader(kind, ftz)
 
 
@@ -86,7 +86,7 @@ def set_predicate(name: str, kind: str, combine: str = "", ftz: bool = False) ->
     def operation(a: Row, b: Row, c: Row, p: Row, q: Row | None = None) -> None:
         result = np.empty(p.shape, bool)
         test(a, b, result)
-        other = None if q is None else join(np.logical_not(result), c)
+        other = join(np.logical_not(result), c) if q is not None else result
         join(result, c, out=p)
         if q is not None:
             q[:] = other
@@ -112,7 +112,7 @@ def set_predicate_pair(name: str, lane: str, combine: str = "", ftz: bool = Fals
     return operation
 
 
-def _pair_test(test: Operation, a: Row, b: Row, shape: Any) -> Row:
+def _pair_test(test: Operation, a: Row, b: Row, shape: tuple[int, ...]) -> Row:
     results = np.empty(2 * shape[0], bool)
     packed(test, 16)(a, b, _Lanes(results, shape))
     return results
@@ -121,10 +121,10 @@ def _pair_test(test: Operation, a: Row, b: Row, shape: Any) -> Row:
 class _Lanes:
     """A row of results per lane, standing where a row of registers is expected."""
 
-    def __init__(self, results: Row, shape: Any):
+    def __init__(self, results: Row, shape: tuple[int, ...]):
         self.results, self.shape, self.ndim = results, shape, 1
 
-    def view(self, lane: Any) -> Row:
+    def view(self, lane: np.dtype[np.generic]) -> Row:
         """The results themselves."""
         return self.results
 
@@ -176,7 +176,7 @@ def select_by_sign(kind: str, ftz: bool = False) -> Operation:
 
 
 # Over (magnitude bits, infinity's bits, least normal's bits).
-_CLASSES: dict[str, Callable[..., Any]] = {
+_CLASSES: dict[str, Callable[[NDArray[Bits], Bits, Bits], NDArray[np.bool]]] = {
     "finite": lambda m, infinity, normal: m < infinity,
     "infinite": lambda m, infinity, normal: m == infinity,
     "number": lambda m, infinity, normal: m <= infinity,
@@ -197,7 +197,7 @@ def classify(name: str, kind: str) -> Operation:
     body = dtype((1 << (form.bits - 1)) - 1)
     infinity, normal = dtype((1 << (form.bits - 1)) - (1 << form.mantissa)), dtype(1 << form.mantissa)
 
-    def operation(a: Row, predicate: Row) -> None:
+    def operation(a: NDArray[Bits], predicate: Row) -> None:
         predicate[...] = test(a & body, infinity, normal)
 
     return operation
@@ -210,7 +210,7 @@ def copy_sign(kind: str) -> Operation:
     dtype = UNSIGNED[bits]
     sign, body = dtype(1 << (bits - 1)), dtype((1 << (bits - 1)) - 1)
 
-    def operation(a: Row, b: Row, out: Row) -> None:
+    def operation(a: NDArray[Bits], b: NDArray[Bits], out: Row) -> None:
         np.bitwise_or(a & sign, b & body, out=out)
 
     return operation

@@ -4,7 +4,6 @@ Every function takes the instruction's sources in operand order, then its destin
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -240,7 +239,7 @@ def operations_so_far() -> Mapping[tuple[str, frozenset[tuple[str, str]]], Opera
     return dict(_MADE)
 
 
-def numpy_equivalent(meaning: str, mods: Mods) -> tuple[Any, type] | None:
+def numpy_equivalent(meaning: str, mods: Mods) -> tuple[np.ufunc, type] | None:
     """(ufunc, float type) where one NumPy pass over views of the rows differs only in which NaN it gives; else None."""
     plain = not {"ftz", "sat", "relu", "atype"} & set(mods) and mods.get("rnd", "rn") == "rn" and "mode" not in mods
     name, _, kind = meaning.partition(".")

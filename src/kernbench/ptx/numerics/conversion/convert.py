@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,10 @@ from kernbench.ptx.numerics.integers.arithmetic import UNSIGNED, number, split
 from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
 from kernbench.ptx.numerics.rows.scalar import (
     FORMATS,
+    Bits,
+    Integer,
+    Real,
+    Value,
     compiled,
     float64_of,
     integral,
@@ -20,21 +23,21 @@ from kernbench.ptx.numerics.rows.scalar import (
     saturating_integer,
 )
 
-Scalar = Callable[..., Any]
+Scalar = Callable[[Bits], Value]
 FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
 INTEGRAL = ("rni", "rzi", "rmi", "rpi")
 INTEGERS = tuple(f"{letter}{bits}" for letter in "usb" for bits in (8, 16, 32, 64))
 
 
 @cache
-def read_as_float64(kind: str, ftz: bool = False) -> Scalar:
+def read_as_float64(kind: str, ftz: bool = False) -> Callable[[Bits], np.float64]:
     """Compiled: bits of a scalar float type -> float64; `ftz` flushes subnormals."""
     load = _load(kind, ftz)
     return compiled(lambda bits: np.float64(load(bits)))
 
 
 @cache
-def _load(kind: str, ftz: bool) -> Scalar:
+def _load(kind: str, ftz: bool) -> Callable[[Bits], Real]:
     """Compiled: bits -> float32, or float64 for f64."""
     if kind in ("f16", "bf16"):
         return half_to_float32(kind, ftz)
@@ -49,7 +52,7 @@ def _integer_to_integer(to: str, source: str, sat: bool) -> Scalar:
     least, most = wide(low), wide(high)
 
     @compiled
-    def convert(a: Any) -> Any:
+    def convert(a: Bits) -> Integer:
         value = wide(a)
         if sat and value > most:
             return result(high)
@@ -73,7 +76,7 @@ def _float_to_integer(to: str, source: str, rnd: str, ftz: bool) -> Scalar:
     nan, result = UNSIGNED[bits](1 << (bits - 1)), number(to)
 
     @compiled
-    def convert(a: Any) -> Any:
+    def convert(a: Bits) -> Integer:
         value = load(a)
         return clamp(to_integral(value)) if value == value else result(nan)
 
@@ -94,13 +97,13 @@ def _integer_to_float(to: str, source: str, rnd: str) -> Scalar:
 
 
 @cache
-def _integer_to_odd(source: str) -> Scalar:
+def _integer_to_odd(source: str) -> Callable[[Bits], np.float64]:
     """Compiled: integer -> float64, rounded to odd where it has more than 53 bits."""
     typed, wide = number(source), split(source)[1] == 64
     signed = source[0] == "s"
 
     @compiled
-    def convert(a: Any) -> Any:
+    def convert(a: Bits) -> np.float64:
         value = typed(a)
         if not wide:
             return np.float64(value)
@@ -120,7 +123,7 @@ def _integer_to_odd(source: str) -> Scalar:
 
 
 @cache
-def _integer_to_f64(source: str, rnd: str) -> Scalar:
+def _integer_to_f64(source: str, rnd: str) -> Callable[[Bits], np.float64]:
     typed, wide = number(source), split(source)[1] == 64
     if rnd == "rn" or not wide:
         return compiled(lambda a: np.float64(typed(a)))
@@ -128,7 +131,7 @@ def _integer_to_f64(source: str, rnd: str) -> Scalar:
     up_positive, up_negative = rnd == "rp", rnd == "rm"
 
     @compiled
-    def convert(a: Any) -> Any:
+    def convert(a: Bits) -> np.float64:
         value = typed(a)
         negative = signed and value < typed(0)
         left = np.uint64(0) - np.uint64(value) if negative else np.uint64(value)
@@ -145,7 +148,7 @@ def _integer_to_f64(source: str, rnd: str) -> Scalar:
 
 
 @cache
-def _pack(to: str, rnd: str, ftz: bool, sat: bool, satfinite: bool, relu: bool) -> Scalar:
+def _pack(to: str, rnd: str, ftz: bool, sat: bool, satfinite: bool, relu: bool) -> Callable[[Real], Bits]:
     """Compiled: float64 -> bits of a float type below it, rounded once, then `ftz`, `sat`, `relu` applied."""
     form, narrow = FORMATS[to], _narrow(to, rnd, satfinite)
     up = np.uint32(13 if to == "tf32" else 0)
@@ -154,7 +157,7 @@ def _pack(to: str, rnd: str, ftz: bool, sat: bool, satfinite: bool, relu: bool) 
     one = np.uint32(form.bias << form.mantissa)
 
     @compiled
-    def pack(value: Any) -> Any:
+    def pack(value: Real) -> np.uint32:
         code = np.uint32(narrow(value))
         if ftz and (code & body) < least_normal:
             code &= sign
@@ -167,7 +170,7 @@ def _pack(to: str, rnd: str, ftz: bool, sat: bool, satfinite: bool, relu: bool) 
     return pack
 
 
-def _narrow(to: str, rnd: str, satfinite: bool) -> Scalar:
+def _narrow(to: str, rnd: str, satfinite: bool) -> Callable[[Real], Bits]:
     """Compiled: float64 -> code; the quick ways of rounding to nearest where there are some."""
     if rnd == "rn" and not satfinite and to in ("f16", "bf16"):
         return float64_to_half(to)
@@ -227,7 +230,7 @@ def _widen_to_f64(source: str, ftz: bool, sat: bool) -> Scalar:
     finish = finisher("f64", False, sat)
 
     @compiled
-    def widen(a: Any) -> Any:
+    def widen(a: Bits) -> Bits:
         value = load(a)
         if sat or value == value:
             return finish(value)
@@ -239,7 +242,7 @@ def _widen_to_f64(source: str, ftz: bool, sat: bool) -> Scalar:
     return widen
 
 
-def _narrow_from_f64(to: str, pack: Scalar) -> Scalar:
+def _narrow_from_f64(to: str, pack: Callable[[Real], Bits]) -> Scalar:
     """A NaN keeps sign and the upper bits of its payload, quieted."""
     form = FORMATS[to]
     down, sign_down = np.uint64(52 - form.mantissa), np.uint64(64 - form.bits)
@@ -247,7 +250,7 @@ def _narrow_from_f64(to: str, pack: Scalar) -> Scalar:
     quiet = np.uint64((form.infinity or 0) | 1 << (form.mantissa - 1))
 
     @compiled
-    def narrow(a: Any) -> Any:
+    def narrow(a: Bits) -> Bits:
         value = float64_of(a)
         if value == value:
             return np.uint32(pack(value))
@@ -265,7 +268,7 @@ def _to_tf32(rnd: str, satfinite: bool, relu: bool) -> Scalar:
     infinity, body = np.uint32(0x7F80_0000), np.uint32(0x7FFF_FFFF)
 
     @compiled
-    def round_away(a: Any) -> Any:
+    def round_away(a: Bits) -> Bits:
         bits = np.uint32(a)
         special = (bits & infinity) == infinity
         rounded = np.uint32((bits if special else np.uint32(bits + np.uint32(0x1000))) & cut)
@@ -281,7 +284,7 @@ def _round_to_integral(to: str, source: str, rnd: str, ftz: bool, sat: bool) -> 
         finish = finisher("f64", False, sat)
 
         @compiled
-        def double(a: Any) -> Any:
+        def double(a: Bits) -> Bits:
             if not sat and is_nan64(a):
                 return a | QUIET
             return finish(np.float64(to_integral(load(a))))
@@ -316,7 +319,7 @@ def _to_bits(to: str, rnd: str, source: str, sat: bool) -> Scalar:
 
 
 @compiled
-def _clamp_bits(bits: Any, one: Any) -> Any:
+def _clamp_bits(bits: Bits, one: Bits) -> Bits:
     return np.uint32(0) if bits >= np.uint32(0x8000_0000) else min(bits, one)
 
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,8 @@ from kernbench.ptx.numerics.floats.half import float32_to_half
 from kernbench.ptx.numerics.rows.loops import Factory, Operation, row_kernel
 from kernbench.ptx.numerics.rows.scalar import (
     FORMATS,
+    Bits,
+    Real,
     bits_of_float32,
     compiled,
     float32_of,
@@ -21,17 +22,15 @@ from kernbench.ptx.numerics.rows.scalar import (
 )
 from kernbench.ptx.text.types import TYPES
 
-Scalar = Callable[..., Any]
-
 
 @cache
-def _scale_code(rnd: str, satfinite: bool) -> Scalar:
+def _scale_code(rnd: str, satfinite: bool) -> Callable[[Real], np.uint32]:
     """Compiled: float32 -> ue8m0, the exponent alone; a NaN is 0xff, the sign is lost."""
     up = rnd == "rp"
     beyond = np.uint32(0xFE if satfinite else 0xFF)
 
     @compiled
-    def code(value: Any) -> Any:
+    def code(value: Real) -> np.uint32:
         bits = bits_of_float32(value) & np.uint32(0x7FFF_FFFF)
         if value != value:
             return np.uint32(0xFF)
@@ -47,7 +46,7 @@ def _scale_code(rnd: str, satfinite: bool) -> Scalar:
 
 
 @cache
-def encoder(to: str, rnd: str, satfinite: bool, relu: bool) -> Scalar:
+def encoder(to: str, rnd: str, satfinite: bool, relu: bool) -> Callable[[Real], np.uint32]:
     """Compiled: float32 -> uint32 with the code of a half or small float."""
     if to == "ue8m0":
         return _scale_code(rnd, satfinite)
@@ -56,7 +55,7 @@ def encoder(to: str, rnd: str, satfinite: bool, relu: bool) -> Scalar:
     narrow = narrower(to, rnd, satfinite)
 
     @compiled
-    def encode(value: Any) -> Any:
+    def encode(value: Real) -> np.uint32:
         code = np.uint32(narrow(np.float64(value)))
         return np.uint32(0) if relu and value <= np.float32(0.0) else code
 
@@ -64,14 +63,14 @@ def encoder(to: str, rnd: str, satfinite: bool, relu: bool) -> Scalar:
 
 
 @cache
-def decoder(source: str) -> Scalar:
+def decoder(source: str) -> Callable[[Bits], np.float32]:
     """Compiled: code of a small float -> float32."""
     if source != "ue8m0":
         widen = widener(source)
         return compiled(lambda code: np.float32(widen(code)))
 
     @compiled
-    def decode(code: Any) -> Any:
+    def decode(code: Bits) -> np.float32:
         exponent = np.uint32(code)
         if exponent == np.uint32(0xFF):
             return float32_of(np.uint32(0x7FFF_FFFF))
@@ -85,7 +84,7 @@ def _lane_width(kind: str) -> int:
     return 16 if TYPES[kind].lane in ("f16", "bf16") else 4 if TYPES[kind].lane == "e2m1" else 8
 
 
-def _key(*parts: Any) -> str:
+def _key(*parts: object) -> str:
     return "_".join(str(part) for part in parts if part)
 
 
@@ -107,7 +106,7 @@ def _packed_to_packed(to: str, source: str, rnd: str, satfinite: bool, relu: boo
     mask = np.uint32((1 << _lane_width(source)) - 1)
 
     @compiled
-    def scalar(a: Any) -> Any:
+    def scalar(a: Bits) -> np.uint32:
         bits = np.uint32(a)
         low = encode(np.float32(load(bits & mask)))
         high = encode(np.float32(load((bits >> read) & mask)))
@@ -117,7 +116,7 @@ def _packed_to_packed(to: str, source: str, rnd: str, satfinite: bool, relu: boo
 
 
 @cache
-def _stochastic(to: str, satfinite: bool, relu: bool) -> Scalar:
+def _stochastic(to: str, satfinite: bool, relu: bool) -> Callable[[Real, Bits], np.uint32]:
     """Compiled: (float32, random bits at the top of 32) -> code: the bits are added below the last place, then dropped.
 
     Only as many random bits count as f32's mantissa has beyond the target's, at most those given.
@@ -131,7 +130,7 @@ def _stochastic(to: str, satfinite: bool, relu: bool) -> Scalar:
     step = float(least) * 2.0 ** -(form.mantissa + drop)
 
     @compiled
-    def encode(value: Any, random: Any) -> Any:
+    def encode(value: np.floating, random: Bits) -> np.uint32:
         if relu and value <= np.float32(0.0):
             return np.uint32(0)
         bits = bits_of_float32(value)
@@ -152,7 +151,7 @@ def _stochastic_two(to: str, satfinite: bool, relu: bool) -> Operation:
     encode = _stochastic(to, satfinite, relu)
 
     @compiled
-    def scalar(a: Any, b: Any, random: Any) -> Any:
+    def scalar(a: Bits, b: Bits, random: Bits) -> np.uint32:
         high = encode(float32_of(a), np.uint32(random & np.uint32(0xFFFF_0000)))
         low = encode(float32_of(b), np.uint32(random << np.uint32(16)))
         return np.uint32(np.uint32(high << np.uint32(16)) | low)
@@ -166,7 +165,7 @@ def _stochastic_four(to: str, satfinite: bool, relu: bool) -> Operation:
     encode, width = _stochastic(to, satfinite, relu), np.uint32(_lane_width(to))
 
     @compiled
-    def scalar(a: Any, b: Any, e: Any, f: Any, random: Any) -> Any:
+    def scalar(a: Bits, b: Bits, e: Bits, f: Bits, random: Bits) -> np.uint32:
         upper, lower = np.uint32(random & np.uint32(0xFFFF_0000)), np.uint32(random << np.uint32(16))
         code = encode(float32_of(a), upper)
         code = np.uint32(np.uint32(code << width) | encode(float32_of(b), upper))

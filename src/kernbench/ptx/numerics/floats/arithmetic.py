@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,9 @@ from kernbench.ptx.numerics.floats.directed import directed
 from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
 from kernbench.ptx.numerics.rows.scalar import (
     FORMATS,
+    Bits,
+    Flag,
+    Real,
     bits_of_float32,
     bits_of_float64,
     compiled,
@@ -22,7 +24,8 @@ from kernbench.ptx.numerics.rows.scalar import (
     odd_sum,
 )
 
-Scalar = Callable[..., Any]
+Core = Callable[..., Real]
+Scalar = Callable[..., Bits]
 
 
 @cache
@@ -34,7 +37,7 @@ def flusher(kind: str, ftz: bool) -> Scalar:
     sign = unsigned(1 << (form.bits - 1))
 
     @compiled
-    def flush(bits: Any) -> Any:
+    def flush(bits: Bits) -> Bits:
         if ftz and (bits & exponent) == unsigned(0):
             return bits & sign
         return bits
@@ -43,19 +46,19 @@ def flusher(kind: str, ftz: bool) -> Scalar:
 
 
 @cache
-def loader(kind: str, ftz: bool) -> Scalar:
+def loader(kind: str, ftz: bool) -> Callable[[Bits], np.floating]:
     """Compiled: bits -> float, subnormal inputs flushed where `ftz`."""
     flush = flusher(kind, ftz)
     if kind == "f32":
 
         @compiled
-        def load32(bits: Any) -> Any:
+        def load32(bits: Bits) -> np.floating:
             return float32_of(flush(bits))
 
         return load32
 
     @compiled
-    def load64(bits: Any) -> Any:
+    def load64(bits: Bits) -> np.floating:
         return float64_of(flush(bits))
 
     return load64
@@ -71,7 +74,7 @@ def finisher(kind: str, ftz: bool, sat: bool) -> Scalar:
     flush = flusher(kind, ftz)
 
     @compiled
-    def finish(value: Any) -> Any:
+    def finish(value: Real) -> Bits:
         bits = flush(to_bits(value))
         if sat:
             if not value > 0.0:
@@ -82,7 +85,7 @@ def finisher(kind: str, ftz: bool, sat: bool) -> Scalar:
     return finish
 
 
-_NEAREST: dict[str, dict[str, Scalar]] = {
+_NEAREST: dict[str, dict[str, Core]] = {
     "f32": {
         "add": compiled(lambda a, b: a + b),
         "sub": compiled(lambda a, b: a - b),
@@ -105,7 +108,7 @@ _NEAREST: dict[str, dict[str, Scalar]] = {
 
 # In float64 these are exact, rounded to odd, or (quotients and roots of f32) never within one float64 rounding of a
 # rounding boundary of f32 unless exactly on it: rounding them to f32 in any mode rounds the exact result.
-_EXTENDED: dict[str, Scalar] = {
+_EXTENDED: dict[str, Core] = {
     "add": compiled(lambda a, b: odd_sum(np.float64(a), np.float64(b))),
     "sub": compiled(lambda a, b: odd_sum(np.float64(a), -np.float64(b))),
     "mul": compiled(lambda a, b: np.float64(a) * np.float64(b)),
@@ -118,7 +121,7 @@ _EXTENDED: dict[str, Scalar] = {
 ARITY = {"add": 2, "sub": 2, "mul": 2, "div": 2, "fma": 3, "rcp": 1, "sqrt": 1}
 
 
-def _directed_f32(name: str, mode: str) -> Scalar:
+def _directed_f32(name: str, mode: str) -> Core:
     extended, narrow = _EXTENDED[name], narrower("f32", mode)
     is_sum, down, arity = name in ("add", "sub", "fma"), mode == "rm", ARITY[name]
 
@@ -132,13 +135,13 @@ def _directed_f32(name: str, mode: str) -> Scalar:
     return _downward_sum(name, round_once)
 
 
-def _downward_sum(name: str, round_once: Scalar) -> Scalar:
+def _downward_sum(name: str, round_once: Core) -> Core:
     """Sums rounded down: an exact zero is negative unless both terms are positive."""
     extended = _EXTENDED[name]
     zero, minus_zero = np.float32(0.0), np.float32(-0.0)
 
     @compiled
-    def finish(total: Any, first_negative: Any, second_negative: Any) -> Any:
+    def finish(total: Real, first_negative: Flag, second_negative: Flag) -> Real:
         if total == 0.0:
             return minus_zero if first_negative or second_negative else zero
         return round_once(total)
@@ -150,10 +153,10 @@ def _downward_sum(name: str, round_once: Scalar) -> Scalar:
     return compiled(lambda a, b: finish(extended(a, b), negative(a), negative(b) != flip))
 
 
-def _directed_f64(name: str, mode: str) -> Scalar:
+def _directed_f64(name: str, mode: str) -> Core:
     fused, product = directed("fma", mode), directed("mul", mode)
     quotient, root = directed("div", mode), directed("sqrt", mode)
-    table: dict[str, Scalar] = {
+    table: dict[str, Core] = {
         "add": lambda a, b: fused(a, 1.0, b),
         "sub": lambda a, b: fused(a, 1.0, -b),
         "mul": lambda a, b: product(a, b, 1.0),
@@ -165,7 +168,7 @@ def _directed_f64(name: str, mode: str) -> Scalar:
     return compiled(table[name])
 
 
-def _core(name: str, kind: str, rnd: str) -> Scalar:
+def _core(name: str, kind: str, rnd: str) -> Core:
     if rnd == "rn":
         return _NEAREST[kind][name]
     return (_directed_f32 if kind == "f32" else _directed_f64)(name, rnd)
@@ -175,13 +178,13 @@ QUIET = np.uint64(1 << 51)
 
 
 @compiled
-def is_nan64(bits: Any) -> Any:
+def is_nan64(bits: Bits) -> Flag:
     """Whether bits of an f64 are a NaN."""
     return (bits & np.uint64((1 << 63) - 1)) > np.uint64(0x7FF0_0000_0000_0000)
 
 
 @compiled
-def _passed_on(bits: Any, first: Any, second: Any, third: Any) -> Any:
+def _passed_on(bits: Bits, first: Bits, second: Bits, third: Bits) -> Bits:
     """A NaN result of f64: the first of three operands that is a NaN, quieted; else the NaN of an invalid operation."""
     if not is_nan64(bits):
         return bits
@@ -211,12 +214,12 @@ def _double_arithmetic(name: str, rnd: str) -> Scalar:
     )
 
 
-def _flushed_quotient(core: Scalar) -> Scalar:
+def _flushed_quotient(core: Core) -> Core:
     """A quotient of f32 that is subnormal before it is rounded counts as subnormal."""
     least, zero = np.float64(2.0**-126), np.float32(0.0)
 
     @compiled
-    def quotient(a: Any, b: Any) -> Any:
+    def quotient(a: Real, b: Real) -> Real:
         exact = np.float64(a) / np.float64(b)
         result = core(a, b)
         return result * zero if abs(exact) < least else result

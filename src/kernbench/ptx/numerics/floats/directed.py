@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.numerics.rows.scalar import bits_of_float64, compiled, float64_of, fma64
+from kernbench.ptx.numerics.rows.scalar import Flag, Integer, Real, bits_of_float64, compiled, float64_of, fma64
 
 _SIGN = np.uint64(1 << 63)
 _BODY = np.uint64((1 << 63) - 1)
@@ -15,7 +14,7 @@ _ONE, _ZERO, _MANTISSA = np.uint64(1), np.uint64(0), np.uint64(52)
 
 
 @compiled
-def two_sum(a: Any, b: Any) -> Any:
+def two_sum(a: Real, b: Real) -> tuple[Real, Real]:
     """a + b and its exact error."""
     total = a + b
     back = total - a
@@ -23,13 +22,13 @@ def two_sum(a: Any, b: Any) -> Any:
 
 
 @compiled
-def finite(value: Any) -> Any:
+def finite(value: Real) -> Flag:
     """Whether a float64 is neither infinite nor NaN."""
     return (bits_of_float64(value) & _BODY) < _INFINITY
 
 
 @compiled
-def scaled(value: Any, exponent: Any) -> Any:
+def scaled(value: Real, exponent: Integer) -> Real:
     """value * 2**exponent in up to four steps, each within range; exact where the result is normal."""
     while exponent > 1000:
         value *= 2.0**1000
@@ -41,7 +40,7 @@ def scaled(value: Any, exponent: Any) -> Any:
 
 
 @compiled
-def exponent_of(value: Any) -> Any:
+def exponent_of(value: Real) -> np.int64:
     """Exponent of a finite nonzero value, subnormals as if they were normal."""
     field = np.int64((bits_of_float64(value) & _BODY) >> _MANTISSA)
     if field > 0:
@@ -50,7 +49,7 @@ def exponent_of(value: Any) -> Any:
 
 
 @compiled
-def _sign_of_sum(a: Any, b: Any, c: Any, d: Any) -> Any:
+def _sign_of_sum(a: Real, b: Real, c: Real, d: Real) -> Real:
     """Sign of the exact sum of four values that neither overflow nor underflow: grown as an expansion."""
     s1, e1 = two_sum(a, b)
     q, h1 = two_sum(c, e1)
@@ -65,7 +64,7 @@ def _sign_of_sum(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 
 @compiled
-def product_error(a: Any, b: Any, c: Any, result: Any) -> Any:
+def product_error(a: Real, b: Real, c: Real, result: Real) -> Real:
     """Sign of a * b - result; c stands unused."""
     if a == 0.0 or b == 0.0:
         return 0.0
@@ -74,25 +73,25 @@ def product_error(a: Any, b: Any, c: Any, result: Any) -> Any:
 
 
 @compiled
-def fma_error(a: Any, b: Any, c: Any, result: Any) -> Any:
+def fma_error(a: Real, b: Real, c: Real, result: Real) -> Real:
     """Sign of a * b + c - result."""
     if a == 0.0 or b == 0.0:
         return 0.0
     ea, eb = exponent_of(a), exponent_of(b)
     ma, mb = scaled(a, -ea), scaled(b, -eb)
     high = ma * mb
-    low = fma64(ma, mb, -high)
+    low: Real = fma64(ma, mb, -high)
     product = ea + eb
     top = product if c == 0.0 else max(product, exponent_of(c))
     # A term more than 300 binary places below the other only has a sign: any value so small serves.
-    down = max(product - top, -300)
+    down = max(product - top, np.int64(-300))
     high, low = scaled(high, down), scaled(low, down)
-    addend = 0.0 if c == 0.0 else scaled(scaled(c, -exponent_of(c)), max(exponent_of(c) - top, -300))
+    addend = 0.0 if c == 0.0 else scaled(scaled(c, -exponent_of(c)), max(exponent_of(c) - top, np.int64(-300)))
     return _sign_of_sum(high, low, addend, -scaled(result, -top))
 
 
 @compiled
-def quotient_error(a: Any, b: Any, c: Any, result: Any) -> Any:
+def quotient_error(a: Real, b: Real, c: Real, result: Real) -> Real:
     """Sign of a / b - result; c stands unused."""
     if a == 0.0:
         return 0.0
@@ -103,7 +102,7 @@ def quotient_error(a: Any, b: Any, c: Any, result: Any) -> Any:
 
 
 @compiled
-def root_error(a: Any, b: Any, c: Any, result: Any) -> Any:
+def root_error(a: Real, b: Real, c: Real, result: Real) -> Real:
     """Sign of sqrt(a) - result; b and c stand unused."""
     if a == 0.0:
         return 0.0
@@ -113,12 +112,12 @@ def root_error(a: Any, b: Any, c: Any, result: Any) -> Any:
 
 
 @cache
-def stepper(mode: str) -> Callable[..., Any]:
+def stepper(mode: str) -> Callable[[Real, Real], Real]:
     """Compiled: (nearest result of finite operands, sign of exact - nearest) -> the result in a directed mode."""
     to_zero, down, up = mode == "rz", mode == "rm", mode == "rp"
 
     @compiled
-    def step(nearest: Any, error: Any) -> Any:
+    def step(nearest: Real, error: Real) -> Real:
         bits = bits_of_float64(nearest)
         negative = (bits & _SIGN) != _ZERO
         if (bits & _BODY) == _INFINITY:
@@ -141,23 +140,24 @@ def stepper(mode: str) -> Callable[..., Any]:
 
 
 @compiled
-def _fused(a: Any, b: Any, c: Any) -> Any:
+def _fused(a: Real, b: Real, c: Real) -> Real:
     return fma64(a, b, c)
 
 
 @compiled
-def _product(a: Any, b: Any, c: Any) -> Any:
+def _product(a: Real, b: Real, c: Real) -> Real:
     return a * b
 
 
 @compiled
-def _quotient(a: Any, b: Any, c: Any) -> Any:
+def _quotient(a: Real, b: Real, c: Real) -> Real:
     return a / b
 
 
 @compiled
-def _root(a: Any, b: Any, c: Any) -> Any:
-    return np.sqrt(a)
+def _root(a: Real, b: Real, c: Real) -> Real:
+    root: Real = np.sqrt(a)
+    return root
 
 
 _OPERATIONS = {
@@ -169,14 +169,14 @@ _OPERATIONS = {
 
 
 @cache
-def directed(name: str, mode: str) -> Callable[..., Any]:
+def directed(name: str, mode: str) -> Callable[[Real, Real, Real], Real]:
     """Compiled: fma, mul, div or sqrt of three float64 (unused ones given as 1.0), rounded once in a directed mode."""
     nearest, error = _OPERATIONS[name]
     step = stepper(mode)
     is_sum, is_quotient, down = name == "fma", name == "div", mode == "rm"
 
     @compiled
-    def operation(a: Any, b: Any, c: Any) -> Any:
+    def operation(a: Real, b: Real, c: Real) -> Real:
         result = nearest(a, b, c)
         if not (finite(a) and finite(b) and finite(c)) or result != result or (is_quotient and b == 0.0):
             return result

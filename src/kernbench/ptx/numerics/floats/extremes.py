@@ -2,15 +2,14 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 from kernbench.ptx.numerics.integers.arithmetic import SIGNED, UNSIGNED
 from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
-from kernbench.ptx.numerics.rows.scalar import FORMATS, compiled
+from kernbench.ptx.numerics.rows.scalar import FORMATS, Bits, Integer, compiled
 
 
 @cache
-def _input(kind: str, ftz: bool, magnitude: bool) -> Callable[..., Any]:
+def _input(kind: str, ftz: bool, magnitude: bool) -> Callable[..., Bits]:
     """Compiled: bits -> bits, flushed where `ftz`, without sign where `magnitude`."""
     form = FORMATS[kind]
     unsigned = UNSIGNED[form.bits]
@@ -18,7 +17,7 @@ def _input(kind: str, ftz: bool, magnitude: bool) -> Callable[..., Any]:
     normal = unsigned(1 << form.mantissa)
 
     @compiled
-    def prepare(bits: Any) -> Any:
+    def prepare(bits: Bits) -> Bits:
         value = unsigned(bits)
         if ftz and (value & body) < normal:
             value = unsigned(value & sign)
@@ -28,7 +27,7 @@ def _input(kind: str, ftz: bool, magnitude: bool) -> Callable[..., Any]:
 
 
 @cache
-def _pick(name: str, kind: str, nan: bool) -> Callable[..., Any]:
+def _pick(name: str, kind: str, nan: bool) -> Callable[..., Bits]:
     """Compiled: the lesser or greater of two bit patterns, -0 below +0; a NaN loses, or wins where `nan`."""
     form = FORMATS[kind]
     unsigned, signed = UNSIGNED[form.bits], SIGNED[form.bits]
@@ -38,12 +37,12 @@ def _pick(name: str, kind: str, nan: bool) -> Callable[..., Any]:
     less, passes_on, quiet = name == "min", kind == "f64", unsigned(1 << (form.mantissa - 1))
 
     @compiled
-    def order(bits: Any) -> Any:
+    def order(bits: Bits) -> Integer:
         value = signed(bits)
         return signed(value ^ signed(signed(value >> sign_shift) & signed(body)))
 
     @compiled
-    def pick(a: Any, b: Any) -> Any:
+    def pick(a: Bits, b: Bits) -> Bits:
         a_nan, b_nan = unsigned(a & body) > infinity, unsigned(b & body) > infinity
         result = a if (order(a) < order(b)) == less else b
         if nan:
@@ -78,7 +77,7 @@ def extreme(
     prepare, pick = _input(kind, ftz, abs_ or xorsign), _pick(name, kind, nan)
 
     @compiled
-    def signed_pick(a: Any, b: Any) -> Any:
+    def signed_pick(a: Bits, b: Bits) -> Bits:
         result = unsigned(pick(prepare(a), prepare(b)))
         if xorsign and unsigned(result & body) <= infinity:
             result = unsigned(result | unsigned(unsigned(a ^ b) & sign))
@@ -101,7 +100,7 @@ def sign_operation(name: str, kind: str, ftz: bool = False) -> Operation:
     prepare, absolute, passes_on = _input(kind, ftz, False), name == "abs", kind == "f64"
 
     @compiled
-    def scalar(a: Any) -> Any:
+    def scalar(a: Bits) -> Bits:
         if unsigned(a & body) > infinity:
             return unsigned(a | quiet) if passes_on else nan
         return unsigned(prepare(a) & body) if absolute else unsigned(prepare(a) ^ sign)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,8 @@ from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.numerics.rows.loops import Operation, Row, row_kernel
 from kernbench.ptx.numerics.rows.scalar import (
     FORMATS,
+    Bits,
+    Real,
     bits_of_float32,
     bits_of_float64,
     compiled,
@@ -19,16 +20,14 @@ from kernbench.ptx.numerics.rows.scalar import (
     odd_sum,
 )
 
-Scalar = Callable[..., Any]
-
 
 @cache
-def half_to_float32(kind: str, ftz: bool = False) -> Scalar:
+def half_to_float32(kind: str, ftz: bool = False) -> Callable[[Bits], np.float32]:
     """Compiled: bits of f16 or bf16 -> the same value as float32; subnormals flushed where `ftz`."""
     if kind == "bf16":
 
         @compiled
-        def widen_bf16(bits: Any) -> Any:
+        def widen_bf16(bits: Bits) -> np.float32:
             wide = np.uint32(np.uint32(bits) << np.uint32(16))
             if ftz and (wide & np.uint32(0x7F80_0000)) == np.uint32(0):
                 wide &= np.uint32(0x8000_0000)
@@ -38,7 +37,7 @@ def half_to_float32(kind: str, ftz: bool = False) -> Scalar:
     scale = np.float32(2.0**112)
 
     @compiled
-    def widen_f16(bits: Any) -> Any:
+    def widen_f16(bits: Bits) -> np.float32:
         wide = np.uint32(bits)
         magnitude = np.uint32((wide & np.uint32(0x7FFF)) << np.uint32(13))
         value = bits_of_float32(float32_of(magnitude) * scale)
@@ -52,7 +51,7 @@ def half_to_float32(kind: str, ftz: bool = False) -> Scalar:
 
 
 @cache
-def float32_to_half(kind: str) -> Scalar:
+def float32_to_half(kind: str) -> Callable[[Real], np.uint32]:
     """Compiled: float32 -> uint32 holding the bits of f16 or bf16, to nearest even, NaN canonical.
 
     32-bit arithmetic throughout, so that it runs four lanes wide.
@@ -61,7 +60,7 @@ def float32_to_half(kind: str) -> Scalar:
     if kind == "bf16":
 
         @compiled
-        def to_bf16(value: Any) -> Any:
+        def to_bf16(value: Real) -> np.uint32:
             bits = bits_of_float32(value)
             rounded = np.uint32(bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
             return rounded if value == value else nan
@@ -71,7 +70,7 @@ def float32_to_half(kind: str) -> Scalar:
     magic = np.float32(0.5)
 
     @compiled
-    def to_f16(value: Any) -> Any:
+    def to_f16(value: Real) -> np.uint32:
         bits = bits_of_float32(value)
         magnitude = bits & np.uint32(0x7FFF_FFFF)
         odd = (magnitude >> np.uint32(13)) & np.uint32(1)
@@ -88,7 +87,7 @@ def float32_to_half(kind: str) -> Scalar:
 
 
 @cache
-def float64_to_half(kind: str) -> Scalar:
+def float64_to_half(kind: str) -> Callable[[Real], np.uint32]:
     """Compiled: float64 -> uint32 holding the bits of f16 or bf16, to nearest even with one rounding, NaN canonical."""
     narrow, is_brain = float32_to_half(kind), kind == "bf16"
     # Adding and taking away this rounds to a multiple of the least bf16.
@@ -96,9 +95,9 @@ def float64_to_half(kind: str) -> Scalar:
     low, step, zero = np.uint64((1 << 29) - 1), np.uint64(1 << 29), np.uint64(0)
 
     @compiled
-    def convert(value: Any) -> Any:
+    def convert(value: np.floating) -> np.uint32:
         if is_brain:
-            snapped = math.copysign((value + grid) - grid, value)
+            snapped = np.float64(math.copysign((value + grid) - grid, value))
             value = snapped if abs(value) < least else value
         # Rounded to odd at float32's 24 bits; the next rounding is then that of the value itself.
         bits = bits_of_float64(value)
@@ -109,7 +108,7 @@ def float64_to_half(kind: str) -> Scalar:
 
 
 @cache
-def _result(kind: str, ftz: bool, sat: bool, relu: bool) -> Scalar:
+def _result(kind: str, ftz: bool, sat: bool, relu: bool) -> Callable[[Bits], np.uint32]:
     """Compiled: bits (NaN already canonical) -> bits after flushing, clamping to [0, 1] or clearing negatives."""
     form = FORMATS[kind]
     body, sign = np.uint32(0x7FFF), np.uint32(0x8000)
@@ -117,7 +116,7 @@ def _result(kind: str, ftz: bool, sat: bool, relu: bool) -> Scalar:
     one, zero = np.uint32(form.bias << form.mantissa), np.uint32(0)
 
     @compiled
-    def finish(code: Any) -> Any:
+    def finish(code: Bits) -> np.uint32:
         bits = np.uint32(code)
         if ftz and (bits & body) < normal:
             bits &= sign
@@ -133,12 +132,12 @@ def _result(kind: str, ftz: bool, sat: bool, relu: bool) -> Scalar:
 
 
 # Sums and products of f16, and sums of bf16, in float32: exact, or far enough from a rounding boundary.
-_IN_FLOAT32: dict[str, Scalar] = {
+_IN_FLOAT32: dict[str, Callable[..., Real]] = {
     "add": compiled(lambda a, b: a + b),
     "sub": compiled(lambda a, b: a - b),
     "mul": compiled(lambda a, b: a * b),
 }
-_IN_FLOAT64: dict[str, Scalar] = {
+_IN_FLOAT64: dict[str, Callable[..., Real]] = {
     "mul": compiled(lambda a, b: np.float64(a) * np.float64(b)),
     "fma": compiled(lambda a, b, c: odd_sum(np.float64(a) * np.float64(b), np.float64(c))),
     # The float64 sum is exact wherever an f16 rounding boundary is near.
@@ -147,7 +146,7 @@ _IN_FLOAT64: dict[str, Scalar] = {
 ARITY = {"add": 2, "sub": 2, "mul": 2, "fma": 3}
 
 
-def _core(name: str, kind: str) -> tuple[Scalar, Scalar]:
+def _core(name: str, kind: str) -> tuple[Callable[..., Real], Callable[[Real], np.uint32]]:
     """The operation, and what rounds its result to the type."""
     if name in ("add", "sub") or (name == "mul" and kind == "f16"):
         return _IN_FLOAT32[name], float32_to_half(kind)
@@ -155,7 +154,7 @@ def _core(name: str, kind: str) -> tuple[Scalar, Scalar]:
 
 
 @cache
-def _flush_early(narrow: Scalar) -> Scalar:
+def _flush_early(narrow: Callable[[Real], np.uint32]) -> Callable[[Real], np.uint32]:
     """f16 results below the least normal number before rounding count as subnormal: they flush though they round up."""
     least = 2.0**-14
     return compiled(lambda value: np.uint32(narrow(value * np.float32(0.0) if abs(value) < least else value)))
@@ -169,7 +168,7 @@ def arithmetic(name: str, kind: str, ftz: bool = False, sat: bool = False, relu:
     (core, narrow), load, finish = _core(name, kind), half_to_float32(kind, ftz), _result(kind, ftz, sat, relu)
     if ftz:
         narrow = _flush_early(narrow)
-    shapes: dict[int, Scalar] = {
+    shapes: dict[int, Callable[..., np.uint32]] = {
         2: lambda a, b: finish(narrow(core(load(a), load(b)))),
         3: lambda a, b, c: finish(narrow(core(load(a), load(b), load(c)))),
     }
@@ -188,7 +187,7 @@ def packed(operation: Operation, lane_bits: int) -> Operation:
     return on_lanes
 
 
-def _lanes(row: Row, lane: Any, shape: Any) -> Row:
+def _lanes(row: Row, lane: np.dtype[np.generic], shape: tuple[int, ...]) -> Row:
     if row.ndim == 0:
         row = np.full(shape, row)
     return row.view(lane)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -11,10 +10,10 @@ from numba.extending import intrinsic
 
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.numerics.rows.loops import Factory, Operation, Row, row_kernel
-from kernbench.ptx.numerics.rows.scalar import compiled
+from kernbench.ptx.numerics.rows.scalar import Bits, Flag, Integer, Intrinsic, Typing, Values, compiled
 
-UNSIGNED: dict[int, Any] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
-SIGNED: dict[int, Any] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+UNSIGNED: dict[int, type[np.unsignedinteger]] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+SIGNED: dict[int, type[np.signedinteger]] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
 
 def split(kind: str) -> tuple[str, int]:
@@ -22,13 +21,13 @@ def split(kind: str) -> tuple[str, int]:
     return kind[0], int(kind[1:])
 
 
-def number(kind: str) -> Any:
+def number(kind: str) -> type[np.integer]:
     """NumPy type with the meaning of an integer type; untyped bits count as unsigned."""
     letter, bits = split(kind)
     return (SIGNED if letter == "s" else UNSIGNED)[bits]
 
 
-def on_views(ufunc: Callable[..., Any], view: Any, out_view: Any = None) -> Operation:
+def on_views(ufunc: np.ufunc, view: type[np.generic], out_view: type[np.generic] | None = None) -> Operation:
     """A NumPy function of rows seen as another type of the same width; a bool output is left as it is."""
     written = view if out_view is None else out_view
 
@@ -41,33 +40,31 @@ def on_views(ufunc: Callable[..., Any], view: Any, out_view: Any = None) -> Oper
     return unary if getattr(ufunc, "nin", 2) == 1 else binary
 
 
-@intrinsic
-def _high_unsigned(context: Any, a: Any, b: Any) -> Any:
-    return types.uint64(types.uint64, types.uint64), _high_product("zext")
-
-
-@intrinsic
-def _high_signed(context: Any, a: Any, b: Any) -> Any:
-    return types.int64(types.int64, types.int64), _high_product("sext")
-
-
-def _high_product(extend: str) -> Callable[..., Any]:
+def _high_product(kind: types.Type, extend: str) -> Typing:
+    """The upper 64 bits of a product of 128."""
     wide = ir.IntType(128)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
         a, b = (getattr(builder, extend)(argument, wide) for argument in arguments)
         return builder.trunc(builder.lshr(builder.mul(a, b), ir.Constant(wide, 64)), ir.IntType(64))
 
-    return generate
+    def typed(context: object, a: types.Type, b: types.Type) -> Intrinsic:
+        return kind(kind, kind), generate
+
+    return typed
 
 
-def _products(kind: str) -> dict[str, Callable[..., Any]]:
+_high_unsigned: Callable[[Integer, Integer], Integer] = intrinsic(_high_product(types.uint64, "zext"))
+_high_signed: Callable[[Integer, Integer], Integer] = intrinsic(_high_product(types.int64, "sext"))
+
+
+def _products(kind: str) -> dict[str, Callable[[Integer, Integer], Integer]]:
     """lo, hi and wide products of two values of a type, as compiled functions."""
     letter, bits = split(kind)
     typed = number(kind)
     low = compiled(lambda a, b: typed(typed(a) * typed(b)))
     if bits == 64:
-        high: Any = _high_signed if letter == "s" else _high_unsigned
+        high = _high_signed if letter == "s" else _high_unsigned
         return {"lo": low, "hi": compiled(lambda a, b: high(typed(a), typed(b)))}
     double = (SIGNED if letter == "s" else UNSIGNED)[2 * bits]
     wide = compiled(lambda a, b: double(double(typed(a)) * double(typed(b))))
@@ -75,7 +72,7 @@ def _products(kind: str) -> dict[str, Callable[..., Any]]:
     return {"lo": low, "wide": wide, "hi": compiled(lambda a, b: typed(wide(a, b) >> shift))}
 
 
-def _product24(kind: str, part: str) -> Callable[..., Any]:
+def _product24(kind: str, part: str) -> Callable[[Integer, Integer], np.uint32]:
     """Product of the low 24 bits: its low 32 bits, or bits 16 to 47."""
     signed = kind[0] == "s"
     shift = np.int64(16 if part == "hi" else 0)
@@ -102,7 +99,7 @@ def multiply_add(kind: str, part: str = "lo", sat: bool = False) -> Operation:
     result = (SIGNED if letter == "s" else UNSIGNED)[2 * bits if part == "wide" else bits]
     if sat:
         low, high = np.int64(-(1 << 31)), np.int64((1 << 31) - 1)
-        scalar = compiled(
+        scalar: Callable[..., Integer] = compiled(
             lambda a, b, c: np.int32(min(max(np.int64(product(a, b)) + np.int64(np.int32(c)), low), high))
         )
     else:
@@ -123,7 +120,7 @@ def multiply_add24(kind: str, part: str = "lo", sat: bool = False) -> Operation:
     low, high = np.int64(-(1 << 31)), np.int64((1 << 31) - 1)
 
     @compiled
-    def scalar(a: Any, b: Any, c: Any) -> Any:
+    def scalar(a: Bits, b: Bits, c: Bits) -> Bits:
         if sat:
             return np.uint32(min(max(np.int64(np.int32(product(a, b))) + np.int64(np.int32(c)), low), high))
         return np.uint32(product(a, b) + np.uint32(c))
@@ -150,7 +147,7 @@ def divide(name: str, kind: str) -> Operation:
     quotient = name == "div"
 
     @compiled
-    def scalar(a: Any, b: Any) -> Any:
+    def scalar(a: Bits, b: Bits) -> Integer:
         x, y = typed(a), typed(b)
         if y == zero:
             return ones
@@ -161,11 +158,12 @@ def divide(name: str, kind: str) -> Operation:
         return whole if quotient else typed(x - typed(whole * y))
 
     @compiled
-    def abs_floor(x: Any, y: Any) -> Any:
+    def abs_floor(x: Integer, y: Integer) -> Integer:
         floor = x // y
         # Python's division rounds down; PTX truncates.
         if signed and floor < zero and floor * y != x:
-            return floor + typed(1)
+            above: Integer = floor + typed(1)
+            return above
         return floor
 
     return row_kernel(f"{name}_{kind}", scalar, 2)
@@ -200,7 +198,7 @@ def absolute_difference(kind: str) -> Operation:
     typed, unsigned = number(kind), UNSIGNED[split(kind)[1]]
 
     @compiled
-    def scalar(a: Any, b: Any, c: Any) -> Any:
+    def scalar(a: Bits, b: Bits, c: Bits) -> Bits:
         x, y = typed(a), typed(b)
         return unsigned(c + (unsigned(x) - unsigned(y) if x >= y else unsigned(y) - unsigned(x)))
 
@@ -219,7 +217,7 @@ def carrying(name: str, bits: int, reads: bool, writes: bool) -> Operation:
     subtracts = name.startswith("sub")
 
     @compiled
-    def both(a: Any, b: Any, carry: Any) -> Any:
+    def both(a: Bits, b: Bits, carry: Flag) -> tuple[Bits, Flag]:
         step = unsigned(1) if carry else unsigned(0)
         if subtracts:
             return unsigned(unsigned(a - b) - unsigned(1) + step), (a > b) | ((a == b) & carry)
@@ -236,7 +234,7 @@ def carrying_multiply_add(kind: str, part: str, reads: bool, writes: bool) -> Op
     unsigned = UNSIGNED[split(kind)[1]]
 
     @compiled
-    def both(a: Any, b: Any, c: Any, carry: Any) -> Any:
+    def both(a: Bits, b: Bits, c: Bits, carry: Flag) -> tuple[Bits, Flag]:
         term = unsigned(product(a, b))
         total = unsigned(unsigned(term + c) + (unsigned(1) if carry else unsigned(0)))
         return total, (total < term) | ((total == term) & carry)
@@ -245,11 +243,11 @@ def carrying_multiply_add(kind: str, part: str, reads: bool, writes: bool) -> Op
 
 
 def _with_carry(
-    name: str, both: Callable[..., Any], inputs: int, reads: bool, writes: bool, first: bool = False
+    name: str, both: Callable[..., tuple[Bits, Flag]], inputs: int, reads: bool, writes: bool, first: bool = False
 ) -> Operation:
     """`both` as a kernel; `first` is the flag where none is read."""
     key = f"{name}{'_cin' * reads}{'_cout' * writes}"
-    forms: dict[tuple[int, bool, bool], Callable[..., Any]] = {
+    forms: dict[tuple[int, bool, bool], Callable[..., Bits | tuple[Bits, Flag]]] = {
         (2, False, True): lambda a, b: both(a, b, first),
         (2, True, False): lambda a, b, carry: both(a, b, carry)[0],
         (2, True, True): lambda a, b, carry: both(a, b, carry),
@@ -270,7 +268,7 @@ def dot_product(name: str, a_kind: str, b_kind: str, high: bool = False) -> Oper
     start = np.uint32(16 if high else 0)
 
     @compiled
-    def scalar(a: Any, b: Any, c: Any) -> Any:
+    def scalar(a: Bits, b: Bits, c: Bits) -> Bits:
         total = np.int64(c)
         for i in range(count):
             x = a_lane(a >> np.uint32(i * a_bits))

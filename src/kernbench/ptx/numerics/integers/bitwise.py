@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -12,7 +11,7 @@ from numba.extending import intrinsic
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.numerics.integers.arithmetic import SIGNED, UNSIGNED, number, on_views, split
 from kernbench.ptx.numerics.rows.loops import Factory, Operation, Row, row_kernel
-from kernbench.ptx.numerics.rows.scalar import compiled
+from kernbench.ptx.numerics.rows.scalar import Bits, Integer, Intrinsic, Typing, Values, compiled
 
 _LOGIC: dict[str, Operation] = {
     "and": np.bitwise_and,
@@ -39,7 +38,7 @@ def _lut_masks(lut: int) -> tuple[int, ...]:
     return tuple(0xFFFFFFFF if lut >> i & 1 else 0 for i in range(8))
 
 
-_SIMPLE_LUTS: dict[int, Callable[..., Any]] = {
+_SIMPLE_LUTS: dict[int, Callable[[Bits, Bits, Bits], Bits]] = {
     0x80: lambda a, b, c: a & b & c,
     0xFE: lambda a, b, c: a | b | c,
     0x96: lambda a, b, c: a ^ b ^ c,
@@ -60,7 +59,9 @@ _SIMPLE_LUTS: dict[int, Callable[..., Any]] = {
 @cache
 def _any_lut() -> Operation:
     @compiled
-    def scalar(a: Any, b: Any, c: Any, m0: Any, m1: Any, m2: Any, m3: Any, m4: Any, m5: Any, m6: Any, m7: Any) -> Any:
+    def scalar(
+        a: Bits, b: Bits, c: Bits, m0: Bits, m1: Bits, m2: Bits, m3: Bits, m4: Bits, m5: Bits, m6: Bits, m7: Bits
+    ) -> Bits:
         not_c = ~c
         low = ((((m6 & not_c) | (m7 & c)) & b) | (((m4 & not_c) | (m5 & c)) & ~b)) & a
         return low | (((((m2 & not_c) | (m3 & c)) & b) | (((m0 & not_c) | (m1 & c)) & ~b)) & ~a)
@@ -101,7 +102,7 @@ def _shift(name: str, kind: str) -> Operation:
     last = np.uint32(bits - 1)
 
     @compiled
-    def scalar(a: Any, amount: Any) -> Any:
+    def scalar(a: Bits, amount: Bits) -> Integer:
         inside = np.uint32(amount) < width
         by = typed(amount) if inside else typed(last)
         if left:
@@ -117,7 +118,7 @@ def funnel_shift(direction: str, mode: str) -> Operation:
     left, wraps = direction == "l", mode == "wrap"
 
     @compiled
-    def scalar(low: Any, high: Any, amount: Any) -> Any:
+    def scalar(low: Bits, high: Bits, amount: Bits) -> Bits:
         n = np.uint64(amount & np.uint32(31)) if wraps else np.uint64(min(amount, np.uint32(32)))
         both = (np.uint64(high) << np.uint64(32)) | np.uint64(low)
         if left:
@@ -137,11 +138,11 @@ def extract_field(kind: str) -> Operation:
     unsigned, counted = UNSIGNED[bits], np.uint32(0xFF if bits == 32 else 0xFFFF_FFFF)
 
     @compiled
-    def scalar(a: Any, position: Any, length: Any) -> Any:
+    def scalar(a: Bits, position: Bits, length: Bits) -> Bits:
         start, count = np.int64(position & counted), np.int64(length & counted)
         if count == 0:
             return unsigned(0)
-        last: Any = min(start + count - 1, bits - 1)
+        last = min(start + count - 1, np.int64(bits - 1))
         sign = signed and (unsigned(a >> unsigned(last)) & unsigned(1)) == unsigned(1)
         if start >= bits:
             return unsigned(~unsigned(0)) if sign else unsigned(0)
@@ -161,7 +162,7 @@ def insert_field(bits: int) -> Operation:
     unsigned, counted = UNSIGNED[bits], np.uint32(0xFF if bits == 32 else 0xFFFF_FFFF)
 
     @compiled
-    def scalar(a: Any, b: Any, position: Any, length: Any) -> Any:
+    def scalar(a: Bits, b: Bits, position: Bits, length: Bits) -> Bits:
         start, count = np.int64(position & counted), np.int64(length & counted)
         if start >= bits or count == 0:
             return b
@@ -173,11 +174,11 @@ def insert_field(bits: int) -> Operation:
     return row_kernel(f"bfi_{bits}", scalar, 4)
 
 
-def _llvm_unary(name: str, bits: int, *flags: int) -> Callable[..., Any]:
-    kind: Any = {32: types.uint32, 64: types.uint64}[bits]
+def _llvm_unary(name: str, bits: int, *flags: int) -> Typing:
+    kind: types.Type = types.uint32 if bits == 32 else types.uint64
 
-    def typed(context: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def typed(context: object, value: types.Type) -> Intrinsic:
+        def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
             integer = ir.IntType(bits)
             parameters = [integer] + [ir.IntType(1)] * len(flags)
             function = builder.module.declare_intrinsic(f"llvm.{name}", [integer], ir.FunctionType(integer, parameters))
@@ -185,12 +186,11 @@ def _llvm_unary(name: str, bits: int, *flags: int) -> Callable[..., Any]:
 
         return kind(kind), generate
 
-    function: Callable[..., Any] = intrinsic(typed)
-    return function
+    return typed
 
 
-_COUNTS: dict[tuple[str, int], Callable[..., Any]] = {
-    (name, bits): _llvm_unary(llvm, bits, *flags)
+_COUNTS: dict[tuple[str, int], Callable[[Bits], Bits]] = {
+    (name, bits): intrinsic(_llvm_unary(llvm, bits, *flags))
     for bits in (32, 64)
     for name, llvm, flags in (("popc", "ctpop", ()), ("clz", "ctlz", (0,)), ("brev", "bitreverse", ()))
 }
@@ -202,7 +202,7 @@ def bit_count(name: str, bits: int) -> Operation:
     return row_kernel(f"{name}_{bits}", compiled(_forward(_COUNTS[name, bits])), 1)
 
 
-def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
+def _forward(function: Callable[[Bits], Bits]) -> Callable[[Bits], Bits]:
     return lambda a: function(a)
 
 
@@ -217,7 +217,7 @@ def find_leading(kind: str, shiftamt: bool = False) -> Operation:
     leading_zeros, last = _COUNTS["clz", bits], np.uint32(bits - 1)
 
     @compiled
-    def scalar(a: Any) -> Any:
+    def scalar(a: Bits) -> Bits:
         value = unsigned(~a) if signed and typed(a) < typed(0) else unsigned(a)
         if value == unsigned(0):
             return np.uint32(0xFFFFFFFF)
@@ -232,7 +232,7 @@ def find_nth_set() -> Operation:
     """fns.b32: `operation(mask, base, offset, out)`: the offset-th set bit from base, all ones where there is none."""
 
     @compiled
-    def scalar(mask: Any, base: Any, offset: Any) -> Any:
+    def scalar(mask: Bits, base: Bits, offset: Bits) -> Bits:
         n, place = np.int32(offset), np.int64(np.uint32(base))
         if np.uint32(offset) == np.uint32(0x80000000):
             # as an H200 has it, whatever the base
@@ -260,7 +260,7 @@ def bit_mask(mode: str) -> Operation:
     clamps = mode == "clamp"
 
     @compiled
-    def scalar(start: Any, width: Any) -> Any:
+    def scalar(start: Bits, width: Bits) -> Bits:
         if clamps:
             first, count = np.uint64(min(start, np.uint32(32))), np.uint64(min(width, np.uint32(32)))
         else:
@@ -277,7 +277,7 @@ def sign_extend(kind: str, mode: str) -> Operation:
     signed, clamps = kind[0] == "s", mode == "clamp"
 
     @compiled
-    def scalar(a: Any, width: Any) -> Any:
+    def scalar(a: Bits, width: Bits) -> Bits:
         count = min(width, np.uint32(32)) if clamps else width & np.uint32(31)
         if count == np.uint32(0):
             return np.uint32(0)

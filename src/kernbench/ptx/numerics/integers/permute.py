@@ -1,13 +1,12 @@
 """prmt: bytes of two registers picked by a selector, in its general and its six named modes."""
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.numerics.rows.loops import Factory, Operation, row_kernel
-from kernbench.ptx.numerics.rows.scalar import compiled
+from kernbench.ptx.numerics.rows.scalar import Bits, compiled
 
 
 def _selectors(mode: str) -> tuple[int, int, int, int]:
@@ -33,7 +32,7 @@ def permute(mode: str = "") -> Operation:
     s0, s1, s2, s3 = (np.uint32(s) for s in (_selectors(mode) if named else (0, 0, 0, 0)))
 
     @compiled
-    def scalar(a: Any, b: Any, selector: Any) -> Any:
+    def scalar(a: Bits, b: Bits, selector: Bits) -> Bits:
         both = (np.uint64(b) << np.uint64(32)) | np.uint64(a)
         picks = np.uint32(selector)
         if named:

@@ -11,11 +11,13 @@ there the text is followed.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-Rows = Any
+from kernbench.ptx.numerics.rows.loops import Mods
+
+Rows = NDArray[np.integer]
 _WIDTHS = {"": 32, "b": 8, "h": 16}
 
 
@@ -71,11 +73,11 @@ def _saturated(value: Rows, width: int, signed: bool) -> Rows:
     return np.clip(value, low, high)
 
 
-def _signed(mods: Any, name: str) -> bool:
+def _signed(mods: Mods, name: str) -> bool:
     return bool(mods.get(name, "u32") == "s32")
 
 
-def _value(opcode: str, mods: Any) -> Callable[[Rows, Rows], Rows]:
+def _value(opcode: str, mods: Mods) -> Callable[[Rows, Rows], Rows]:
     if "cmp" in mods:
         compare = _COMPARED[mods["cmp"]]
         return lambda a, b: compare(a, b).astype(np.int64)
@@ -87,7 +89,7 @@ def _value(opcode: str, mods: Any) -> Callable[[Rows, Rows], Rows]:
     return _VALUES[opcode.rstrip("24")]
 
 
-def scalar(opcode: str, mods: Any, parts: Parts) -> Callable[..., None]:
+def scalar(opcode: str, mods: Mods, parts: Parts) -> Callable[..., None]:
     """vadd, vsub, vabsdiff, vmin, vmax, vshl, vshr, vset: `function(a, b[, c], out)`."""
     compute, second = _value(opcode, mods), _SECOND.get(mods.get("second", ""))
     signs = {name: _signed(mods, name) for name in ("dtype", "atype", "btype")}
@@ -113,7 +115,7 @@ def scalar(opcode: str, mods: Any, parts: Parts) -> Callable[..., None]:
     return function
 
 
-def multiply_add(mods: Any, parts: Parts) -> Callable[..., None]:
+def multiply_add(mods: Mods, parts: Parts) -> Callable[..., None]:
     """vmad: a product of 64 bits, an addend, perhaps one more, scaled and saturated.
 
     As on an H200 the parts and the addend count as signed 32-bit numbers, whatever their types; these decide how the
@@ -133,7 +135,7 @@ def multiply_add(mods: Any, parts: Parts) -> Callable[..., None]:
     return function
 
 
-def packed(opcode: str, mods: Any, parts: Parts) -> Callable[..., None]:
+def packed(opcode: str, mods: Mods, parts: Parts) -> Callable[..., None]:
     """The instructions of two or four lanes: `function(a, b, c, out)`."""
     lanes = int(opcode[-1])
     width, letter = 32 // lanes, "b" if lanes == 4 else "h"

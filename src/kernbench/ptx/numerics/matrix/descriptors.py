@@ -7,10 +7,11 @@ bytes by address bits 7 and up, so the place of an element depends on the start 
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+Ints = NDArray[np.int64]
 PIECE = 16
 # swizzle -> bits 7.. that take part, and the lowest bit they change
 _SWIZZLES = {"none": (0, 4), "32B": (1, 4), "64B": (3, 4), "128B": (7, 4), "128B/32B": (3, 5)}
@@ -81,11 +82,11 @@ class TileMap:
     `firsts` and `spans` are the same bytes as runs, `last` is one past the last of them.
     """
 
-    pieces: Any
+    pieces: Ints
     transposed: bool
     last: int
-    firsts: Any
-    spans: Any
+    firsts: Ints
+    spans: Ints
 
 
 def anchor(descriptor: MatrixDescriptor) -> int:
@@ -129,7 +130,7 @@ def _tile_map(
     return TileMap(np.ascontiguousarray(places), transposed, int(places.max()) + PIECE, *_runs(places))
 
 
-def _runs(places: Any) -> tuple[Any, Any]:
+def _runs(places: Ints) -> tuple[Ints, Ints]:
     """Pieces as runs of bytes: where each begins, and how long it is."""
     found = np.unique(places)
     cuts = np.flatnonzero(np.diff(found) != PIECE) + 1
@@ -137,7 +138,7 @@ def _runs(places: Any) -> tuple[Any, Any]:
     return firsts, found[np.r_[cuts - 1, len(found) - 1]] + PIECE - firsts
 
 
-def _along_depth(leading: int, stride: int, swizzle: str, rows: int, depth: int, bits: int) -> Any:
+def _along_depth(leading: int, stride: int, swizzle: str, rows: int, depth: int, bits: int) -> Ints:
     """K-major: groups of 8 rows `stride` apart; pieces along K `leading` apart, or side by side where swizzled."""
     row = np.arange(rows)[:, None]
     piece = np.arange(max(1, depth * bits // 8 // PIECE))[None, :]
@@ -148,7 +149,7 @@ def _along_depth(leading: int, stride: int, swizzle: str, rows: int, depth: int,
     return row % 8 * width * PIECE + row // 8 * stride + piece % width * PIECE + piece // width * leading
 
 
-def _in_next_buffer(places: Any, start: int, following: int, swizzle: str) -> Any:
+def _in_next_buffer(places: Ints, start: int, following: int, swizzle: str) -> Ints:
     """Pieces that leave the row of the pattern in which they began go on at the same row of the buffer `following`."""
     width = _WIDTHS[swizzle] * PIECE
     first = start % width + np.arange(places.shape[1]) * PIECE
@@ -157,7 +158,7 @@ def _in_next_buffer(places: Any, start: int, following: int, swizzle: str) -> An
     return np.where(first[None, :] < width, places, following + row + (first - width)[None, :])
 
 
-def _along_rows(leading: int, stride: int, swizzle: str, rows: int, depth: int, bits: int) -> Any:
+def _along_rows(leading: int, stride: int, swizzle: str, rows: int, depth: int, bits: int) -> Ints:
     """MN-major: pieces along the rows, one line of the pattern for each K; unswizzled, the two offsets swap places."""
     k = np.arange(depth)[:, None]
     piece = np.arange(-(-rows * bits // 8 // PIECE))[None, :]
@@ -167,7 +168,7 @@ def _along_rows(leading: int, stride: int, swizzle: str, rows: int, depth: int, 
     return piece % width * PIECE + piece // width * across + k % lines * width * PIECE + k // lines * down
 
 
-def swizzled(addresses: Any, swizzle: str, base_offset: int = 0) -> Any:
+def swizzled(addresses: Ints, swizzle: str, base_offset: int = 0) -> Ints:
     """Byte addresses after the swizzle."""
     mask, lowest = _SWIZZLES[swizzle]
     return addresses ^ (((addresses >> 7) - base_offset & mask) << lowest)

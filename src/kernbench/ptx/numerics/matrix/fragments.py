@@ -1,16 +1,14 @@
 """Registers to matrices and back, for all warps at once. Matrices are [warps, rows, columns] of element bits."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.numerics.matrix.layout import ELEMENT_BITS, LANES, Layout
 
-Bits = Any
 
-
-def _split(words: Bits, bits: int) -> Bits:
+def _split(words: Array, bits: int) -> Array:
     """[warps, lanes, registers] of 32- or 64-bit words -> [warps, lanes * elements], the lowest bits first."""
     warps = words.shape[0]
     if bits >= 8:
@@ -21,13 +19,13 @@ def _split(words: Bits, bits: int) -> Bits:
     return ((octets >> shifts) & np.uint8((1 << bits) - 1)).reshape(warps, -1)
 
 
-def from_fragments(registers: Sequence[Bits], layout: Layout, kind: str) -> Bits:
+def from_fragments(registers: Sequence[Array], layout: Layout, kind: str) -> Array:
     """The matrices that registers (rows of whole warps, one array each) hold."""
     words = np.stack([np.asarray(register).reshape(-1, LANES) for register in registers], axis=-1)
     return _split(words, ELEMENT_BITS[kind])[:, layout.gather].reshape(-1, *layout.shape)
 
 
-def to_fragments(matrices: Bits, layout: Layout, out: Sequence[Bits]) -> None:
+def to_fragments(matrices: Array, layout: Layout, out: Sequence[Array]) -> None:
     """Write matrices of 16-, 32- or 64-bit elements into registers."""
     warps = matrices.shape[0]
     elements = np.ascontiguousarray(matrices.reshape(warps, -1)[:, layout.scatter])

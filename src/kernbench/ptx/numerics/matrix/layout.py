@@ -6,13 +6,13 @@ register order, the lowest bits of a register first.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernbench.common.errors import MisuseError
 
-Index = Any
+Index = NDArray[np.intp]
 LANES = 32
 # Bits of an element as it lies in registers.
 ELEMENT_BITS = {

@@ -5,16 +5,14 @@ of column t / 4. Rows of tile i are addressed by lanes 8 * i to 8 * i + 7.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.numerics.matrix.layout import LANES
 
-Bits = Any
 
-
-def load_matrices(rows: Bits, trans: bool, out: Sequence[Bits]) -> None:
+def load_matrices(rows: Array, trans: bool, out: Sequence[Array]) -> None:
     """`rows`, uint16 [warps, 8 * tiles, 8]: the 16 bytes at each addressing lane; one register for each tile."""
     tiles = rows.reshape(rows.shape[0], -1, 8, 8)
     if trans:
@@ -24,7 +22,7 @@ def load_matrices(rows: Bits, trans: bool, out: Sequence[Bits]) -> None:
         register.reshape(-1, LANES)[...] = words[:, tile]
 
 
-def store_matrices(registers: Sequence[Bits], trans: bool) -> Bits:
+def store_matrices(registers: Sequence[Array], trans: bool) -> Array:
     """The rows, uint16 [warps, 8 * tiles, 8], that stmatrix writes at the addressing lanes."""
     words = np.stack([np.asarray(register).reshape(-1, LANES) for register in registers], axis=1)
     tiles = words.view(np.uint16).reshape(words.shape[0], -1, 8, 8)
@@ -33,6 +31,6 @@ def store_matrices(registers: Sequence[Bits], trans: bool) -> Bits:
     return tiles.reshape(words.shape[0], -1, 8)
 
 
-def transpose_matrix(register: Bits, out: Bits) -> None:
+def transpose_matrix(register: Array, out: Array) -> None:
     """movmatrix.m8n8.trans.b16."""
     load_matrices(store_matrices([register], False), True, [out])

@@ -8,18 +8,17 @@ exponent. f64 is a chain of fused steps; integers are exact, modulo 2**32 or sat
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from kernbench.common.compiled import njit
+from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.numerics.floats.half import float64_to_half
-from kernbench.ptx.numerics.rows.loops import row_kernel
+from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
 from kernbench.ptx.numerics.rows.scalar import bits_of_float32, bits_of_float64, compiled, float64_of, fma64
 
-Bits = Any
 Kinds = tuple[str, str, str, str]
 _SMALL = {
     "e4m3": ml_dtypes.float8_e4m3fn,
@@ -32,7 +31,7 @@ _SMALL = {
 _LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126}
 
 
-def values(bits: Bits, kind: str) -> Bits:
+def values(bits: Array, kind: str) -> Array:
     """float64 of the elements."""
     if kind == "f16":
         return bits.view(np.float16).astype(np.float64)
@@ -45,11 +44,12 @@ def values(bits: Bits, kind: str) -> Bits:
         return bits.view(np.float64)
     if kind in _SMALL:
         mask = {"e4m3": 0xFF, "e5m2": 0xFF, "e2m1": 0x0F}.get(kind, 0x3F)
-        return (bits & np.uint8(mask)).view(_SMALL[kind]).astype(np.float64)
+        small: Array = (bits & np.uint8(mask)).view(_SMALL[kind])
+        return small.astype(np.float64)
     return _integers(bits, kind).astype(np.float64)
 
 
-def _integers(bits: Bits, kind: str) -> Bits:
+def _integers(bits: Array, kind: str) -> Array:
     if kind in ("u8", "u4", "b1"):
         return bits
     return bits.view(np.int8) if kind == "s8" else (((bits ^ np.uint8(8)).astype(np.int8)) - np.int8(8))
@@ -60,14 +60,14 @@ _BLOCK = 64
 
 
 @njit(cache=True, nogil=True)
-def _exponent(value: Any, least: Any) -> Any:
+def _exponent(value: np.float64, least: np.int32) -> np.int32:
     """Exponent of a value, at least `least`; infinities and NaN have 1024, a zero one below all."""
     field = np.int32(bits_of_float64(value) >> np.uint64(52)) & np.int32(0x7FF)
     return np.int32(-10000) if field == 0 else np.int32(max(field - np.int32(1023), least))
 
 
 @njit(cache=True, nogil=True)
-def _turn(matrices: Bits, start: int, least: int, turned: Bits, exponents: Bits) -> None:
+def _turn(matrices: Array, start: int, least: int, turned: Array, exponents: Array) -> None:
     """A block of [warps, rows, columns] as [rows, columns, warps], zeros behind the last, and the exponents."""
     count = min(_BLOCK, matrices.shape[0] - start)
     for i in range(matrices.shape[1]):
@@ -79,20 +79,20 @@ def _turn(matrices: Bits, start: int, least: int, turned: Bits, exponents: Bits)
 
 
 @njit(cache=True, nogil=True)
-def _raise(top: Bits, x: Bits, y: Bits) -> None:
+def _raise(top: Array, x: Array, y: Array) -> None:
     for w in range(top.size):
         exponent = np.int32(x[w] + y[w])
         top[w] = exponent if exponent > top[w] else top[w]
 
 
 @njit(cache=True, nogil=True)
-def _accumulate(total: Bits, x: Bits, y: Bits, unit: Bits) -> None:
+def _accumulate(total: Array, x: Array, y: Array, unit: Array) -> None:
     for w in range(total.size):
         total[w] += np.trunc(x[w] * y[w] * unit[w])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _aligned_sums(a: Bits, b: Bits, c: Bits, least: int, c_least: int, out: Bits) -> None:
+def _aligned_sums(a: Array, b: Array, c: Array, least: int, c_least: int, out: Array) -> None:
     """out = the exact sum of terms cut to 2**(e - 25), as float64 [warps, m, n]."""
     warps, m, k = a.shape
     n = b.shape[2]
@@ -119,7 +119,7 @@ def _aligned_sums(a: Bits, b: Bits, c: Bits, least: int, c_least: int, out: Bits
 
 
 @njit(cache=True, nogil=True)
-def _cut_to_f32(sums: Bits, out: Bits) -> None:
+def _cut_to_f32(sums: Array, out: Array) -> None:
     """float64 cut toward zero to f32 bits; a zero is +0, a NaN the canonical one."""
     low = np.uint64((1 << 29) - 1)
     for i in range(sums.size):
@@ -134,13 +134,13 @@ def _cut_to_f32(sums: Bits, out: Bits) -> None:
 
 
 @cache
-def _to_f16() -> Callable[..., Any]:
+def _to_f16() -> Operation:
     convert = float64_to_half("f16")
     return row_kernel("mma_to_f16", compiled(lambda value: convert(value + 0.0)), 1)
 
 
 @njit(cache=True, nogil=True)
-def _double(a: Bits, b: Bits, c: Bits, out: Bits) -> None:
+def _double(a: Array, b: Array, c: Array, out: Array) -> None:
     for w in range(a.shape[0]):
         for i in range(a.shape[1]):
             for j in range(b.shape[2]):
@@ -150,20 +150,20 @@ def _double(a: Bits, b: Bits, c: Bits, out: Bits) -> None:
                 out[w, i, j] = total
 
 
-def _fused(a: Bits, b: Bits, c: Bits, least: int, c_least: int) -> Bits:
+def _fused(a: Array, b: Array, c: Array, least: int, c_least: int) -> Array:
     """The aligned sums of float64 operands and addend."""
     out = np.empty(c.shape, np.float64)
     _aligned_sums(a, b, c, least, c_least, out)
     return out
 
 
-def _finish(sums: Bits, kind: str) -> Bits:
+def _finish(sums: Array, kind: str) -> Array:
     out = np.empty(sums.shape, np.uint32 if kind == "f32" else np.uint16)
     (_cut_to_f32 if kind == "f32" else _to_f16())(sums.ravel(), out.ravel())
     return out
 
 
-def _halves(a: Bits, b: Bits, c: Bits, kinds: Kinds, **_: bool) -> Bits:
+def _halves(a: Array, b: Array, c: Array, kinds: Kinds, **_: bool) -> Array:
     to, kind, _other, addend = kinds
     sums = _fused(values(a, kind), values(b, kind), values(c, addend), *_least(kind, addend))
     return _finish(sums, to)
@@ -173,7 +173,7 @@ def _least(kind: str, addend: str) -> tuple[int, int]:
     return _LEAST_EXPONENT[kind], -14 if addend == "f16" else -126
 
 
-def _small(a: Bits, b: Bits, c: Bits, kinds: Kinds, **_: bool) -> Bits:
+def _small(a: Array, b: Array, c: Array, kinds: Kinds, **_: bool) -> Array:
     """8-bit floats as sm_90 multiplies them: unpacked to f16, two halves of k one after the other, then added to C."""
     to, a_kind, b_kind, addend = kinds
     x, y = values(a, a_kind), values(b, b_kind)
@@ -190,17 +190,17 @@ def _small(a: Bits, b: Bits, c: Bits, kinds: Kinds, **_: bool) -> Bits:
     return bits
 
 
-def _doubles(a: Bits, b: Bits, c: Bits, kinds: Kinds, **_: bool) -> Bits:
+def _doubles(a: Array, b: Array, c: Array, kinds: Kinds, **_: bool) -> Array:
     out = np.empty(c.shape, np.float64)
     left, right, addend = (np.ascontiguousarray(x.view(np.float64)) for x in (a, b, c))
     _double(left, right, addend, out)
     return out.view(np.uint64)
 
 
-def _whole(a: Bits, b: Bits, c: Bits, kinds: Kinds, satfinite: bool = False, xor: bool = False) -> Bits:
+def _whole(a: Array, b: Array, c: Array, kinds: Kinds, satfinite: bool = False, xor: bool = False) -> Array:
     """Integers: float64 holds every partial sum exactly."""
     x, y = values(a, kinds[1]), values(b, kinds[2])
-    product = np.matmul(x, y)
+    product: Array = np.matmul(x, y)
     if xor:
         product = x.sum(axis=2)[:, :, None] + y.sum(axis=1)[:, None, :] - 2 * product
     total = product.astype(np.int64) + c.view(np.int32)
@@ -209,7 +209,7 @@ def _whole(a: Bits, b: Bits, c: Bits, kinds: Kinds, satfinite: bool = False, xor
     return total.astype(np.int32).view(np.uint32)
 
 
-_KINDS: dict[str, Callable[..., Bits]] = {
+_KINDS: dict[str, Callable[..., Array]] = {
     **dict.fromkeys(("f16", "bf16", "tf32"), _halves),
     **dict.fromkeys(_SMALL, _small),
     "f64": _doubles,
@@ -217,7 +217,7 @@ _KINDS: dict[str, Callable[..., Bits]] = {
 }
 
 
-def multiply(a: Bits, b: Bits, c: Bits, kinds: Kinds, satfinite: bool = False, xor: bool = False) -> Bits:
+def multiply(a: Array, b: Array, c: Array, kinds: Kinds, satfinite: bool = False, xor: bool = False) -> Array:
     """D = A B + C over [warps, m, k], [warps, k, n], [warps, m, n] of element bits; `kinds` are those of D, A, B, C.
 
     b1 operands: and.popc, or xor.popc with `xor`.

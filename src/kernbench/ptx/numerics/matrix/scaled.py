@@ -6,19 +6,18 @@ of B from one lane of four, for column lane / 4. Sums are made in float64 and ro
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.numerics.matrix.fragments import from_fragments, to_fragments
 from kernbench.ptx.numerics.matrix.layout import LANES, accumulator, operand_a, operand_b
 from kernbench.ptx.numerics.matrix.products import values
 
-Bits = Any
 Kinds = tuple[str, str, str, str]
 
 
-def scale_values(bits: Bits, kind: str) -> Bits:
+def scale_values(bits: Array, kind: str) -> Array:
     """float32 of scales: powers of two, or unsigned e4m3."""
     if kind == "ue8m0":
         exponents = bits.astype(np.int32) - 127
@@ -26,7 +25,7 @@ def scale_values(bits: Bits, kind: str) -> Bits:
     return values(bits & np.uint8(0x7F), "e4m3").astype(np.float32)
 
 
-def _operands(shape: str, kinds: Kinds, a: Sequence[Bits], b: Sequence[Bits]) -> tuple[Bits, Bits]:
+def _operands(shape: str, kinds: Kinds, a: Sequence[Array], b: Sequence[Array]) -> tuple[Array, Array]:
     """float64 of A [warps, m, k] and B [warps, k, n]."""
     if shape.endswith("k64"):
         left, right = from_fragments(a, operand_a(shape, "u4"), "u4"), from_fragments(b, operand_b(shape, "u4"), "u4")
@@ -36,18 +35,18 @@ def _operands(shape: str, kinds: Kinds, a: Sequence[Bits], b: Sequence[Bits]) ->
     return _narrow(left, kinds[1]), _narrow(right, kinds[2])
 
 
-def _narrow(octets: Bits, kind: str) -> Bits:
+def _narrow(octets: Array, kind: str) -> Array:
     return values(octets >> np.uint8(2) if kind == "e2m1" else octets, kind)
 
 
-def _finish(total: Bits, shape: str, kind: str, out: Sequence[Bits]) -> None:
+def _finish(total: Array, shape: str, kind: str, out: Sequence[Array]) -> None:
     with np.errstate(over="ignore"):
         result = total.astype(np.float16).view(np.uint16) if kind == "f16" else total.astype(np.float32).view(np.uint32)
     to_fragments(result, accumulator(shape), out)
 
 
 def mma_narrow(
-    shape: str, kinds: Kinds, a: Sequence[Bits], b: Sequence[Bits], c: Sequence[Bits], out: Sequence[Bits]
+    shape: str, kinds: Kinds, a: Sequence[Array], b: Sequence[Array], c: Sequence[Array], out: Sequence[Array]
 ) -> None:
     """mma.kind::f8f6f4."""
     left, right = _operands(shape, kinds, a, b)
@@ -55,15 +54,15 @@ def mma_narrow(
     _finish(np.matmul(left, right) + addend, shape, kinds[0], out)
 
 
-def _scales(words: Bits, byte: Bits, lanes: Bits, count: int, kind: str) -> Bits:
+def _scales(words: Array, byte: Array, lanes: Array, count: int, kind: str) -> Array:
     """[warps, rows, count] of scales: bytes from `byte` on of the words of chosen lanes [warps, rows]."""
     chosen = np.take_along_axis(np.asarray(words).reshape(-1, LANES), lanes, axis=1).astype(np.uint32)
-    shifts = 8 * (byte[:, None].astype(np.uint32) + np.arange(count, dtype=np.uint32))
+    shifts: Array = 8 * (byte[:, None].astype(np.uint32) + np.arange(count, dtype=np.uint32))
     octets = (chosen[:, :, None] >> shifts[:, None, :]) & np.uint32(0xFF)
     return scale_values(octets.astype(np.uint8), kind).astype(np.float64)
 
 
-def _of_warp(row: Bits) -> Bits:
+def _of_warp(row: Array) -> Array:
     """What all lanes of a warp say, as its first one does."""
     return np.asarray(row).reshape(-1, LANES)[:, 0].astype(np.int64)
 
@@ -73,12 +72,12 @@ def mma_scaled(
     kinds: Kinds,
     count: int,
     scale_kind: str,
-    a: Sequence[Bits],
-    b: Sequence[Bits],
-    c: Sequence[Bits],
-    scales_a: tuple[Bits, Bits, Bits],
-    scales_b: tuple[Bits, Bits, Bits],
-    out: Sequence[Bits],
+    a: Sequence[Array],
+    b: Sequence[Array],
+    c: Sequence[Array],
+    scales_a: tuple[Array, Array, Array],
+    scales_b: tuple[Array, Array, Array],
+    out: Sequence[Array],
 ) -> None:
     """mma.block_scale: `count` scales for each row of A and column of B, as (words, byte, lanes of four) rows."""
     left, right = _operands(shape, kinds, a, b)

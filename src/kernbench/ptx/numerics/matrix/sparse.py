@@ -7,20 +7,18 @@ chunks of the upper row in its lower half and four of the lower row in its upper
 one row, the two rows in turn. All of this as an H200 was seen to read them.
 """
 
-from typing import Any
-
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.numerics.matrix.layout import LANES, dimensions
 
-Bits = Any
 # elements of A in a chunk, and how many of them go together, where they are not four and one
 _CHUNK = {"tf32": 2, "s4": 8, "u4": 8}
 _TOGETHER = {"s4": 2, "u4": 2}
 _WIDE = frozenset(("f16", "bf16", "tf32"))
 
 
-def chunks(metadata: Bits, count: int, selector: int, halves: bool) -> Bits:
+def chunks(metadata: Array, count: int, selector: int, halves: bool) -> Array:
     """[warps, 16 rows, count] of four bits each, from all lanes; their words hold `halves` of two rows, or one."""
     words = np.asarray(metadata).reshape(-1, LANES // 4, 4)
     holders = count // 4
@@ -32,7 +30,7 @@ def chunks(metadata: Bits, count: int, selector: int, halves: bool) -> Bits:
     return np.concatenate([rows[:, :, 0], rows[:, :, 1]], axis=1)
 
 
-def places(metadata: Bits, shape: str, kind: str, selector: int) -> Bits:
+def places(metadata: Array, shape: str, kind: str, selector: int) -> Array:
     """[warps, 16, k / 2]: the column of the whole A where each element that is there belongs."""
     _, _, k = dimensions(shape)
     size, together = _CHUNK.get(kind, 4), _TOGETHER.get(kind, 1)
@@ -46,7 +44,7 @@ def places(metadata: Bits, shape: str, kind: str, selector: int) -> Bits:
     return whole.reshape(*found.shape[:2], -1)
 
 
-def expanded(held: Bits, where: Bits, k: int) -> Bits:
+def expanded(held: Array, where: Array, k: int) -> Array:
     """The whole A, [warps, 16, k], with zeros where nothing is."""
     full = np.zeros((*held.shape[:2], k), held.dtype)
     np.put_along_axis(full, where, held, axis=2)

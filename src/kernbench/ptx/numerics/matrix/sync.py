@@ -1,13 +1,15 @@
 """mma.sync and wmma.mma: fragments in, fragments out, all warps of a row in one go."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.numerics.matrix.fragments import from_fragments, to_fragments
 from kernbench.ptx.numerics.matrix.layout import (
     LANES,
+    Index,
+    Layout,
     accumulator,
     dimensions,
     operand_a,
@@ -19,7 +21,7 @@ from kernbench.ptx.numerics.matrix.layout import (
 from kernbench.ptx.numerics.matrix.products import multiply
 from kernbench.ptx.numerics.matrix.sparse import expanded, places
 
-Rows = Sequence[Any]
+Rows = Sequence[Array]
 Kinds = tuple[str, str, str, str]
 
 
@@ -34,7 +36,7 @@ def mma(
 
 
 def mma_sparse(
-    shape: str, kinds: Kinds, a: Rows, b: Rows, c: Rows, e: Any, selector: int, out: Rows, satfinite: bool = False
+    shape: str, kinds: Kinds, a: Rows, b: Rows, c: Rows, e: Array, selector: int, out: Rows, satfinite: bool = False
 ) -> None:
     """mma.sp: A holds half of its elements, and `e` the metadata that say which."""
     m, n, k = dimensions(shape)
@@ -58,7 +60,7 @@ def mma_quads(majors: tuple[str, str], kinds: Kinds, a: Rows, b: Rows, c: Rows, 
         _to_quad(multiply(left, right, addend, kinds), quad_accumulator(kinds[0]), lanes, results)
 
 
-def _from_quad(rows: Rows, layout: Any, kind: str, lanes: Any) -> Any:
+def _from_quad(rows: Rows, layout: Layout, kind: str, lanes: Index) -> Array:
     words = np.stack([np.asarray(row).reshape(-1, LANES)[:, lanes] for row in rows], axis=-1)
     width = 16 if kind == "f16" else 32
     elements = words.view(np.dtype(f"uint{width}")).reshape(len(words), -1)
@@ -67,7 +69,7 @@ def _from_quad(rows: Rows, layout: Any, kind: str, lanes: Any) -> Any:
     return matrix.reshape(-1, *layout.shape)
 
 
-def _to_quad(matrix: Any, layout: Any, lanes: Any, out: Rows) -> None:
+def _to_quad(matrix: Array, layout: Layout, lanes: Index, out: Rows) -> None:
     places = (layout.rows[lanes] * layout.shape[1] + layout.columns[lanes]).ravel()
     elements = np.ascontiguousarray(matrix.reshape(len(matrix), -1)[:, places])
     words = elements.view(np.uint32).reshape(len(matrix), 8, len(out))

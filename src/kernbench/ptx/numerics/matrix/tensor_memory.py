@@ -1,12 +1,11 @@
 """Where the registers of tcgen05.ld and tcgen05.st lie in tensor memory."""
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.matrix.layout import LANES, Layout
+from kernbench.ptx.numerics.matrix.layout import LANES, Index, Layout
 
 # Registers a lane moves in one repeat, and columns from one repeat to the next.
 _REPEATS = {"32x32b": (1, 1), "16x64b": (1, 2), "16x128b": (2, 4), "16x256b": (4, 8), "16x32bx2": (1, 1)}
@@ -33,7 +32,7 @@ def registers(shape: str, repeat: int, split: int = 0, packed: bool = False) -> 
     return Layout(rows, columns, (int(rows.max()) + 1, int(columns.max()) + width))
 
 
-def _places(shape: str, lane: Any, register: Any) -> tuple[Any, Any]:
+def _places(shape: str, lane: Index, register: Index) -> tuple[Index, Index]:
     if shape == "32x32b":
         return lane + 0 * register, 0 * register
     if shape == "16x64b":

@@ -4,16 +4,13 @@ Registers come as [registers, warps, 32 lanes] of 32 bits; matrices are [warps, 
 rows g and g + 8, and of each block of columns the elements from its place p on.
 """
 
-from typing import Any
-
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.numerics.matrix.layout import ELEMENT_BITS
 
-Bits = Any
 
-
-def accumulators(registers: Bits, kind: str) -> Bits:
+def accumulators(registers: Array, kind: str) -> Array:
     """The matrix D; `kind` f16 has two columns a register."""
     count, warps = registers.shape[:2]
     if kind == "f16":
@@ -23,7 +20,7 @@ def accumulators(registers: Bits, kind: str) -> Bits:
     return np.ascontiguousarray(blocks).reshape(warps, 16, 2 * count)
 
 
-def registers_of(matrix: Bits, kind: str) -> Bits:
+def registers_of(matrix: Array, kind: str) -> Array:
     """The registers of D."""
     warps, _, n = matrix.shape
     if kind == "f16":
@@ -33,7 +30,7 @@ def registers_of(matrix: Bits, kind: str) -> Bits:
     return np.ascontiguousarray(blocks).reshape(n // 2, warps, 32)
 
 
-def operand_a(registers: Bits, kind: str) -> Bits:
+def operand_a(registers: Array, kind: str) -> Array:
     """The element bits of A, from four registers: rows g and g + 8, then the same of the upper half of K."""
     warps, bits = registers.shape[1], ELEMENT_BITS[kind]
     if bits == 1:

@@ -7,23 +7,21 @@ their sum to 13 bits, e being the largest exponent. Integers are exact: the prod
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.numerics.matrix.products import values
-
-Bits = Any
 
 
 @cache
-def _table(kind: str) -> Bits:
+def _table(kind: str) -> Array:
     """The float32 value of every pattern of a type of 8 or 16 bits."""
     width = 16 if kind == "f16" else 8
     return values(np.arange(1 << width, dtype=f"uint{width}"), kind).astype(np.float32)
 
 
-def float32_of(bits: Bits, kind: str) -> Bits:
+def float32_of(bits: Array, kind: str) -> Array:
     """float32 of elements given by their bits."""
     if kind == "bf16":
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -33,25 +31,27 @@ def float32_of(bits: Bits, kind: str) -> Bits:
         return bits.astype(np.float32)
     if kind == "s8":
         return bits.view(np.int8).astype(np.float32)
-    return np.take(_table(kind), bits)
+    found: Array = np.take(_table(kind), bits)
+    return found
 
 
-def product(a: Bits, b: Bits) -> Bits:
+def product(a: Array, b: Array) -> Array:
     """[tiles, m, n] of [tiles, m, k] and [tiles, n, k], all float32."""
-    return np.matmul(a, b.swapaxes(1, 2))
+    made: Array = np.matmul(a, b.swapaxes(1, 2))
+    return made
 
 
-def _to_f32(sums: Bits, addend: Bits | None) -> Bits:
+def _to_f32(sums: Array, addend: Array | None) -> Array:
     total = sums if addend is None else sums + addend.view(np.float32)
     return total.view(np.uint32)
 
 
-def _to_f16(sums: Bits, addend: Bits | None) -> Bits:
+def _to_f16(sums: Array, addend: Array | None) -> Array:
     total = sums if addend is None else sums + addend.astype(np.uint16).view(np.float16).astype(np.float32)
     return total.astype(np.float16).view(np.uint16)
 
 
-def _to_s32(sums: Bits, addend: Bits | None, saturate: bool = False) -> Bits:
+def _to_s32(sums: Array, addend: Array | None, saturate: bool = False) -> Array:
     total = sums.astype(np.int64)
     if addend is not None:
         total += addend.view(np.int32)
@@ -60,11 +60,11 @@ def _to_s32(sums: Bits, addend: Bits | None, saturate: bool = False) -> Bits:
     return total.astype(np.int32).view(np.uint32)
 
 
-_RESULTS: dict[str, Callable[..., Bits]] = {"f32": _to_f32, "f16": _to_f16, "s32": _to_s32}
+_RESULTS: dict[str, Callable[..., Array]] = {"f32": _to_f32, "f16": _to_f16, "s32": _to_s32}
 
 
-def accumulate(sums: Bits, addend: Bits | None, kind: str, saturate: bool = False) -> Bits:
-    """Bits of `sums` plus an accumulator's bits; those of f16 are uint16."""
+def accumulate(sums: Array, addend: Array | None, kind: str, saturate: bool = False) -> Array:
+    """Array of `sums` plus an accumulator's bits; those of f16 are uint16."""
     if kind == "s32":
         return _to_s32(sums, addend, saturate)
     return _RESULTS[kind](sums, addend)

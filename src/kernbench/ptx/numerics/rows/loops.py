@@ -4,27 +4,28 @@ A row is a one-dimensional array; inputs may also be NumPy scalars (immediates),
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
+import numpy as np
 from numba import types
 from numba.extending import overload
+from numpy.typing import NDArray
 
 from kernbench.common.compiled import loop
 
-Row = Any
-Operation = Callable[..., Any]
+Row = NDArray[np.generic]
+Operation = Callable[..., object]
 # what gives an instruction with these modifiers its operation
 Mods = Mapping[str, str]
 Factory = Callable[[Mods], Operation]
 
 
-def _at(row: Row, lane: int) -> Any:
+def _at(row: Row, lane: int) -> np.generic:
     """The value that a lane reads from a row or from a scalar."""
     raise NotImplementedError("only compiled code reads lanes")
 
 
 @overload(_at, strict=False)
-def _compiled_at(row: Any, lane: Any) -> Any:
+def _compiled_at(row: types.Type, lane: types.Type) -> Callable[[Row, int], Row | np.generic]:
     if not isinstance(row, types.Array):
         return lambda row, lane: row
     if row.ndim == 0:
@@ -50,7 +51,8 @@ def row_kernel(name: str, scalar: Operation, inputs: int, outputs: int = 1) -> O
     `name` must tell this kernel from every other one, modifiers included: it is what the kept machine code is found by.
     Outputs may be the same rows as inputs.
     """
-    space: dict[str, Any] = {"scalar": scalar, "at": _at, "__name__": __name__}
+    space = {"scalar": scalar, "at": _at, "__name__": __name__}
+    made: dict[str, Operation] = {}
     # The file's own name lets numba find a place to keep the machine code.
-    exec(compile(_source(name, inputs, outputs), __file__, "exec"), space)
-    return loop(space[name], error_model="numpy")
+    exec(compile(_source(name, inputs, outputs), __file__, "exec"), space, made)
+    return loop(made[name], error_model="numpy")

@@ -1,89 +1,104 @@
 """Scalar building blocks for compiled kernels: bit casts, fused multiply-add, exact sums, rounding to a format."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
-from kernbench.common.compiled import part
+from kernbench.common.compiled import Result, part
+
+# Values of compiled functions: numba gives them their width, anew for each kind of register it is used for.
+Bits = np.unsignedinteger
+Integer = np.integer
+Real = np.floating | float
+Flag = np.bool | bool
+Value = np.number | Real
+
+# An intrinsic as numba wants it: from the types of its arguments to its signature and what writes its instructions.
+Values = Sequence[ir.Value]
+Generator = Callable[[object, ir.IRBuilder, object, Values], ir.Value]
+Intrinsic = tuple[Signature, Generator]
+Typing = Callable[..., Intrinsic]
 
 _LLVM = {32: ir.FloatType(), 64: ir.DoubleType()}
 
 
-def _cast(result: Any, argument: Any, llvm: Any) -> Callable[..., Any]:
-    def typed(typing_context: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _cast(result: types.Type, argument: types.Type, llvm: ir.Type) -> Typing:
+    def typed(context: object, value: types.Type) -> Intrinsic:
+        def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
             return builder.bitcast(arguments[0], llvm)
 
         return result(argument), generate
 
-    function: Callable[..., Any] = intrinsic(typed)
-    return function
+    return typed
 
 
-def _fused(kind: Any) -> Callable[..., Any]:
-    def typed(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _fused(kind: types.Type) -> Typing:
+    def typed(context: object, a: types.Type, b: types.Type, c: types.Type) -> Intrinsic:
+        def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
             return builder.fma(*arguments)
 
         return kind(kind, kind, kind), generate
 
-    function: Callable[..., Any] = intrinsic(typed)
-    return function
+    return typed
 
 
-def _llvm_call(name: str, result: Any, argument: Any, llvm_result: Any, llvm_argument: Any) -> Callable[..., Any]:
+def _llvm_call(
+    name: str, result: types.Type, argument: types.Type, llvm_result: ir.Type, llvm_argument: ir.Type
+) -> Typing:
     """An LLVM intrinsic of one argument, overloaded on both types where they differ."""
     overloads = [llvm_argument] if llvm_result is llvm_argument else [llvm_result, llvm_argument]
 
-    def typed(typing_context: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def typed(context: object, value: types.Type) -> Intrinsic:
+        def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
             kind = ir.FunctionType(llvm_result, [llvm_argument])
             return builder.call(builder.module.declare_intrinsic(f"llvm.{name}", overloads, kind), arguments)
 
         return result(argument), generate
 
-    function: Callable[..., Any] = intrinsic(typed)
-    return function
+    return typed
 
 
-_FLOAT_TYPES: dict[str, tuple[Any, Any]] = {
+_FLOAT_TYPES: dict[str, tuple[types.Type, ir.Type]] = {
     "f32": (types.float32, _LLVM[32]),
     "f64": (types.float64, _LLVM[64]),
 }
 
 
 @cache
-def integral(kind: str, rnd: str) -> Callable[..., Any]:
+def integral(kind: str, rnd: str) -> Callable[[Real], Real]:
     """Compiled: f32 or f64 to an integral value of its own type: rni, rzi, rmi or rpi."""
     name = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}[rnd]
     typed, llvm = _FLOAT_TYPES[kind]
-    return _llvm_call(name, typed, typed, llvm, llvm)
+    function: Callable[[Real], Real] = intrinsic(_llvm_call(name, typed, typed, llvm, llvm))
+    return function
 
 
 @cache
-def saturating_integer(to: str, kind: str) -> Callable[..., Any]:
+def saturating_integer(to: str, kind: str) -> Callable[[Real], Integer]:
     """Compiled: f32 or f64, truncated, to an integer type; beyond its range the nearest end, NaN to 0."""
     letter, bits = to[0], int(to[1:])
     result = getattr(types, f"{'int' if letter == 's' else 'uint'}{bits}")
     typed, llvm = _FLOAT_TYPES[kind]
-    return _llvm_call(f"fpto{'s' if letter == 's' else 'u'}i.sat", result, typed, ir.IntType(bits), llvm)
+    made = _llvm_call(f"fpto{'s' if letter == 's' else 'u'}i.sat", result, typed, ir.IntType(bits), llvm)
+    function: Callable[[Real], Integer] = intrinsic(made)
+    return function
 
 
-float32_of = _cast(types.float32, types.uint32, _LLVM[32])
-bits_of_float32 = _cast(types.uint32, types.float32, ir.IntType(32))
-float64_of = _cast(types.float64, types.uint64, _LLVM[64])
-bits_of_float64 = _cast(types.uint64, types.float64, ir.IntType(64))
-fma32 = _fused(types.float32)
-fma64 = _fused(types.float64)
+float32_of: Callable[[Bits], np.float32] = intrinsic(_cast(types.float32, types.uint32, _LLVM[32]))
+bits_of_float32: Callable[[Real], np.uint32] = intrinsic(_cast(types.uint32, types.float32, ir.IntType(32)))
+float64_of: Callable[[Bits], np.float64] = intrinsic(_cast(types.float64, types.uint64, _LLVM[64]))
+bits_of_float64: Callable[[Real], np.uint64] = intrinsic(_cast(types.uint64, types.float64, ir.IntType(64)))
+fma32: Callable[[Real, Real, Real], np.float32] = intrinsic(_fused(types.float32))
+fma64: Callable[[Real, Real, Real], np.float64] = intrinsic(_fused(types.float64))
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Callable[..., Result]) -> Callable[..., Result]:
     """A scalar helper to be inlined into row kernels."""
     return part(function, error_model="numpy")
 
@@ -138,7 +153,7 @@ ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")
 
 
 @cache
-def widener(source: str) -> Callable[..., Any]:
+def widener(source: str) -> Callable[[Bits], np.float64]:
     """Compiled: code of a format below f64 -> the same value as a float64; NaN stays NaN (payload lost)."""
     form = FORMATS[source]
     shift = np.uint64(52 - form.mantissa)
@@ -153,7 +168,7 @@ def widener(source: str) -> Callable[..., Any]:
     infinite = np.uint64(0x7FF0_0000_0000_0000)
 
     @compiled
-    def widen(code: Any) -> Any:
+    def widen(code: Bits) -> np.float64:
         wide = np.uint64(code)
         magnitude = (wide & body) << shift
         value = bits_of_float64(float64_of(magnitude) * scale)
@@ -165,7 +180,7 @@ def widener(source: str) -> Callable[..., Any]:
 
 
 @cache
-def rounder(target: str, mode: str) -> Callable[..., Any]:
+def rounder(target: str, mode: str) -> Callable[[np.uint64, Flag], np.uint64]:
     """Compiled: (float64 magnitude bits, negative) -> code without sign, rounded once; beyond the largest on overflow.
 
     Infinity gives a code beyond the largest too; a NaN must be dealt with by the caller.
@@ -179,10 +194,10 @@ def rounder(target: str, mode: str) -> Callable[..., Any]:
     hidden, one, zero, wide = np.uint64(1 << 52), np.uint64(1), np.uint64(0), np.uint64(52)
 
     @compiled
-    def code_of(magnitude: Any, negative: Any) -> Any:
-        exponent: Any = np.int64(magnitude >> wide) - 1023 + bias
+    def code_of(magnitude: np.uint64, negative: Flag) -> np.uint64:
+        exponent = np.int64(magnitude >> wide) - 1023 + bias
         significand = (magnitude & fraction) | hidden
-        down = np.uint64(min(52 - mantissa + max(0, 1 - exponent), 55))
+        down = np.uint64(min(52 - mantissa + max(np.int64(0), 1 - exponent), np.int64(55)))
         kept = significand >> down
         rest = significand & ((one << down) - one)
         half = (one << down) >> one
@@ -196,7 +211,7 @@ def rounder(target: str, mode: str) -> Callable[..., Any]:
             up = (rest > zero) & negative
         else:
             up = False
-        code = kept + np.uint64(up) + (np.uint64(max(exponent - 1, 0)) << mantissa_shift)
+        code = kept + np.uint64(up) + (np.uint64(max(exponent - 1, np.int64(0))) << mantissa_shift)
         # A float64 subnormal or zero: too small for any format but its own sign of inexactness.
         if magnitude < hidden:
             inexact = magnitude > zero
@@ -219,7 +234,7 @@ def overflow_code(target: str, mode: str, satfinite: bool) -> tuple[int, int]:
 
 
 @cache
-def narrower(target: str, mode: str = "rn", satfinite: bool = False) -> Callable[..., Any]:
+def narrower(target: str, mode: str = "rn", satfinite: bool = False) -> Callable[[Real], np.uint64]:
     """Compiled: float64 -> code of a narrower format with sign, rounded once; NaN gives the format's NaN.
 
     With `satfinite` values beyond the largest, infinities too, become the largest. A format without NaN turns it into
@@ -236,7 +251,7 @@ def narrower(target: str, mode: str = "rn", satfinite: bool = False) -> Callable
     infinite, top = np.uint64(0x7FF0_0000_0000_0000), np.uint64(63)
 
     @compiled
-    def narrow(value: Any) -> Any:
+    def narrow(value: Real) -> np.uint64:
         bits = bits_of_float64(value)
         magnitude = bits & body
         sign = bits >> top
@@ -255,7 +270,7 @@ def narrower(target: str, mode: str = "rn", satfinite: bool = False) -> Callable
 
 
 @compiled
-def odd_sum(a: Any, b: Any) -> Any:
+def odd_sum(a: Real, b: Real) -> np.float64:
     """a + b in float64, rounded to odd: one more rounding to at most 51 bits is then the rounding of the exact sum."""
     total = a + b
     back = total - a
