@@ -306,14 +306,14 @@ class _Slice:
                 self._share(self.warp * way.heads + head, sums, stats, *state)
         ctx.bar_sync()
         with ctx.loop(ctx.tid_x, way.heads * way.head_dim, way.warps * WARP) as place:
-            head = place // way.head_dim
-            largest, total = ctx.load(stats, head * 2), ctx.load(stats + 1, head * 2)
+            row = place // way.head_dim
+            largest, total = ctx.load(stats, row * 2), ctx.load(stats + 1, row * 2)
             value = ctx.load(sums, place)
             for warp in range(1, way.warps):
-                other, weight = (ctx.load(stats + (warp * way.heads * 2 + part), head * 2) for part in (0, 1))
+                other, weight = (ctx.load(stats + (warp * way.heads * 2 + part), row * 2) for part in (0, 1))
                 more = ctx.load(sums + warp * way.heads * way.head_dim, place)
                 merge(ctx, largest, total, [value], other, weight, [more])
-            self._put(head, place % way.head_dim, largest, total, value)
+            self._put(row, place % way.head_dim, largest, total, value)
 
     def _share(
         self,

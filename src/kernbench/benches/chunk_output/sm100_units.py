@@ -5,9 +5,9 @@ from typing import Any
 from kernbench.benches.chunk_output.layout import CHUNK
 from kernbench.benches.chunk_output.sm100_parts import HALVES, Cursor, Roles
 from kernbench.ptx.builder import Register
-from kernbench.ptx.builder.issuing.issue import Value
 from kernbench.ptx.builder.matrix.tcgen05 import TensorMemory
 from kernbench.ptx.builder.matrix.tiles import MatrixDescriptor
+from kernbench.ptx.builder.values.options import Value
 
 # depth of one product, and columns of tensor memory that so many elements of P take
 _DEPTH, _COLUMNS = 16, 8

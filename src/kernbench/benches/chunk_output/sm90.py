@@ -15,7 +15,7 @@ from kernbench.benches.chunk_output.layout import ATOM_BYTES, ChunkOutputKernel,
 from kernbench.benches.chunk_output.sm90_group import GROUP, WARP, Group, Memory, Operands
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.builder import Context, Register
-from kernbench.ptx.builder.issuing.issue import Value
+from kernbench.ptx.builder.values.options import Value
 
 SHARED_BYTES = 227 << 10
 

@@ -1,11 +1,13 @@
 """What the computing warps of the sm_90a chunk-output kernel do with a tile: gates, products, mask, store."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernbench.benches.chunk_output.layout import CHUNK, ROW_BYTES, SPAN, Layout, checkpoint_tile
 from kernbench.ptx.builder import Context, Pointer, Register
 from kernbench.ptx.builder.matrix.tiles import Tile as Matrix
+from kernbench.ptx.builder.matrix.wgmma import Factor
 
 WARP, GROUP = 32, 128
 LOG2_E = 1.4426950408889634
@@ -147,7 +149,7 @@ class Group:
     def _checkpoint(self, name: str, tile: Numbers, values: list[Register], square: bool = False) -> None:
         checkpoint_tile(self.ctx, name, values, tile, self.row, self.column, square)
 
-    def _product(self, sums: list[Register], a: object, b: object, accumulate: bool) -> None:
+    def _product(self, sums: list[Register], a: Factor | Sequence[Register], b: Factor, accumulate: bool) -> None:
         self.ctx.wgmma(f"m64n{2 * len(sums)}k{DEPTH}", sums, a, b, types=_TYPES, accumulate=accumulate)
 
     # Between the products

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from inspect import signature
-from typing import Any, Self
+from typing import Self
 
 from kernbench.ptx.builder.asynchronous.copies import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES
 from kernbench.ptx.builder.context import Context
@@ -22,7 +22,7 @@ from kernbench.result.finding import Place
 __kernbench_internal__ = True
 
 Version = str | tuple[int, int]
-Program = Callable[[Context], Any]
+Program = Callable[[Context], object]
 
 
 def _version(version: Version | None) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """Naming values: `ctx.checkpoint` says which intermediate of the golden registers or memory hold. No instruction."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TypedDict
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.builder.issuing.issue import Issuer
@@ -16,13 +16,22 @@ __kernbench_internal__ = True
 Index = int | str | Register
 
 
+class Placed(TypedDict, total=False):
+    """Where a checkpoint's values are."""
+
+    space: str
+    base: str
+    columns: int
+    registers: tuple[str, ...]
+
+
 class Naming(Issuer):
     """Intermediates by name."""
 
     def checkpoint(
         self,
         name: str,
-        value: Any,
+        value: object,
         at: Index | Sequence[Index] = (),
         *,
         type: str = "",
@@ -58,7 +67,7 @@ class Naming(Issuer):
             raise self.error(str(error)) from None
         self.body.append(point.directive(), point.registered)
 
-    def _named_value(self, name: str, value: Any) -> dict[str, Any]:
+    def _named_value(self, name: str, value: object) -> Placed:
         if isinstance(value, Pointer):
             space = value.space or "global"
             if space not in ("shared", "global"):
@@ -67,13 +76,14 @@ class Naming(Issuer):
         if isinstance(value, TensorMemory):
             return {"space": "tensor", "base": _address(value), "columns": value.columns}
         registers = list(_flat(value))
-        if not registers or not all(isinstance(each, Register) for each in registers):
+        names = tuple(each.name for each in registers if isinstance(each, Register))
+        if not registers or len(names) != len(registers):
             raise self.error(
                 f"checkpoint {name!r}: {value!r}: registers, a pointer with count=, or tensor memory are wanted"
             )
-        return {"registers": tuple(each.name for each in registers)}
+        return {"registers": names}
 
-    def _index_text(self, value: Any) -> str:
+    def _index_text(self, value: object) -> str:
         if isinstance(value, Register):
             return value.name
         if isinstance(value, str):
@@ -89,7 +99,7 @@ def _address(value: Pointer | TensorMemory) -> str:
     return f"{value.base.name} + {value.offset}" if value.offset else value.base.name
 
 
-def _flat(value: Any) -> Iterable[Any]:
+def _flat(value: object) -> Iterable[object]:
     if isinstance(value, (list, tuple)):
         for each in value:
             yield from _flat(each)
@@ -104,7 +114,7 @@ def _product(count: int | Sequence[int]) -> int:
     return total
 
 
-def _type_of(value: Any) -> str:
+def _type_of(value: object) -> str:
     """The element type that a value says by itself."""
     if isinstance(value, Pointer):
         return value.type if value.type[:1] != "b" or value.type.startswith("bf") else ""

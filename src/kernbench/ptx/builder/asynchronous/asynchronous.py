@@ -1,8 +1,9 @@
 """Asynchronous copies from global to shared memory."""
 
-from typing import Any
+from typing import Unpack
 
-from kernbench.ptx.builder.issuing.issue import Condition, Issuer, Value
+from kernbench.ptx.builder.issuing.issue import Issuer
+from kernbench.ptx.builder.values.options import Condition, Copying, Value, Where
 from kernbench.ptx.builder.values.pointer import location_of
 
 __kernbench_internal__ = True
@@ -13,13 +14,13 @@ class Asynchronous(Issuer):
 
     def cp_async(
         self,
-        to: Any,
-        source: Any,
+        to: Where,
+        source: Where,
         nbytes: int,
         valid: Value | None = None,
         *,
         mask: Condition | None = None,
-        **how: Any,
+        **how: Unpack[Copying],
     ) -> None:
         """Start a copy of 4, 8 or 16 bytes to shared memory; of `valid` bytes, the rest zeros, where that is given.
 
@@ -31,7 +32,13 @@ class Asynchronous(Issuer):
             if place is None or place.space.partition("::")[0] not in (wanted, ""):
                 raise self.error(f"cp.async copies from global to shared memory, and {wanted} is {place!r}")
         policy = how.pop("policy", None)
-        slots = {"async": True, "cop": "cg" if nbytes == 16 else "ca", "dst": "shared", "src": "global", **how}
+        slots: dict[str, object] = {
+            "async": True,
+            "cop": "cg" if nbytes == 16 else "ca",
+            "dst": "shared",
+            "src": "global",
+            **how,
+        }
         if policy is not None:
             slots["hint"] = "L2::cache_hint"
         given = [to, source, nbytes, *([] if valid is None else [valid]), *([] if policy is None else [policy])]
@@ -49,10 +56,16 @@ class Asynchronous(Issuer):
         """Wait for all copies of this thread."""
         self.issue("cp", {"async": True, "op": "wait_all"}, ())
 
-    def cp_async_mbarrier_arrive(self, barrier: Any, *, noinc: bool = False, pred: Condition | None = None) -> None:
+    def cp_async_mbarrier_arrive(self, barrier: Where, *, noinc: bool = False, pred: Condition | None = None) -> None:
         """Let a barrier have an arrival when this thread's copies so far are done; `noinc` if it is counted already."""
         place = location_of(barrier)
         if place is None or place.space not in ("shared", "shared::cta", ""):
             raise self.error(f"cp.async.mbarrier.arrive: {barrier!r} is no barrier in the block's shared memory")
-        slots = {"async": True, "mbarrier": True, "arrive": True, "noinc": noinc, "space": place.space or None}
+        slots: dict[str, object] = {
+            "async": True,
+            "mbarrier": True,
+            "arrive": True,
+            "noinc": noinc,
+            "space": place.space or None,
+        }
         self.issue("cp", {**slots, "type": "b64"}, (place,), pred=pred)

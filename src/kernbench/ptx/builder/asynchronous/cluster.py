@@ -1,9 +1,7 @@
 """Clusters of blocks, fences between proxies, one lane of a warp, registers handed between warps."""
 
-from typing import Any
-
 from kernbench.ptx.builder.asynchronous.places import Places
-from kernbench.ptx.builder.issuing.issue import Condition, Value
+from kernbench.ptx.builder.values.options import Condition, Registers, Value, Where
 from kernbench.ptx.builder.values.pointer import Pointer, location_of
 from kernbench.ptx.builder.values.values import Predicate, Register
 
@@ -16,7 +14,7 @@ _TENSOR_MAP_BYTES = 128
 class Cluster(Places):
     """What blocks of a cluster and roles of warps agree with."""
 
-    def mapa(self, pointer: Any, rank: Value) -> Any:
+    def mapa(self, pointer: Where, rank: Value) -> Registers:
         """The same place in the shared memory of the cluster's block `rank`; an address for an address."""
         slots = {"space": "shared::cluster", "type": "u32"}
         if isinstance(pointer, Register):
@@ -35,7 +33,7 @@ class Cluster(Places):
     def elect_one(self, mask: Value = _WHOLE_WARP) -> Predicate:
         """Holds in one lane of the mask only; all its lanes must be here."""
         out = ((self.sink("u32"), self.reg("pred")),)
-        made: Any = self.issue("elect", {"sync": True}, (mask,), out=out[0])
+        made: Registers = self.issue("elect", {"sync": True}, (mask,), out=out[0])
         return made[1]  # type: ignore[no-any-return]
 
     def setmaxnreg_inc(self, count: int) -> None:
@@ -79,7 +77,7 @@ class Cluster(Places):
         self.issue("fence", {"mbarrier_init": True, "sem": "release", "scope": "cluster"}, (), pred=pred)
 
     def fence_proxy_tensormap(
-        self, sem: str, tensor_map: Any = None, scope: str = "gpu", *, pred: Condition | None = None
+        self, sem: str, tensor_map: Where | None = None, scope: str = "gpu", *, pred: Condition | None = None
     ) -> None:
         """Order changes of a tensor map: "release" after them, "acquire" (with the map) before copies that use it."""
         slots = {"proxy": True, "kind": "tensormap::generic", "sem": sem, "scope": scope}

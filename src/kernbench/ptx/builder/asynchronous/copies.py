@@ -4,13 +4,13 @@ Loads complete on an mbarrier that expects their bytes; stores and reductions in
 `bulk_commit` ends a group, `bulk_wait` waits for groups.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Unpack
 
 from kernbench.ptx.builder.asynchronous.places import Places
-from kernbench.ptx.builder.issuing.issue import Condition, Value
 from kernbench.ptx.builder.values.banks import memory_type
 from kernbench.ptx.builder.values.numbers import is_number
+from kernbench.ptx.builder.values.options import Condition, Guarded, Tensor, Value, Values, Where
 from kernbench.ptx.builder.values.pointer import Location, Pointer, location_of
 from kernbench.ptx.builder.values.values import Register
 from kernbench.ptx.text.module import Name
@@ -40,12 +40,12 @@ class Copies(Places):
         slots = {"space": "param", "type": "u64"}
         return Pointer(self.issue("cvta", slots, (made,)), "b8", "", 0, name)
 
-    def prefetch_tensormap(self, tensor_map: Any, *, pred: Condition | None = None) -> None:
+    def prefetch_tensormap(self, tensor_map: Where, *, pred: Condition | None = None) -> None:
         """Bring a tensor map nearer before its first use."""
         self.issue("prefetch", {"tensormap": True}, (self._map("prefetch.tensormap", tensor_map),), pred=pred)
 
     def tensormap_replace(
-        self, field: str, tensor_map: Any, value: Value, *, index: int | None = None, pred: Condition | None = None
+        self, field: str, tensor_map: Where, value: Value, *, index: int | None = None, pred: Condition | None = None
     ) -> None:
         """Change one field of a tensor map in shared or global memory: "global_address", "global_dim", ..."""
         place = self._map("tensormap.replace", tensor_map)
@@ -54,7 +54,7 @@ class Copies(Places):
         slots["space"] = {"shared": "shared::cta"}.get(place.space, place.space) or None
         self.issue("tensormap", slots, (place, *(() if index is None else (index,)), value), pred=pred)
 
-    def tensormap_copy_fence(self, to: Any, source: Any, scope: str = "gpu") -> None:
+    def tensormap_copy_fence(self, to: Where, source: Where, scope: str = "gpu") -> None:
         """Copy a tensor map from shared to global memory, and release it to tensor copies; all lanes of the warp."""
         slots = {"cp_fenceproxy": True, "dst": "global", "src": "shared::cta", "kind": "tensormap::generic"}
         slots |= {"sem": "release", "scope": scope, "sync": True, "aligned": True}
@@ -66,16 +66,16 @@ class Copies(Places):
 
     def tma_load(
         self,
-        to: Any,
-        tensor_map: Any,
+        to: Where,
+        tensor_map: Where,
         coordinates: Sequence[Value],
-        barrier: Any,
+        barrier: Where,
         *,
         multicast: Value | None = None,
         policy: Value | None = None,
         offsets: Sequence[Value] | None = None,
         pred: Condition | None = None,
-        **how: Any,
+        **how: Unpack[Tensor],
     ) -> None:
         """Start a copy of the map's box at `coordinates` (innermost first) to shared memory, completing on `barrier`.
 
@@ -91,13 +91,13 @@ class Copies(Places):
 
     def tma_store(
         self,
-        tensor_map: Any,
+        tensor_map: Where,
         coordinates: Sequence[Value],
-        source: Any,
+        source: Where,
         *,
         policy: Value | None = None,
         pred: Condition | None = None,
-        **how: Any,
+        **how: Unpack[Tensor],
     ) -> None:
         """Start a copy of shared memory to the map's box at `coordinates`; elements outside the tensor are left out."""
         self._from_shared({}, tensor_map, coordinates, source, policy, pred, how)
@@ -105,26 +105,26 @@ class Copies(Places):
     def tma_reduce(
         self,
         op: str,
-        tensor_map: Any,
+        tensor_map: Where,
         coordinates: Sequence[Value],
-        source: Any,
+        source: Where,
         *,
         policy: Value | None = None,
         pred: Condition | None = None,
-        **how: Any,
+        **how: Unpack[Tensor],
     ) -> None:
         """Start a reduction of shared memory into the map's box: add, min, max, inc, dec, and, or, xor."""
         self._from_shared({"reduce": True, "op": op}, tensor_map, coordinates, source, policy, pred, how)
 
     def _from_shared(
         self,
-        slots: dict[str, Any],
-        tensor_map: Any,
+        slots: dict[str, object],
+        tensor_map: Where,
         coordinates: Sequence[Value],
-        source: Any,
+        source: Where,
         policy: Value | None,
         pred: Condition | None,
-        how: dict[str, Any],
+        how: Tensor,
     ) -> None:
         what = "cp.reduce.async.bulk.tensor" if slots else "cp.async.bulk.tensor"
         box = self._box(what, tensor_map, coordinates)
@@ -135,13 +135,13 @@ class Copies(Places):
 
     def tma_prefetch(
         self,
-        tensor_map: Any,
+        tensor_map: Where,
         coordinates: Sequence[Value],
         *,
         policy: Value | None = None,
         offsets: Sequence[Value] | None = None,
         pred: Condition | None = None,
-        **how: Any,
+        **how: Unpack[Tensor],
     ) -> None:
         """Bring the map's box at `coordinates` to the L2 cache."""
         what = "cp.async.bulk.prefetch.tensor"
@@ -154,10 +154,10 @@ class Copies(Places):
 
     def cp_async_bulk(
         self,
-        to: Any,
-        source: Any,
+        to: Where,
+        source: Where,
         nbytes: Value,
-        barrier: Any = None,
+        barrier: Where | None = None,
         *,
         multicast: Value | None = None,
         policy: Value | None = None,
@@ -178,7 +178,7 @@ class Copies(Places):
                 if outward
                 else f"{what} to shared memory completes on a barrier: give one"
             )
-        slots: dict[str, Any] = {"dst": "global" if outward else "shared::cluster"}
+        slots: dict[str, object] = {"dst": "global" if outward else "shared::cluster"}
         slots["src"] = "shared::cta" if self._is_shared(source) else "global"
         slots |= {"completion": "bulk_group" if outward else _ON_BARRIER, "cp_mask": byte_mask is not None}
         ends = (self._bytes_at(what, place, nbytes) for place in (to, source))
@@ -189,10 +189,10 @@ class Copies(Places):
     def cp_reduce_async_bulk(
         self,
         op: str,
-        to: Any,
-        source: Any,
+        to: Where,
+        source: Where,
         nbytes: Value,
-        barrier: Any = None,
+        barrier: Where | None = None,
         *,
         type: str | None = None,
         policy: Value | None = None,
@@ -216,7 +216,7 @@ class Copies(Places):
         self._bulk(slots, (*ends, nbytes, *tail), None, policy, pred)
 
     def cp_async_bulk_prefetch(
-        self, source: Any, nbytes: Value, *, policy: Value | None = None, pred: Condition | None = None
+        self, source: Where, nbytes: Value, *, policy: Value | None = None, pred: Condition | None = None
     ) -> None:
         """Bring bytes of global memory to the L2 cache."""
         what = "cp.async.bulk.prefetch"
@@ -238,7 +238,7 @@ class Copies(Places):
     # Stores that complete on a barrier
 
     def st_async(
-        self, to: Any, value: Any, barrier: Any, *, type: str | None = None, pred: Condition | None = None
+        self, to: Where, value: Values, barrier: Where, *, type: str | None = None, pred: Condition | None = None
     ) -> None:
         """Store a value (or a tuple side by side) in another block's shared memory, completing on its barrier."""
         what = "st.async"
@@ -250,7 +250,9 @@ class Copies(Places):
         given = values[0] if len(values) == 1 else values
         self.issue("st", slots, (place, given, self._mbar(what, barrier)), pred=pred)
 
-    def red_async(self, op: str, to: Any, value: Value, barrier: Any, *, type: str | None = None, **how: Any) -> None:
+    def red_async(
+        self, op: str, to: Where, value: Value, barrier: Where, *, type: str | None = None, **how: Unpack[Guarded]
+    ) -> None:
         """Reduce a value into another block's shared memory, completing on its barrier."""
         what = "red.async"
         place = self.shared_place(what, to, 4)
@@ -263,12 +265,12 @@ class Copies(Places):
 
     def _bulk(
         self,
-        slots: dict[str, Any],
-        inputs: tuple[Any, ...],
+        slots: Mapping[str, object],
+        inputs: tuple[object, ...],
         multicast: Value | None,
         policy: Value | None,
         pred: Condition | None,
-        tail: tuple[Any, ...] = (),
+        tail: tuple[object, ...] = (),
     ) -> None:
         chosen = {"async": True, "bulk": True, **slots}
         if multicast is not None:
@@ -279,17 +281,17 @@ class Copies(Places):
             inputs = (*inputs, policy)
         self.issue("cp", chosen, (*inputs, *tail), pred=pred)
 
-    def _map(self, what: str, tensor_map: Any) -> Location:
+    def _map(self, what: str, tensor_map: Where) -> Location:
         place = location_of(tensor_map)
         if not isinstance(place, Location):
             raise self.error(f"{what}: {tensor_map!r} is no tensor map: ctx.tensor_map(name) gives a parameter's")
         return place
 
-    def _box(self, what: str, tensor_map: Any, coordinates: Sequence[Value]) -> Location:
+    def _box(self, what: str, tensor_map: Where, coordinates: Sequence[Value]) -> Location:
         place = self._map(what, tensor_map)
         return Location(place.base, place.offset, (tuple(coordinates),), place.type, place.space, place.name)
 
-    def _dim(self, what: str, coordinates: Sequence[Value], how: dict[str, Any]) -> str:
+    def _dim(self, what: str, coordinates: Sequence[Value], how: Tensor) -> str:
         if not isinstance(coordinates, (tuple, list)) or not 1 <= len(coordinates) <= 5:
             raise self.error(f"{what}: 1 to 5 coordinates are wanted, innermost first; got {coordinates!r}")
         if how.get("mode") not in _GATHERS:
@@ -298,15 +300,15 @@ class Copies(Places):
             raise self.error(f"{what}: {how['mode']} takes a column and four rows; got {len(coordinates)} coordinates")
         return "2d"
 
-    def _mbar(self, what: str, barrier: Any) -> Location:
+    def _mbar(self, what: str, barrier: Where | None) -> Location:
         return self.shared_place(f"{what}: barrier", barrier, 8, 8)
 
-    def _is_shared(self, value: Any) -> bool:
+    def _is_shared(self, value: object) -> bool:
         place = location_of(value)
         narrow = isinstance(value, Register) and value.type in ("b32", "u32", "s32")
         return isinstance(place, Location) and (place.space.startswith("shared") or narrow)
 
-    def _bytes_at(self, what: str, value: Any, nbytes: Value) -> Location:
+    def _bytes_at(self, what: str, value: object, nbytes: Value) -> Location:
         if self._is_shared(value):
             return self.shared_place(what, value, BULK_ALIGNMENT, nbytes if is_number(nbytes) else None)
         return self.global_place(what, value, BULK_ALIGNMENT)

@@ -1,15 +1,17 @@
 """mbarriers: objects in shared memory that count arrivals and bytes, phase by phase."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Unpack
 
 from kernbench.ptx.builder.asynchronous.places import Places
-from kernbench.ptx.builder.issuing.issue import Condition, Value
 from kernbench.ptx.builder.values.numbers import is_number
+from kernbench.ptx.builder.values.options import Arriving, Condition, Ordering, Registers, Value, Where
 from kernbench.ptx.builder.values.pointer import Location, Pointer
 from kernbench.ptx.builder.values.values import Predicate, Register
 
 __kernbench_internal__ = True
 
+NOTHING: Mapping[str, object] = {}
 MBARRIER_BYTES = 8
 # the largest count of arrivals, and of bytes under way
 LARGEST = (1 << 20) - 1
@@ -27,23 +29,23 @@ class Mbarriers(Places):
         """An array of barriers in shared memory; each must be initialised before it is used."""
         return self.shared("b64", count, align=MBARRIER_BYTES, name=name)
 
-    def mbarrier_init(self, barrier: Any, count: Value, *, pred: Condition | None = None) -> None:
+    def mbarrier_init(self, barrier: Where, count: Value, *, pred: Condition | None = None) -> None:
         """Make a barrier whose phases end after `count` arrivals (and the bytes that are expected)."""
         self._counted("mbarrier.init: count", count, 1)
         self._mbarrier("init", barrier, (count,), pred=pred, local=True)
 
-    def mbarrier_inval(self, barrier: Any, *, pred: Condition | None = None) -> None:
+    def mbarrier_inval(self, barrier: Where, *, pred: Condition | None = None) -> None:
         """End a barrier, so that its memory can be used for something else."""
         self._mbarrier("inval", barrier, (), pred=pred, local=True)
 
     def mbarrier_arrive(
         self,
-        barrier: Any,
+        barrier: Where,
         count: Value | None = None,
         *,
         state: bool = False,
         pred: Condition | None = None,
-        **how: Any,
+        **how: Unpack[Arriving],
     ) -> Register | None:
         """Arrive once, or `count` times; with `state=True` gives back the phase, to wait for by it.
 
@@ -53,63 +55,73 @@ class Mbarriers(Places):
 
     def mbarrier_arrive_drop(
         self,
-        barrier: Any,
+        barrier: Where,
         count: Value | None = None,
         *,
         state: bool = False,
         pred: Condition | None = None,
-        **how: Any,
+        **how: Unpack[Arriving],
     ) -> Register | None:
         """Arrive, and be counted no longer in the phases after this one."""
         return self._arrive("arrive_drop", barrier, count, state, pred, how)
 
     def mbarrier_arrive_expect_tx(
-        self, barrier: Any, nbytes: Value, *, state: bool = False, pred: Condition | None = None, **how: Any
+        self,
+        barrier: Where,
+        nbytes: Value,
+        *,
+        state: bool = False,
+        pred: Condition | None = None,
+        **how: Unpack[Ordering],
     ) -> Register | None:
         """Expect so many bytes more in this phase, and arrive."""
         self._counted("mbarrier.arrive.expect_tx: nbytes", nbytes, 0)
         return self._arrive("arrive", barrier, nbytes, state, pred, {"expect_tx": True, **how})
 
-    def mbarrier_expect_tx(self, barrier: Any, nbytes: Value, *, pred: Condition | None = None, **how: Any) -> None:
+    def mbarrier_expect_tx(
+        self, barrier: Where, nbytes: Value, *, pred: Condition | None = None, **how: Unpack[Ordering]
+    ) -> None:
         """Expect so many bytes more in this phase."""
         self._counted("mbarrier.expect_tx: nbytes", nbytes, 0)
-        self._mbarrier("expect_tx", barrier, (nbytes,), pred=pred, **_relaxed(how))
+        self._mbarrier("expect_tx", barrier, (nbytes,), _relaxed(how), pred=pred)
 
-    def mbarrier_complete_tx(self, barrier: Any, nbytes: Value, *, pred: Condition | None = None, **how: Any) -> None:
+    def mbarrier_complete_tx(
+        self, barrier: Where, nbytes: Value, *, pred: Condition | None = None, **how: Unpack[Ordering]
+    ) -> None:
         """Say that so many bytes have come."""
         self._counted("mbarrier.complete_tx: nbytes", nbytes, 0)
-        self._mbarrier("complete_tx", barrier, (nbytes,), pred=pred, **_relaxed(how))
+        self._mbarrier("complete_tx", barrier, (nbytes,), _relaxed(how), pred=pred)
 
     def mbarrier_pending_count(self, state: Register) -> Register:
         """How many arrivals were missing when `state` was taken."""
         return self.issue("mbarrier", {"op": "pending_count", "type": "b64"}, (state,))  # type: ignore[no-any-return]
 
     def mbarrier_test_wait(
-        self, barrier: Any, parity: Value | None = None, *, state: Register | None = None, **how: Any
+        self, barrier: Where, parity: Value | None = None, *, state: Register | None = None, **how: Unpack[Ordering]
     ) -> Predicate:
         """Has the phase of this parity (or the one that `state` names) ended?"""
         return self._wait("test_wait", barrier, parity, state, None, how)
 
     def mbarrier_try_wait(
         self,
-        barrier: Any,
+        barrier: Where,
         parity: Value | None = None,
         *,
         state: Register | None = None,
         timeout: Value | None = None,
-        **how: Any,
+        **how: Unpack[Ordering],
     ) -> Predicate:
         """As `mbarrier_test_wait`, but wait a while (`timeout` nanoseconds at most) before saying no."""
         return self._wait("try_wait", barrier, parity, state, timeout, how)
 
     def mbarrier_wait(
         self,
-        barrier: Any,
+        barrier: Where,
         parity: Value | None = None,
         *,
         state: Register | None = None,
         timeout: Value | None = None,
-        **how: Any,
+        **how: Unpack[Ordering],
     ) -> None:
         """Wait until the phase of this parity (or the one that `state` names) has ended: the whole loop."""
         (again,) = self.body.numbered("wait")
@@ -119,8 +131,15 @@ class Mbarriers(Places):
         self.issue("bra", {}, (again,), pred=done.inverted)
 
     def _arrive(
-        self, op: str, barrier: Any, given: Value | None, state: bool, pred: Condition | None, how: dict[str, Any]
+        self,
+        op: str,
+        barrier: Where,
+        given: Value | None,
+        state: bool,
+        pred: Condition | None,
+        how: Mapping[str, object],
     ) -> Register | None:
+        how = dict(how)
         quiet = bool(how.pop("no_complete", False))
         if not how.get("expect_tx"):
             self._counted(f"mbarrier.{op}: count", 1 if given is None else given, 1)
@@ -130,17 +149,18 @@ class Mbarriers(Places):
             raise self.error(f"mbarrier.{op} at another block gives back no state: wait by parity")
         inputs = (given,) if given is not None else (1,) if quiet else ()
         out = None if state else self.sink("b64")
-        made = self._mbarrier(op, place, inputs, out=out, pred=pred, noComplete=quiet, **_ordered(op, how))
+        slots = {"noComplete": quiet, **_ordered(op, how)}
+        made = self._mbarrier(op, place, inputs, slots, out=out, pred=pred)
         return made if state else None
 
     def _wait(
         self,
         op: str,
-        barrier: Any,
+        barrier: Where,
         parity: Value | None,
         state: Register | None,
         timeout: Value | None,
-        how: dict[str, Any],
+        how: Mapping[str, object],
     ) -> Predicate:
         if (parity is None) == (state is None):
             raise self.error(f"mbarrier.{op} waits for a parity, or for the state= of an arrival: give one of them")
@@ -148,24 +168,24 @@ class Mbarriers(Places):
             raise self.error(f"mbarrier.{op}: parity {parity!r}, and a parity is 0 or 1; a fresh barrier passes 1")
         inputs = (state if parity is None else parity, *(() if timeout is None else (timeout,)))
         named = {"parity": parity is not None, **_ordered(op, how)}
-        return self._mbarrier(op, barrier, inputs, local=True, **named)  # type: ignore[no-any-return]
+        return self._mbarrier(op, barrier, inputs, named, local=True)  # type: ignore[no-any-return]
 
     def _mbarrier(
         self,
         op: str,
-        barrier: Any,
-        inputs: tuple[Any, ...],
+        barrier: Where,
+        inputs: tuple[Value | None, ...],
+        slots: Mapping[str, object] = NOTHING,
         *,
         local: bool = False,
         out: Register | None = None,
         pred: Condition | None = None,
-        **slots: Any,
-    ) -> Any:
+    ) -> Registers:
         place = self._barrier_at(f"mbarrier.{op}", barrier, local)
-        chosen = {"op": op, **slots, "space": place.space or None, "type": "b64"}
+        chosen = {**slots, "op": op, "space": place.space or None, "type": "b64"}
         return self.issue("mbarrier", chosen, (place, *inputs), out=out, pred=pred)
 
-    def _barrier_at(self, what: str, barrier: Any, local: bool = False) -> Location:
+    def _barrier_at(self, what: str, barrier: Where, local: bool = False) -> Location:
         """Where a barrier is, held to what is known of it; `local` ones must be of this block."""
         place = self.shared_place(what, barrier, MBARRIER_BYTES, MBARRIER_BYTES)
         if local and place.space == "shared::cluster":
@@ -177,13 +197,13 @@ class Mbarriers(Places):
             raise self.error(f"{what} is {value!r}, and {least} to {LARGEST} is possible")
 
 
-def _ordered(op: str, how: dict[str, Any]) -> dict[str, Any]:
+def _ordered(op: str, how: Mapping[str, object]) -> Mapping[str, object]:
     """Modifiers with the order that goes with a scope."""
     if how.get("scope") and not how.get("sem"):
         return {**how, "sem": _ORDER[op]}
     return {**how, "scope": "cta"} if how.get("sem") and not how.get("scope") else how
 
 
-def _relaxed(how: dict[str, Any]) -> dict[str, Any]:
+def _relaxed(how: Mapping[str, object]) -> Mapping[str, object]:
     """Modifiers of an operation that orders nothing."""
     return {**how, "sem": "relaxed", "scope": how.get("scope") or "cta"} if how else how

@@ -1,10 +1,8 @@
 """Places that asynchronous units work on: in which memory, how aligned, inside which array."""
 
-from typing import Any
-
 from kernbench.ptx.builder.instructions.memory import Memory
-from kernbench.ptx.builder.issuing.issue import Value
 from kernbench.ptx.builder.values.numbers import is_number
+from kernbench.ptx.builder.values.options import Value
 from kernbench.ptx.builder.values.pointer import Location, location_of
 from kernbench.ptx.builder.values.values import Register
 from kernbench.ptx.text.module import Variable
@@ -15,20 +13,20 @@ __kernbench_internal__ = True
 class Places(Memory):
     """What a place is held to when the kernel is built."""
 
-    def shared_place(self, what: str, value: Any, align: int, nbytes: Value | None = None) -> Location:
+    def shared_place(self, what: str, value: object, align: int, nbytes: Value | None = None) -> Location:
         """A place in shared memory, aligned, and with `nbytes` bytes in its array, as far as that is known."""
         place = self._place(what, value, "shared", "an array of ctx.shared, or what ctx.mapa gives")
         self._held(what, place, align, nbytes)
         return place
 
-    def global_place(self, what: str, value: Any, align: int) -> Location:
+    def global_place(self, what: str, value: object, align: int) -> Location:
         """A place in global memory; a generic address is taken for one."""
         place = self._place(what, value, "global", "a pointer of ctx.pointer")
         if place.offset % align:
             raise self.error(f"{what}: byte {place.offset} of {place.name or 'this memory'} is no multiple of {align}")
         return place
 
-    def _place(self, what: str, value: Any, space: str, remedy: str) -> Location:
+    def _place(self, what: str, value: object, space: str, remedy: str) -> Location:
         place = location_of(value)
         if not isinstance(place, Location):
             raise self.error(f"{what}: {value!r} is no place in {space} memory: give {remedy}")

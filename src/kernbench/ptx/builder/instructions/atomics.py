@@ -1,11 +1,13 @@
 """Atomics and reductions in memory."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Unpack
 
 from kernbench.ptx.builder.instructions.memory import Memory
-from kernbench.ptx.builder.issuing.issue import Condition, Value
 from kernbench.ptx.builder.values.banks import bits_of, scalar
 from kernbench.ptx.builder.values.numbers import needs_register
+from kernbench.ptx.builder.values.options import Atomic, Condition, Registers, Scoped, Targets, Value, Values, Where
+from kernbench.ptx.builder.values.pointer import Location
 from kernbench.ptx.builder.values.values import Register
 
 __kernbench_internal__ = True
@@ -21,14 +23,14 @@ class Atomics(Memory):
     def atom(
         self,
         op: str,
-        where: Any,
-        *values: Any,
+        where: Where,
+        *values: Values,
         index: Value | None = None,
         type: str | None = None,
         pred: Condition | None = None,
-        out: Any = None,
-        **how: Any,
-    ) -> Any:
+        out: Targets = None,
+        **how: Unpack[Scoped],
+    ) -> Registers:
         """Apply `op` (add, min, max, inc, dec, and, or, xor, exch, cas) and give back the old value.
 
         `cas` takes the value to compare with and the new one. A tuple is a vector of neighbours.
@@ -39,26 +41,26 @@ class Atomics(Memory):
     def red(
         self,
         op: str,
-        where: Any,
-        value: Any,
+        where: Where,
+        value: Values,
         *,
         index: Value | None = None,
         type: str | None = None,
         pred: Condition | None = None,
-        **how: Any,
+        **how: Unpack[Scoped],
     ) -> None:
         """Apply `op` without reading the old value."""
         place, slots, given, _ = self._atomic(op, where, (value,), index, type, how)
         self.issue("red", slots, (place, *given), pred=pred)
 
     def _atomic(
-        self, op: str, where: Any, values: tuple[Any, ...], index: Value | None, type: str | None, how: dict[str, Any]
-    ) -> tuple[Any, dict[str, Any], tuple[Any, ...], str]:
+        self, op: str, where: Where, values: tuple[Values, ...], index: Value | None, type: str | None, how: Scoped
+    ) -> tuple[Location, dict[str, object], tuple[Values, ...], str]:
         if type is None and isinstance(where, Register):
             type = next((value.type for value in values if isinstance(value, Register)), None)
         place, found = self.place_of(where, index, type)
         policy = how.pop("policy", None)
-        slots: dict[str, Any] = {**how, "space": place.space or None, "op": op, "type": _operation_type(op, found)}
+        slots: dict[str, object] = {**how, "space": place.space or None, "op": op, "type": _operation_type(op, found)}
         vector = next((len(value) for value in values if isinstance(value, (tuple, list))), 0)
         if vector:
             slots["vec"] = f"v{vector}"
@@ -69,51 +71,55 @@ class Atomics(Memory):
         given = tuple(self._given(found, value) for value in values)
         return place, slots, (*given, *(() if policy is None else (policy,))), found
 
-    def _given(self, type: str, value: Any) -> Any:
-        if isinstance(value, (tuple, list)):
-            return tuple(self._given(type, one) for one in value)
-        value = self._stored(type, value)
-        # float bits cannot be written as a number of an untyped operand
-        plain = isinstance(value, Register) or scalar(type).kind not in "fx" or needs_register(type)
-        return value if plain else self.const(value, type)
+    def _given(self, type: str, value: Values) -> Values:
+        if isinstance(value, Sequence):
+            return tuple(self._one(type, each) for each in value)
+        return self._one(type, value)
 
-    def atom_add(self, where: Any, value: Any, **how: Any) -> Any:
+    def _one(self, type: str, value: Value) -> Value:
+        stored = self._stored(type, value)
+        if isinstance(stored, Register):
+            return stored
+        # float bits cannot be written as a number of an untyped operand
+        return stored if scalar(type).kind not in "fx" or needs_register(type) else self.const(stored, type)
+
+    def atom_add(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
         """Add; gives back the old value."""
         return self.atom("add", where, value, **how)
 
-    def atom_min(self, where: Any, value: Any, **how: Any) -> Any:
+    def atom_min(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
         """Keep the smaller one; gives back the old value."""
         return self.atom("min", where, value, **how)
 
-    def atom_max(self, where: Any, value: Any, **how: Any) -> Any:
+    def atom_max(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
         """Keep the larger one; gives back the old value."""
         return self.atom("max", where, value, **how)
 
-    def atom_and(self, where: Any, value: Any, **how: Any) -> Any:
+    def atom_and(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
         """And; gives back the old value."""
         return self.atom("and", where, value, **how)
 
-    def atom_or(self, where: Any, value: Any, **how: Any) -> Any:
+    def atom_or(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
         """Or; gives back the old value."""
         return self.atom("or", where, value, **how)
 
-    def atom_xor(self, where: Any, value: Any, **how: Any) -> Any:
+    def atom_xor(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
         """Exclusive or; gives back the old value."""
         return self.atom("xor", where, value, **how)
 
-    def atom_inc(self, where: Any, limit: Any, **how: Any) -> Any:
+    def atom_inc(self, where: Where, limit: Values, **how: Unpack[Atomic]) -> Registers:
         """Count up, to 0 past the limit; gives back the old value."""
         return self.atom("inc", where, limit, **how)
 
-    def atom_dec(self, where: Any, limit: Any, **how: Any) -> Any:
+    def atom_dec(self, where: Where, limit: Values, **how: Unpack[Atomic]) -> Registers:
         """Count down, to the limit from 0 or above it; gives back the old value."""
         return self.atom("dec", where, limit, **how)
 
-    def atom_exch(self, where: Any, value: Any, **how: Any) -> Any:
+    def atom_exch(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
         """Replace; gives back the old value."""
         return self.atom("exch", where, value, **how)
 
-    def atom_cas(self, where: Any, compare: Any, value: Any, **how: Any) -> Any:
+    def atom_cas(self, where: Where, compare: Values, value: Values, **how: Unpack[Atomic]) -> Registers:
         """Replace where the old value is `compare`; gives back the old value."""
         return self.atom("cas", where, compare, value, **how)
 

@@ -1,8 +1,9 @@
 """Barriers and fences."""
 
-from typing import Any
+from typing import Unpack
 
-from kernbench.ptx.builder.issuing.issue import Condition, Issuer, Value
+from kernbench.ptx.builder.issuing.issue import Issuer
+from kernbench.ptx.builder.values.options import Computing, Condition, Guarded, Registers, Value
 
 __kernbench_internal__ = True
 
@@ -28,20 +29,24 @@ class Barrier(Issuer):
         """Be counted at barrier `id` without waiting."""
         self.issue("bar", {"mode": "arrive"}, self._barrier(id, count), pred=pred)
 
-    def bar_red(self, op: str, p: Condition, id: Value = 0, count: Value | None = None, **how: Any) -> Any:
+    def bar_red(
+        self, op: str, p: Condition, id: Value = 0, count: Value | None = None, **how: Unpack[Computing]
+    ) -> Registers:
         """Wait, and combine a predicate over all threads: "and", "or" give a predicate, "popc" a number."""
-        slots = {"mode": "red", "op": op, "type": "u32" if op == "popc" else "pred"}
-        return self.issue("bar", slots, (*self._barrier(id, count), p), **how)
+        slots = {**how, "mode": "red", "op": op, "type": "u32" if op == "popc" else "pred"}
+        return self.issue("bar", slots, (*self._barrier(id, count), p))
 
     def bar_warp_sync(self, mask: Value | None = None, *, pred: Condition | None = None) -> None:
         """Wait for the lanes of `mask`, and order their memory."""
         self.issue("bar", {"warp": True, "sync": True}, (self.lanes("bar.warp.sync", mask),), pred=pred)
 
-    def barrier_sync(self, id: Value = 0, count: Value | None = None, *, aligned: bool = False, **how: Any) -> None:
+    def barrier_sync(
+        self, id: Value = 0, count: Value | None = None, *, aligned: bool = False, **how: Unpack[Guarded]
+    ) -> None:
         """As `bar_sync`, for threads of a warp that come one by one."""
         self.issue("barrier", {"mode": "sync", "aligned": aligned}, self._barrier(id, count), **how)
 
-    def barrier_arrive(self, id: Value, count: Value, *, aligned: bool = False, **how: Any) -> None:
+    def barrier_arrive(self, id: Value, count: Value, *, aligned: bool = False, **how: Unpack[Guarded]) -> None:
         """As `bar_arrive`, for threads of a warp that come one by one."""
         self.issue("barrier", {"mode": "arrive", "aligned": aligned}, self._barrier(id, count), **how)
 

@@ -1,9 +1,8 @@
 """Device functions: called with values, returning a value."""
 
-from typing import Any
-
 from kernbench.ptx.builder.instructions.memory import Memory
 from kernbench.ptx.builder.issuing.body import Body
+from kernbench.ptx.builder.values.options import Registers, Value
 from kernbench.ptx.builder.values.values import Register
 from kernbench.ptx.text.module import Group, Instruction, Name, Variable
 
@@ -25,7 +24,7 @@ class DeviceFunction:
 class Calls(Memory):
     """Calls in the way compilers write them: parameters in a pair of braces."""
 
-    def call(self, function: DeviceFunction, *values: Any) -> Any:
+    def call(self, function: DeviceFunction, *values: Value) -> Registers:
         """The results of a function built with `PtxFunction`: nothing, a register, or a tuple."""
         body = self.body
         if not hasattr(function, "needs"):
@@ -59,7 +58,7 @@ class Calls(Memory):
         tail = [Group(tuple(map(Name, arguments)))] if arguments else []
         self._append(Instruction("call", (), (*groups, Name(name), *tail)), (), ())
 
-    def return_(self, *values: Any) -> None:
+    def return_(self, *values: Value) -> None:
         """End a device function with its results."""
         results = self.body.results
         if len(values) != len(results):

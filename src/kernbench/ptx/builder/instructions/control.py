@@ -1,11 +1,12 @@
 """Control flow: if and else, loops, labels and branches, calls."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from kernbench.ptx.builder.issuing.body import NAME
-from kernbench.ptx.builder.issuing.issue import Condition, Issuer, Value
+from kernbench.ptx.builder.issuing.issue import Issuer
 from kernbench.ptx.builder.values.numbers import is_number
+from kernbench.ptx.builder.values.options import Condition, Value
 from kernbench.ptx.builder.values.values import Inverted, Label, Predicate, Register
 from kernbench.ptx.text.module import Label as LabelStatement
 
@@ -25,7 +26,7 @@ class If:
         self.context.body.open.append(self)
         return self
 
-    def __exit__(self, kind: Any, *exc: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         if kind is None:
             self.context.close(self)
             self.context.body.place(self.otherwise)
@@ -50,7 +51,7 @@ class Else:
         body.entries.append(label)
         body.open.append(self)
 
-    def __exit__(self, kind: Any, *exc: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         if kind is None:
             self.context.close(self)
             if self.context.body.is_used(self.branch.end):
@@ -64,12 +65,12 @@ class Loop:
         self.context = context
         self.head, self.next, self.end = context.body.numbered("loop", "next", "endloop")
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> "Loop | Register":
         self.begin()
         self.context.body.open.append(self)
         return self
 
-    def __exit__(self, kind: Any, *exc: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         if kind is None:
             self.context.close(self)
             if self.context.body.is_used(self.next):
@@ -159,13 +160,13 @@ class Control(Issuer):
 
     last_if: tuple[If, int] | None = None
 
-    def condition(self, value: Any) -> Condition:
+    def condition(self, value: object) -> Condition:
         """A predicate or its opposite."""
         if isinstance(value, (Predicate, Inverted)):
             return value
         raise self.error(f"a condition is a predicate, as comparisons give them; got {value!r}")
 
-    def close(self, opened: Any) -> None:
+    def close(self, opened: object) -> None:
         """The construct that was opened last ends first."""
         if not self.body.open or self.body.open[-1] is not opened:
             raise self.error(
@@ -181,7 +182,13 @@ class Control(Issuer):
         """`with ctx.else_():` right after an if: the body runs where its condition does not hold."""
         return Else(self)
 
-    def loop(self, *bounds: Value, type: str | None = None) -> Any:
+    @overload
+    def loop(self) -> Loop: ...
+
+    @overload
+    def loop(self, first: Value, /, *bounds: Value, type: str | None = None) -> Range: ...
+
+    def loop(self, *bounds: Value, type: str | None = None) -> Loop:
         """`with ctx.loop(stop) as i:`, `loop(start, stop)`, `loop(start, stop, step)`; without bounds, till a break."""
         if not bounds:
             return Loop(self)

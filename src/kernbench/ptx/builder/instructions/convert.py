@@ -1,10 +1,11 @@
 """Moves, conversions, and values put together and taken apart."""
 
-from typing import Any
+from typing import Unpack
 
-from kernbench.ptx.builder.issuing.issue import Condition, Issuer, Number, Value
+from kernbench.ptx.builder.issuing.issue import Issuer
 from kernbench.ptx.builder.values.banks import agrees, declared, scalar
 from kernbench.ptx.builder.values.numbers import immediate
+from kernbench.ptx.builder.values.options import Computing, Condition, Converting, Number, Value
 from kernbench.ptx.builder.values.values import Predicate, Register
 from kernbench.ptx.text.module import Instruction, Name, Vector
 
@@ -15,7 +16,7 @@ class Convert(Issuer):
     """One value as another type."""
 
     def mov(
-        self, value: Any, *, type: str | None = None, out: Register | None = None, pred: Condition | None = None
+        self, value: Value, *, type: str | None = None, out: Register | None = None, pred: Condition | None = None
     ) -> Register:
         """A copy of a register, or a number in one: of `type`, or of the type of `out`."""
         if not isinstance(value, Register):
@@ -41,35 +42,33 @@ class Convert(Issuer):
         self.move(out, immediate(value, out.type), (), "", pred)
         return out
 
-    def cvt(self, value: Register, type: str, **how: Any) -> Register:
+    def cvt(self, value: Register, type: str, **how: Unpack[Converting]) -> Register:
         """The value as another type; rounding is to nearest for floats and towards zero for integers, if not given."""
-        options = {name: how.pop(name) for name in ("out", "pred") if name in how}
         scalar(type)
         if isinstance(value, Predicate):
             self._own(value)
-            return self.issue("selp", {"type": type}, (1, 0, value), **options)  # type: ignore[no-any-return]
+            return self.issue("selp", {**_results(how), "type": type}, (1, 0, value))  # type: ignore[no-any-return]
         self.needs_register("cvt", value)
         if type == "pred":
-            return self.issue("setp", {"cmp": "ne", "type": value.type}, (value, 0), **options)  # type: ignore[no-any-return]
-        if value.type == type and not how:
-            return self.mov(value, **options)
+            return self.issue("setp", {**_results(how), "cmp": "ne", "type": value.type}, (value, 0))  # type: ignore[no-any-return]
+        if value.type == type and not how.keys() - {"out", "pred"}:
+            return self.mov(value, out=how.get("out"), pred=how.get("pred"))
         if "b" in (value.kind, scalar(type).kind):
             raise self.error(f"{value!r} to .{type}: untyped bits have no value to convert; .bits({type!r}) takes them")
         if "bf16" in (value.type, type) and 8 in (scalar(value.type).bits, scalar(type).bits):
             # PTX converts bf16 only from and to registers of exactly the type's width; through f32 nothing is lost
-            return self.cvt(self.cvt(value, "f32"), type, **how, **options)
+            return self.cvt(self.cvt(value, "f32"), type, **how)
         if "rnd" not in how:
             how["rnd"] = _rounding(value.type, type)
         slots = {**how, "dtype": type, "atype": value.type}
-        return self.issue("cvt", slots, (value,), keep=type, **options)  # type: ignore[no-any-return]
+        return self.issue("cvt", slots, (value,), keep=type)  # type: ignore[no-any-return]
 
-    def cvt_pack(self, type: str, high: Value, low: Value, **how: Any) -> Register:
+    def cvt_pack(self, type: str, high: Value, low: Value, **how: Unpack[Converting]) -> Register:
         """Two f32 as a packed type (f16x2, bf16x2, e4m3x2, ...), the first in the high half."""
-        options = {name: how.pop(name) for name in ("out", "pred") if name in how}
         if scalar(type).bits < 32 and "satfinite" not in how:
             how["satfinite"] = True
         slots = {"rnd": "rn", **how, "dtype": type, "atype": "f32"}
-        return self.issue("cvt", slots, (high, low), keep=type, **options)  # type: ignore[no-any-return]
+        return self.issue("cvt", slots, (high, low), keep=type)  # type: ignore[no-any-return]
 
     def bitcast(self, value: Register, type: str, *, out: Register | None = None) -> Register:
         """The same bits as another type of the same width."""
@@ -107,6 +106,16 @@ class Convert(Issuer):
     def isspacep(self, space: str, address: Register) -> Predicate:
         """Does a generic address lie in this space?"""
         return self.issue("isspacep", {"space": space}, (address,))  # type: ignore[no-any-return]
+
+
+def _results(how: Converting) -> Computing:
+    """Of what a conversion is given, the register to set and the guard."""
+    chosen: Computing = {}
+    if "out" in how:
+        chosen["out"] = how["out"]
+    if "pred" in how:
+        chosen["pred"] = how["pred"]
+    return chosen
 
 
 def _rounding(source: str, target: str) -> str | None:

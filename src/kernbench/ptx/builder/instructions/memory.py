@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Unpack
 
 from kernbench.common.errors import unknown
-from kernbench.ptx.builder.issuing.issue import Condition, Issuer, Number, Value
+from kernbench.ptx.builder.issuing.issue import Issuer
 from kernbench.ptx.builder.values.banks import agrees, memory_type, scalar, variable_type
 from kernbench.ptx.builder.values.numbers import immediate, needs_register
+from kernbench.ptx.builder.values.options import Accessing, Condition, Number, Registers, Targets, Value, Values, Where
 from kernbench.ptx.builder.values.pointer import Location, Pointer, location_of
 from kernbench.ptx.builder.values.values import Register
-from kernbench.ptx.text.module import Address, Instruction, Name, Variable
+from kernbench.ptx.text.module import Address, Instruction, Name, Operand, Variable
 
 __kernbench_internal__ = True
 
@@ -107,7 +108,9 @@ class Memory(Issuer):
         initial = None if values is None else tuple(immediate(value, type) for value in values)
         return self._module_array("global", type, count, initial, name)
 
-    def _module_array(self, space: str, type: str, count: int | Sequence[int], initial: Any, stem: str) -> Pointer:
+    def _module_array(
+        self, space: str, type: str, count: int | Sequence[int], initial: tuple[Operand, ...] | None, stem: str
+    ) -> Pointer:
         name = self.body.unique(f"{self.body.name}_{stem}")
         dims = self._dims(count)
         if initial is not None and len(initial) > prod(dims):
@@ -135,7 +138,7 @@ class Memory(Issuer):
 
     # Loads and stores
 
-    def place_of(self, where: Any, index: Value | None, type: str | None) -> tuple[Location, str]:
+    def place_of(self, where: Where, index: Value | None, type: str | None) -> tuple[Location, str]:
         """The place an access goes to, and the type of what lies there."""
         if index is not None:
             if not isinstance(where, Pointer):
@@ -157,14 +160,14 @@ class Memory(Issuer):
         return place, found
 
     def _slots(
-        self, place: Location, type: str, vec: int, how: dict[str, Any]
-    ) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        self, place: Location, type: str, vec: int, how: Accessing
+    ) -> tuple[dict[str, object], tuple[Value, ...]]:
         """Slots of an access, and its cache policy as a further operand."""
         policy = how.pop("policy", None)
         strange = next((name for name in how if name not in _ACCESS), None)
         if strange is not None:
             raise self.error(unknown("option of an access", strange, sorted({*_ACCESS, "policy"})))
-        slots = {**how, "space": how.pop("space", place.space) or None, "type": memory_type(type)}
+        slots: dict[str, object] = {**how, "space": place.space or None, "type": memory_type(type)}
         if vec != 1:
             slots["vec"] = f"v{vec}"
         if policy is not None:
@@ -173,16 +176,16 @@ class Memory(Issuer):
 
     def load(
         self,
-        where: Any,
+        where: Where,
         index: Value | None = None,
         *,
         type: str | None = None,
         vec: int = 1,
         mask: Condition | None = None,
-        other: Any = None,
-        out: Any = None,
-        **how: Any,
-    ) -> Any:
+        other: Values | None = None,
+        out: Targets = None,
+        **how: Unpack[Accessing],
+    ) -> Registers:
         """What lies at a pointer, one of its elements, or an address: a register, or a tuple of `vec` of them.
 
         Under a `mask`, `other` is the value of the threads that do not load (or `out` has it already). `cop`, `nc`,
@@ -196,7 +199,7 @@ class Memory(Issuer):
             raise self.error("other= is the value of masked threads, and there is no mask=")
         return self.issue("ld", slots, (place, *policy), out=out, pred=mask, keep=found)
 
-    def _masked(self, type: str, vec: int, other: Any, out: Any) -> Any:
+    def _masked(self, type: str, vec: int, other: Values | None, out: Targets) -> Targets:
         """Registers that have a value before a masked load."""
         if other is None:
             if out is None:
@@ -204,23 +207,28 @@ class Memory(Issuer):
                     "a masked load needs other=, the value of threads that do not load, or out=, registers with one"
                 )
             return out
-        outs = tuple(self.reg(type) for _ in range(vec)) if out is None else (out if vec > 1 else (out,))
+        outs: Sequence[Register | None]
+        if out is None:
+            outs = tuple(self.reg(type) for _ in range(vec))
+        else:
+            outs = (out,) if isinstance(out, Register) else out
         others = other if isinstance(other, (tuple, list)) else (other,) * vec
         if len(others) != vec:
             raise self.error(f"other= has {len(others)} values for {vec} registers")
         for register, value in zip(outs, others, strict=True):
-            register.set(value)
+            if register is not None:
+                register.set(value)
         return outs if vec > 1 else outs[0]
 
     def store(
         self,
-        where: Any,
-        value: Any,
+        where: Where,
+        value: Values,
         index: Value | None = None,
         *,
         type: str | None = None,
         mask: Condition | None = None,
-        **how: Any,
+        **how: Unpack[Accessing],
     ) -> None:
         """Put a value, or a tuple of them side by side, at a pointer, one of its elements, or an address."""
         place, found = self.place_of(where, index, type or _type_of(where, value))
@@ -229,7 +237,7 @@ class Memory(Issuer):
         slots, policy = self._slots(place, found, len(values), how)
         self.issue("st", slots, (place, values[0] if len(values) == 1 else values, *policy), pred=mask)
 
-    def _stored(self, type: str, value: Any) -> Any:
+    def _stored(self, type: str, value: Value) -> Value:
         if isinstance(value, Register):
             if not agrees(type, value.type, wider=scalar(type).bits < 16):
                 raise self.error(f"store: the value is {value!r}, and {type} lies there: convert it with .to({type!r})")
@@ -248,13 +256,13 @@ class Memory(Issuer):
         self._append(Instruction("ld", ("param", memory_type(type)), (Name(made.name), source)), (), [made])
         return made
 
-    def prefetch(self, where: Any, level: str = "L1", *, pred: Condition | None = None) -> None:
+    def prefetch(self, where: Where, level: str = "L1", *, pred: Condition | None = None) -> None:
         """Bring a place of global or local memory nearer: "L1", "L2"."""
         place, _ = self.place_of(where, None, "b8")
         self.issue("prefetch", {"space": place.space or None, "level": level}, (place,), pred=pred)
 
 
-def _type_of(where: Any, value: Any) -> str | None:
+def _type_of(where: Where, value: Values) -> str | None:
     """The type of a stored value, where its place does not tell."""
     first = value[0] if isinstance(value, (tuple, list)) and value else value
     place = location_of(where)

@@ -1,9 +1,11 @@
 """Operations across the lanes of a warp. The lanes that take part are always named: `mask=`, 0xffffffff for all."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Unpack
 
-from kernbench.ptx.builder.issuing.issue import Condition, Issuer, Value
+from kernbench.ptx.builder.issuing.issue import Issuer
 from kernbench.ptx.builder.values.banks import scalar
+from kernbench.ptx.builder.values.options import Computing, Condition, Paired, Reducing, Registers, Shuffling, Value
 from kernbench.ptx.builder.values.values import Predicate, Register
 
 __kernbench_internal__ = True
@@ -16,8 +18,15 @@ class Warp(Issuer):
     """Shuffles, votes, matches and reductions."""
 
     def shfl(
-        self, mode: str, value: Register, lane: Value, *, mask: Value | None = None, width: int = WARP, **how: Any
-    ) -> Any:
+        self,
+        mode: str,
+        value: Register,
+        lane: Value,
+        *,
+        mask: Value | None = None,
+        width: int = WARP,
+        **how: Unpack[Paired],
+    ) -> Registers:
         """Another lane's value, by `mode` "up", "down", "bfly" or "idx", within groups of `width` lanes.
 
         64-bit values go in two halves, 16-bit ones in the low half of 32; `pair=True` adds the predicate that says
@@ -34,15 +43,15 @@ class Warp(Issuer):
             raise self.error(f"shfl of {value!r}: 32-bit values only (16 and 64 bits without pair=True)")
         return self._shuffle_parts(mode, value, lane, clamp, mask, how)
 
-    def _shuffle(self, mode: str, value: Register, lane: Value, clamp: int, mask: Value, how: dict[str, Any]) -> Any:
-        slots = {"sync": True, "mode": mode, "type": "b32"}
-        return self.issue("shfl", slots, (value, lane, clamp, mask), keep=value.type, **how)
+    def _shuffle(
+        self, mode: str, value: Register, lane: Value, clamp: int, mask: Value, how: Mapping[str, object]
+    ) -> Registers:
+        slots = {**how, "sync": True, "mode": mode, "type": "b32"}
+        return self.issue("shfl", slots, (value, lane, clamp, mask), keep=value.type)
 
-    def _shuffle_parts(
-        self, mode: str, value: Register, lane: Value, clamp: int, mask: Value, how: dict[str, Any]
-    ) -> Register:
+    def _shuffle_parts(self, mode: str, value: Register, lane: Value, clamp: int, mask: Value, how: Paired) -> Register:
         context: Any = self
-        out, pred = how.pop("out", None), how.pop("pred", None)
+        out, pred = how.get("out"), how.get("pred")
         if scalar(value.type).bits == 64:
             halves = [
                 self._shuffle(mode, half, lane, clamp, mask, {"pred": pred}) for half in context.unpack(value, "b32")
@@ -53,70 +62,76 @@ class Warp(Issuer):
         low, _ = context.unpack(moved, value.type)
         return low if out is None else context.mov(low, out=out)  # type: ignore[no-any-return]
 
-    def shfl_up(self, value: Register, delta: Value, *, mask: Value | None = None, **how: Any) -> Any:
+    def shfl_up(
+        self, value: Register, delta: Value, *, mask: Value | None = None, **how: Unpack[Shuffling]
+    ) -> Registers:
         """The value `delta` lanes below."""
         return self.shfl("up", value, delta, mask=mask, **how)
 
-    def shfl_down(self, value: Register, delta: Value, *, mask: Value | None = None, **how: Any) -> Any:
+    def shfl_down(
+        self, value: Register, delta: Value, *, mask: Value | None = None, **how: Unpack[Shuffling]
+    ) -> Registers:
         """The value `delta` lanes above."""
         return self.shfl("down", value, delta, mask=mask, **how)
 
-    def shfl_bfly(self, value: Register, lane_mask: Value, *, mask: Value | None = None, **how: Any) -> Any:
+    def shfl_bfly(
+        self, value: Register, lane_mask: Value, *, mask: Value | None = None, **how: Unpack[Shuffling]
+    ) -> Registers:
         """The value of lane ^ lane_mask."""
         return self.shfl("bfly", value, lane_mask, mask=mask, **how)
 
-    def shfl_idx(self, value: Register, lane: Value, *, mask: Value | None = None, **how: Any) -> Any:
+    def shfl_idx(
+        self, value: Register, lane: Value, *, mask: Value | None = None, **how: Unpack[Shuffling]
+    ) -> Registers:
         """The value of lane `lane`."""
         return self.shfl("idx", value, lane, mask=mask, **how)
 
-    def _vote(self, mode: str, p: Condition, mask: Value | None, how: dict[str, Any]) -> Any:
+    def _vote(self, mode: str, p: Condition, mask: Value | None, how: Computing) -> Registers:
         type = "b32" if mode == "ballot" else "pred"
-        return self.issue(
-            "vote", {"sync": True, "mode": mode, "type": type}, (p, self.lanes(f"vote.{mode}", mask)), **how
-        )
+        slots = {**how, "sync": True, "mode": mode, "type": type}
+        return self.issue("vote", slots, (p, self.lanes(f"vote.{mode}", mask)))
 
-    def vote_any(self, p: Condition, *, mask: Value | None = None, **how: Any) -> Predicate:
+    def vote_any(self, p: Condition, *, mask: Value | None = None, **how: Unpack[Computing]) -> Predicate:
         """Does p hold in any lane?"""
         return self._vote("any", p, mask, how)  # type: ignore[no-any-return]
 
-    def vote_all(self, p: Condition, *, mask: Value | None = None, **how: Any) -> Predicate:
+    def vote_all(self, p: Condition, *, mask: Value | None = None, **how: Unpack[Computing]) -> Predicate:
         """Does p hold in all lanes?"""
         return self._vote("all", p, mask, how)  # type: ignore[no-any-return]
 
-    def vote_uni(self, p: Condition, *, mask: Value | None = None, **how: Any) -> Predicate:
+    def vote_uni(self, p: Condition, *, mask: Value | None = None, **how: Unpack[Computing]) -> Predicate:
         """Has p the same value in all lanes?"""
         return self._vote("uni", p, mask, how)  # type: ignore[no-any-return]
 
-    def ballot(self, p: Condition, *, mask: Value | None = None, **how: Any) -> Register:
+    def ballot(self, p: Condition, *, mask: Value | None = None, **how: Unpack[Computing]) -> Register:
         """One bit for each lane: p."""
         return self._vote("ballot", p, mask, how)  # type: ignore[no-any-return]
 
-    def match_any(self, value: Register, *, mask: Value | None = None, **how: Any) -> Register:
+    def match_any(self, value: Register, *, mask: Value | None = None, **how: Unpack[Computing]) -> Register:
         """The lanes that have the same value."""
         return self._match("any", value, mask, how)  # type: ignore[no-any-return]
 
-    def match_all(self, value: Register, *, mask: Value | None = None, **how: Any) -> Any:
+    def match_all(self, value: Register, *, mask: Value | None = None, **how: Unpack[Paired]) -> Registers:
         """The mask where all lanes have the same value, else 0; `pair=True` adds the predicate."""
         return self._match("all", value, mask, how)
 
-    def _match(self, mode: str, value: Register, mask: Value | None, how: dict[str, Any]) -> Any:
+    def _match(self, mode: str, value: Register, mask: Value | None, how: Computing) -> Registers:
         type = f"b{scalar(self.needs_register('match', value).type).bits}"
-        slots = {"mode": mode, "sync": True, "type": type}
-        return self.issue("match", slots, (value, self.lanes(f"match.{mode}", mask)), **how)
+        slots = {**how, "mode": mode, "sync": True, "type": type}
+        return self.issue("match", slots, (value, self.lanes(f"match.{mode}", mask)))
 
-    def redux(self, op: str, value: Register, *, mask: Value | None = None, **how: Any) -> Register:
+    def redux(self, op: str, value: Register, *, mask: Value | None = None, **how: Unpack[Reducing]) -> Register:
         """The value over all lanes by `op`: add, min, max, and, or, xor."""
-        options = {name: how.pop(name) for name in ("out", "pred") if name in how}
         self.needs_register("redux", value)
         type = f"b{scalar(value.type).bits}" if op in ("and", "or", "xor") else value.type
         slots = {"sync": True, "op": op, **how, "type": type}
         given = value, self.lanes(f"redux.{op}", mask)
-        return self.issue("redux", slots, given, keep=value.type, **options)  # type: ignore[no-any-return]
+        return self.issue("redux", slots, given, keep=value.type)  # type: ignore[no-any-return]
 
-    def activemask(self, **how: Any) -> Register:
+    def activemask(self, **how: Unpack[Computing]) -> Register:
         """The lanes that run together now."""
-        return self.issue("activemask", {"type": "b32"}, (), **how)  # type: ignore[no-any-return]
+        return self.issue("activemask", {**how, "type": "b32"}, ())  # type: ignore[no-any-return]
 
-    def elect(self, *, mask: Value | None = None, **how: Any) -> tuple[Register, Predicate]:
+    def elect(self, *, mask: Value | None = None, **how: Unpack[Computing]) -> tuple[Register, Predicate]:
         """One lane of the mask: its number, and a predicate that holds there only."""
-        return self.issue("elect", {"sync": True}, (self.lanes("elect", mask),), pair=True, **how)  # type: ignore[no-any-return]
+        return self.issue("elect", {**how, "sync": True}, (self.lanes("elect", mask),), pair=True)  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol, TypedDict, Unpack
 
 from kernbench.ptx.builder.issuing.needs import Needs
 from kernbench.ptx.builder.values.banks import PREFIXES, declared
@@ -39,6 +39,24 @@ class Entry:
     forgets: tuple[str, ...] = ()
 
 
+class Placed(TypedDict, total=False):
+    """What else a function declares."""
+
+    linkage: str
+    performance: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Callee(Protocol):
+    """A device function that was built."""
+
+    name: str
+
+    @property
+    def body(self) -> "Body":
+        """Its own body."""
+        ...
+
+
 @dataclass(eq=False)
 class Body:
     """Everything one function has so far."""
@@ -54,11 +72,11 @@ class Body:
     variables: dict[str, Variable] = field(default_factory=dict)
     module_variables: dict[str, Variable] = field(default_factory=dict)
     # device functions it calls, by name
-    callees: dict[str, Any] = field(default_factory=dict)
+    callees: "dict[str, Callee]" = field(default_factory=dict)
     # registers that hold the address of a variable itself, and its name
     bases: dict[str, str] = field(default_factory=dict)
     # what is open: ifs and loops, innermost last
-    open: list[Any] = field(default_factory=list)
+    open: list[object] = field(default_factory=list)
     braces: int = 0
     # blocks that work together in tcgen05, 0 before its first use
     cta_group: int = 0
@@ -171,7 +189,7 @@ class Body:
         statements = _nested(_located(self.entries, files))
         return Block((*registers, *self.variables.values(), *statements))
 
-    def function(self, kind: str, files: dict[str, int] | None, **more: Any) -> Function:
+    def function(self, kind: str, files: dict[str, int] | None, **more: Unpack[Placed]) -> Function:
         """The finished function."""
         return Function(kind, self.name, self.params, self.returns, self.block(files), **more)
 

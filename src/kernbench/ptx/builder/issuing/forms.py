@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import Any
 
 from kernbench.common.errors import unknown
 from kernbench.ptx.builder.values.numbers import is_number
@@ -64,7 +63,7 @@ def with_names(opcode: str, modifiers: tuple[str, ...]) -> list[Candidate] | str
     return f"{'.'.join((opcode, *modifiers))} is no instruction; forms near it: {shown}"
 
 
-def match_rules(rules: Sequence[OperandRule], inputs: tuple[Any, ...]) -> tuple[OperandRule, ...] | None:
+def match_rules(rules: Sequence[OperandRule], inputs: tuple[object, ...]) -> tuple[OperandRule, ...] | None:
     """One rule per result and per input, skipping optional rules where needed."""
     if not rules:
         return None if inputs else ()
@@ -79,7 +78,7 @@ def match_rules(rules: Sequence[OperandRule], inputs: tuple[Any, ...]) -> tuple[
     return match_rules(rest, inputs) if first.optional else None
 
 
-def _fits(rule: OperandRule, value: Any) -> bool:
+def _fits(rule: OperandRule, value: object) -> bool:
     """May this value stand where the rule is? Numbers may where a register is wanted: they are moved to one."""
     if rule.shape in ("addr", "tensor"):
         place = location_of(value)
@@ -113,7 +112,7 @@ def _shape_text(rule: OperandRule) -> str:
     return {"addr": "address", "tensor": "address with coordinates", "label": "label"}.get(rule.shape, f".{rule.type}")
 
 
-def described(value: Any) -> str:
+def described(value: object) -> str:
     """What was given, for messages."""
     if isinstance(value, Register):
         return value.type

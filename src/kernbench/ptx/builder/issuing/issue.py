@@ -1,7 +1,6 @@
 """One instruction from Python values: its form from the ISA table, its operands checked, its results made."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kernbench.ptx.builder.issuing.body import Body
 from kernbench.ptx.builder.issuing.forms import (
@@ -16,6 +15,7 @@ from kernbench.ptx.builder.issuing.forms import (
 from kernbench.ptx.builder.values.banks import agrees, bits_of, declared, scalar
 from kernbench.ptx.builder.values.errors import PtxBuildError
 from kernbench.ptx.builder.values.numbers import immediate, is_number, needs_register
+from kernbench.ptx.builder.values.options import Condition, Number, Registers, Targets, Value
 from kernbench.ptx.builder.values.pointer import location_of
 from kernbench.ptx.builder.values.values import Inverted, Label, Predicate, Register
 from kernbench.ptx.isa.forms.form import OperandRule
@@ -26,11 +26,11 @@ from kernbench.ptx.text.walking import names_in
 
 __kernbench_internal__ = True
 
-Number = int | float
-Value = Register | Number
-Condition = Predicate | Inverted
-# slot -> modifier, True for one whose only modifier is its name; None and False leave it empty
-Slots = Mapping[str, Any]
+# slot -> modifier, True for one whose only modifier is its name; None and False leave it empty;
+# and what a method was given beside: `out`, `pred` and `pair`
+Slots = Mapping[str, object]
+# what methods are given by name that is no slot
+_OPTIONS = frozenset(("out", "pred", "pair"))
 
 
 class Issuer:
@@ -55,25 +55,32 @@ class Issuer:
         self,
         opcode: str,
         slots: Slots,
-        inputs: Sequence[Any],
+        inputs: Sequence[object],
         *,
-        out: Any = None,
-        pred: Condition | None = None,
+        out: object = None,
+        pred: object = None,
         keep: str = "",
         pair: bool = False,
-    ) -> Any:
+    ) -> Registers:
         """Add the form of `opcode` that has these modifiers and takes these inputs; gives back what it sets.
 
         `out` are registers to set instead of new ones, `pred` the guard, `keep` the type that results which are bits
         of its width get, `pair` asks for the second half of a result that has one (a predicate, mostly).
         """
-        given = tuple((name, str(value)) for name, value in slots.items() if value is not None and value is not False)
+        given = tuple(
+            (name, str(value))
+            for name, value in slots.items()
+            if value is not None and value is not False and name not in _OPTIONS
+        )
         candidates = with_slots(opcode, given)
         if isinstance(candidates, str):
             raise self.error(candidates)
-        return self._add(opcode, candidates, inputs, out, pred, keep, pair)
+        out, pred = slots.get("out", out), slots.get("pred", pred)
+        return self._add(opcode, candidates, inputs, out, pred, keep, pair or bool(slots.get("pair")))
 
-    def op(self, name: str, *inputs: Any, out: Any = None, pred: Condition | None = None, pair: bool = False) -> Any:
+    def op(
+        self, name: str, *inputs: object, out: Targets = None, pred: Condition | None = None, pair: bool = False
+    ) -> Registers:
         """Any instruction of the table by its full name, `ctx.op("ld.global.v4.f32", p[0])`, checked as all others.
 
         Inputs in PTX's order; results are made and given back (a tuple for vectors and pairs), or set in `out`.
@@ -87,13 +94,12 @@ class Issuer:
     def typed(
         self,
         opcode: str,
-        values: Sequence[Any],
+        values: Sequence[object],
         slots: Slots | None = None,
         *,
-        by: Sequence[Any] | None = None,
+        by: Sequence[object] | None = None,
         bits: str = "",
-        more: Sequence[Any] = (),
-        **rest: Any,
+        more: Sequence[object] = (),
     ) -> Register:
         """An instruction whose slot `type` is that of its values; `by` are those that decide, without it all are.
 
@@ -104,17 +110,17 @@ class Issuer:
         chosen = {"type": type, **(slots or {})}
         if type not in types_of(opcode) and scalar(type).kind in bits:
             chosen["type"] = bits_of(type)
-        result: Register = self.issue(opcode, chosen, (*values, *more), keep=type, **rest)
+        result: Register = self.issue(opcode, chosen, (*values, *more), keep=type)
         return result
 
-    def needs_register(self, what: str, value: Any) -> Register:
+    def needs_register(self, what: str, value: object) -> Register:
         """The value, which must be a register; not a predicate."""
         if not isinstance(value, Register) or value.type == "pred":
             raise self.error(f"{what} takes a register, not {value!r}: ctx.const(value, type) puts a number in one")
         self._own(value)
         return value
 
-    def lanes(self, what: str, mask: Any) -> Any:
+    def lanes(self, what: str, mask: Value | None) -> Value:
         """The lanes that take part in an operation of a warp, which must be named."""
         if mask is None:
             raise self.error(f"{what} needs mask=, the lanes that take part: 0xffffffff for the whole warp")
@@ -122,7 +128,7 @@ class Issuer:
             raise self.error(f"{what}: mask= is {mask!r}, and 32 bits are wanted, one for each lane")
         return mask
 
-    def common_type(self, what: str, values: Sequence[Any], mixed: bool = False) -> str:
+    def common_type(self, what: str, values: Sequence[object], mixed: bool = False) -> str:
         """The one type of the registers among the values; with `mixed`, integers and bits of one width agree."""
         registers = [value for value in values if isinstance(value, Register)]
         if not registers:
@@ -141,12 +147,12 @@ class Issuer:
         self,
         opcode: str,
         candidates: Sequence[Candidate],
-        inputs: Sequence[Any],
-        out: Any,
-        pred: Condition | None,
+        inputs: Sequence[object],
+        out: object,
+        pred: object,
         keep: str,
         pair: bool,
-    ) -> Any:
+    ) -> Registers:
         rules, modifiers = self._fitting(opcode, candidates, inputs)
         name = ".".join((opcode, *modifiers))
         given = iter(inputs)
@@ -159,7 +165,7 @@ class Issuer:
         self._append(Instruction(opcode, modifiers, operands, self._guard(pred)), reads, results)
         return results[0] if len(results) == 1 else (tuple(results) or None)
 
-    def _append(self, instruction: Instruction, reads: Sequence[str], results: Sequence[Any]) -> None:
+    def _append(self, instruction: Instruction, reads: Sequence[str], results: Sequence[object]) -> None:
         """Hold the finished instruction to the table and the target, and add it."""
         try:
             resolved = resolve(instruction)
@@ -177,7 +183,7 @@ class Issuer:
         writes = [name for result in results for name in _register_names(result)]
         self.body.append(instruction, (*reads, *guard), (*writes, *updated))
 
-    def _guard(self, pred: Condition | None) -> Guard | None:
+    def _guard(self, pred: object) -> Guard | None:
         if pred is None:
             return None
         register = pred.operand if isinstance(pred, Inverted) else pred
@@ -195,7 +201,7 @@ class Issuer:
             )
 
     def _fitting(
-        self, opcode: str, candidates: Sequence[Candidate], inputs: Sequence[Any]
+        self, opcode: str, candidates: Sequence[Candidate], inputs: Sequence[object]
     ) -> tuple[tuple[OperandRule, ...], tuple[str, ...]]:
         """The first form whose operands have the shapes of these inputs."""
         for form, mods, modifiers in candidates:
@@ -209,7 +215,7 @@ class Issuer:
 
     # Operands
 
-    def _input(self, name: str, rule: OperandRule, value: Any, reads: list[str]) -> Operand:
+    def _input(self, name: str, rule: OperandRule, value: object, reads: list[str]) -> Operand:
         if rule.shape in ("addr", "tensor"):
             return self._address(name, value, reads)
         if isinstance(value, Label):
@@ -221,7 +227,7 @@ class Issuer:
             return Vector((self._scalar(name, rule, value, reads),))
         return self._scalar(name, rule, value, reads)
 
-    def _scalar(self, name: str, rule: OperandRule, value: Any, reads: list[str]) -> Operand:
+    def _scalar(self, name: str, rule: OperandRule, value: object, reads: list[str]) -> Operand:
         if isinstance(value, Inverted):
             reads.append(value.operand.name)
             self._own(value.operand)
@@ -234,7 +240,7 @@ class Issuer:
         reads.append(value.name)
         return Name(value.name)
 
-    def _number(self, name: str, rule: OperandRule, value: Any, reads: list[str]) -> Operand:
+    def _number(self, name: str, rule: OperandRule, value: object, reads: list[str]) -> Operand:
         if not is_number(value):
             raise self.error(f"{name}: {rule.name} is {value!r}, and a register or a number of .{rule.type} is wanted")
         number = immediate(value, rule.type)
@@ -259,8 +265,9 @@ class Issuer:
         instruction = Instruction("mov", (type or declared(out.type),), (Name(out.name), source), self._guard(pred))
         self._append(instruction, reads, [out])
 
-    def _address(self, name: str, value: Any, reads: list[str]) -> Operand:
+    def _address(self, name: str, value: object, reads: list[str]) -> Operand:
         place = location_of(value)
+        assert place is not None
         base: Operand = Name(place.base) if isinstance(place.base, str) else Name(place.base.name)
         if isinstance(place.base, Register):
             self._own(place.base)
@@ -271,40 +278,40 @@ class Issuer:
         more = tuple(self._more(name, rule, item, reads) for item in place.more)
         return Address(base, place.offset, more)
 
-    def _more(self, name: str, rule: OperandRule, item: Any, reads: list[str]) -> Operand:
+    def _more(self, name: str, rule: OperandRule, item: object, reads: list[str]) -> Operand:
         if isinstance(item, (tuple, list)):
             return Vector(tuple(self._scalar(name, rule, coordinate, reads) for coordinate in item))
         return self._scalar(name, rule, item, reads)
 
     # Results
 
-    def _results(self, name: str, rules: Sequence[OperandRule], out: Any, keep: str, pair: bool) -> list[Any]:
+    def _results(self, name: str, rules: Sequence[OperandRule], out: object, keep: str, pair: bool) -> list[Registers]:
         """Registers to set, one entry per result: a register, or a tuple for a vector or pair."""
         if not rules:
             if out is not None:
                 raise self.error(f"{name} sets no register, and out= names one")
             return []
-        given = [None] * len(rules) if out is None else [out] if len(rules) == 1 else list(out)
+        given: list[object] = [None] * len(rules) if out is None else [out] if len(rules) == 1 else _several(out)
         return [self._result(name, rule, one, keep, pair) for rule, one in zip(rules, given, strict=True)]
 
-    def _result(self, name: str, rule: OperandRule, out: Any, keep: str, pair: bool) -> Any:
+    def _result(self, name: str, rule: OperandRule, out: object, keep: str, pair: bool) -> Registers:
         if rule.shape == "pair":
             assert rule.second is not None
             if not pair and out is None and rule.second.optional:
                 return self._register(name, rule.type, None, keep)
             if isinstance(out, Register) and rule.second.optional:
                 return self._register(name, rule.type, out, keep)
-            first, second = out or (None, None)
+            first, second = _several(out or (None, None))
             return self._register(name, rule.type, first, keep), self._register(name, rule.second.type, second, "")
         if not rule.shape.startswith("vec"):
             return self._register(name, rule.type, out, keep, rule.wider)
         length = int(rule.shape[3:])
-        outs = [None] * length if out is None else list(out)
+        outs: list[object] = [None] * length if out is None else _several(out)
         if len(outs) != length:
             raise self.error(f"{name} sets {length} registers, and out= names {len(outs)}")
         return tuple(self._register(name, rule.type, one, keep, rule.wider) for one in outs)
 
-    def _register(self, name: str, type: str, out: Any, keep: str, wider: bool = False) -> Register:
+    def _register(self, name: str, type: str, out: object, keep: str, wider: bool = False) -> Register:
         if out is None:
             same = keep and scalar(type).kind == "b" and scalar(type).bits == scalar(keep).bits
             return self.reg(keep if same else type)
@@ -316,7 +323,14 @@ class Issuer:
         return out
 
 
-def _operand(rule: OperandRule, result: Any) -> Operand:
+def _several(out: object) -> list[object]:
+    """What `out` names, where several registers are set."""
+    if not isinstance(out, Iterable):
+        raise PtxBuildError(f"out= is {out!r}, and several registers are wanted")
+    return list(out)
+
+
+def _operand(rule: OperandRule, result: Registers) -> Operand:
     """A result as the operand that sets it."""
     if isinstance(result, Register):
         return Name(result.name)
@@ -325,7 +339,7 @@ def _operand(rule: OperandRule, result: Any) -> Operand:
     return Vector(tuple(Name(register.name) for register in result))
 
 
-def _register_names(result: Any) -> Iterator[str]:
+def _register_names(result: Registers) -> Iterator[str]:
     for register in result if isinstance(result, tuple) else (result,):
         yield register.name
 

@@ -1,9 +1,10 @@
 """Matrix instructions of one warp. Fragments are tuples of registers."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Unpack
 
-from kernbench.ptx.builder.issuing.issue import Issuer, Value
+from kernbench.ptx.builder.issuing.issue import Issuer
+from kernbench.ptx.builder.values.options import Computing, Fragments, Multiplying, Registers, Value, Values, Where
 from kernbench.ptx.builder.values.pointer import location_of
 from kernbench.ptx.builder.values.values import Register
 
@@ -12,19 +13,21 @@ __kernbench_internal__ = True
 Fragment = tuple[Register, ...]
 
 
-def _tuple(registers: Any) -> Any:
-    return tuple(registers) if isinstance(registers, (tuple, list)) else (registers,)
+def _tuple(registers: Value | Sequence[Value]) -> tuple[Value, ...]:
+    return tuple(registers) if isinstance(registers, Sequence) else (registers,)
 
 
 class Matrix(Issuer):
     """mma, wmma, ldmatrix, stmatrix, movmatrix."""
 
-    def ldmatrix(self, where: Any, num: int = 4, *, trans: bool = False, **how: Any) -> Fragment:
+    def ldmatrix(self, where: Where, num: int = 4, *, trans: bool = False, **how: Unpack[Fragments]) -> Fragment:
         """`num` 8 x 8 matrices of 16-bit elements from shared memory; each lane gives the address of one row."""
         slots = {"shape": "m8n8", "num": f"x{num}", "trans": trans, "type": "b16"}
         return self._fragment(self._matrix("ldmatrix", slots, where, (), how))
 
-    def stmatrix(self, where: Any, values: Sequence[Register], *, trans: bool = False, **how: Any) -> None:
+    def stmatrix(
+        self, where: Where, values: Sequence[Register], *, trans: bool = False, **how: Unpack[Fragments]
+    ) -> None:
         """8 x 8 matrices of 16-bit elements to shared memory, one for each register of `values`."""
         slots = {"shape": "m8n8", "num": f"x{len(_tuple(values))}", "trans": trans, "type": "b16"}
         for value in _tuple(values):
@@ -32,22 +35,26 @@ class Matrix(Issuer):
         self._matrix("stmatrix", slots, where, (_tuple(values),), how)
 
     def _matrix(
-        self, opcode: str, slots: dict[str, Any], where: Any, values: tuple[Any, ...], how: dict[str, Any]
-    ) -> Any:
+        self,
+        opcode: str,
+        slots: Mapping[str, object],
+        where: Where,
+        values: tuple[Values, ...],
+        how: Fragments | Computing,
+    ) -> Registers:
         place = location_of(where)
-        options = {name: how.pop(name) for name in ("out", "pred") if name in how}
         space = {"space": (place.space or None) if place is not None else None}
-        return self.issue(opcode, {"sync": True, "aligned": True, **slots, **space, **how}, (where, *values), **options)
+        return self.issue(opcode, {"sync": True, "aligned": True, **slots, **space, **how}, (where, *values))
 
-    def _fragment(self, result: Any) -> Fragment:
+    def _fragment(self, result: Registers) -> Fragment:
         """A fragment of one register is a tuple, too."""
         return result if isinstance(result, tuple) else (result,)
 
-    def movmatrix(self, value: Register, **how: Any) -> Register:
+    def movmatrix(self, value: Register, **how: Unpack[Computing]) -> Register:
         """An 8 x 8 matrix of 16-bit elements, transposed across the warp."""
-        slots = {"sync": True, "aligned": True, "shape": "m8n8", "trans": True, "type": "b16"}
+        slots = {**how, "sync": True, "aligned": True, "shape": "m8n8", "trans": True, "type": "b16"}
         self.needs_register("movmatrix", value)
-        return self.issue("movmatrix", slots, (value,), keep=value.type, **how)  # type: ignore[no-any-return]
+        return self.issue("movmatrix", slots, (value,), keep=value.type)  # type: ignore[no-any-return]
 
     def mma(
         self,
@@ -58,14 +65,13 @@ class Matrix(Issuer):
         *,
         types: str,
         layouts: str = "row.col",
-        **how: Any,
+        **how: Unpack[Multiplying],
     ) -> Fragment:
         """D = A B + C; `types` are those of D, A, B and C: "f32.f16.f16.f32". `out=c` accumulates in place."""
-        options = {name: how.pop(name) for name in ("out", "pred") if name in how}
         kinds = dict(zip(("dtype", "atype", "btype", "ctype"), self._four(types), strict=True))
         alayout, blayout = layouts.split(".")
         slots = {"sync": True, "aligned": True, "shape": shape, "alayout": alayout, "blayout": blayout, **kinds, **how}
-        return self._fragment(self.issue("mma", slots, (_tuple(a), _tuple(b), _tuple(c)), **options))
+        return self._fragment(self.issue("mma", slots, (_tuple(a), _tuple(b), _tuple(c))))
 
     def _four(self, types: str) -> list[str]:
         names = str(types).split(".")
@@ -77,12 +83,12 @@ class Matrix(Issuer):
         self,
         matrix: str,
         shape: str,
-        where: Any,
+        where: Where,
         type: str,
         stride: Value | None = None,
         *,
         layout: str = "row",
-        **how: Any,
+        **how: Unpack[Computing],
     ) -> Fragment:
         """Fragment "a", "b" or "c" from memory, rows (or columns) `stride` elements apart."""
         slots = {"load": True, "matrix": matrix, "layout": layout, "shape": shape, "type": type}
@@ -91,13 +97,13 @@ class Matrix(Issuer):
     def wmma_store(
         self,
         shape: str,
-        where: Any,
+        where: Where,
         values: Sequence[Register],
         type: str,
         stride: Value | None = None,
         *,
         layout: str = "row",
-        **how: Any,
+        **how: Unpack[Computing],
     ) -> None:
         """Fragment D to memory, rows (or columns) `stride` elements apart."""
         slots = {"store": True, "matrix": "d", "layout": layout, "shape": shape, "type": type}
@@ -112,10 +118,9 @@ class Matrix(Issuer):
         *,
         types: str,
         layouts: str = "row.col",
-        **how: Any,
+        **how: Unpack[Multiplying],
     ) -> Fragment:
         """D = A B + C of wmma fragments; `types` are those of D and C for f16 ("f32.f32"), else of D, A, B and C."""
-        options = {name: how.pop(name) for name in ("out", "pred") if name in how}
         names = str(types).split(".")
         keys = ("dtype", "ctype") if len(names) == 2 else ("dtype", "atype", "btype", "ctype")
         if len(names) != len(keys):
@@ -131,4 +136,4 @@ class Matrix(Issuer):
             **how,
         }
         slots |= dict(zip(keys, names, strict=True))
-        return self._fragment(self.issue("wmma", slots, (_tuple(a), _tuple(b), _tuple(c)), **options))
+        return self._fragment(self.issue("wmma", slots, (_tuple(a), _tuple(b), _tuple(c))))

@@ -1,15 +1,15 @@
 """Tensor memory and the tensor core of sm_100a: allocation, products, loads and stores, what orders them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Unpack
 
 from kernbench.common.errors import unknown
-from kernbench.ptx.builder.issuing.issue import Condition, Value
 from kernbench.ptx.builder.matrix.tiles import MatrixDescriptor
-from kernbench.ptx.builder.matrix.wgmma import Wgmma
+from kernbench.ptx.builder.matrix.wgmma import Factor, Wgmma
 from kernbench.ptx.builder.values.banks import scalar
 from kernbench.ptx.builder.values.numbers import is_number
+from kernbench.ptx.builder.values.options import Condition, Describing, Tcgen05Copy, Tcgen05Product, Value, Where
 from kernbench.ptx.builder.values.pointer import Location
 from kernbench.ptx.builder.values.values import Register
 
@@ -33,7 +33,6 @@ _KINDS: dict[str, tuple[int, dict[str, int]]] = {
 _RESULTS = {"f16": 0, "f32": 1, "s32": 2}
 _SCALES = {"ue4m3": 0, "ue8m0": 1}
 # what of a product its instruction descriptor says
-_DESCRIBED = ("negate_a", "negate_b", "saturate", "scale_type", "scale_ids")
 _COPIES = {"64x128b": ("warpx2::02_13", "warpx2::01_23"), "32x128b": ("warpx4",)}
 
 
@@ -88,7 +87,7 @@ class Tcgen05(Wgmma):
 
     # Tensor memory
 
-    def tcgen05_alloc(self, slot: Any, columns: Value, *, group: int = 1, pred: Condition | None = None) -> None:
+    def tcgen05_alloc(self, slot: Where, columns: Value, *, group: int = 1, pred: Condition | None = None) -> None:
         """Reserve columns of tensor memory; their address goes to `slot` in shared memory. One whole warp does it."""
         if is_number(columns) and (columns not in (32, 64, 128, 256, 512)):
             raise self.error(f"tcgen05.alloc of {columns!r} columns: 32, 64, 128, 256 or 512 are possible")
@@ -96,7 +95,7 @@ class Tcgen05(Wgmma):
         slots = {"op": "alloc", "group": self._group(group), **_SYNC, "type": "b32", "space": "shared::cta"}
         self.issue("tcgen05", slots, (place, columns), pred=pred)
 
-    def tensor_memory(self, slot: Any, columns: int) -> TensorMemory:
+    def tensor_memory(self, slot: Where, columns: int) -> TensorMemory:
         """What `tcgen05_alloc` reserved: its address, read from `slot` after a barrier."""
         if not isinstance(columns, int) or not 0 < columns <= COLUMNS:
             raise self.error(f"tensor memory of {columns!r} columns: there are {COLUMNS}")
@@ -176,7 +175,7 @@ class Tcgen05(Wgmma):
 
     # Products
 
-    def tcgen05_instruction(self, shape: str, types: str, **options: Any) -> int:
+    def tcgen05_instruction(self, shape: str, types: str, **options: Unpack[Describing]) -> int:
         """The instruction descriptor of a product: its 32 bits. See `tcgen05_mma` for the options."""
         kind, bits = _instruction_bits(self, shape, types, **options)
         group, ws = options.get("group", 1), options.get("ws", False)
@@ -195,8 +194,8 @@ class Tcgen05(Wgmma):
         self,
         shape: str,
         d: TensorMemory,
-        a: Any,
-        b: Any,
+        a: Factor | TensorMemory,
+        b: Factor,
         *,
         types: str,
         accumulate: bool | Condition = True,
@@ -211,7 +210,7 @@ class Tcgen05(Wgmma):
         scales: tuple[TensorMemory, TensorMemory] | None = None,
         zero_mask: Register | None = None,
         pred: Condition | None = None,
-        **how: Any,
+        **how: Unpack[Tcgen05Product],
     ) -> None:
         """Start D = A B + D (or A B): `shape` "m128n64k16", `types` those of D, A and B: "f32.bf16.bf16".
 
@@ -220,14 +219,14 @@ class Tcgen05(Wgmma):
         `scale_type` and `scale_ids` describe. `negate_a`, `negate_b` and `saturate` are flags.
         """
         kind = kind or _kind_of(self, _named(self, types))
-        described = {name: how.pop(name) for name in _DESCRIBED if name in how}
+        described, modifiers = _divided(how)
         left, right, transposed = self._operands_of(shape, d, a, b, types, group, ws, (trans_a, trans_b))
         if instruction is None:
-            described |= {"trans_a": transposed[0], "trans_b": transposed[1]}
-            instruction = self.tcgen05_instruction(shape, types, kind=kind, group=group, ws=ws, **described)
-        slots = {"op": "mma", "ws": ws, "group": self._group(group), "kind": f"kind::{kind}", **how}
+            described |= {"trans_a": transposed[0], "trans_b": transposed[1], "kind": kind, "group": group, "ws": ws}
+            instruction = self.tcgen05_instruction(shape, types, **described)
+        slots = {"op": "mma", "ws": ws, "group": self._group(group), "kind": f"kind::{kind}", **modifiers}
         slots["block_scale"] = scales is not None
-        inputs: list[Any] = [d.location, left, right, instruction]
+        inputs: list[object] = [d.location, left, right, instruction]
         inputs += [] if scales is None else [memory.location for memory in scales]
         inputs += [] if disable_lanes is None else [tuple(disable_lanes)]
         inputs.append(self.enabled(accumulate))
@@ -238,13 +237,13 @@ class Tcgen05(Wgmma):
         self,
         shape: str,
         d: TensorMemory,
-        a: Any,
-        b: Any,
+        a: Factor | TensorMemory,
+        b: Factor,
         types: str,
         group: int,
         ws: bool,
         trans: tuple[bool | None, bool | None],
-    ) -> tuple[Any, Register, tuple[bool, bool]]:
+    ) -> tuple[Location | Register, Register, tuple[bool, bool]]:
         """A and B as the instruction takes them, and whether they are MN-major; all three held to their places."""
         m, n, k = _extents(self, shape)
         _, left, right = _named(self, types)
@@ -258,7 +257,14 @@ class Tcgen05(Wgmma):
         return register, given, (across, transposed)
 
     def tcgen05_cp(
-        self, to: TensorMemory, source: Any, shape: str, *, group: int = 1, pred: Condition | None = None, **how: Any
+        self,
+        to: TensorMemory,
+        source: Factor,
+        shape: str,
+        *,
+        group: int = 1,
+        pred: Condition | None = None,
+        **how: Unpack[Tcgen05Copy],
     ) -> None:
         """Start a copy of shared memory, by descriptor, to tensor memory: "128x256b", "4x256b", "32x128b", ..."""
         self._tensor("tcgen05.cp", to)
@@ -273,7 +279,7 @@ class Tcgen05(Wgmma):
         self.issue("tcgen05", {"op": "shift", "group": self._group(group), "down": True}, (memory.location,), pred=pred)
 
     def tcgen05_commit(
-        self, barrier: Any, *, multicast: Value | None = None, group: int = 1, pred: Condition | None = None
+        self, barrier: Where, *, multicast: Value | None = None, group: int = 1, pred: Condition | None = None
     ) -> None:
         """Let a barrier have an arrival when this thread's products, copies and shifts so far are done.
 
@@ -299,13 +305,13 @@ class Tcgen05(Wgmma):
         self.body.cta_group = group
         return f"cta_group::{group}"
 
-    def _tensor(self, what: str, memory: Any) -> None:
+    def _tensor(self, what: str, memory: object) -> None:
         if not isinstance(memory, TensorMemory):
             raise self.error(
                 f"{what}: {memory!r} is no tensor memory: ctx.tensor_memory(slot, columns) is what was reserved"
             )
 
-    def _columns(self, which: str, memory: Any, columns: int) -> None:
+    def _columns(self, which: str, memory: TensorMemory, columns: int) -> None:
         """Hold an operand of a product to the columns it has."""
         self._tensor(f"tcgen05.mma: {which}", memory)
         if columns > memory.columns:
@@ -316,7 +322,7 @@ class Tcgen05(Wgmma):
             raise self.error(unknown("shape of a tensor-memory access", shape, _ACCESSES))
         return _ACCESSES[shape]
 
-    def _access(self, what: str, memory: Any, shape: str, num: int, packed: bool, split: int | None) -> None:
+    def _access(self, what: str, memory: TensorMemory, shape: str, num: int, packed: bool, split: int | None) -> None:
         """Hold a load or store to the columns it may touch."""
         self._tensor(what, memory)
         _, columns = self._known(shape)
@@ -325,6 +331,22 @@ class Tcgen05(Wgmma):
         needed = columns * num * (2 if packed else 1) + ((split or 0) & 0xFFFF)
         if needed > memory.columns:
             raise self.error(f"{what}.{shape}.x{num} touches {needed} columns of {memory!r}")
+
+
+def _divided(how: Tcgen05Product) -> tuple[Describing, Mapping[str, object]]:
+    """What goes to the instruction descriptor, and the modifiers."""
+    described: Describing = {}
+    if "negate_a" in how:
+        described["negate_a"] = how.pop("negate_a")
+    if "negate_b" in how:
+        described["negate_b"] = how.pop("negate_b")
+    if "saturate" in how:
+        described["saturate"] = how.pop("saturate")
+    if "scale_type" in how:
+        described["scale_type"] = how.pop("scale_type")
+    if "scale_ids" in how:
+        described["scale_ids"] = how.pop("scale_ids")
+    return described, how
 
 
 def _result_columns(m: int, n: int, group: int, ws: bool) -> int:

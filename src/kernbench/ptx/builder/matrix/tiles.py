@@ -10,9 +10,9 @@ from typing import Any
 
 from kernbench.common.errors import unknown
 from kernbench.ptx.builder.asynchronous.places import Places
-from kernbench.ptx.builder.issuing.issue import Value
 from kernbench.ptx.builder.values.banks import scalar
 from kernbench.ptx.builder.values.errors import PtxBuildError
+from kernbench.ptx.builder.values.options import Value
 from kernbench.ptx.builder.values.pointer import Pointer
 from kernbench.ptx.builder.values.values import Register
 

@@ -13,13 +13,16 @@ ctx.wgmma_wait()
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
-from kernbench.ptx.builder.issuing.issue import Condition
 from kernbench.ptx.builder.matrix.tiles import MatrixDescriptor, Tiles
+from kernbench.ptx.builder.values.options import Condition, Warpgroup
 from kernbench.ptx.builder.values.values import Register
 
 __kernbench_internal__ = True
+
+# an operand in shared memory: its descriptor, or the 64 bits of one
+Factor = MatrixDescriptor | Register
 
 _SYNC = {"sync": True, "aligned": True}
 _ROWS = 64
@@ -90,8 +93,8 @@ class Wgmma(Tiles):
         self,
         shape: str,
         d: Sequence[Register],
-        a: Any,
-        b: Any,
+        a: Factor | Sequence[Register],
+        b: Factor,
         *,
         types: str,
         accumulate: bool | Condition = True,
@@ -100,14 +103,13 @@ class Wgmma(Tiles):
         trans_a: bool | None = None,
         trans_b: bool | None = None,
         sparse: tuple[Register, int] | None = None,
-        **how: Any,
+        **how: Unpack[Warpgroup],
     ) -> None:
         """Start D = A B + D (or A B): `types` are those of D, A and B, "f32.bf16.bf16".
 
         A is a descriptor or four registers, B a descriptor. Descriptors of tiles know whether they are MN-major; for
         64-bit registers `trans_a` and `trans_b` say so. `sparse` are the metadata and the selector of a sparse A.
         """
-        options = {name: how.pop(name) for name in ("pred",) if name in how}
         named = str(types).split(".")
         if len(named) != 3:
             raise self.error(f"types={types!r}: three types are wanted, those of D, A and B: 'f32.bf16.bf16'")
@@ -118,14 +120,15 @@ class Wgmma(Tiles):
         n, k = self._extents(shape)
         held = k if sparse is None else k // 2
         in_registers = isinstance(a, (tuple, list))
-        left, transposed_a = (
-            (tuple(a), False) if in_registers else self._operand("A", a, _ROWS, held, named[1], trans_a)
-        )
+        left: object = a
+        transposed_a = False
+        if not in_registers:
+            left, transposed_a = self._operand("A", a, _ROWS, held, named[1], trans_a)
         right, transposed_b = self._operand("B", b, n, k, named[2], trans_b)
         transposes = (transposed_b,) if in_registers else (transposed_a, transposed_b)
         tail = self._tail(named[1], (negate_a, negate_b), transposes)
         given = (tuple(d), left, right, *(sparse or ()), self.enabled(accumulate), *tail)
-        self.issue("wgmma", slots, given, **options)
+        self.issue("wgmma", slots, given)
 
     def _extents(self, shape: str) -> tuple[int, int]:
         columns, _, depth = str(shape).removeprefix("m64n").partition("k")
@@ -134,7 +137,7 @@ class Wgmma(Tiles):
         return int(columns), int(depth)
 
     def _operand(
-        self, which: str, value: Any, rows: int, k: int, type: str, trans: bool | None, unit: str = "wgmma"
+        self, which: str, value: object, rows: int, k: int, type: str, trans: bool | None, unit: str = "wgmma"
     ) -> tuple[Register, bool]:
         """The register of a descriptor, and whether it is MN-major; held to its tile where that is known."""
         if isinstance(value, Register):
@@ -161,7 +164,7 @@ class Wgmma(Tiles):
         scales = tuple(-1 if negated else 1 for negated in negate) if type in _SCALED else ()
         return (*scales, *(map(int, transposes) if type in _TRANSPOSED else ()))
 
-    def enabled(self, accumulate: Any) -> Any:
+    def enabled(self, accumulate: bool | Condition) -> Register | Condition:
         """A predicate from a Python truth value, or the one that is given."""
         if isinstance(accumulate, (bool, int)):
             return self.const(int(bool(accumulate)), "pred")

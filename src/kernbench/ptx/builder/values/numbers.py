@@ -3,7 +3,7 @@
 import math
 import operator
 import struct
-from typing import Any
+from typing import SupportsIndex, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -14,15 +14,15 @@ from kernbench.ptx.text.module import Float, Integer
 
 __kernbench_internal__ = True
 
-_HALVES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
+_HALVES: dict[str, type[np.generic]] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     """Is this a Python or NumPy number?"""
     return isinstance(value, (int, float, np.integer, np.floating, np.bool_, ml_dtypes.bfloat16))
 
 
-def immediate(value: Any, type: str) -> Integer | Float:
+def immediate(value: object, type: str) -> Integer | Float:
     """The number as an operand of `type`; halves and packed types as their bits."""
     kind = scalar(type).kind
     if not is_number(value):
@@ -39,11 +39,10 @@ def needs_register(type: str) -> bool:
     return scalar(type).kind in "fx" and type not in ("f32", "f64", "tf32")
 
 
-def _integer(value: Any, type: str) -> Integer:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise PtxBuildError(f"{value!r} is a float, and .{type} is wanted: write a whole number") from None
+def _integer(value: object, type: str) -> Integer:
+    if not isinstance(value, SupportsIndex):
+        raise PtxBuildError(f"{value!r} is a float, and .{type} is wanted: write a whole number")
+    number = operator.index(value)
     low, high = _range(type)
     if not low <= number <= high:
         raise PtxBuildError(f"{number} does not fit .{type}, which holds {low} to {high}")
@@ -57,7 +56,7 @@ def _range(type: str) -> tuple[int, int]:
     return low, high
 
 
-def _as_float(value: Any, type: str) -> float:
+def _as_float(value: int | float, type: str) -> float:
     number = float(value)
     if isinstance(value, (int, np.integer)) and int(number) != int(value):
         raise PtxBuildError(f"{value} is no .{type} exactly: write it as a float")
@@ -75,7 +74,7 @@ def _float(number: float, width: int, type: str) -> Float:
     return Float(bits, 32, f"0f{bits:08X}")
 
 
-def _packed(value: Any, type: str) -> Integer:
+def _packed(value: int | float, type: str) -> Integer:
     """Bits of a half, or of the same half in both lanes."""
     row = scalar(type)
     lane = row.lane or type

@@ -1,13 +1,12 @@
 """What registers and pointers ask of the context they belong to; `Context` of the builder has it all, and more."""
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 from kernbench.ptx.builder.values.errors import PtxBuildError
 
 if TYPE_CHECKING:
+    from kernbench.ptx.builder.values.options import Arithmetic, Comparing, Converting, Logic, Selecting, Value
     from kernbench.ptx.builder.values.values import Inverted, Predicate, Register
-
-    Value: TypeAlias = Register | int | float
 
 
 class Body(Protocol):
@@ -28,77 +27,77 @@ class Operations(Protocol):
         """An error at the Python line that is building."""
         ...
 
-    def add(self, a: "Value", b: "Value", **how: Any) -> "Register":
+    def add(self, a: "Value", b: "Value", **how: "Unpack[Arithmetic]") -> "Register":
         """a + b."""
         ...
 
-    def sub(self, a: "Value", b: "Value", **how: Any) -> "Register":
+    def sub(self, a: "Value", b: "Value", **how: "Unpack[Arithmetic]") -> "Register":
         """a - b."""
         ...
 
-    def mul(self, a: "Value", b: "Value", **how: Any) -> "Register":
+    def mul(self, a: "Value", b: "Value", **how: "Unpack[Arithmetic]") -> "Register":
         """a * b."""
         ...
 
-    def div(self, a: "Value", b: "Value", **how: Any) -> "Register":
+    def div(self, a: "Value", b: "Value", **how: "Unpack[Arithmetic]") -> "Register":
         """a / b."""
         ...
 
-    def rem(self, a: "Value", b: "Value", **how: Any) -> "Register":
+    def rem(self, a: "Value", b: "Value", **how: "Unpack[Arithmetic]") -> "Register":
         """The remainder of a / b."""
         ...
 
-    def neg(self, a: "Register", **how: Any) -> "Register":
+    def neg(self, a: "Register", **how: "Unpack[Arithmetic]") -> "Register":
         """-a."""
         ...
 
-    def abs(self, a: "Register", **how: Any) -> "Register":
+    def abs(self, a: "Register", **how: "Unpack[Arithmetic]") -> "Register":
         """|a|."""
         ...
 
-    def and_(self, a: "Value", b: "Value", **how: Any) -> "Register":
+    def and_(self, a: "Value", b: "Value", **how: "Unpack[Logic]") -> "Register":
         """a & b."""
         ...
 
-    def or_(self, a: "Value", b: "Value", **how: Any) -> "Register":
+    def or_(self, a: "Value", b: "Value", **how: "Unpack[Logic]") -> "Register":
         """a | b."""
         ...
 
-    def xor(self, a: "Value", b: "Value", **how: Any) -> "Register":
+    def xor(self, a: "Value", b: "Value", **how: "Unpack[Logic]") -> "Register":
         """a ^ b."""
         ...
 
-    def not_(self, a: "Register", **how: Any) -> "Register":
+    def not_(self, a: "Register", **how: "Unpack[Logic]") -> "Register":
         """~a."""
         ...
 
-    def shl(self, a: "Value", count: "Value", **how: Any) -> "Register":
+    def shl(self, a: "Value", count: "Value", **how: "Unpack[Logic]") -> "Register":
         """a << count."""
         ...
 
-    def shr(self, a: "Value", count: "Value", **how: Any) -> "Register":
+    def shr(self, a: "Value", count: "Value", **how: "Unpack[Logic]") -> "Register":
         """a >> count."""
         ...
 
-    def bfe(self, a: "Value", start: "Value", length: "Value", **how: Any) -> "Register":
+    def bfe(self, a: "Value", start: "Value", length: "Value", **how: "Unpack[Logic]") -> "Register":
         """A field of bits."""
         ...
 
-    def setp(self, cmp: str, a: "Value", b: "Value", **how: Any) -> "Predicate":
+    def setp(self, cmp: str, a: "Value", b: "Value", **how: "Unpack[Comparing]") -> "Predicate":
         """a `cmp` b."""
         ...
 
-    def selp(self, yes: "Value", no: "Value", p: "Predicate | Inverted", **how: Any) -> "Register":
+    def selp(self, yes: "Value", no: "Value", p: "Predicate | Inverted", **how: "Unpack[Selecting]") -> "Register":
         """`yes` where p holds, else `no`."""
         ...
 
     def mov(
-        self, value: Any, *, out: "Register | None" = None, pred: "Predicate | Inverted | None" = None
+        self, value: "Value", *, out: "Register | None" = None, pred: "Predicate | Inverted | None" = None
     ) -> "Register":
         """A copy, in `out` if given."""
         ...
 
-    def cvt(self, value: "Register", type: str, **how: Any) -> "Register":
+    def cvt(self, value: "Register", type: str, **how: "Unpack[Converting]") -> "Register":
         """The value as another type."""
         ...
 

@@ -1,12 +1,15 @@
 """Addresses: pointers to elements of a type in a state space, and places inside of them."""
 
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kernbench.ptx.builder.values.banks import scalar
 from kernbench.ptx.builder.values.errors import PtxBuildError
 from kernbench.ptx.builder.values.numbers import is_number
 from kernbench.ptx.builder.values.values import Register
+
+if TYPE_CHECKING:
+    from kernbench.ptx.builder.values.options import Value, Values
 
 __kernbench_internal__ = True
 
@@ -20,7 +23,7 @@ class Location:
 
     base: Register | str
     offset: int = 0
-    more: tuple[Any, ...] = ()
+    more: "tuple[Values, ...]" = ()
     type: str = ""
     space: str = ""
     name: str = ""
@@ -52,14 +55,14 @@ class Pointer:
         """The place of its first element."""
         return Location(self.base, self.offset, (), self.type, self.space, self.name)
 
-    def __getitem__(self, index: Any) -> Location:
+    def __getitem__(self, index: "Value") -> Location:
         pointer: Pointer = self + index
         return pointer.location
 
     def __iter__(self) -> NoReturn:
         raise PtxBuildError(f"{self!r} has no end to iterate to: load elements with ctx.load(p, i)")
 
-    def __add__(self, index: Any) -> "Pointer":
+    def __add__(self, index: "Value") -> "Pointer":
         if is_number(index):
             if isinstance(index, float):
                 raise PtxBuildError(f"element {index!r} of {self!r}: an index is a whole number")
@@ -90,10 +93,10 @@ class Pointer:
         """The address in a register of its own, for arithmetic."""
         return self.base + self.offset if self.offset else self.base.copy()
 
-    def advance(self, count: Any) -> None:
+    def advance(self, count: "Value") -> None:
         """Move this pointer itself by `count` elements: its register changes."""
         context = self.base.context
-        if not is_number(count):
+        if isinstance(count, Register):
             context.element_address(self.base, count, self.element_bytes, out=self.base)
         elif count < 0:
             context.sub(self.base, -count * self.element_bytes, out=self.base)
@@ -101,7 +104,7 @@ class Pointer:
             context.add(self.base, count * self.element_bytes, out=self.base)
 
 
-def location_of(value: Any) -> Any:
+def location_of(value: object) -> Location | None:
     """A location from anything that names one, or None."""
     if isinstance(value, Location):
         return value

@@ -3,10 +3,13 @@
 A register is a variable of the kernel: `a + b` makes a new one, `a += b` changes `a` itself, wherever it is used.
 """
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Unpack
 
 from kernbench.ptx.builder.values.banks import scalar
 from kernbench.ptx.builder.values.operations import Operations
+
+if TYPE_CHECKING:
+    from kernbench.ptx.builder.values.options import Condition, Converting, Value
 
 __kernbench_internal__ = True
 
@@ -56,7 +59,7 @@ class Register:
         """The type's kind: b, u, s, f, x or p."""
         return scalar(self.type).kind
 
-    def to(self, type: str, **how: Any) -> "Register":
+    def to(self, type: str, **how: "Unpack[Converting]") -> "Register":
         """This value as another type; `rnd`, `sat`, `ftz`, `relu`, `satfinite` where the conversion has them."""
         return self.context.cvt(self, type, **how)
 
@@ -68,101 +71,101 @@ class Register:
         """A new register with this value."""
         return self.context.mov(self)
 
-    def set(self, value: Any, *, pred: Any = None) -> None:
+    def set(self, value: "Value", *, pred: "Condition | None" = None) -> None:
         """Give this register a value, in the threads where `pred` holds."""
         self.context.mov(value, out=self, pred=pred)
 
-    def __add__(self, other: Any) -> "Register":
+    def __add__(self, other: "Value") -> "Register":
         return self.context.add(self, other)
 
-    def __radd__(self, other: Any) -> "Register":
+    def __radd__(self, other: "Value") -> "Register":
         return self.context.add(other, self)
 
-    def __iadd__(self, other: Any) -> "Register":
+    def __iadd__(self, other: "Value") -> "Register":
         return self.context.add(self, other, out=self)
 
-    def __sub__(self, other: Any) -> "Register":
+    def __sub__(self, other: "Value") -> "Register":
         return self.context.sub(self, other)
 
-    def __rsub__(self, other: Any) -> "Register":
+    def __rsub__(self, other: "Value") -> "Register":
         return self.context.sub(other, self)
 
-    def __isub__(self, other: Any) -> "Register":
+    def __isub__(self, other: "Value") -> "Register":
         return self.context.sub(self, other, out=self)
 
-    def __mul__(self, other: Any) -> "Register":
+    def __mul__(self, other: "Value") -> "Register":
         return self.context.mul(self, other)
 
-    def __rmul__(self, other: Any) -> "Register":
+    def __rmul__(self, other: "Value") -> "Register":
         return self.context.mul(other, self)
 
-    def __imul__(self, other: Any) -> "Register":
+    def __imul__(self, other: "Value") -> "Register":
         return self.context.mul(self, other, out=self)
 
-    def __truediv__(self, other: Any) -> "Register":
+    def __truediv__(self, other: "Value") -> "Register":
         return self.context.div(self._float(), other)
 
-    def __rtruediv__(self, other: Any) -> "Register":
+    def __rtruediv__(self, other: "Value") -> "Register":
         return self.context.div(other, self._float())
 
-    def __itruediv__(self, other: Any) -> "Register":
+    def __itruediv__(self, other: "Value") -> "Register":
         return self.context.div(self._float(), other, out=self)
 
-    def __floordiv__(self, other: Any) -> "Register":
+    def __floordiv__(self, other: "Value") -> "Register":
         return self.context.div(self._integer(), other)
 
-    def __rfloordiv__(self, other: Any) -> "Register":
+    def __rfloordiv__(self, other: "Value") -> "Register":
         return self.context.div(other, self._integer())
 
-    def __ifloordiv__(self, other: Any) -> "Register":
+    def __ifloordiv__(self, other: "Value") -> "Register":
         return self.context.div(self._integer(), other, out=self)
 
-    def __mod__(self, other: Any) -> "Register":
+    def __mod__(self, other: "Value") -> "Register":
         return self.context.rem(self, other)
 
-    def __rmod__(self, other: Any) -> "Register":
+    def __rmod__(self, other: "Value") -> "Register":
         return self.context.rem(other, self)
 
-    def __imod__(self, other: Any) -> "Register":
+    def __imod__(self, other: "Value") -> "Register":
         return self.context.rem(self, other, out=self)
 
-    def __and__(self, other: Any) -> "Register":
+    def __and__(self, other: "Value") -> "Register":
         return self.context.and_(self, other)
 
-    def __rand__(self, other: Any) -> "Register":
+    def __rand__(self, other: "Value") -> "Register":
         return self.context.and_(other, self)
 
-    def __iand__(self, other: Any) -> "Register":
+    def __iand__(self, other: "Value") -> "Register":
         return self.context.and_(self, other, out=self)
 
-    def __or__(self, other: Any) -> "Register":
+    def __or__(self, other: "Value") -> "Register":
         return self.context.or_(self, other)
 
-    def __ror__(self, other: Any) -> "Register":
+    def __ror__(self, other: "Value") -> "Register":
         return self.context.or_(other, self)
 
-    def __ior__(self, other: Any) -> "Register":
+    def __ior__(self, other: "Value") -> "Register":
         return self.context.or_(self, other, out=self)
 
-    def __xor__(self, other: Any) -> "Register":
+    def __xor__(self, other: "Value") -> "Register":
         return self.context.xor(self, other)
 
-    def __rxor__(self, other: Any) -> "Register":
+    def __rxor__(self, other: "Value") -> "Register":
         return self.context.xor(other, self)
 
-    def __ixor__(self, other: Any) -> "Register":
+    def __ixor__(self, other: "Value") -> "Register":
         return self.context.xor(self, other, out=self)
 
-    def __lshift__(self, other: Any) -> "Register":
+    def __lshift__(self, other: "Value") -> "Register":
         return self.context.shl(self, other)
 
-    def __ilshift__(self, other: Any) -> "Register":
+    def __ilshift__(self, other: "Value") -> "Register":
         return self.context.shl(self, other, out=self)
 
-    def __rshift__(self, other: Any) -> "Register":
+    def __rshift__(self, other: "Value") -> "Register":
         return self.context.shr(self, other)
 
-    def __irshift__(self, other: Any) -> "Register":
+    def __irshift__(self, other: "Value") -> "Register":
         return self.context.shr(self, other, out=self)
 
     def __invert__(self) -> "Register":
@@ -174,22 +177,22 @@ class Register:
     def __abs__(self) -> "Register":
         return self.context.abs(self)
 
-    def __lt__(self, other: Any) -> "Predicate":
+    def __lt__(self, other: "Value") -> "Predicate":
         return self.context.setp("lt", self, other)
 
-    def __le__(self, other: Any) -> "Predicate":
+    def __le__(self, other: "Value") -> "Predicate":
         return self.context.setp("le", self, other)
 
-    def __gt__(self, other: Any) -> "Predicate":
+    def __gt__(self, other: "Value") -> "Predicate":
         return self.context.setp("gt", self, other)
 
-    def __ge__(self, other: Any) -> "Predicate":
+    def __ge__(self, other: "Value") -> "Predicate":
         return self.context.setp("ge", self, other)
 
-    def __eq__(self, other: Any) -> "Predicate":  # type: ignore[override]
+    def __eq__(self, other: "Value") -> "Predicate":  # type: ignore[override]
         return self.context.setp("eq", self, other)
 
-    def __ne__(self, other: Any) -> "Predicate":  # type: ignore[override]
+    def __ne__(self, other: "Value") -> "Predicate":  # type: ignore[override]
         return self.context.setp("ne", self, other)
 
     def _float(self) -> "Register":
@@ -213,7 +216,7 @@ class Predicate(Register):
         """The opposite, for a guard or mask, without an instruction."""
         return Inverted(self)
 
-    def select(self, yes: Any, no: Any) -> Register:
+    def select(self, yes: "Value", no: "Value") -> Register:
         """`yes` where the predicate holds, else `no`."""
         return self.context.selp(yes, no, self)
 
