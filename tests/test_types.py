@@ -26,10 +26,10 @@ CEILINGS = {
     "sweep": 20,
     "targets": 4,
     "testing.py": 1,
-    "triton_emu": 415,
+    "triton_emu": 44,
 }
 # the rooms' ceilings may be moved against each other, their sum only falls
-ALL_ROOMS = 1858
+ALL_ROOMS = 1487
 
 
 def uses(text: str) -> int:

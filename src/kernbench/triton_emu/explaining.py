@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from typing import Any
 
 from kernbench.common.errors import KernelError, unknown
 from kernbench.common.pe_commands import TensorHandle
@@ -90,14 +89,14 @@ class UnknownOperationError(KernelError, AttributeError):
     """`tl`, or a handle, has no such name."""
 
 
-def explained(error: BaseException, tl: Any) -> KernelError | None:
+def explained(error: BaseException, tl: object) -> KernelError | None:
     """The error as one of the kernel's, with what to write instead; None where Python says it best."""
     if isinstance(error, AttributeError):
         return _attribute(error, tl)
     return _call(error, tl) if isinstance(error, TypeError) else None
 
 
-def _attribute(error: AttributeError, tl: Any) -> KernelError | None:
+def _attribute(error: AttributeError, tl: object) -> KernelError | None:
     place, name = raised_at(error), str(error.name)
     if error.obj is tl:
         if name in REFUSED:
@@ -113,11 +112,11 @@ def _attribute(error: AttributeError, tl: Any) -> KernelError | None:
     return None if hint is None else KernelError("misuse", f"{what} {error.obj!r} has no .{name}", hint, place)
 
 
-def _operation(tl: Any, name: str) -> str:
+def _operation(tl: object, name: str) -> str:
     return f"write tl.{name}(handle, ...)" if not name.startswith("_") and hasattr(type(tl), name) else ""
 
 
-def _call(error: TypeError, tl: Any) -> KernelError | None:
+def _call(error: TypeError, tl: object) -> KernelError | None:
     """A call of `tl` with other arguments than it takes, or of NumPy with a handle."""
     if "does not support ufuncs" in str(error):
         hint = "NumPy's functions do not compute on handles: use those of tl (tl.exp, tl.maximum, ...)"

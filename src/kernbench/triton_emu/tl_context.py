@@ -302,7 +302,7 @@ for _name in ELEMENTWISE:
     setattr(TLContext, _name, Lent(getattr(Computing, _name)))
 
 
-def run_kernel(kernel: Callable[..., Any], tl: TLContext, *args: Any, **kwargs: Any) -> Any:
+def run_kernel(kernel: Callable[..., Result], tl: TLContext, *args: object, **kwargs: object) -> Result:
     """Call `kernel(*args, tl=tl, **kwargs)` with `tl` as the running context; what the kernel returns."""
     token = running_context.set(tl)
     try:

@@ -397,7 +397,7 @@ class Core:
             _not_a_handle(value),
         )
 
-    def _handle(self, op: str, value: Any) -> TensorHandle:
+    def _handle(self, op: str, value: object) -> TensorHandle:
         if type(value) is TensorHandle:
             if value.type < 0:
                 self.adopt(value)
@@ -405,7 +405,7 @@ class Core:
         else:
             self._fail("misuse", f"{op} needs a tensor handle; got {value!r}", _not_a_handle(value))
 
-    def _shape(self, dimensions: Any) -> Shape:
+    def _shape(self, dimensions: object) -> Shape:
         """A shape as a tuple of sizes, from an int or a sequence."""
         known = self._known_shapes.get(dimensions) if type(dimensions) is tuple else None
         if known is not None:
@@ -434,7 +434,7 @@ class Core:
         if not low <= number <= high:
             self._fail("dtype", f"{number} does not fit {dtype}", f"{dtype} holds {low} to {high}")
 
-    def _dtype(self, dtype: Any) -> str:
+    def _dtype(self, dtype: object) -> str:
         try:
             return dtype_name(dtype)
         except MisuseError as error:
@@ -475,7 +475,7 @@ def _bounds(dtype: str) -> tuple[int, int]:
     return int(limits.min), int(limits.max)
 
 
-def _not_a_handle(value: Any) -> str:
+def _not_a_handle(value: object) -> str:
     """What to do with something used where a handle is wanted."""
     if hasattr(value, "wait"):
         return "wait for an asynchronous receive before using it, and go on with the handle that wait() returns"

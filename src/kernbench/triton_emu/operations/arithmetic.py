@@ -16,6 +16,7 @@ from kernbench.result.recording import NONE, ScratchType
 from kernbench.safety.memory import WINDOW
 from kernbench.triton_emu.engine.core import Core, Shape
 from kernbench.triton_emu.engine.part import Part
+from kernbench.triton_emu.engine.written import Number, Operand
 from kernbench.triton_emu.operations import numerics
 
 __kernbench_internal__ = True
@@ -35,20 +36,20 @@ class Arithmetic(Part):
 
     def __init__(self, core: Core):
         super().__init__(core)
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._plans: dict[tuple[object, ...], Plan] = {}
 
-    def _operand(self, value: Any) -> tuple[TensorHandle | None, Any]:
+    def _operand(self, value: Operand) -> tuple[TensorHandle | None, Any]:
         """(handle, its data) or (None, number)."""
         if type(value) is TensorHandle:
             return value, self._data(value)
         return None, self._scalar(value)
 
-    def _binary(self, op: str, a: Any, b: Any, out: TensorHandle | None = None) -> Any:
+    def _binary(self, op: str, a: Operand, b: Operand, out: TensorHandle | None = None) -> Operand:
         """An elementwise operation of two operands, at least one of them a handle."""
         site = self._sites.here(3)
         a_number = b_number = NONE
-        a_type: Any
-        b_type: Any
+        a_type: object
+        b_type: object
         if type(a) is TensorHandle:
             x = a.data
             if a.block.live_in is not self._scratch or (x is None and self._carries_data):
@@ -66,13 +67,14 @@ class Arithmetic(Part):
             b = y = self._scalar(b)
             b_type = type(y)
             if a is x:
-                return numerics.BINARY[op](x, y).item()
+                number: Number = numerics.BINARY[op](x, y).item()
+                return number
         key = (op, a_type, b_type)
         plan = self._plans.get(key) or self._plan_binary(key, op, a, b)
         data = None if x is None or y is None else plan.compute(x, y)
         return self._emit(op, site, plan.kind, data, a_number, b_number, NONE, 0, 0, out)
 
-    def _plan_binary(self, key: tuple[Any, ...], op: str, a: Any, b: Any) -> Plan:
+    def _plan_binary(self, key: tuple[object, ...], op: str, a: Operand, b: Operand) -> Plan:
         dtype = self._meet(op, a, b)
         shape = self._broadcast(op, _shape_of(a), _shape_of(b))
         result = dtype
@@ -105,12 +107,16 @@ class Arithmetic(Part):
                 "each axis must be equal or 1, counted from the last; reductions keep their axis as size 1",
             )
 
-    def _meet(self, op: str, a: Any, b: Any) -> str:
+    def _meet(self, op: str, a: Operand, b: Operand) -> str:
         """The element type two operands compute in; at least one is a handle."""
-        if type(a) is TensorHandle and type(b) is TensorHandle:
-            return a.dtype if a.dtype == b.dtype else promote(a.dtype, b.dtype)
-        handle, number = (a, b) if type(a) is TensorHandle else (b, a)
-        dtype: str = handle.dtype
+        if isinstance(a, TensorHandle):
+            if isinstance(b, TensorHandle):
+                return a.dtype if a.dtype == b.dtype else promote(a.dtype, b.dtype)
+            handle, number = a, b
+        else:
+            assert isinstance(b, TensorHandle)
+            handle, number = b, a
+        dtype = handle.dtype
         if dtype in FLOATS or type(number) is bool:
             return dtype
         if type(number) is float:
@@ -135,11 +141,12 @@ class Arithmetic(Part):
             self._fail("dtype", f"{op} has no meaning on masks (i1)", "cast the mask with .to('i32')")
         return dtype
 
-    def _unary(self, op: str, value: Any, out: TensorHandle | None = None) -> Any:
+    def _unary(self, op: str, value: Operand, out: TensorHandle | None = None) -> Operand:
         """An elementwise operation of one operand."""
         site = self._sites.here(3)
         if type(value) is not TensorHandle:
-            return numerics.UNARY[op](np.asarray(self._scalar(value), np.float32)).item()
+            number: Number = numerics.UNARY[op](np.asarray(self._scalar(value), np.float32)).item()
+            return number
         x = value.data
         if value.block.live_in is not self._scratch or (x is None and self._carries_data):
             x = self._missing_data(value)
@@ -148,7 +155,7 @@ class Arithmetic(Part):
         data = None if x is None else plan.compute(x)
         return self._emit(op, site, plan.kind, data, value.number, NONE, NONE, 0, 0, out)
 
-    def _plan_unary(self, key: tuple[Any, ...], op: str, handle: TensorHandle) -> Plan:
+    def _plan_unary(self, key: tuple[object, ...], op: str, handle: TensorHandle) -> Plan:
         dtype = handle.dtype
         if dtype not in FLOATS:
             if op not in numerics.KEEPS_INTEGERS:
@@ -161,11 +168,11 @@ class Arithmetic(Part):
         plan = self._plans[key] = Plan(self._tables.scratch_type(handle.shape, dtype), compute)
         return plan
 
-    def _fma(self, operands: tuple[Any, Any, Any], out: TensorHandle | None) -> TensorHandle:
+    def _fma(self, operands: tuple[Operand, Operand, Operand], out: TensorHandle | None) -> TensorHandle:
         """The product of two operands plus a third; at least one of them a handle."""
         site = self._sites.here(3)
         values: list[Any] = []
-        types: list[Any] = []
+        types: list[object] = []
         numbers: list[int] = []
         for operand in operands:
             if type(operand) is TensorHandle:
@@ -184,7 +191,7 @@ class Arithmetic(Part):
         a, b, c = numbers
         return self._emit("fma", site, plan.kind, data, a, b, c, 0, 0, out)
 
-    def _plan_fma(self, key: tuple[Any, ...], operands: tuple[Any, ...], values: list[Any]) -> Plan:
+    def _plan_fma(self, key: tuple[object, ...], operands: tuple[Operand, ...], values: list[Any]) -> Plan:
         handles = [operand for operand in operands if type(operand) is TensorHandle]
         if not handles:
             self._handle("fma", operands[0])
@@ -199,7 +206,9 @@ class Arithmetic(Part):
             self._plans[key] = plan
         return plan
 
-    def _reduce(self, op: str, value: Any, axis: int | None, keep_dims: bool, dtype: str | None = None) -> TensorHandle:
+    def _reduce(
+        self, op: str, value: TensorHandle, axis: int | None, keep_dims: bool, dtype: str | None = None
+    ) -> TensorHandle:
         """A reduction along `axis` (all axes for None), which stays as size 1 unless `keep_dims` is False."""
         site = self._sites.here(3)
         x = self._read(op, value)
@@ -213,7 +222,7 @@ class Arithmetic(Part):
         return self._view(out, kept, None, 0, None if out.data is None else out.data.reshape(kept))
 
     def _plan_reduce(
-        self, key: tuple[Any, ...], op: str, handle: TensorHandle, axis: int | None, dtype: str | None
+        self, key: tuple[object, ...], op: str, handle: TensorHandle, axis: int | None, dtype: str | None
     ) -> Plan:
         along = None if axis is None else self._axis(op, handle, axis)
         recorded = NONE if along is None else along
@@ -248,5 +257,5 @@ class Arithmetic(Part):
         return self._emit("cast", site, plan.kind, data, handle.number, NONE, NONE, 0, 0, out)
 
 
-def _shape_of(value: Any) -> Shape:
+def _shape_of(value: Operand) -> Shape:
     return value.shape if isinstance(value, TensorHandle) else ()

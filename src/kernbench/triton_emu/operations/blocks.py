@@ -5,9 +5,10 @@ Offsets, sizes and steps count elements.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Protocol
 
 from kernbench.common.pe_commands import TensorHandle
+from kernbench.triton_emu.engine.written import Sizes
 
 __kernbench_internal__ = True
 
@@ -51,11 +52,27 @@ class Clip:
     inside: tuple[slice, ...]
 
 
+class Tiles(Protocol):
+    """What a descriptor asks of the kernel's context."""
+
+    def element_type(self, ptr: int) -> str:
+        """The element type of the tensor at a byte address."""
+        ...
+
+    def load_tensor_descriptor(self, desc: "TensorDescriptor", offsets: Sizes) -> TensorHandle:
+        """The tile at `offsets`."""
+        ...
+
+    def store_tensor_descriptor(self, desc: "TensorDescriptor", offsets: Sizes, value: TensorHandle) -> None:
+        """`value` to the tile at `offsets`."""
+        ...
+
+
 @dataclass(frozen=True)
 class TensorDescriptor:
     """Loads and stores tiles of `block_shape` at any offsets; what lies outside the tensor is filled or not stored."""
 
-    context: Any
+    context: "Tiles"
     tile: BlockPointer
     padding_option: str
 
@@ -81,12 +98,12 @@ class TensorDescriptor:
     @property
     def dtype(self) -> str:
         """The tensor's element type."""
-        return str(self.context.element_type(self.tile.base))
+        return self.context.element_type(self.tile.base)
 
-    def load(self, offsets: Any) -> TensorHandle:
+    def load(self, offsets: Sizes) -> TensorHandle:
         """The tile at `offsets`."""
-        return self.context.load_tensor_descriptor(self, offsets)  # type: ignore[no-any-return]
+        return self.context.load_tensor_descriptor(self, offsets)
 
-    def store(self, offsets: Any, value: TensorHandle) -> None:
+    def store(self, offsets: Sizes, value: TensorHandle) -> None:
         """`value` to the tile at `offsets`."""
         self.context.store_tensor_descriptor(self, offsets, value)

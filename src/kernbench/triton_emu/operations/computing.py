@@ -1,7 +1,6 @@
 """Making values and computing with them: each call one command, named and ordered as in Triton."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE
 from kernbench.triton_emu.engine.core import Core, Shape
 from kernbench.triton_emu.engine.part import Part
+from kernbench.triton_emu.engine.written import ElementType, Operand, Sizes
 from kernbench.triton_emu.operations import numerics
 from kernbench.triton_emu.operations.arithmetic import Arithmetic, Plan
 from kernbench.triton_emu.operations.views import Views
@@ -17,6 +17,8 @@ from kernbench.triton_emu.operations.views import Views
 __kernbench_internal__ = True
 
 _Out = TensorHandle | None
+# an element, or the element and where it is
+_Picked = TensorHandle | tuple[TensorHandle, TensorHandle]
 
 
 class PropagateNan:
@@ -24,6 +26,27 @@ class PropagateNan:
 
     NONE = "none"
     ALL = "all"
+
+
+def _extreme(op: str, which: str) -> Callable[..., _Picked]:
+    """The method that finds the largest or smallest element."""
+
+    def method(
+        self: "Computing",
+        input: TensorHandle,
+        axis: int | None = None,
+        return_indices: bool = False,
+        return_indices_tie_break_left: bool = True,
+        keep_dims: bool = True,
+    ) -> _Picked:
+        found = self._reduce(op, input, axis, keep_dims)
+        return (found, self._reduce(f"arg{op}", input, axis, keep_dims)) if return_indices else found
+
+    method.__name__, method.__qualname__ = op, f"tl.{op}"
+    method.__doc__ = (
+        f"{which} element along `axis` (all axes for None); with `return_indices` also where the first of them is."
+    )
+    return method
 
 
 class Computing(Part):
@@ -37,7 +60,7 @@ class Computing(Part):
         self._unary, self._binary, self._reduce = arithmetic._unary, arithmetic._binary, arithmetic._reduce
         self._bitcast, self._broadcast_to = views._bitcast, views.broadcast_to
 
-    def full(self, shape: Any, value: Any, dtype: Any = "f32") -> TensorHandle:
+    def full(self, shape: Sizes, value: Operand, dtype: ElementType = "f32") -> TensorHandle:
         """`shape` elements, all `value`: a number, or the one element of a handle (then a view)."""
         site = self._sites.here()
         if type(value) is TensorHandle:
@@ -54,7 +77,7 @@ class Computing(Part):
             data = cast(wide, kind)
         return self._emit("full", site, self._tables.scratch_type(sizes, kind), data)
 
-    def zeros(self, shape: Any, dtype: Any = "f32") -> TensorHandle:
+    def zeros(self, shape: Sizes, dtype: ElementType = "f32") -> TensorHandle:
         """`shape` zeros."""
         return self.full(shape, 0, dtype)
 
@@ -80,10 +103,10 @@ class Computing(Part):
         input: TensorHandle,
         other: TensorHandle,
         acc: TensorHandle | None = None,
-        input_precision: Any = None,
-        allow_tf32: Any = None,
-        max_num_imprecise_acc: Any = None,
-        out_dtype: Any = None,
+        input_precision: object = None,
+        allow_tf32: object = None,
+        max_num_imprecise_acc: object = None,
+        out_dtype: ElementType = None,
         *,
         out: _Out = None,
     ) -> TensorHandle:
@@ -104,7 +127,12 @@ class Computing(Part):
         return self._emit("dot", site, plan.kind, data, input.number, other.number, acc_number, 0, 0, out)
 
     def _plan_dot(
-        self, key: tuple[Any, ...], a: TensorHandle, b: TensorHandle, acc: TensorHandle | None, out_dtype: Any
+        self,
+        key: tuple[object, ...],
+        a: TensorHandle,
+        b: TensorHandle,
+        acc: TensorHandle | None,
+        out_dtype: ElementType,
     ) -> Plan:
         result = self._dot_type(a, b, out_dtype)
         kind = self._tables.scratch_type(self._dot_shape(a, b, acc), result)
@@ -116,7 +144,7 @@ class Computing(Part):
         self._plans[key] = plan
         return plan
 
-    def _dot_type(self, a: TensorHandle, b: TensorHandle, out_dtype: Any) -> str:
+    def _dot_type(self, a: TensorHandle, b: TensorHandle, out_dtype: ElementType) -> str:
         if a.dtype in FLOATS and b.dtype in FLOATS:
             return "f32" if out_dtype is None else self._dtype(out_dtype)
         if a.dtype == b.dtype == "i8" and (out_dtype is None or self._dtype(out_dtype) == "i32"):
@@ -144,7 +172,7 @@ class Computing(Part):
         return shape
 
     def softmax(
-        self, input: TensorHandle, axis: int = -1, *, dim: int | None = None, ieee_rounding: Any = None
+        self, input: TensorHandle, axis: int = -1, *, dim: int | None = None, ieee_rounding: object = None
     ) -> TensorHandle:
         """exp(x - max) / sum along `axis` (`dim` in Triton; here the last one by default): one command."""
         site = self._sites.here()
@@ -157,32 +185,11 @@ class Computing(Part):
         data = None if x is None else numerics.softmax(x, axis, kind)
         return self._emit("softmax", site, self._tables.scratch_type(handle.shape, kind), data, handle.number, x=axis)
 
-    def max(
-        self,
-        input: TensorHandle,
-        axis: int | None = None,
-        return_indices: bool = False,
-        return_indices_tie_break_left: bool = True,
-        keep_dims: bool = True,
-    ) -> Any:
-        """Largest element along `axis` (all axes for None); with `return_indices` also where the first of them is."""
-        largest = self._reduce("max", input, axis, keep_dims)
-        return (largest, self.argmax(input, axis, keep_dims=keep_dims)) if return_indices else largest
-
-    def min(
-        self,
-        input: TensorHandle,
-        axis: int | None = None,
-        return_indices: bool = False,
-        return_indices_tie_break_left: bool = True,
-        keep_dims: bool = True,
-    ) -> Any:
-        """Smallest element along `axis` (all axes for None); with `return_indices` also where the first of them is."""
-        smallest = self._reduce("min", input, axis, keep_dims)
-        return (smallest, self.argmin(input, axis, keep_dims=keep_dims)) if return_indices else smallest
+    max = _extreme("max", "Largest")
+    min = _extreme("min", "Smallest")
 
     def sum(
-        self, input: TensorHandle, axis: int | None = None, keep_dims: bool = True, dtype: Any = None
+        self, input: TensorHandle, axis: int | None = None, keep_dims: bool = True, dtype: ElementType = None
     ) -> TensorHandle:
         """Sum along `axis` (all axes for None), accumulated in f32 or i32."""
         return self._reduce("sum", input, axis, keep_dims, None if dtype is None else self._dtype(dtype))
@@ -199,7 +206,7 @@ class Computing(Part):
         """Where the smallest element along `axis` is, as i32; the first of equals."""
         return self._reduce("argmin", input, axis, keep_dims)
 
-    def where(self, condition: Any, x: Any, y: Any, *, out: _Out = None) -> TensorHandle:
+    def where(self, condition: Operand, x: Operand, y: Operand, *, out: _Out = None) -> TensorHandle:
         """`x` where the mask holds, else `y`; either may be a number, and so may the condition."""
         site = self._sites.here()
         if type(condition) in (bool, int):
@@ -228,7 +235,7 @@ class Computing(Part):
             "where", site, self._tables.scratch_type(shape, kind), data, mask.number, x_number, y_number, out=out
         )
 
-    def _where_type(self, x_handle: _Out, a: Any, y_handle: _Out, b: Any) -> str:
+    def _where_type(self, x_handle: _Out, a: Operand, y_handle: _Out, b: Operand) -> str:
         if x_handle is not None and y_handle is not None:
             return promote(x_handle.dtype, y_handle.dtype)
         if x_handle is not None:
@@ -240,7 +247,7 @@ class Computing(Part):
     def cast(
         self,
         input: TensorHandle,
-        dtype: Any,
+        dtype: ElementType,
         fp_downcast_rounding: str | None = None,
         bitcast: bool = False,
         *,
@@ -259,7 +266,7 @@ class Computing(Part):
             )
         return self._convert(handle, kind, out)
 
-    def fma(self, x: Any, y: Any, z: Any, *, out: _Out = None) -> TensorHandle:
+    def fma(self, x: Operand, y: Operand, z: Operand, *, out: _Out = None) -> TensorHandle:
         """x * y + z: one command; at least one is a handle, the others may be numbers."""
         return self._fma((x, y, z), out)
 
@@ -284,43 +291,43 @@ class Computing(Part):
         self._record("read_value", site, handle.number, 0, 0)
         return data.item()  # type: ignore[no-any-return]
 
-    def maximum(self, x: Any, y: Any, propagate_nan: Any = PropagateNan.ALL, *, out: _Out = None) -> Any:
+    def maximum(self, x: Operand, y: Operand, propagate_nan: str = PropagateNan.ALL, *, out: _Out = None) -> Operand:
         """The larger of x and y: one command. NaN if one is, unless `propagate_nan` is tl.PropagateNan.NONE."""
         op = "maximum" if propagate_nan == "all" else self._with_nan("maximum", propagate_nan)
         return self._binary(op, x, y, out)
 
-    def minimum(self, x: Any, y: Any, propagate_nan: Any = PropagateNan.ALL, *, out: _Out = None) -> Any:
+    def minimum(self, x: Operand, y: Operand, propagate_nan: str = PropagateNan.ALL, *, out: _Out = None) -> Operand:
         """The smaller of x and y: one command. NaN if one is, unless `propagate_nan` is tl.PropagateNan.NONE."""
         op = "minimum" if propagate_nan == "all" else self._with_nan("minimum", propagate_nan)
         return self._binary(op, x, y, out)
 
-    def umulhi(self, x: Any, y: Any) -> Any:
+    def umulhi(self, x: Operand, y: Operand) -> Operand:
         """The upper half of the product of two i32, taken as unsigned: one command."""
         return self._binary("umulhi", x, y)
 
-    def clamp(self, x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.ALL) -> Any:
+    def clamp(self, x: Operand, min: Operand, max: Operand, propagate_nan: str = PropagateNan.ALL) -> Operand:
         """`x`, not below `min` and not above `max`: two commands."""
         above = self._binary(self._with_nan("maximum", propagate_nan), x, min)
         return self._binary(self._with_nan("minimum", propagate_nan), above, max)
 
-    def _with_nan(self, op: str, propagate: Any) -> str:
+    def _with_nan(self, op: str, propagate: object) -> str:
         name = str(getattr(propagate, "name", propagate)).lower()
         if name not in ("all", "none"):
             self._fail("misuse", f"propagate_nan {propagate!r}: tl.PropagateNan.ALL or tl.PropagateNan.NONE")
         return op if name == "all" else f"{op}_number"
 
 
-def _elementwise(name: str, op: str, operands: int, meaning: str) -> Callable[..., Any]:
+def _elementwise(name: str, op: str, operands: int, meaning: str) -> Callable[..., Operand]:
     """The method for one elementwise row of the table."""
     if operands == 1:
 
-        def unary(self: Computing, x: Any, *, out: _Out = None) -> Any:
+        def unary(self: Computing, x: Operand, *, out: _Out = None) -> Operand:
             return self._unary(op, x, out)
 
-        method: Callable[..., Any] = unary
+        method: Callable[..., Operand] = unary
     else:
 
-        def binary(self: Computing, x: Any, y: Any, *, out: _Out = None) -> Any:
+        def binary(self: Computing, x: Operand, y: Operand, *, out: _Out = None) -> Operand:
             return self._binary(op, x, y, out)
 
         method = binary

@@ -1,7 +1,5 @@
 """Memory as `tl` sees it: HBM by byte address, whole tiles, tiles with strides, and tiles by offset."""
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES, FLOATS, ITEMSIZE, Array
@@ -10,6 +8,7 @@ from kernbench.result.recording import NONE, ScratchType
 from kernbench.safety.memory import WINDOW_BITS
 from kernbench.triton_emu.engine.core import Core, Shape
 from kernbench.triton_emu.engine.part import Part
+from kernbench.triton_emu.engine.written import ElementType, Sizes
 from kernbench.triton_emu.operations.blocks import BlockPointer, TensorDescriptor
 from kernbench.triton_emu.repeating.affine import Affine
 
@@ -25,16 +24,16 @@ class Memory(Part):
         super().__init__(core)
         self._watch = core.watch
         self._known_steps: dict[Shape, Shape] = {}
-        self._plain_loads: dict[tuple[Any, ...], tuple[tuple[int, int, int, int], ScratchType, int]] = {}
+        self._plain_loads: dict[tuple[object, ...], tuple[tuple[int, int, int, int], ScratchType, int]] = {}
 
     def load(
         self,
-        ptr: Any,
-        shape: Any = (1,),
-        dtype: Any = None,
+        ptr: "int | BlockPointer | TensorHandle | Affine",
+        shape: Sizes = (1,),
+        dtype: ElementType = None,
         *,
-        strides: Any = None,
-        boundary_check: Any = (),
+        strides: Sizes | None = None,
+        boundary_check: Sizes = (),
         padding_option: str = "",
         cache_modifier: str = "",
         eviction_policy: str = "",
@@ -73,11 +72,11 @@ class Memory(Part):
 
     def store(
         self,
-        ptr: Any,
+        ptr: "int | BlockPointer | TensorHandle | Affine",
         value: TensorHandle,
         *,
-        strides: Any = None,
-        boundary_check: Any = (),
+        strides: Sizes | None = None,
+        boundary_check: Sizes = (),
         cache_modifier: str = "",
         eviction_policy: str = "",
     ) -> None:
@@ -101,12 +100,12 @@ class Memory(Part):
         """The element type of the tensor at byte address `ptr` (f16 while a kernel is only recorded); no command."""
         return self._core._port.element_type(self._address("element_type", ptr))
 
-    def workspace(self, shape: Any, dtype: Any = "f32", name: str = "workspace") -> int:
+    def workspace(self, shape: Sizes, dtype: ElementType = "f32", name: str = "workspace") -> int:
         """The address of fresh HBM memory that belongs to this PE until the kernel returns; no command."""
         place = self._sites.places[self._sites.here()]
         return self._core._port.workspace(self._shape(shape), self._dtype(dtype), name, place)
 
-    def _address(self, verb: str, ptr: Any) -> int:
+    def _address(self, verb: str, ptr: "int | BlockPointer | TensorHandle | Affine") -> int:
         if type(ptr) is int and ptr >= 0:
             return ptr
         if isinstance(ptr, TensorHandle) and ptr.space == "hbm":
@@ -121,7 +120,7 @@ class Memory(Part):
             )
         return address
 
-    def _steps(self, shape: Shape, strides: Any) -> Shape:
+    def _steps(self, shape: Shape, strides: Sizes) -> Shape:
         known = self._known_steps.get(strides) if type(strides) is tuple else None
         if known is None:
             known = self._whole_numbers(strides)
@@ -134,13 +133,13 @@ class Memory(Part):
     # Tiles by offset
 
     def make_block_ptr(
-        self, base: int, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any = None
+        self, base: int, shape: Sizes, strides: Sizes, offsets: Sizes, block_shape: Sizes, order: object = None
     ) -> BlockPointer:
         """A tile of `block_shape` at `offsets` in a tensor of `shape` and `strides`; no command; `order` is idle."""
         return self._block_pointer("make_block_ptr", base, shape, strides, offsets, block_shape)
 
     def _block_pointer(
-        self, verb: str, base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any
+        self, verb: str, base: int, shape: Sizes, strides: Sizes, offsets: Sizes, block_shape: Sizes
     ) -> BlockPointer:
         parts = [self._whole_numbers(values) for values in (shape, strides, offsets)]
         block = self._shape(block_shape)
@@ -152,7 +151,7 @@ class Memory(Part):
             )
         return BlockPointer(self._address(verb, base), parts[0], parts[1], parts[2], block)
 
-    def advance(self, base: BlockPointer, offsets: Any) -> BlockPointer:
+    def advance(self, base: BlockPointer, offsets: Sizes) -> BlockPointer:
         """The block pointer `offsets` elements further on; no command."""
         steps = self._whole_numbers(offsets)
         if not isinstance(base, BlockPointer):
@@ -162,7 +161,7 @@ class Memory(Part):
         return base.advanced(steps)
 
     def make_tensor_descriptor(
-        self, base: int, shape: Any, strides: Any, block_shape: Any, padding_option: str = "zero"
+        self, base: int, shape: Sizes, strides: Sizes, block_shape: Sizes, padding_option: str = "zero"
     ) -> TensorDescriptor:
         """Loads and stores tiles of `block_shape`: `d.load(offsets)`, `d.store(offsets, value)`; no command."""
         sizes = self._shape(block_shape)
@@ -170,17 +169,17 @@ class Memory(Part):
         tile = self._block_pointer("make_tensor_descriptor", base, shape, strides, (0,) * len(sizes), sizes)
         return TensorDescriptor(self._core.tl, tile, padding_option)
 
-    def load_tensor_descriptor(self, desc: TensorDescriptor, offsets: Any) -> TensorHandle:
+    def load_tensor_descriptor(self, desc: TensorDescriptor, offsets: Sizes) -> TensorHandle:
         """The tile at `offsets`; what lies outside the tensor is filled."""
         tile = self._tile_at("load_tensor_descriptor", desc, offsets)
         return self._load_tile(tile, tuple(range(len(tile.shape))), desc.padding_option)
 
-    def store_tensor_descriptor(self, desc: TensorDescriptor, offsets: Any, value: TensorHandle) -> None:
+    def store_tensor_descriptor(self, desc: TensorDescriptor, offsets: Sizes, value: TensorHandle) -> None:
         """`value` to the tile at `offsets`; what lies outside the tensor is not stored."""
         tile = self._tile_at("store_tensor_descriptor", desc, offsets)
         self._store_tile(tile, value, tuple(range(len(tile.shape))))
 
-    def _tile_at(self, verb: str, desc: Any, offsets: Any) -> BlockPointer:
+    def _tile_at(self, verb: str, desc: TensorDescriptor, offsets: Sizes) -> BlockPointer:
         if not isinstance(desc, TensorDescriptor):
             self._fail("misuse", f"{verb}: {desc!r} is no descriptor", "make one with tl.make_tensor_descriptor")
         return self.advance(desc.tile, offsets)
@@ -205,7 +204,7 @@ class Memory(Part):
         pattern = self._tables.pattern(clip.sizes, tile.strides, ITEMSIZE[dtype])
         return self._emit("load", site, kind, data, x=max(address, 0), y=pattern)
 
-    def _store_tile(self, tile: BlockPointer, value: Any, checked: Shape) -> None:
+    def _store_tile(self, tile: BlockPointer, value: TensorHandle, checked: Shape) -> None:
         """One store command: the part of the tile that exists."""
         site = self._sites.here(3)
         data = self._read("store", value)
@@ -232,7 +231,7 @@ class Memory(Part):
             self._fail("shape", f"boundary_check {axes} of a tile of {count} axes")
         return tuple(axis % count for axis in axes)
 
-    def _padding(self, option: Any, dtype: str) -> float:
+    def _padding(self, option: str, dtype: str) -> float:
         if option not in _PADDING:
             self._fail("misuse", f"padding_option {option!r}: 'zero' or 'nan'")
         if option == "nan" and dtype not in FLOATS:

@@ -8,6 +8,7 @@ from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE
 from kernbench.triton_emu.engine.core import Core
 from kernbench.triton_emu.engine.part import Part
+from kernbench.triton_emu.engine.written import ElementType, Sizes
 from kernbench.triton_emu.operations.pending import Pending, PendingRecv, PendingSend
 
 __kernbench_internal__ = True
@@ -34,7 +35,7 @@ class Messages(Part):
         if request is not None and not request.done:
             self._core._port.wait_send(request, place)
 
-    def recv(self, dir: str, shape: Any, dtype: Any = None) -> TensorHandle:
+    def recv(self, dir: str, shape: Sizes, dtype: ElementType = None) -> TensorHandle:
         """The next message from the neighbour in direction `dir`; blocks while there is none."""
         site = self._sites.here()
         place = self._sites.places[site]
@@ -56,7 +57,7 @@ class Messages(Part):
         handle.block.sends = (*handle.block.sends, pending)
         return pending
 
-    def recv_async(self, dir: str, shape: Any, dtype: Any) -> PendingRecv:
+    def recv_async(self, dir: str, shape: Sizes, dtype: ElementType) -> PendingRecv:
         """Post a receive and go on; `wait()` on it gives the handle. Its space is taken now, hence the type."""
         site = self._sites.here()
         place = self._sites.places[site]
@@ -107,7 +108,7 @@ class Messages(Part):
         self._requests += 1
         return self._requests - 1
 
-    def _direction(self, direction: Any) -> str:
+    def _direction(self, direction: object) -> str:
         if type(direction) is str and direction in _DIRECTION:
             return direction
         try:

@@ -8,6 +8,7 @@ import numpy as np
 
 from kernbench.common.dtypes import DTYPES, F32, FLOATS, Array, cast
 
+# arrays and numbers alike, as NumPy takes them
 Operand = Any
 
 

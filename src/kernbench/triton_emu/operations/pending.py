@@ -13,7 +13,7 @@ class Pending:
 
     verb = ""
 
-    def __init__(self, context: Any, number: int, request: Any, direction: str, where: Place):
+    def __init__(self, context: Any, number: int, request: object, direction: str, where: Place):
         self._context = context
         self.number = number
         self._request = request
@@ -31,7 +31,7 @@ class PendingSend(Pending):
 
     verb = "send"
 
-    def __init__(self, context: Any, number: int, request: Any, direction: str, where: Place, src: TensorHandle):
+    def __init__(self, context: Any, number: int, request: object, direction: str, where: Place, src: TensorHandle):
         super().__init__(context, number, request, direction, where)
         self.src: TensorHandle | None = src
 
@@ -45,7 +45,7 @@ class PendingRecv(Pending):
 
     verb = "receive"
 
-    def __init__(self, context: Any, number: int, request: Any, direction: str, where: Place, handle: TensorHandle):
+    def __init__(self, context: Any, number: int, request: object, direction: str, where: Place, handle: TensorHandle):
         super().__init__(context, number, request, direction, where)
         self.handle = handle
 

@@ -1,7 +1,6 @@
 """Random numbers as Triton makes them: Philox on a seed and an offset, the same bits on every machine."""
 
 from math import pi
-from typing import Any
 
 import numpy as np
 
@@ -9,6 +8,7 @@ from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE
 from kernbench.triton_emu.engine.core import Core
 from kernbench.triton_emu.engine.part import Part
+from kernbench.triton_emu.engine.written import Operand
 from kernbench.triton_emu.operations import numerics
 from kernbench.triton_emu.operations.arithmetic import Arithmetic
 from kernbench.triton_emu.operations.computing import Computing
@@ -28,7 +28,7 @@ class Randomness(Part):
         self._operand = arithmetic._operand
         self._compute = computing
 
-    def philox(self, seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: int = 10) -> _Four:
+    def philox(self, seed: Operand, c0: Operand, c1: Operand, c2: Operand, c3: Operand, n_rounds: int = 10) -> _Four:
         """Four blocks of random i32 from a seed and four blocks (or numbers) of counters."""
         site = self._sites.here()
         operands = [self._operand(c) for c in (c0, c1, c2, c3)]
@@ -48,19 +48,19 @@ class Randomness(Part):
             state = self._emit("philox", site, kind, data, state.number, out=state)
         return state[0], state[1], state[2], state[3]
 
-    def randint4x(self, seed: Any, offset: TensorHandle, n_rounds: int = 10) -> _Four:
+    def randint4x(self, seed: Operand, offset: TensorHandle, n_rounds: int = 10) -> _Four:
         """Four blocks of random i32 (all 32 bits) of the shape of `offset`."""
         return self.philox(seed, self._handle("randint4x", offset), 0, 0, 0, n_rounds)
 
-    def randint(self, seed: Any, offset: TensorHandle, n_rounds: int = 10) -> TensorHandle:
+    def randint(self, seed: Operand, offset: TensorHandle, n_rounds: int = 10) -> TensorHandle:
         """A block of random i32 (all 32 bits)."""
         return self.randint4x(seed, offset, n_rounds)[0]
 
-    def rand4x(self, seed: Any, offset: TensorHandle, n_rounds: int = 10) -> tuple[TensorHandle, ...]:
+    def rand4x(self, seed: Operand, offset: TensorHandle, n_rounds: int = 10) -> tuple[TensorHandle, ...]:
         """Four blocks of random f32 from [0, 1)."""
         return tuple(self.uint_to_uniform_float(bits) for bits in self.randint4x(seed, offset, n_rounds))
 
-    def rand(self, seed: Any, offset: TensorHandle, n_rounds: int = 10) -> TensorHandle:
+    def rand(self, seed: Operand, offset: TensorHandle, n_rounds: int = 10) -> TensorHandle:
         """A block of random f32 from [0, 1)."""
         return self.uint_to_uniform_float(self.randint(seed, offset, n_rounds))
 
@@ -74,13 +74,13 @@ class Randomness(Part):
         radius = self._compute.sqrt(self._compute.log(self._compute.maximum(u1, 1.0e-7)) * -2.0)  # type: ignore[attr-defined]
         return radius * self._compute.cos(angle), radius * self._compute.sin(angle)  # type: ignore[attr-defined]
 
-    def randn(self, seed: Any, offset: TensorHandle, n_rounds: int = 10) -> TensorHandle:
+    def randn(self, seed: Operand, offset: TensorHandle, n_rounds: int = 10) -> TensorHandle:
         """A block of random f32 of the standard normal distribution."""
         first, second, *_ = self.randint4x(seed, offset, n_rounds)
         uniform = self.uint_to_uniform_float(first), self.uint_to_uniform_float(second)
         return self.pair_uniform_to_normal(*uniform)[0]
 
-    def randn4x(self, seed: Any, offset: TensorHandle, n_rounds: int = 10) -> tuple[TensorHandle, ...]:
+    def randn4x(self, seed: Operand, offset: TensorHandle, n_rounds: int = 10) -> tuple[TensorHandle, ...]:
         """Four blocks of random f32 of the standard normal distribution."""
         u = self.rand4x(seed, offset, n_rounds)
         return *self.pair_uniform_to_normal(u[0], u[1]), *self.pair_uniform_to_normal(u[2], u[3])

@@ -7,15 +7,15 @@ is a command like any other. A sort is the passes of a bitonic network.
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from kernbench.common.dtypes import FLOATS, cast, promote
+from kernbench.common.dtypes import FLOATS, Array, cast, promote
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE
 from kernbench.triton_emu.engine.core import Core, Shape
 from kernbench.triton_emu.engine.part import Part
+from kernbench.triton_emu.engine.written import ElementType
 from kernbench.triton_emu.operations import numerics
 from kernbench.triton_emu.operations.arithmetic import Arithmetic
 from kernbench.triton_emu.operations.computing import Computing
@@ -24,7 +24,9 @@ from kernbench.triton_emu.operations.views import Views
 __kernbench_internal__ = True
 
 _Values = tuple[TensorHandle, ...]
-_Combine = Callable[..., Any]
+_Combine = Callable[..., TensorHandle | Sequence[TensorHandle]]
+# one handle, or one for each input of a fold
+_Given = TensorHandle | Sequence[TensorHandle]
 
 
 class Rearranging(Part):
@@ -40,8 +42,8 @@ class Rearranging(Part):
 
     def cat(
         self,
-        input: Any,
-        other: Any = None,
+        input: _Given,
+        other: TensorHandle | None = None,
         axis: int | None = None,
         *,
         dim: int | None = None,
@@ -78,7 +80,7 @@ class Rearranging(Part):
         both = self.join(a, b)
         return self._reshape(both, (*both.shape[:-2], 2 * both.shape[-2] if both.ndim > 1 else 2))
 
-    def _joined(self, a: TensorHandle, b: TensorHandle, shape: Shape, how: Callable[..., Any]) -> TensorHandle:
+    def _joined(self, a: TensorHandle, b: TensorHandle, shape: Shape, how: Callable[..., Array]) -> TensorHandle:
         kind = promote(a.dtype, b.dtype)
         x, y = self._data(a), self._data(b)
         data = None if x is None or y is None else how(cast(x, kind), cast(y, kind))
@@ -105,9 +107,11 @@ class Rearranging(Part):
         kind = self._tables.scratch_type(picks.shape, source.dtype)
         return self._emit("gather", site, kind, data, source.number, picks.number)
 
-    def _check_picks(self, picks: Any, size: int) -> None:
-        wrong = None if picks is None else (picks < 0) | (picks >= size)
-        if wrong is not None and wrong.any():
+    def _check_picks(self, picks: Array | None, size: int) -> None:
+        if picks is None:
+            return
+        wrong = (picks < 0) | (picks >= size)
+        if wrong.any():
             first = [int(n) for n in np.unravel_index(int(np.argmax(wrong)), wrong.shape)]
             self._fail("shape", f"gather: index {picks[tuple(first)]} at {first} of an axis of {size}")
 
@@ -153,15 +157,19 @@ class Rearranging(Part):
 
     # Folding
 
-    def cumsum(self, input: TensorHandle, axis: int = 0, reverse: bool = False, dtype: Any = None) -> TensorHandle:
+    def cumsum(
+        self, input: TensorHandle, axis: int = 0, reverse: bool = False, dtype: ElementType = None
+    ) -> TensorHandle:
         """Running sums along `axis`, from the end with `reverse`: one command."""
         return self._running("cumsum", input, axis, reverse, dtype)
 
-    def cumprod(self, input: TensorHandle, axis: int = 0, reverse: bool = False, dtype: Any = None) -> TensorHandle:
+    def cumprod(
+        self, input: TensorHandle, axis: int = 0, reverse: bool = False, dtype: ElementType = None
+    ) -> TensorHandle:
         """Running products along `axis`, from the end with `reverse`: one command."""
         return self._running("cumprod", input, axis, reverse, dtype)
 
-    def _running(self, op: str, input: TensorHandle, axis: int, reverse: bool, dtype: Any) -> TensorHandle:
+    def _running(self, op: str, input: TensorHandle, axis: int, reverse: bool, dtype: ElementType) -> TensorHandle:
         site = self._sites.here(3)
         x = self._read(op, input)
         along = self._axis(op, input, axis)
@@ -184,7 +192,7 @@ class Rearranging(Part):
             self._fail("dtype", f"{op} needs integers; got {handle.dtype}", "cast the operand with .to('i32')")
         return self._reduce(op, handle, axis, keep_dims)
 
-    def reduce(self, input: Any, axis: int | None, combine_fn: _Combine, keep_dims: bool = True) -> Any:
+    def reduce(self, input: _Given, axis: int | None, combine_fn: _Combine, keep_dims: bool = True) -> _Given:
         """`combine_fn` over all elements along `axis` (all axes for None), neighbours first; `input` may be a tuple.
 
         It is called with handles, one for each input from the left, then from the right; its operations are commands.
@@ -205,7 +213,7 @@ class Rearranging(Part):
         kept = last if keep_dims else tuple(n for i, n in enumerate(shape) if axis is not None and i != along)
         return _like(input, tuple(self._reshape(v, kept) for v in values))
 
-    def associative_scan(self, input: Any, axis: int, combine_fn: _Combine, reverse: bool = False) -> Any:
+    def associative_scan(self, input: _Given, axis: int, combine_fn: _Combine, reverse: bool = False) -> _Given:
         """Running `combine_fn` along `axis`, from the end with `reverse`; for a tuple of inputs the result is one.
 
         Each of ceil(log2(n)) steps calls it on the value and the value moved on, and joins the result to the beginning.
@@ -223,7 +231,9 @@ class Rearranging(Part):
             step *= 2
         return _like(input, tuple(self._flip(v, along) for v in values) if reverse else values)
 
-    def _folded(self, op: str, input: Any, combine_fn: Any) -> tuple[_Values, Callable[[_Values, _Values], _Values]]:
+    def _folded(
+        self, op: str, input: _Given, combine_fn: _Combine
+    ) -> tuple[_Values, Callable[[_Values, _Values], _Values]]:
         """The handles to fold, and a function that joins two groups of them."""
         values = tuple(self._handle(op, v) for v in (input if isinstance(input, (list, tuple)) else (input,)))
         if len({v.shape for v in values}) != 1:
@@ -259,12 +269,12 @@ class Rearranging(Part):
         return self._index(handle, tuple(part if i == axis else slice(None) for i in range(handle.ndim)))
 
 
-def _like(input: Any, values: Sequence[TensorHandle]) -> Any:
+def _like(input: _Given, values: Sequence[TensorHandle]) -> _Given:
     """A tuple for a tuple, one handle for one."""
     return tuple(values) if isinstance(input, (list, tuple)) else values[0]
 
 
-def _wants_context(function: Callable[..., Any]) -> bool:
+def _wants_context(function: Callable[..., object]) -> bool:
     """Whether a kernel's own function takes `tl` as a keyword."""
     try:
         parameter = inspect.signature(function).parameters.get("tl")

@@ -1,7 +1,5 @@
 """What a kernel tells of its values while it runs: lines it prints, intermediates it names. No commands, no time."""
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.pe_commands import TensorHandle
@@ -14,7 +12,7 @@ __kernbench_internal__ = True
 class Telling(Part):
     """Printing and naming values."""
 
-    def device_print(self, prefix: Any, *args: Any, hex: bool = False) -> None:
+    def device_print(self, prefix: object, *args: object, hex: bool = False) -> None:
         """Show values as they are here, in the lines that the run keeps: no command, no time; shapes without data."""
         values = []
         for value in args:
@@ -25,19 +23,19 @@ class Telling(Part):
         for line in lines_of(str(prefix), values, hex):
             self._core._port.print(line, place)
 
-    def static_print(self, *values: Any, sep: str = " ") -> None:
+    def static_print(self, *values: object, sep: str = " ") -> None:
         """The same as `device_print` for what is known without running: shapes, types, numbers."""
         self.device_print(sep.join(map(str, values)))
 
-    def device_assert(self, cond: Any, msg: str = "", mask: Any = None) -> None:
+    def device_assert(self, cond: object, msg: str = "", mask: object = None) -> None:
         """A finding unless `cond` holds, for all elements where `mask` does; no command, no time."""
         self._hold("device_assert", cond, mask, msg)
 
-    def assume(self, cond: Any) -> None:
+    def assume(self, cond: object) -> None:
         """What the kernel relies on; a finding unless it holds."""
         self._hold("assume", cond, None, "")
 
-    def _hold(self, verb: str, cond: Any, mask: Any, text: str) -> None:
+    def _hold(self, verb: str, cond: object, mask: object, text: str) -> None:
         place = self._sites.places[self._sites.here(3)]
         said = f": {text}" if text else ""
         if not isinstance(cond, TensorHandle):
@@ -58,7 +56,7 @@ class Telling(Part):
             "kernel-error", f"{verb} does not hold{where}{said}", "the condition is the kernel's own", place
         )
 
-    def checkpoint(self, name: str, value: TensorHandle, **keys: Any) -> None:
+    def checkpoint(self, name: str, value: TensorHandle, **keys: object) -> None:
         """Call a value by a name of the golden's intermediates, to be compared with it as it is here.
 
         `keys` tell which part of it this is: `at` an index into the golden's array, others are handed to its function.

@@ -2,7 +2,8 @@
 
 from math import prod
 from operator import index
-from typing import Any
+from types import EllipsisType
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -10,9 +11,15 @@ from kernbench.common.dtypes import DTYPES, ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.triton_emu.engine.core import Core, Shape
 from kernbench.triton_emu.engine.part import Part
+from kernbench.triton_emu.engine.written import Sizes
 from kernbench.triton_emu.operations.arithmetic import Arithmetic
 
 __kernbench_internal__ = True
+
+
+# an index of one axis, a new axis, or all axes that are not named
+Item = SupportsIndex | slice | None | EllipsisType
+Items = Item | tuple[Item, ...]
 
 
 class Views(Part):
@@ -22,7 +29,7 @@ class Views(Part):
         super().__init__(core)
         self._broadcast = arithmetic._broadcast
 
-    def trans(self, input: TensorHandle, *dims: Any) -> TensorHandle:
+    def trans(self, input: TensorHandle, *dims: Sizes) -> TensorHandle:
         """The last two axes swapped, or the axes in the order of `dims`."""
         handle = self._handle("trans", input)
         if not dims and handle.strides is None and len(handle.shape) == 2:
@@ -39,11 +46,11 @@ class Views(Part):
             None if handle.data is None else handle.data.transpose(order),
         )
 
-    def permute(self, input: TensorHandle, *dims: Any) -> TensorHandle:
+    def permute(self, input: TensorHandle, *dims: Sizes) -> TensorHandle:
         """The axes in the order of `dims`."""
         return self.trans(input, *dims)
 
-    def _order(self, handle: TensorHandle, dims: tuple[Any, ...]) -> Shape:
+    def _order(self, handle: TensorHandle, dims: tuple[Sizes, ...]) -> Shape:
         axes = tuple(range(handle.ndim))
         if not dims:
             if handle.ndim < 2:
@@ -54,7 +61,7 @@ class Views(Part):
             self._fail("shape", f"trans: {order} is not an order of the {handle.ndim} axes of shape {handle.shape}")
         return order
 
-    def reshape(self, input: TensorHandle, *shape: Any) -> TensorHandle:
+    def reshape(self, input: TensorHandle, *shape: Sizes) -> TensorHandle:
         """The same elements, in row-major order, under another shape; one size may be -1.
 
         No command, unless the elements do not lie in that order (a reshape of a transposed or sliced handle): then they
@@ -113,7 +120,7 @@ class Views(Part):
         view.type = self._tables.type_number(view.shape, dtype, view.space)
         return view
 
-    def view(self, input: TensorHandle, *shape: Any) -> TensorHandle:
+    def view(self, input: TensorHandle, *shape: Sizes) -> TensorHandle:
         """The same as `reshape`."""
         return self.reshape(input, *shape)
 
@@ -129,7 +136,7 @@ class Views(Part):
             )
         return sizes
 
-    def expand_dims(self, input: TensorHandle, axis: Any) -> TensorHandle:
+    def expand_dims(self, input: TensorHandle, axis: Sizes) -> TensorHandle:
         """A new axis of size 1 at `axis` of the result, or several at several."""
         handle = self._handle("expand_dims", input)
         axes = self._whole_numbers(axis)
@@ -145,7 +152,7 @@ class Views(Part):
         shape = self._broadcast("broadcast", a.shape, b.shape)
         return self.broadcast_to(a, shape), self.broadcast_to(b, shape)
 
-    def broadcast_to(self, input: TensorHandle, *shape: Any) -> TensorHandle:
+    def broadcast_to(self, input: TensorHandle, *shape: Sizes) -> TensorHandle:
         """Axes of size 1 repeated to `shape`."""
         handle = self._handle("broadcast_to", input)
         sizes = self._shape(_unwrapped(shape))
@@ -159,13 +166,13 @@ class Views(Part):
             handle, sizes, strides, 0, None if handle.data is None else np.broadcast_to(handle.data, sizes)
         )
 
-    def index(self, input: TensorHandle, items: Any) -> TensorHandle:
+    def index(self, input: TensorHandle, items: Items) -> TensorHandle:
         """`input[items]` with whole numbers, slices, None and ...; a view."""
         handle = self._handle("indexing", input)
         spread = self._items(handle, items if isinstance(items, tuple) else (items,))
         offset, shape, strides = 0, [], []
         axes = iter(zip(handle.shape, _strides(handle), strict=True))
-        picks: list[Any] = []
+        picks: list[Item] = []
         for item in spread:
             if item is None:
                 shape.append(1)
@@ -183,7 +190,7 @@ class Views(Part):
         kept = _row_major(tuple(shape), tuple(strides))
         return self._view(handle, tuple(shape), kept, offset, data)
 
-    def _items(self, handle: TensorHandle, items: tuple[Any, ...]) -> list[Any]:
+    def _items(self, handle: TensorHandle, items: tuple[Item, ...]) -> list[Item]:
         """One item for each axis, with ... spread out."""
         dots = sum(1 for i in items if i is Ellipsis)
         used = sum(1 for i in items if i is not None and i is not Ellipsis)
@@ -192,17 +199,17 @@ class Views(Part):
                 "misuse" if dots > 1 else "shape", f"{used} indices and {dots} ... on a handle of shape {handle.shape}"
             )
         fill = [slice(None)] * (handle.ndim - used)
-        spread: list[Any] = []
+        spread: list[Item] = []
         for item in items if dots else (*items, Ellipsis):
             spread.extend(fill if item is Ellipsis else [item])
         return spread
 
-    def _range(self, handle: TensorHandle, item: Any, size: int) -> tuple[int, int | None, int]:
+    def _range(self, handle: TensorHandle, item: object, size: int) -> tuple[int, int | None, int]:
         """Start, length (None drops the axis) and step of one index."""
         try:
             if isinstance(item, slice):
                 return self._slice(handle, item, size)
-            if isinstance(item, (bool, np.bool_)):
+            if isinstance(item, (bool, np.bool_)) or not isinstance(item, SupportsIndex):
                 raise TypeError
             position = index(item)
         except TypeError:
@@ -226,7 +233,7 @@ def _row_major_view(handle: TensorHandle) -> bool:
     return handle.strides is None or _row_major(handle.shape, handle.strides) is None
 
 
-def _unwrapped(values: tuple[Any, ...]) -> Any:
+def _unwrapped(values: tuple[Sizes, ...]) -> object:
     """The arguments of f(2, 3) and of f((2, 3)) alike."""
     return values[0] if len(values) == 1 and not hasattr(values[0], "__index__") else values
 

@@ -75,7 +75,7 @@ class Port:
         """Take a line that the kernel prints."""
         self.printed.append(line)
 
-    def checkpoint(self, name: str, data: Array, where: Place, keys: dict[str, Any]) -> None:
+    def checkpoint(self, name: str, data: Array, where: Place, keys: dict[str, object]) -> None:
         """Take a value that the kernel calls by a name."""
 
     def report(

@@ -9,7 +9,7 @@ import gc
 from collections import deque
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from kernbench.common.errors import MisuseError
 
@@ -19,6 +19,13 @@ ALIGNMENT = 64
 # a plain constructor would double the cost of an allocation, which every command has
 _new_block = object.__new__
 _address = attrgetter("addr")
+
+
+class Counts(Protocol):
+    """How many commands and views a program has recorded so far."""
+
+    steps: int
+    _views_made: int
 
 
 class Block:
@@ -57,7 +64,7 @@ class Block:
     replaced: bool
     shelf: "deque[Block]"
     used: int
-    sends: tuple[Any, ...]
+    sends: tuple[object, ...]
     users: int
 
 
@@ -70,7 +77,7 @@ class ScratchPool:
         size: int,
         place_of: Callable[[Any], Any],
         on_overflow: Callable[[int], None],
-        context: Any = None,
+        context: Counts | None = None,
     ):
         if base < 0 or size < 0:
             raise MisuseError(f"scratch_base and scratch_size must not be negative; got {base} and {size}")
@@ -186,12 +193,13 @@ class ScratchPool:
         del self.allocate, self.release
 
     def _allocate_noted(self, nbytes: int) -> Block:
+        assert self.context is not None
         block = ScratchPool.allocate(self, nbytes)
         self.log.append((self.context.steps, self.context._views_made, block.addr, nbytes))
         return block
 
     def _release_noted(self, block: Block) -> None:
-        if not block.pinned:
+        if not block.pinned and self.context is not None:
             self.log.append((self.context.steps, self.context._views_made, block.addr, -1))
         ScratchPool.release(self, block)
 

@@ -8,7 +8,6 @@ what their bodies do may depend on the iteration, so that each has to run.
 
 from collections.abc import Callable
 from operator import index
-from typing import Any
 
 __kernbench_internal__ = True
 
@@ -49,7 +48,7 @@ class Affine:
         """How much more it is in the next iteration of `loop`."""
         return sum(step for known, step in self.terms if known is loop)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> "Affine | int":
         if type(other) is Affine:
             return _made(self.now + other.now, (*self.terms, *other.terms))
         number = _whole(other)
@@ -57,7 +56,7 @@ class Affine:
 
     __radd__ = __add__
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: object) -> "Affine | int":
         number = _whole(other)
         if number is None:
             return self.seen() * other.seen() if type(other) is Affine else NotImplemented
@@ -65,19 +64,19 @@ class Affine:
 
     __rmul__ = __mul__
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> "Affine | int":
         return self * -1
 
-    def __pos__(self) -> Any:
+    def __pos__(self) -> "Affine | int":
         return self
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: object) -> "Affine | int":
         if type(other) is Affine:
             return self + other * -1
         number = _whole(other)
         return NotImplemented if number is None else self + -number
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: "Affine | int") -> "Affine | int":
         return self * -1 + other
 
     def __index__(self) -> int:
@@ -93,14 +92,14 @@ class Affine:
         return hash(self.seen())
 
 
-def _whole(value: Any) -> int | None:
+def _whole(value: object) -> int | None:
     """A plain whole number, None for anything else."""
     if type(value) is int:
         return value
     return index(value) if hasattr(value, "__index__") and type(value) is not Affine and not _is_handle(value) else None
 
 
-def _is_handle(value: Any) -> bool:
+def _is_handle(value: object) -> bool:
     # a handle of one element can be an index, but arithmetic with it is a command
     return hasattr(value, "block")
 
@@ -115,8 +114,8 @@ def _made(now: int, terms: Terms) -> "Affine | int":
     return Affine(now, kept) if kept else now
 
 
-def _looking(name: str) -> Callable[..., Any]:
-    def look(self: Affine, *others: Any) -> Any:
+def _looking(name: str) -> Callable[..., object]:
+    def look(self: Affine, *others: object) -> object:
         given = [other.seen() if type(other) is Affine else other for other in others]
         return getattr(self.seen(), name)(*given)
 

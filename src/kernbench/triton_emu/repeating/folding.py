@@ -6,16 +6,22 @@ allocator gives them (`replay`).
 """
 
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.dtypes import Array
 from kernbench.common.pe_commands import NO_BLOCK, TensorHandle
 from kernbench.result.recording import FIRST_VIEW, NONE
+from kernbench.triton_emu.pe.scratch import Block, ScratchPool
 from kernbench.triton_emu.repeating.affine import Watched
 from kernbench.triton_emu.repeating.loop_state import State
+from kernbench.triton_emu.repeating.recorder import Recorder
 from kernbench.triton_emu.repeating.replay import NotAlikeError, Place, Replaying, Turning, UnlikeIterationError
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.repeating.loops import Access
 
 __kernbench_internal__ = True
 
@@ -32,7 +38,7 @@ class Boundary:
     `places` maps a place for a block (on a shelf, behind the n-th handle, elsewhere) to its address.
     """
 
-    def __init__(self, context: Any, frame: FrameType):
+    def __init__(self, context: Recorder, frame: FrameType):
         stream, pool = context.stream, context._scratch
         state = State(frame, context.opaque)
         self.marks = state.marks
@@ -45,10 +51,10 @@ class Boundary:
         self.places: dict[Place, int] = {}
         # bytes of the block at each address
         self.sizes = {addr: block.nbytes for addr, block in pool._blocks.items()}
-        self.blocks: list[tuple[Any, ...]] = []
+        self.blocks: list[tuple[int, int, int, int, int]] = []
         self._place(pool, state.handles)
 
-    def _place(self, pool: Any, handles: list[TensorHandle]) -> None:
+    def _place(self, pool: ScratchPool, handles: list[TensorHandle]) -> None:
         held: dict[int, list[int]] = {}
         for number, handle in enumerate(handles):
             if handle.block is not NO_BLOCK:
@@ -70,17 +76,17 @@ class Boundary:
         return self
 
 
-def _taken(handle: TensorHandle, producer: int) -> tuple[Any, ...]:
+def _taken(handle: TensorHandle, producer: int) -> tuple[tuple[object, ...], int, int, Any]:
     """What must be the same of a handle, and last what may be shifted: its number, that of its producer, its id."""
     offset = handle.addr if handle.block is NO_BLOCK else handle.addr - handle.block.addr
     constant = (handle.type, handle.strides, handle.nbytes, handle.pinned, offset, id(handle.data))
-    return (*constant, handle.number, producer, handle.id)
+    return constant, handle.number, producer, handle.id
 
 
 class Fold:
     """The iteration between two boundaries that are alike, ready to be repeated."""
 
-    def __init__(self, context: Any, loop: Watched, before: Boundary, after: Boundary):
+    def __init__(self, context: Recorder, loop: Watched, before: Boundary, after: Boundary):
         self._context = context
         self._loop = loop
         self._row, self._rows = before.row, after.row - before.row
@@ -112,8 +118,8 @@ class Fold:
         """By how much the number of each handle moves in an iteration."""
         moved = []
         for was, now in zip(before.handles, after.handles, strict=True):
-            *same, number, producer, identity = was
-            *still, later, later_producer, later_identity = now
+            same, number, producer, identity = was
+            still, later, later_producer, later_identity = now
             shift = self._shift(number, later)
             if same != still or later_identity - identity not in (shift, 0):
                 raise NotAlikeError
@@ -192,7 +198,7 @@ class Fold:
             times = min(times, self._in_bounds(access, step, times))
         return times
 
-    def _in_bounds(self, access: Any, step: int, most: int) -> int:
+    def _in_bounds(self, access: "Access", step: int, most: int) -> int:
         """Repetitions after which an access, with all repetitions it had so far, is still allowed."""
         allowed = self._context._port.unwatched(access.address, access.shape, access.strides)
         if allowed is None:
@@ -251,7 +257,7 @@ class Fold:
             rows, views = number * self._rows, number * self._views
             log += [(s + rows, v + views, a, nbytes) for (s, v, _, nbytes), a in zip(self._log, row, strict=True)]
 
-    def _moved(self, first: int, count: int) -> NDArray[Any]:
+    def _moved(self, first: int, count: int) -> Array:
         """Rows of iterations `first` and on, with the scratch addresses of the body."""
         number = np.arange(first, first + count)[:, None]
         rows = np.repeat(self._body[None, :], count, axis=0)
@@ -260,25 +266,25 @@ class Fold:
             rows[name][:, moving] += (number * steps[moving]).astype(rows[name].dtype)
         return rows
 
-    def _rows_for(self, first: int, addresses: Ints) -> NDArray[Any]:
+    def _rows_for(self, first: int, addresses: Ints) -> Array:
         rows = self._moved(first, len(addresses))
         inside = self._made_column >= 0
         rows["addr"][:, self._made[inside]] = addresses[:, self._made_column[inside]]
         return rows
 
-    def _moved_views(self, first: int, count: int) -> NDArray[Any]:
+    def _moved_views(self, first: int, count: int) -> Array:
         number = np.arange(first, first + count)[:, None]
         views = np.repeat(self._view_body[None, :], count, axis=0)
         views["producer"] += (number * self._producer_steps).astype(views["producer"].dtype)
         return views
 
-    def _views_for(self, first: int, addresses: Ints) -> NDArray[Any]:
+    def _views_for(self, first: int, addresses: Ints) -> Array:
         views = self._moved_views(first, len(addresses))
         inside = np.flatnonzero(self._view_column >= 0)
         views["addr"][:, inside] = addresses[:, self._view_column[inside]] + self._view_offset[inside]
         return views
 
-    def _move(self, state: State, held: dict[int, Any], was: dict[int, tuple[int, int]], times: int) -> None:
+    def _move(self, state: State, held: dict[int, Block], was: dict[int, tuple[int, int]], times: int) -> None:
         """Give handles, blocks and indices the numbers and addresses they would have."""
         offsets = [0 if handle.block is NO_BLOCK else handle.addr - handle.block.addr for handle in state.handles]
         owners = {id(block): number for number, block in held.items()}
@@ -309,11 +315,11 @@ class Fold:
         return _agree(self._moved(number, 1)[0], rows) and _agree(self._moved_views(number, 1)[0], views)
 
 
-def _agree(predicted: NDArray[Any], found: NDArray[Any]) -> bool:
+def _agree(predicted: Array, found: Array) -> bool:
     return all(np.array_equal(predicted[name], found[name]) for name in found.dtype.names or () if name != "addr")
 
 
-def rows_of(access: Any) -> Ints:
+def rows_of(access: "Access") -> Ints:
     """All rows of an access and of its repetitions."""
     rows = np.array([access.row], np.int64)
     for times, further, _ in access.repeats:

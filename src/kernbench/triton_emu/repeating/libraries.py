@@ -11,6 +11,9 @@ from typing import Any
 
 __kernbench_internal__ = True
 
+# any object that a program can reach; what it is, only looking at it shows
+Held = Any
+
 _LIBRARIES = frozenset(sys.stdlib_module_names | {"numpy", "ml_dtypes", "kernbench"})
 _BENCHES = "kernbench.benches"
 _IMMUTABLE_TYPE = 1 << 8
@@ -98,7 +101,7 @@ def keeps_state(module: str, name: str) -> bool:
     return name in _EXCEPTIONS[whole] if whole in _EXCEPTIONS else whole not in _STATELESS
 
 
-def library_module(value: Any) -> str | None:
+def library_module(value: Held) -> str | None:
     """The library that a function, class or module really comes from, whatever it says; None if from none."""
     if isinstance(value, ModuleType):
         return value.__name__ if is_library(value.__name__) else None
@@ -117,7 +120,7 @@ def _of_function(function: FunctionType) -> str | None:
     return name if not function.__closure__ or is_found(function) else None
 
 
-def is_found(value: Any) -> bool:
+def is_found(value: Held) -> bool:
     """Whether a function or class is where its name says."""
     found: Any = sys.modules.get(value.__module__)
     for name in value.__qualname__.split("."):

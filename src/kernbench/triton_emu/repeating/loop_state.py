@@ -12,14 +12,13 @@ from collections import OrderedDict, defaultdict, deque
 from enum import Enum
 from functools import lru_cache, partial
 from types import BuiltinFunctionType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType
-from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
 from kernbench.common.pe_commands import NO_BLOCK, TensorHandle
 from kernbench.triton_emu.repeating.affine import Affine
-from kernbench.triton_emu.repeating.libraries import library_module
+from kernbench.triton_emu.repeating.libraries import Held, library_module
 from kernbench.triton_emu.repeating.reached_code import (
     BY_C,
     NUMPY_FUNCTION,
@@ -54,7 +53,7 @@ class _Same:
 
     __slots__ = ("_ref",)
 
-    def __init__(self, value: Any):
+    def __init__(self, value: Held):
         self._ref = ref(value)
 
     def __eq__(self, other: object) -> bool:
@@ -69,9 +68,9 @@ class _Value:
 
     __slots__ = ("_known", "_value", "number")
 
-    def __init__(self, value: tuple[Any, ...]):
+    def __init__(self, value: tuple[object, ...]):
         self._value = value
-        self._known: Any = None
+        self._known: object = None
         # the same for all that are equal
         self.number = hash(value)
 
@@ -80,7 +79,7 @@ class _Value:
             return self is other
         return self._value is other._value or self._typed() == other._typed()
 
-    def _typed(self) -> Any:
+    def _typed(self) -> object:
         """The values with their types, put together when first asked for."""
         if self._known is None:
             self._known = _typed(self._value)
@@ -89,17 +88,17 @@ class _Value:
     __hash__ = object.__hash__
 
 
-def _typed(value: Any) -> Any:
+def _typed(value: Held) -> object:
     """Plain values with their types."""
     return tuple(map(_typed, value)) if type(value) is tuple else (type(value), plain_mark(value))
 
 
 # tuples of plain values that were met lately, by identity: they cannot change, and are not looked into again
-_VALUES: dict[int, tuple[tuple[Any, ...], _Value]] = {}
+_VALUES: dict[int, tuple[tuple[object, ...], _Value]] = {}
 _MOST_VALUES = 4096
 
 
-def _as_value(value: tuple[Any, ...]) -> _Value | None:
+def _as_value(value: tuple[object, ...]) -> _Value | None:
     """The mark of a tuple of plain values, None for any other."""
     found = _VALUES.get(id(value))
     if found is not None:
@@ -117,12 +116,12 @@ class State:
     """What was found. `marks` holds all that must be equal; `handles` and `indices` what may be shifted."""
 
     def __init__(
-        self, frame: FrameType | None, opaque: tuple[type, ...], values: tuple[Any, ...] = (), own: Any = None
+        self, frame: FrameType | None, opaque: tuple[type, ...], values: tuple[object, ...] = (), own: Held = None
     ):
         """Of a frame, or else of some values. `opaque`: objects that somebody else looks after (the context, its engine
         and its parts); `own`: the one of them that is the same as another program's own.
         """
-        self.marks: list[Any] = []
+        self.marks: list[Held] = []
         self.handles: list[TensorHandle] = []
         self.indices: list[Affine] = []
         self._met: dict[int, int] = {}
@@ -159,7 +158,7 @@ class State:
             for value in reached.changing():
                 self._walk(value)
 
-    def _walk(self, value: Any) -> None:
+    def _walk(self, value: Held) -> None:
         kind = type(value)
         # by identity: classes may have an equality of their own
         if id(kind) in _PLAIN:
@@ -185,7 +184,7 @@ class State:
         else:
             self._rare(kind, value)
 
-    def _rare(self, kind: type, value: Any) -> None:
+    def _rare(self, kind: type, value: Held) -> None:
         if issubclass(kind, type):
             self._class(value)
         elif is_unchanging(value):
@@ -197,14 +196,14 @@ class State:
         else:
             self._inside(kind, value)
 
-    def _context(self, value: Any) -> None:
+    def _context(self, value: Held) -> None:
         """What kernels have added to their context; the rest is looked after elsewhere."""
         self.marks.append("own" if value is self._own else _Same(value))
         made = getattr(value, "as_made", None)
         if made is not None:
             self._pairs([pair for pair in vars(value).items() if made.get(pair[0], made) is not pair[1]])
 
-    def _root(self, value: Any) -> None:
+    def _root(self, value: Held) -> None:
         """Code that lives with its module, which need not be looked into here."""
         self.marks.append(_Same(value))
         self._roots.append(value)
@@ -234,7 +233,7 @@ class State:
             raise UnknownStateError("a handle that the context does not know, or that was replaced")
         self.handles.append(value)
 
-    def _inside(self, kind: type, value: Any) -> None:
+    def _inside(self, kind: type, value: Held) -> None:
         if issubclass(kind, _CONTAINERS):
             self._container(kind, value)
         elif kind is FunctionType:
@@ -268,7 +267,7 @@ class State:
         else:
             self._attributes(kind, value)
 
-    def _container(self, kind: type, value: Any) -> None:
+    def _container(self, kind: type, value: Held) -> None:
         if next(base for base in kind.__mro__ if not _has_python_only(base)) not in _CONTAINERS:
             raise UnknownStateError(f"an object of type {kind.__name__}")
         if issubclass(kind, dict):
@@ -280,7 +279,7 @@ class State:
         else:
             self._several(tuple(value))
 
-    def _attributes(self, kind: type, value: Any) -> None:
+    def _attributes(self, kind: type, value: Held) -> None:
         attributes = getattr(value, "__dict__", None)
         if attributes:
             self._pairs(attributes.items())
@@ -292,7 +291,7 @@ class State:
                 continue
             self._walk(held)
 
-    def _several(self, values: Any) -> None:
+    def _several(self, values: Held) -> None:
         """Values one after another. Most are plain and taken down here: a call for each would cost ten times that."""
         marks = self._counted(values)
         for value in values:
@@ -301,7 +300,7 @@ class State:
             else:
                 self._walk(value)
 
-    def _pairs(self, items: Any) -> None:
+    def _pairs(self, items: Held) -> None:
         marks = self._counted(items)
         for key, value in items:
             if id(type(key)) in _AS_THEY_ARE:
@@ -320,20 +319,20 @@ class State:
             mark.number if type(mark) is _Value else mark for mark in self.marks if type(mark) in (int, _Value)
         )
 
-    def _counted(self, values: Any) -> list[Any]:
+    def _counted(self, values: Held) -> list[object]:
         """The marks, to which the number of some values was added."""
         if len(values) > MOST_MARKS:
             raise UnknownStateError("too much to look at")
         self.marks.append(len(values))
         return self.marks
 
-    def _set(self, values: Any) -> None:
+    def _set(self, values: Held) -> None:
         if any(type(value) not in PLAIN for value in values):
             raise UnknownStateError("a set of more than plain values")
         # in their order, which depends on what else was in there before
         self._several(tuple(values))
 
-    def _array(self, kind: type, values: Any) -> None:
+    def _array(self, kind: type, values: Held) -> None:
         if values.size > MOST_ELEMENTS or values.dtype.hasobject or kind.__module__ != "numpy":
             raise UnknownStateError("a large array, or one that holds more than numbers")
         if not is_unchanging(values.dtype):
@@ -363,7 +362,7 @@ class State:
         self._several(function.__defaults__ or ())
         self._pairs((function.__kwdefaults__ or {}).items())
 
-    def _cache(self, function: Any) -> None:
+    def _cache(self, function: Held) -> None:
         """A function with `lru_cache`, and the results it keeps."""
         self._walk(function.__wrapped__)
         info = function.cache_info()
@@ -379,7 +378,7 @@ class State:
             elif type(held) not in _OF_CACHES:
                 self._walk_key(held)
 
-    def _walk_key(self, key: Any) -> None:
+    def _walk_key(self, key: Held) -> None:
         """Arguments of a cached function: a tuple of a type of its own if there are several."""
         if isinstance(key, tuple):
             self._several(key)

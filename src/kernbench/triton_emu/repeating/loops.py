@@ -12,14 +12,17 @@ reads values, or where a state cannot be compared.
 
 import dis
 import sys
+from collections.abc import Iterable
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_OPTIMIZED
 from types import CodeType, FrameType
 from typing import Any
 
-from kernbench.triton_emu.pe.port import Port
+from kernbench.common.dtypes import Array
+from kernbench.triton_emu.pe.port import Port, Shape
 from kernbench.triton_emu.repeating.affine import Affine, Terms, Watched
 from kernbench.triton_emu.repeating.folding import Boundary, Fold
 from kernbench.triton_emu.repeating.loop_state import UnknownStateError
+from kernbench.triton_emu.repeating.recorder import Recorder
 from kernbench.triton_emu.repeating.replay import NotAlikeError, UnlikeIterationError
 
 __all__ = ["Access", "Loop", "UnlikeIterationError", "Watch", "loop"]
@@ -57,13 +60,13 @@ class WatchedPort(Port):
             self.effects += 1
         return getattr(self.port, name)
 
-    def load(self, *args: Any) -> Any:
+    def load(self, *args: Any) -> tuple[Array | None, str]:
         """A load that gives values, of integers say, is not repeated."""
         found = self.port.load(*args)
         self.effects += found[0] is not None
         return found
 
-    def store(self, address: int, data: Any, *args: Any) -> Any:
+    def store(self, address: int, data: Array | None, *args: Any) -> int:
         """A store of values is not repeated."""
         self.effects += data is not None
         return self.port.store(address, data, *args)
@@ -76,7 +79,7 @@ class Access:
 
     __slots__ = ("address", "repeats", "row", "shape", "strides", "terms")
 
-    def __init__(self, row: int, address: int, terms: Terms, shape: Any, strides: Any):
+    def __init__(self, row: int, address: int, terms: Terms, shape: Shape, strides: Shape | None):
         self.row = row
         self.address = address
         self.terms = terms
@@ -88,7 +91,7 @@ class Access:
 class Watch:
     """What a context keeps while at least one loop is watched: the loops, outermost first, and their accesses."""
 
-    def __init__(self, context: Any):
+    def __init__(self, context: Recorder):
         self._context = context
         self.loops: list[Watched] = []
         self.accesses: list[Access] = []
@@ -114,7 +117,7 @@ class Watch:
                 self._context._scratch.stop_log()
                 self._context._port = self._context._port.port
 
-    def take(self, ptr: Affine, shape: Any, strides: Any) -> int:
+    def take(self, ptr: Affine, shape: Shape, strides: Shape | None) -> int:
         """The address that an access uses now."""
         if self.loops:
             self.accesses.append(Access(self._context.steps, ptr.now, ptr.terms, shape, strides))
@@ -124,7 +127,7 @@ class Watch:
 class Loop:
     """The iterator of one `for ... in tl.range(...)`."""
 
-    def __init__(self, context: Any, indices: range, where: tuple[CodeType, int]):
+    def __init__(self, context: Recorder, indices: range, where: tuple[CodeType, int]):
         self._context = context
         self._indices = indices
         self._where = where
@@ -232,7 +235,7 @@ class Loop:
             raise UnlikeIterationError
 
 
-def loop(context: Any, indices: range, frame: FrameType) -> Any:
+def loop(context: Recorder, indices: range, frame: FrameType) -> Iterable[int]:
     """What `tl.range` gives to the line of `frame` that calls it: a watched loop where that is a plain `for` statement
     with some iterations, in a context that folds; else a range.
     """

@@ -28,11 +28,11 @@ from types import (
     UnionType,
     WrapperDescriptorType,
 )
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from kernbench.triton_emu.repeating.libraries import is_found, keeps_state, library_module
+from kernbench.triton_emu.repeating.libraries import Held, is_found, keeps_state, library_module
 from kernbench.triton_emu.repeating.names import globals_in, imports_in, looks_behind, names_in
 
 __kernbench_internal__ = True
@@ -102,9 +102,9 @@ MOST_VARIABLES = 50_000
 _MOST_KEPT = 128
 
 # where code starts: modules, classes, and code with its globals
-Code = tuple[CodeType, dict[str, Any]]
+Code = tuple[CodeType, dict[str, Held]]
 Root = ModuleType | type | FunctionType | Code
-Names = Mapping[str, Any]
+Names = Mapping[str, Held]
 
 
 class TooMuchError(Exception):
@@ -118,17 +118,17 @@ class Reached:
         # objects are known by their addresses: the roots may not die while this is kept
         self._roots = list(roots)
         # variables by what they belong to: names that held code or a plain value, those that were not there, the rest
-        self._fixed: dict[int, tuple[Names, dict[str, Any]]] = {}
+        self._fixed: dict[int, tuple[Names, dict[str, object]]] = {}
         self._lacked: dict[int, tuple[Names, set[str]]] = {}
         self._open: dict[tuple[int, str], Names] = {}
         # functions with their code and defaults, and those of which defaults may change without being replaced
-        self._functions: tuple[list[Any], ...] = ([], [], [], [])
+        self._functions: tuple[list[object], ...] = ([], [], [], [])
         self._defaults: list[FunctionType] = []
         # functions by whether they have attributes
         self._bare: list[FunctionType] = []
-        self._attributes: list[tuple[FunctionType, dict[str, Any]]] = []
-        self._cells: tuple[list[CellType], list[Any]] = ([], [])
-        self._classes: tuple[list[Any], ...] = ([], [], [])
+        self._attributes: list[tuple[FunctionType, dict[str, object]]] = []
+        self._cells: tuple[list[CellType], list[object]] = ([], [])
+        self._classes: tuple[list[object], ...] = ([], [], [])
         # what is looked into by name: modules, and classes of libraries, to which anybody may add
         self._modules: list[ModuleType | type] = []
         self._whole: dict[int, tuple[Names, int]] = {}
@@ -136,7 +136,7 @@ class Reached:
         self._by_text = False
         self._asked: set[tuple[int, str]] = set()
         self._met: set[int] = set()
-        self._waiting: list[Any] = list(self._roots)
+        self._waiting: list[Held] = list(self._roots)
         self._walk()
 
     # Finding
@@ -149,7 +149,7 @@ class Reached:
                 self._enter(self._waiting.pop())
             self._attributes_of_modules()
 
-    def _enter(self, value: Any) -> None:
+    def _enter(self, value: Held) -> None:
         if isinstance(value, tuple):
             self._code(*value)
         elif id(value) not in self._met:
@@ -186,7 +186,7 @@ class Reached:
         else:
             self._bare.append(function)
 
-    def _code(self, code: CodeType, known: dict[str, Any]) -> None:
+    def _code(self, code: CodeType, known: dict[str, Held]) -> None:
         names = names_in(code)
         for name in names:
             self._names[name] = None
@@ -247,7 +247,7 @@ class Reached:
         if len(self._fixed[owner][1]) > MOST_VARIABLES:
             raise TooMuchError
 
-    def _is_fixed(self, held: Any) -> bool:
+    def _is_fixed(self, held: Held) -> bool:
         """Whether a variable that holds this is compared by identity; code is entered."""
         if held is _MISSING or is_value(held) or is_unchanging(held):
             return True
@@ -264,7 +264,7 @@ class Reached:
             return True
         return False
 
-    def _is_fixed_builtin(self, held: Any) -> bool:
+    def _is_fixed_builtin(self, held: Held) -> bool:
         """Whether a function written in C depends on its arguments alone: one of a module, or what makes a tuple."""
         owner = held.__self__
         if isinstance(owner, ModuleType):
@@ -315,7 +315,7 @@ class Reached:
         """Whether the code can name what differs from one place in scratch, or one moment of a program, to another."""
         return self._by_text or not (_OF_HANDLES | _OF_PROGRAMS).isdisjoint(self._names)
 
-    def changing(self) -> Iterator[Any]:
+    def changing(self) -> Iterator[object]:
         """What variables and functions hold now that may change without being replaced."""
         for (_, name), known in self._open.items():
             yield known.get(name)
@@ -328,34 +328,34 @@ _CODE, _DEFAULTS, _BY_NAME = map(attrgetter, ("__code__", "__defaults__", "__kwd
 _ORDER, _ATTRIBUTES = map(attrgetter, ("__mro__", "__dict__"))
 
 
-def _same(values: Iterable[Any], others: Iterable[Any]) -> bool:
+def _same(values: Iterable[object], others: Iterable[object]) -> bool:
     """Whether as many objects as there were are the very same."""
     return all(map(is_, values, others))
 
 
-def _is_immutable(value: Any) -> bool:
+def _is_immutable(value: Held) -> bool:
     """Whether this is a class of Python itself that nobody can change."""
     return is_a(value, type) and library_module(value) is not None and bool(value.__flags__ & _IMMUTABLE_TYPE)
 
 
-def _contents(cell: CellType) -> Any:
+def _contents(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
         return _MISSING
 
 
-def is_a(value: Any, kinds: type | tuple[type, ...]) -> bool:
+def is_a(value: Held, kinds: type | tuple[type, ...]) -> bool:
     """`isinstance`, for objects that may say they are something else."""
     return issubclass(type(value), kinds)
 
 
-def is_value(held: Any) -> bool:
+def is_value(held: Held) -> bool:
     """Whether something cannot change: numbers, texts, and tuples of them."""
     return type(held) in PLAIN or (type(held) is tuple and all(map(is_value, held)))
 
 
-def is_unchanging(held: Any) -> bool:
+def is_unchanging(held: Held) -> bool:
     """Whether an object can be compared by what it is, and hides nothing."""
     if type(held) is np.ufunc:
         # others call functions of Python, or may
@@ -365,7 +365,7 @@ def is_unchanging(held: Any) -> bool:
     return is_a(held, _UNCHANGING)
 
 
-def plain_mark(value: Any) -> Any:
+def plain_mark(value: Held) -> object:
     """What is equal for two plain values of one type only if nobody can tell them apart."""
     kind = type(value)
     if kind is float:
@@ -377,7 +377,7 @@ def plain_mark(value: Any) -> Any:
     return value
 
 
-def _unchanged(known: Names, names: dict[str, Any]) -> bool:
+def _unchanged(known: Names, names: dict[str, object]) -> bool:
     if all(map(is_, map(known.get, names, repeat(_MISSING)), names.values())):
         return True
     for name, held in names.items():
@@ -406,7 +406,7 @@ def reached_from(roots: list[Root]) -> Reached:
     return found
 
 
-def lives_with_its_module(value: Any) -> bool:
+def lives_with_its_module(value: Held) -> bool:
     """Whether this is code that no running function made, or can add to: it may be kept."""
     if is_a(value, type):
         if library_module(value) is not None:
@@ -415,7 +415,7 @@ def lives_with_its_module(value: Any) -> bool:
     return is_a(value, ModuleType) and sys.modules.get(vars(value).get("__name__", "")) is value
 
 
-def functions_of(held: Any) -> tuple[Any, ...] | None:
+def functions_of(held: Held) -> tuple[object, ...] | None:
     """The functions that an attribute of a class wraps, and the types an alias names; None if it wraps none."""
     kind = type(held)
     if kind is property:

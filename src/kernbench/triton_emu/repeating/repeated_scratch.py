@@ -6,36 +6,42 @@ allocations and releases are done again, one by one, without the kernel (`Events
 """
 
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.triton_emu.pe.scratch import Block, ScratchPool
 from kernbench.triton_emu.repeating.affine import Watched
+from kernbench.triton_emu.repeating.recorder import Recorder
 from kernbench.triton_emu.repeating.replay import NotAlikeError, UnlikeIterationError
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.repeating.template import Start
 
 __kernbench_internal__ = True
 
 Ints = NDArray[np.int64]
+Log = list[tuple[int, int, int, int]]
 
 
 class Taken(Protocol):
     """What of scratch memory is known of a call: its row and view addresses, and the blocks behind its results."""
 
-    def fits(self, pool: Any) -> bool:
+    def fits(self, pool: ScratchPool) -> bool:
         """Whether it can be repeated in a pool as it is now."""
 
-    def would(self, pool: Any) -> tuple[Ints, Ints] | None:
+    def would(self, pool: ScratchPool) -> tuple[Ints, Ints] | None:
         """Addresses of made values and of views if it was repeated now, as far as that can be said beforehand."""
 
-    def take(self, context: Any) -> tuple[Ints, Ints, list[Any]]:
+    def take(self, context: Recorder) -> tuple[Ints, Ints, list[Block]]:
         """Repeat it: addresses of made values and of views, and the blocks of the results."""
 
 
 class Shelves:
     """Blocks of shelves that change places."""
 
-    def __init__(self, pool: Any, start: Any, made: Ints, views: Ints, results: list[int]):
+    def __init__(self, pool: ScratchPool, start: "Start", made: Ints, views: Ints, results: list[int]):
         """`made`, `views` and `results` are addresses."""
         sizes = sorted(start.taken)
         # (bytes, how many free blocks there were)
@@ -57,19 +63,19 @@ class Shelves:
             raise NotAlikeError
         self._most = start.most
 
-    def fits(self, pool: Any) -> bool:
+    def fits(self, pool: ScratchPool) -> bool:
         """With more blocks, or fewer, their order would be another."""
         return all(len(pool._shelves.get(size, ())) == count for size, count in self._shelves)
 
-    def would(self, pool: Any) -> tuple[Ints, Ints]:
+    def would(self, pool: ScratchPool) -> tuple[Ints, Ints]:
         """The same blocks in the order in which they lie on the shelves now."""
         addresses = np.array([block.addr for block in self._blocks(pool)] or [0], np.int64)
         return addresses[self._made], addresses[self._views] + self._offset
 
-    def _blocks(self, pool: Any) -> list[Any]:
+    def _blocks(self, pool: ScratchPool) -> list[Block]:
         return [block for size, _ in self._shelves for block in pool._shelves.get(size, ())]
 
-    def take(self, context: Any) -> tuple[Ints, Ints, list[Any]]:
+    def take(self, context: Recorder) -> tuple[Ints, Ints, list[Block]]:
         """Leave the shelves as the call would."""
         pool = context._scratch
         made, views = self.would(pool)
@@ -90,17 +96,25 @@ class Shelves:
 class Events:
     """Allocations and releases that are done again."""
 
-    def __init__(self, pool: Any, start: Any, numbers: tuple[Ints, Ints], made: Ints, views: Ints, results: list[int]):
+    def __init__(
+        self, pool: ScratchPool, start: "Start", numbers: tuple[Ints, Ints], made: Ints, views: Ints, results: list[int]
+    ):
         """`numbers` are those of the commands that made values, and of the views."""
         if start.log is None or pool._collections_left != start.collections:
             raise NotAlikeError
         # worked out when first needed: most calls are the only ones of their kind
-        self._given: tuple[Any, ...] | None = start.log, numbers, made, views, results
+        self._given: tuple[Log, tuple[Ints, Ints], Ints, Ints, list[int]] | None = (
+            start.log,
+            numbers,
+            made,
+            views,
+            results,
+        )
         # (column, bytes), -1 for a release; columns count the allocations
         self._events: list[tuple[int, int]] = []
         self._is_known = False
 
-    def _work_out(self, log: Any, numbers: tuple[Ints, Ints], made: Ints, views: Ints, results: list[int]) -> None:
+    def _work_out(self, log: Log, numbers: tuple[Ints, Ints], made: Ints, views: Ints, results: list[int]) -> None:
         """The events of the log, and which of them is behind each address."""
         at: dict[int, tuple[int, int]] = {}
         self._made, offset = self._columns(log, 0, numbers[0], made, self._events, at)
@@ -112,7 +126,7 @@ class Events:
 
     def _columns(
         self,
-        log: list[tuple[int, int, int, int]],
+        log: Log,
         count: int,
         numbers: Ints,
         addresses: Ints,
@@ -140,7 +154,7 @@ class Events:
         columns, offsets = np.array(found or np.empty((0, 2)), np.int64).T
         return columns, offsets
 
-    def fits(self, pool: Any) -> bool:
+    def fits(self, pool: ScratchPool) -> bool:
         """In any pool, if it is known which block is which."""
         if self._given is not None:
             given, self._given = self._given, None
@@ -148,10 +162,10 @@ class Events:
                 self._work_out(*given)
         return self._is_known
 
-    def would(self, pool: Any) -> None:
+    def would(self, pool: ScratchPool) -> None:
         """Only doing it shows."""
 
-    def take(self, context: Any) -> tuple[Ints, Ints, list[Any]]:
+    def take(self, context: Recorder) -> tuple[Ints, Ints, list[Block]]:
         """Do it; what does not fit the memory any more can only be reported by the kernel's own lines."""
         pool, watched = context._scratch, Watched()
         context.watch.open(watched)
@@ -165,7 +179,7 @@ class Events:
             context.watch.close(watched)
         return addresses[self._made], addresses[self._views] + self._offset, [blocks[i] for i in self._results]
 
-    def _done(self, pool: Any) -> tuple[Ints, list[Any]]:
+    def _done(self, pool: ScratchPool) -> tuple[Ints, list[Block]]:
         allocate, release = type(pool).allocate, type(pool).release
         blocks: list[Any] = [None] * len(self._events)
         addresses = [0] * len(self._events)

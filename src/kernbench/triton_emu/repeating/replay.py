@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.triton_emu.pe.scratch import Block, ScratchPool
+
 __kernbench_internal__ = True
 
 Ints = NDArray[np.int64]
@@ -42,7 +44,7 @@ class Turning:
         except KeyError:
             raise NotAlikeError from None
         self._now = self._turn
-        self._held: dict[int, Any] = {}
+        self._held: dict[int, Block] = {}
         self._order = np.argsort(self._addresses)
 
     def sources(self, steps: Ints, views: bool, addresses: Ints) -> tuple[Ints, Ints]:
@@ -75,11 +77,11 @@ class Turning:
         except KeyError:
             raise NotAlikeError from None
 
-    def begin(self, held: dict[int, Any]) -> None:
+    def begin(self, held: dict[int, Block]) -> None:
         """The blocks behind the handles, as they are now."""
         self._held = held
 
-    def settle(self, pool: Any) -> dict[int, Any]:
+    def settle(self, pool: ScratchPool) -> dict[int, Block]:
         """Move the blocks behind handles, and those on shelves, to where they are now; those behind handles."""
         for place, addr in zip(self._places, self._addresses[self._now].tolist(), strict=True):
             if place[0] == "held":
@@ -94,7 +96,7 @@ class Replaying:
     """Allocations and releases done again. A column is an allocation of the iteration, or a block held before it."""
 
     def __init__(
-        self, pool: Any, log: list[tuple[int, int, int, int]], before: dict[Place, int], after: dict[Place, int]
+        self, pool: ScratchPool, log: list[tuple[int, int, int, int]], before: dict[Place, int], after: dict[Place, int]
     ):
         self._pool = pool
         self._log = log
@@ -109,7 +111,7 @@ class Replaying:
         if final.keys() != held.keys():
             raise NotAlikeError
         self._end = [self._at[final[number]] for number in self._held]
-        self._blocks: list[Any] = []
+        self._blocks: list[Block] = []
 
     def _as_events(self) -> list[tuple[int, int]]:
         """(column, bytes) for each allocation and release."""
@@ -157,7 +159,7 @@ class Replaying:
             return -1, 0
         return at[low], address - low
 
-    def begin(self, held: dict[int, Any]) -> None:
+    def begin(self, held: dict[int, Block]) -> None:
         """The blocks behind the handles, as they are now."""
         self._blocks = [held[number] for number in self._held]
 
@@ -179,6 +181,6 @@ class Replaying:
         self._blocks = blocks
         return np.array(found, np.int64).reshape(count, first + len(blocks))
 
-    def settle(self, pool: Any) -> dict[int, Any]:
+    def settle(self, pool: ScratchPool) -> dict[int, Block]:
         """The blocks that are behind the handles now."""
         return dict(zip(self._held, self._blocks, strict=True))

@@ -9,10 +9,11 @@ shelves in the same order. Before a function is trusted, one such call runs and 
 
 from collections.abc import Callable
 from types import CodeType
-from typing import Any
+from typing import TypeVar
 
 from kernbench.triton_emu.repeating.affine import Affine, Watched
 from kernbench.triton_emu.repeating.loop_state import State, UnknownStateError
+from kernbench.triton_emu.repeating.recorder import Recorder
 from kernbench.triton_emu.repeating.replay import NotAlikeError
 from kernbench.triton_emu.repeating.template import Start, Template
 
@@ -21,6 +22,7 @@ __kernbench_internal__ = True
 # templates that a program keeps
 MOST_TEMPLATES = 4096
 # commands below which repeating costs as much as running
+Result = TypeVar("Result")
 FEWEST_COMMANDS = 16
 
 
@@ -28,12 +30,12 @@ class Known:
     """What the programs of a launch know of the functions that they call through `tl.routine`."""
 
     def __init__(self) -> None:
-        self.templates: dict[tuple[Any, ...], Template] = {}
+        self.templates: dict[tuple[object, ...], Template] = {}
         # functions whose calls are not alike, and those of which a prediction was right
         self.irregular: set[CodeType] = set()
         self.trusted: set[CodeType] = set()
 
-    def keep(self, key: tuple[Any, ...], template: Template) -> None:
+    def keep(self, key: tuple[object, ...], template: Template) -> None:
         """Keep a template, and not too many."""
         while len(self.templates) >= MOST_TEMPLATES:
             del self.templates[next(iter(self.templates))]
@@ -43,11 +45,11 @@ class Known:
 class Routines:
     """The functions that one program calls through `tl.routine`."""
 
-    def __init__(self, context: Any):
+    def __init__(self, context: Recorder):
         self._context = context
         self.known = Known()
 
-    def call(self, function: Callable[..., Any], args: tuple[Any, ...], at: tuple[int, ...]) -> Any:
+    def call(self, function: Callable[..., Result], args: tuple[object, ...], at: tuple[int, ...]) -> Result:
         """What the function gives for these arguments."""
         context, code = self._context, getattr(function, "__code__", None)
         known = type(code) is CodeType and code not in self.known.irregular and all(type(one) is int for one in at)
@@ -63,10 +65,11 @@ class Routines:
         if template is None or template.marks != state.marks or not template.fits(context, at):
             return self._recorded(key, state, function, args, at)
         if code in self.known.trusted:
-            return template.repeat(context, at)
+            result: Result = template.repeat(context, at)
+            return result
         return self._checked(template, code, function, args, at)
 
-    def _state(self, values: tuple[Any, ...]) -> State | None:
+    def _state(self, values: tuple[object, ...]) -> State | None:
         """What the function can depend on, None where that is not known or holds what only a run can follow."""
         try:
             state = State(None, self._context.opaque, values, self._context.tl)
@@ -76,12 +79,12 @@ class Routines:
 
     def _recorded(
         self,
-        key: tuple[Any, ...],
+        key: tuple[object, ...],
         state: State,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
+        function: Callable[..., Result],
+        args: tuple[object, ...],
         at: tuple[int, ...],
-    ) -> Any:
+    ) -> Result:
         """Run it, and keep what it did if that can be repeated."""
         context, watch = self._context, self._context.watch
         start = Start(context)
@@ -100,7 +103,7 @@ class Routines:
             for one in watched:
                 watch.close(one)
         if start.did_more or any(one.was_seen for one in watched):
-            self.known.irregular.add(key[0])
+            self.known.irregular.add(function.__code__)
             return result
         after = self._state((function, *args)) if context.steps - start.row >= FEWEST_COMMANDS else None
         if after is not None and after.marks == state.marks:
@@ -109,12 +112,12 @@ class Routines:
 
     def _keep(
         self,
-        key: tuple[Any, ...],
-        marks: list[Any],
+        key: tuple[object, ...],
+        marks: list[object],
         start: Start,
         watched: list[Watched],
         at: tuple[int, ...],
-        result: Any,
+        result: object,
     ) -> None:
         try:
             template = Template(self._context, start, watched, at, result)
@@ -127,10 +130,10 @@ class Routines:
         self,
         template: Template,
         code: CodeType,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
+        function: Callable[..., Result],
+        args: tuple[object, ...],
         at: tuple[int, ...],
-    ) -> Any:
+    ) -> Result:
         """Run it once more, and see whether it was as predicted."""
         context = self._context
         predicted, start = template.predicted(context, at), (context.steps, context._views_made)

@@ -1,17 +1,22 @@
 """What one call of a routine recorded, ready to be recorded again at other addresses (`routines`)."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.dtypes import Array
 from kernbench.common.pe_commands import OPERATIONS, SCRATCH, TensorHandle
 from kernbench.result.recording import FIRST_VIEW, NONE
-from kernbench.triton_emu.pe.scratch import ALIGNMENT
+from kernbench.triton_emu.pe.scratch import ALIGNMENT, Block, ScratchPool
 from kernbench.triton_emu.repeating.affine import Watched
 from kernbench.triton_emu.repeating.folding import MOST_LOGGED, rows_of
+from kernbench.triton_emu.repeating.recorder import Recorder
 from kernbench.triton_emu.repeating.repeated_scratch import Events, Shelves, Taken
 from kernbench.triton_emu.repeating.replay import NotAlikeError
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.repeating.loops import Access
 
 __kernbench_internal__ = True
 
@@ -24,7 +29,7 @@ IS_TRANSFER = np.array([name in ("load", "store") for name in OPERATIONS])
 class Start:
     """A program before a call: how far its recording was, and the free blocks of its scratch memory."""
 
-    def __init__(self, context: Any):
+    def __init__(self, context: Recorder):
         pool = context._scratch
         self.row, self.view = context.steps, context._views_made
         self.used, self.searches, self.collections = pool.used, pool.searches, pool._collections_left
@@ -33,7 +38,7 @@ class Start:
         self.sizes = {block.addr: block.nbytes for shelf in pool._shelves.values() for block in shelf}
         self.effects = 0
         self.did_more = True
-        self.accesses: list[Any] = []
+        self.accesses: list[Access] = []
         # what the allocator did (None: too much), and the sizes of blocks that it was asked for
         self.log: list[tuple[int, int, int, int]] | None = None
         self.taken: set[int] = set()
@@ -41,7 +46,7 @@ class Start:
         self._peak, pool.peak = pool.peak, pool.used
         self.most = 0
 
-    def note(self, context: Any) -> None:
+    def note(self, context: Recorder) -> None:
         """After the call, while it is still watched: what it did besides recording."""
         pool = context._scratch
         self.did_more = (
@@ -54,7 +59,7 @@ class Start:
         self.taken = {max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT) for *_, nbytes in pool.log if nbytes >= 0}
         self.most = pool.peak - self.used
 
-    def restore(self, context: Any) -> None:
+    def restore(self, context: Recorder) -> None:
         """What was changed in order to watch."""
         context._scratch.peak = max(context._scratch.peak, self._peak)
 
@@ -62,8 +67,8 @@ class Start:
 class Template:
     """The rows of a call, and how each of their columns moves; `marks` is what the call could depend on."""
 
-    def __init__(self, context: Any, start: Start, watched: list[Watched], at: tuple[int, ...], result: Any):
-        self.marks: list[Any] = []
+    def __init__(self, context: Recorder, start: Start, watched: list[Watched], at: tuple[int, ...], result: object):
+        self.marks: list[object] = []
         self._at = np.array(at, np.int64)
         self._row, self._view = start.row, start.view
         self._rows = context.stream.rows.tail(context.steps - start.row)
@@ -77,7 +82,7 @@ class Template:
         # whether another program would do the same: it does not know who it is, and all its addresses are given
         self.is_private = context.ids_asked != start.ids_asked or int(moves.sum()) != len(self._loads)
 
-    def _scratch(self, pool: Any, start: Start) -> Taken:
+    def _scratch(self, pool: ScratchPool, start: Start) -> Taken:
         made, views = self._rows["addr"][self._made], self._views["addr"]
         results = [model.begin for model in self._results]
         if pool.searches == start.searches:
@@ -97,7 +102,7 @@ class Template:
         }
         self._producers = numbers[3] >= 0
 
-    def _hbm(self, context: Any, accesses: list[Any], watched: list[Watched]) -> None:
+    def _hbm(self, context: Recorder, accesses: "list[Access]", watched: list[Watched]) -> None:
         """By how much the address of each load and store moves with each given one, and what must be in bounds."""
         number = {id(one): i for i, one in enumerate(watched)}
         self._factors = np.zeros((len(self._rows), len(watched)), np.int64)
@@ -121,7 +126,7 @@ class Template:
 
     # Again
 
-    def fits(self, context: Any, at: tuple[int, ...]) -> bool:
+    def fits(self, context: Recorder, at: tuple[int, ...]) -> bool:
         """Whether a call with these addresses finds the memory it needs, stays in bounds and within the budget."""
         if not self._taken.fits(context._scratch) or context.steps + len(self._rows) > context._max_steps:
             return False
@@ -132,7 +137,7 @@ class Template:
                 return False
         return True
 
-    def predicted(self, context: Any, at: tuple[int, ...]) -> "Predicted":
+    def predicted(self, context: Recorder, at: tuple[int, ...]) -> "Predicted":
         """What a call would record now; without scratch addresses where only a call can tell them."""
         further, views_further = context.steps - self._row, context._views_made - self._view
         rows, views = self._rows.copy(), self._views.copy()
@@ -142,7 +147,7 @@ class Template:
         views["producer"] += (self._producers * further).astype(np.int32)
         return Predicted(rows, views, self._made, self._taken.would(context._scratch))
 
-    def repeat(self, context: Any, at: tuple[int, ...]) -> Any:
+    def repeat(self, context: Recorder, at: tuple[int, ...]) -> Any:
         """Record a call without running it; what it gives back."""
         stream, first, first_view = context.stream, context.steps, context._views_made
         predicted = self.predicted(context, at)
@@ -164,7 +169,7 @@ class Template:
 class Predicted:
     """Rows and views that a call is expected to record; the addresses of made values and views, if they are known."""
 
-    def __init__(self, rows: NDArray[Any], views: NDArray[Any], made: Ints, addresses: tuple[Ints, Ints] | None):
+    def __init__(self, rows: Array, views: Array, made: Ints, addresses: tuple[Ints, Ints] | None):
         self.rows = rows
         self.views = views
         self._made = made
@@ -177,7 +182,7 @@ class Predicted:
         self.rows["addr"][self._made] = made
         self.views["addr"] = views
 
-    def came_true(self, context: Any, start: tuple[int, int]) -> bool:
+    def came_true(self, context: Recorder, start: tuple[int, int]) -> bool:
         """Whether the call that ran since then, when there were so many rows and views, recorded just that."""
         if (context.steps, context._views_made) != (start[0] + len(self.rows), start[1] + len(self.views)):
             return False
@@ -197,7 +202,7 @@ class _Model:
         self._number = FIRST_VIEW - start.view - handle.number if self._is_view else handle.number - start.row
         self._producer, self._used = handle.block.number - start.row, handle.block.used
 
-    def handle(self, block: Any, row: int, view: int) -> TensorHandle:
+    def handle(self, block: Block, row: int, view: int) -> TensorHandle:
         """A handle like it on a block, after a call that began with this row and view."""
         handle: TensorHandle = _new_handle(TensorHandle)
         for name, value in self._same:
@@ -237,7 +242,7 @@ def _is_plain(handle: TensorHandle, start: Start) -> bool:
     )
 
 
-def _is_allowed(context: Any, key: tuple[Any, ...], low: int, high: int) -> bool:
+def _is_allowed(context: Recorder, key: tuple[Any, ...], low: int, high: int) -> bool:
     """Whether accesses of one form from `low` to `high` are allowed, and are to elements of the type they had."""
     shape, strides, _, dtype = key
     allowed = context._port.unwatched(low, shape, strides) if low >= 0 else None

@@ -107,7 +107,7 @@ class LongFold:
         self._finish()
         return (*self._free, *(() if self._k is None else (self._k,)))
 
-    def _load(self, at: Rows, address: object, size: int) -> TensorHandle:
+    def _load(self, at: Rows, address: int, size: int) -> TensorHandle:
         """Rows from `address` on. All loads have one size: blocks of many sizes would leave gaps in scratch."""
         shape, strides = (size, self._tiling.d_head), (at.elements, 1)
         whole: TensorHandle = self._tl.load(address, shape=shape, strides=strides)

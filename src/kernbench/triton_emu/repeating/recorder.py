@@ -1,0 +1,35 @@
+"""What loops and routines ask of the engine that records a program."""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kernbench.result.finding import Place
+from kernbench.result.recording import CommandRow, Rows, Stream
+from kernbench.triton_emu.pe.scratch import ScratchPool
+
+if TYPE_CHECKING:
+    from kernbench.triton_emu.repeating.loops import Watch
+
+__kernbench_internal__ = True
+
+
+class Recorder(Protocol):
+    """A program as far as it is recorded: commands, views, scratch memory."""
+
+    stream: Stream
+    steps: int
+    watch: "Watch"
+    folds: bool
+    folded_wrongly: bool
+    # what a loop may only name, not change
+    opaque: tuple[type, ...]
+    tl: Any
+    refused: dict[tuple[str, str, str, Place], None]
+    adopted: int
+    ids_asked: int
+    # the port, in the place of which one stands that counts while loops are watched
+    _port: Any
+    _scratch: ScratchPool
+    _rows: Rows[CommandRow]
+    _views_made: int
+    _max_steps: int
+    _checkpoint: int
