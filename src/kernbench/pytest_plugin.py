@@ -4,8 +4,13 @@ With `--kernbench sm_90a` all tests run on an emulated GPU, and a test whose lau
 `kernbench_session` gives a test such a GPU by itself. Nothing of kernbench is imported before a test asks for it.
 """
 
+import argparse
+import contextlib
 import inspect
-from collections.abc import Callable, Generator, Iterator
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +44,123 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME=VALUE",
         help="an option of the emulated GPU: only=softmax*, skip=..., first=3, max_seconds=60, sms=4",
     )
+    group.addoption(
+        "--kernbench-cases",
+        type=_at_least_one,
+        default=None,
+        metavar="N",
+        help="of each parametrised test run the N cases with the smallest numbers, and leave the others out",
+    )
+    group.addoption(
+        "--kernbench-seconds",
+        type=float,
+        default=None,
+        metavar="S",
+        help="a test that takes longer than S seconds fails, and the next one runs",
+    )
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("one case of each test at least")
+    return number
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of each parametrised test, the cases that --kernbench-cases leaves."""
+    wanted = config.getoption("--kernbench-cases")
+    if wanted is None:
+        return
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {id(item) for cases in tests.values() for item in _chosen(cases, wanted)}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+    items[:] = [item for item in items if id(item) in kept]
+
+
+def _chosen(cases: list[pytest.Item], wanted: int) -> list[pytest.Item]:
+    """So many of a test's cases, in their order: the smallest, and of equally small ones the first, the last, and some
+    in between. Those that are marked to be skipped are chosen only where there are no others.
+    """
+    able = [case for case in cases if not any(map(_is_skipped, case.iter_markers("skipif")))] or cases
+    if wanted >= len(able):
+        return able
+    sizes = [_size_of(case) for case in able]
+    limit = sorted(sizes)[wanted - 1]
+    smaller = [number for number, size in enumerate(sizes) if size < limit]
+    equal = [number for number, size in enumerate(sizes) if size == limit]
+    left = wanted - len(smaller)
+    step = (len(equal) - 1) / max(left - 1, 1)
+    return [able[number] for number in sorted({*smaller, *(equal[round(at * step)] for at in range(left))})]
+
+
+def _size_of(case: pytest.Item) -> int:
+    """How large a case is: the product of the whole numbers among its parameters, which mostly are its shape."""
+    spec = getattr(case, "callspec", None)
+    return prod(_numbers(spec.params.values())) if spec is not None else 1
+
+
+def _numbers(values: Iterable[object]) -> Iterator[int]:
+    for value in values:
+        if isinstance(value, int) and not isinstance(value, bool) and value > 1:
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _numbers(value)
+
+
+def _is_skipped(mark: pytest.Mark) -> bool:
+    condition = mark.args[0] if mark.args else mark.kwargs.get("condition")
+    return condition is True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Run a test for as long as --kernbench-seconds lets it."""
+    seconds = item.config.getoption("--kernbench-seconds")
+    if seconds is None or not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        return (yield)
+
+    class Over(BaseException):
+        """It is over: no error that a test expects."""
+
+    def over(number: int, frame: object) -> None:
+        raise Over
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return (yield)
+    except Over:
+        # without the frames in which it was, which may be of compiled code and have no lines
+        pytest.fail(f"the test took longer than {seconds:g} seconds (--kernbench-seconds)", pytrace=False)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """The emulated GPU is there before conftest files are imported: they may ask what the machine has."""
+    # wrong options are reported when all is configured
+    with contextlib.suppress(pytest.UsageError):
+        _open_gpu(early_config, early_config.known_args_namespace)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known; where an emulated GPU is asked for, tests and what they import find it from now on."""
+    """Make the mark known, and the emulated GPU where this plugin was loaded too late to do it before."""
     config.addinivalue_line("markers", _MARK)
-    arch = config.getoption("--kernbench")
-    if arch:
-        config.stash[_EMULATED] = opened = _emulated(config, arch)
+    _open_gpu(config, config.option)
+
+
+def _open_gpu(config: pytest.Config, given: argparse.Namespace) -> None:
+    """Where an emulated GPU is asked for, tests and what they import find it from now on."""
+    arch = getattr(given, "kernbench", None)
+    if arch and config.stash.get(_EMULATED, None) is None:
+        opened = _emulated(given, arch)
         config.stash[_SESSION] = opened.__enter__()
+        config.stash[_EMULATED] = opened
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -85,19 +198,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         item.stash[_SEEN] = len(session.launches)
 
 
-def _emulated(config: pytest.Config, arch: str) -> Any:
+def _emulated(given: argparse.Namespace, arch: str) -> Any:
     """The context of an emulated GPU with the options of the command line."""
     from kernbench.common.errors import MisuseError
     from kernbench.ptx.doors.opening.emulated import emulated
     from kernbench.ptx.doors.options import options_from, parse_option
 
-    options: dict[str, Any] = {"strict": bool(config.getoption("--kernbench-strict"))}
-    schedule = _said(config).get("schedule")
+    options: dict[str, Any] = {"strict": bool(given.kernbench_strict)}
+    schedule = _said(given).get("schedule")
     if schedule is not None:
         options["schedule"] = schedule
     try:
-        for given in config.getoption("--kernbench-option"):
-            options.update(parse_option(given))
+        for option in given.kernbench_option:
+            options.update(parse_option(option))
         options_from({"arch": arch, **options})
         return emulated(arch, keep_runs=False, **options)
     except MisuseError as problem:
@@ -117,7 +230,7 @@ def kernbench_session(request: pytest.FixtureRequest) -> Iterator[Any]:
         return
     mark = request.node.get_closest_marker("kernbench")
     arch = mark.kwargs.get("arch", _ARCH) if mark is not None else _ARCH
-    with _emulated(request.config, arch) as session:
+    with _emulated(request.config.option, arch) as session:
         yield session
         session.assert_safe()
 
@@ -130,7 +243,7 @@ def kernbench_run(request: pytest.FixtureRequest) -> Callable[..., Any]:
     `kernbench.bench.run_bench`.
     """
     given = _marked(request.node.get_closest_marker("kernbench"))
-    said = _said(request.config)
+    said = _said(request.config.option)
     folder = Path(request.node.path).parent
 
     def run(bench: Any = None, panel: str | None = None, settings: Any = None, **options: Any) -> Any:
@@ -172,14 +285,14 @@ def _marked(mark: pytest.Mark | None) -> dict[str, Any]:
     return {} if mark is None else {**mark.kwargs, **dict(zip(("bench", "panel"), mark.args, strict=False))}
 
 
-def _said(config: pytest.Config) -> dict[str, Any]:
+def _said(given: argparse.Namespace) -> dict[str, Any]:
     """What pytest's command line says."""
-    options = {name: config.getoption(f"--kernbench-{name}") for name in ("seed", "schedule")}
-    strict = {"strict": True} if config.getoption("--kernbench-strict") else {}
-    given = {
+    options = {name: getattr(given, f"kernbench_{name}") for name in ("seed", "schedule")}
+    strict = {"strict": True} if given.kernbench_strict else {}
+    said = {
         name: int(value) if str(value).isdecimal() else value for name, value in options.items() if value is not None
     }
-    return given | strict
+    return said | strict
 
 
 def _check_options(given: dict[str, Any], known: set[str]) -> None:

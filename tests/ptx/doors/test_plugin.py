@@ -113,3 +113,66 @@ def test_misuse_is_told_before_any_test_runs(pytester, option, message):
     done = pytester.runpytest_inprocess("-p", "kernbench.pytest_plugin", "-p", "no:cacheprovider", *option)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     assert message in "\n".join([*done.outlines, *done.errlines])
+
+
+def test_conftest_files_find_the_gpu(pytester):
+    asked = "from kernbench.ptx.doors.opening.emulated import current\n\nARCH = current().arch\n"
+    pytester.makeconftest(asked)
+    pytester.makepyfile("from conftest import ARCH\n\n\ndef test_arch():\n    assert ARCH == 'sm_100a'\n")
+    done = pytester.runpytest_inprocess(
+        "-p", "kernbench.pytest_plugin", "-p", "no:cacheprovider", "--kernbench", "sm_100a"
+    )
+    done.assert_outcomes(passed=1)
+
+
+PARAMETRISED = """
+import pytest
+
+
+@pytest.mark.parametrize("number", [*range(7), pytest.param(7, marks=pytest.mark.skipif(True, reason="never"))])
+def test_many(number):
+    print("case", number)
+
+
+def test_one():
+    pass
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("shape", [(64, 64), (4, 4), (2, 512)])
+def test_shapes(shape, dtype):
+    print("case", shape[0], dtype)
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_slow(seconds):
+    import time
+    time.sleep(seconds)
+"""
+
+
+def test_some_cases_of_each_test(pytester):
+    pytester.makepyfile(PARAMETRISED)
+    chosen = ["-p", "kernbench.pytest_plugin", "-p", "no:cacheprovider", "-s", "-k", "not slow"]
+    done = pytester.runpytest_inprocess(*chosen, "--kernbench-cases", "3")
+    done.assert_outcomes(passed=7, deselected=10)
+    shown = [line.partition("case ")[2] for line in done.outlines if "case " in line]
+    # the smallest numbers, then the smallest shape with each element type
+    assert shown == ["0", "1", "2", "4 f32", "4 bf16", "2 f32"]
+    assert pytester.runpytest_inprocess(*chosen, "--kernbench-cases", "0").ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_test_that_takes_too_long_fails_and_the_next_one_runs(pytester):
+    pytester.makepyfile(PARAMETRISED)
+    done = pytester.runpytest_inprocess(
+        "-p",
+        "kernbench.pytest_plugin",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "test_slow or test_one",
+        "--kernbench-seconds",
+        "0.2",
+    )
+    done.assert_outcomes(passed=2, failed=1, deselected=14)
+    assert "the test took longer than 0.2 seconds" in "\n".join(done.outlines)

@@ -1,0 +1,291 @@
+"""Public Triton libraries on a GPU that is not there: their own tests, run unchanged, and a table of what came of it.
+
+    git clone https://github.com/linkedin/Liger-Kernel
+    python tools/libraries.py Liger-Kernel=./Liger-Kernel --cases 1 --json libraries.json
+
+The reader fetches the sources; nothing of them is part of this repository. The Python that runs this file needs
+kernbench, torch (a CPU build), Triton and what the library asks for. Each test file runs under `kernbench exec` in a
+process of its own, with a limit on its time; of each parametrised test some cases run (`--cases`, `--all` for all).
+Tests whose subject is another front end are left out by name.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TypedDict, cast
+from xml.etree import ElementTree
+
+# what a test says that ran out of time, here or in a launch
+_TIME = re.compile(r"--kernbench-seconds|would take about|over budget|--max-seconds")
+
+
+@dataclass(frozen=True)
+class Library:
+    """Where a library's tests are, what must be on Python's path to run them, and which files are not for this GPU."""
+
+    tests: tuple[str, ...]
+    path: tuple[str, ...]
+    # patterns of files -> why they are left out
+    left_out: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+
+LIBRARIES = {
+    "Liger-Kernel": Library(
+        ("test/transformers", "test/chunked_loss"),
+        ("src", "."),
+        {
+            "*cutedsl*": "CuTe DSL",
+            "*cute_moe*": "CuTe DSL",
+            "*cutile*": "cuTile",
+            "*monkey_patch*": "launches no kernel",
+            "*auto_model*": "launches no kernel",
+            "*trainer_integration*": "launches no kernel",
+            "*test_transformers.py": "launches no kernel",
+        },
+    ),
+    "flash-linear-attention": Library(("tests/ops", "tests/modules"), (".",), {"*tilelang*": "TileLang"}),
+    "FlagGems": Library(("tests",), ("src", "."), options=("--mode", "quick")),
+}
+
+
+class Kernel(TypedDict):
+    """A kernel in the document of `kernbench exec`."""
+
+    kernel: str
+    launches: int
+    checked: int
+    findings: list[dict[str, object]]
+    runs: list[dict[str, object]]
+
+
+@dataclass
+class FileResult:
+    """One test file: its cases, and what its launches did."""
+
+    file: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    late: int = 0
+    not_chosen: int = 0
+    launches: int = 0
+    kernels: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    # why cases were not run, and how many
+    reasons: dict[str, int] = field(default_factory=dict)
+    problem: str = ""
+
+
+def run_file(library: Library, root: Path, file: Path, given: argparse.Namespace) -> FileResult:
+    """Run a test file under `kernbench exec`."""
+    result = FileResult(str(file.relative_to(root)))
+    with tempfile.TemporaryDirectory(prefix="kernbench-library-") as made:
+        document, verdicts = Path(made) / "exec.json", Path(made) / "junit.xml"
+        # fmt: off
+        words = [
+            sys.executable, "-m", "kernbench", "exec", "--arch", given.arch, "--json", str(document),
+            "--max-seconds", f"{given.launch_seconds:g}", *(["--first", str(given.first)] if given.first else []),
+            "--", sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider",
+            "--junitxml", str(verdicts), "--kernbench-seconds", f"{given.case_seconds:g}",
+            *([] if given.all else ["--kernbench-cases", str(given.cases)]),
+            *(["-k", given.k] if given.k else []), *library.options, str(file),
+        ]
+        # fmt: on
+        said = _run(words, root, library, given.file_seconds)
+        _read_cases(result, verdicts, said)
+        _read_launches(result, document)
+        if given.log:
+            log = Path(given.log) / f"{file.stem}.log"
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text(said)
+    return result
+
+
+def _run(words: Sequence[str], root: Path, library: Library, seconds: float) -> str:
+    """What a program said; one that takes longer is interrupted, and says what it has until then."""
+    paths = [str((root / entry).absolute()) for entry in library.path]
+    before = os.environ.get("PYTHONPATH")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, *([before] if before else [])])}
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        running = subprocess.Popen(words, cwd=root, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        late = ""
+        try:
+            running.wait(seconds)
+        except subprocess.TimeoutExpired:
+            late = "\nthe file took too long\n"
+            running.terminate()
+            try:
+                running.wait(60)
+            except subprocess.TimeoutExpired:
+                running.kill()
+                running.wait()
+        output.seek(0)
+        return output.read() + late
+
+
+def _read_cases(result: FileResult, verdicts: Path, said: str) -> None:
+    """Count what pytest says of each case."""
+    chosen = re.search(r"(\d+) deselected", said)
+    result.not_chosen = int(chosen[1]) if chosen else 0
+    if not verdicts.exists():
+        result.problem = "took too long" if "the file took too long" in said else _last_error(said)
+        return
+    for case in ElementTree.parse(verdicts).getroot().iter("testcase"):
+        name = f"{result.file}::{case.get('name')}"
+        skipped, failed = case.find("skipped"), case.find("failure")
+        failed = case.find("error") if failed is None else failed
+        if skipped is not None:
+            result.skipped += 1
+            reason = (skipped.get("message") or "").splitlines()[0][:120]
+            result.reasons[reason] = result.reasons.get(reason, 0) + 1
+        elif failed is not None:
+            message = (failed.get("message") or "").strip()
+            if _TIME.search(message):
+                result.late += 1
+            else:
+                result.failed += 1
+                result.failures.append(f"{name}: {message[:300]}")
+        else:
+            result.passed += 1
+
+
+def _last_error(said: str) -> str:
+    lines = [line for line in said.splitlines() if re.match(r"E  |.*Error", line)]
+    return (lines[-1] if lines else "pytest wrote no verdicts").strip()[:200]
+
+
+def _read_launches(result: FileResult, document: Path) -> None:
+    """Count what kernbench says of each kernel."""
+    if not document.exists():
+        return
+    for kernel in cast(list[Kernel], json.loads(document.read_text())["kernels"]):
+        result.kernels.append(kernel["kernel"])
+        result.launches += kernel["launches"]
+        for finding in kernel["findings"]:
+            where = cast(dict[str, object], finding["where"] or {})
+            line = f"{where.get('file')}:{where.get('line')}"
+            result.findings.append(f"{kernel['kernel']}: {finding['kind']} at {line}: {finding['message']}")
+
+
+@dataclass
+class LibraryResult:
+    """All test files of a library that were run."""
+
+    name: str
+    files: list[FileResult] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def row(self) -> list[str]:
+        """A row of the table."""
+        files = self.files
+        kernels = {kernel for one in files for kernel in one.kernels}
+        late = sum(one.late for one in files) + sum(one.problem == "took too long" for one in files)
+        skipped = sum(one.skipped for one in files)
+        not_run = f"{skipped} skipped by the tests, {late} too slow, {sum(one.not_chosen for one in files)} not chosen"
+        return [
+            self.name,
+            str(len(files)),
+            str(sum(one.passed + one.failed for one in files)),
+            str(len(kernels)),
+            str(sum(one.launches for one in files)),
+            str(sum(one.passed for one in files)),
+            str(sum(one.failed for one in files)),
+            str(sum(len(one.findings) for one in files)),
+            not_run,
+        ]
+
+
+HEAD = ["library", "files", "cases", "kernels", "launches", "right", "wrong", "findings", "not run"]
+
+
+def table(results: Sequence[LibraryResult]) -> str:
+    """The table, in Markdown."""
+    rows = [HEAD, ["---"] * len(HEAD), *(result.row() for result in results)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def files_of(library: Library, root: Path, only: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    """The test files, with why one is left out."""
+    for folder in library.tests:
+        for file in sorted((root / folder).rglob("test_*.py")):
+            if only and not any(fnmatch(file.name, pattern) for pattern in only):
+                continue
+            yield file, next((why for pattern, why in library.left_out.items() if fnmatch(file.name, pattern)), "")
+
+
+def run_library(name: str, root: Path, given: argparse.Namespace) -> LibraryResult:
+    """Run the tests of a library, and say how each file went."""
+    library, result = LIBRARIES[name], LibraryResult(name)
+    for file, why in files_of(library, root, given.only):
+        if why:
+            result.left_out[file.name] = why
+            continue
+        one = run_file(library, root, file, given)
+        result.files.append(one)
+        print(
+            f"{one.file}: {one.passed} right, {one.failed} wrong, {one.late} too slow, {one.skipped} skipped; "
+            f"{len(one.kernels)} kernels, {one.launches} launches, {len(one.findings)} findings {one.problem}",
+            file=sys.stderr,
+            flush=True,
+        )
+        for line in [*one.failures, *one.findings]:
+            print(f"    {line}", file=sys.stderr, flush=True)
+    return result
+
+
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("library", nargs="+", metavar="NAME=FOLDER", help=f"one of {', '.join(LIBRARIES)}")
+    parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--cases", type=int, default=1, help="cases of each parametrised test")
+    parser.add_argument("--all", action="store_true", help="all cases")
+    parser.add_argument("--first", type=int, default=0, help="check the first N launches of each kernel, 0: all")
+    parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="these test files only")
+    parser.add_argument("-k", default="", help="as pytest's")
+    parser.add_argument("--case-seconds", type=float, default=120.0)
+    parser.add_argument("--launch-seconds", type=float, default=60.0)
+    parser.add_argument("--file-seconds", type=float, default=900.0)
+    parser.add_argument("--json", metavar="FILE", help="write all that is known")
+    parser.add_argument("--log", metavar="FOLDER", help="keep what the programs printed")
+    given = parser.parse_args(words)
+    for one in given.library:
+        name, equals, folder = one.partition("=")
+        if name not in LIBRARIES or not equals or not Path(folder).is_dir():
+            parser.error(f"{one!r}: write NAME=FOLDER with a folder of sources and a name of {', '.join(LIBRARIES)}")
+    return given
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the libraries, print the table; 1 where there are findings."""
+    given = _arguments(words)
+    results = []
+    for one in given.library:
+        name, _, folder = one.partition("=")
+        results.append(run_library(name, Path(folder).absolute(), given))
+        if given.json:
+            Path(given.json).write_text(json.dumps([asdict(result) for result in results], indent=1))
+    print(table(results))
+    for result in results:
+        reasons = Counter[str]()
+        for file in result.files:
+            reasons.update(file.reasons)
+        for why in dict.fromkeys(result.left_out.values()):
+            print(f"{result.name}: {list(result.left_out.values()).count(why)} files left out: {why}")
+        for reason, count in reasons.most_common(8):
+            print(f"{result.name}: {count} skipped: {reason}")
+    return int(any(one.findings for result in results for one in result.files))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
