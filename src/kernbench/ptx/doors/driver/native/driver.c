@@ -7,6 +7,8 @@
 #include "launch.c"
 #include "streams.c"
 #include "graphs.c"
+#include "graph_nodes.c"
+#include "graph_executables.c"
 #include "names.c"
 #include "runtime.c"
 #include "runtime_graphs.c"
