@@ -1,6 +1,6 @@
 """Names of other people's modules that are replaced for a while, and put back as they were."""
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 _ABSENT = object()
@@ -31,7 +31,7 @@ class Patches:
         if hasattr(owner, name):
             self.set(owner, name, value)
 
-    def item(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+    def item(self, table: MutableMapping[Any, Any], key: Any, value: Any) -> None:
         """Give an entry of a table another value."""
         old = table.get(key, _ABSENT)
         table[key] = value

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
 
 MODULES = ("cuda.bindings._internal.runtime", "cuda.bindings._internal.runtime_ptds")
 
@@ -14,13 +13,12 @@ MODULES = ("cuda.bindings._internal.runtime", "cuda.bindings._internal.runtime_p
 class _Replacing(Loader):
     """Loads the module as its own loader does, then lets its functions jump to ours."""
 
-    def __init__(self, loader: Any, library: Any):
+    def __init__(self, loader: Loader, library: ctypes.CDLL):
         self._loader, self._library = loader, library
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """The module, as its own loader makes it."""
-        made: ModuleType | None = self._loader.create_module(spec)
-        return made
+        return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the module; others take its functions from it when they are imported after it."""
@@ -34,7 +32,7 @@ class _Replacing(Loader):
 class BindingsFinder(MetaPathFinder):
     """Looks out for the module."""
 
-    def __init__(self, library: Any):
+    def __init__(self, library: ctypes.CDLL):
         self._library = library
 
     def find_spec(
@@ -47,7 +45,7 @@ class BindingsFinder(MetaPathFinder):
         return spec
 
 
-def replace_exported(module: Any, library: Any) -> None:
+def replace_exported(module: ModuleType, library: ctypes.CDLL) -> None:
     """Let each function that a Cython module exports by the name of one of the runtime's jump to ours."""
     get_name, get_pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -58,7 +56,7 @@ def replace_exported(module: Any, library: Any) -> None:
         replace(name.lstrip("_").encode(), get_pointer(capsule, get_name(capsule)))
 
 
-def look_out(library: Any) -> None:
+def look_out(library: ctypes.CDLL) -> None:
     """Replace the functions of cuda.bindings' runtime when it is imported, or at once where it is."""
     for name in MODULES:
         if name in sys.modules:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from kernbench.ptx.doors.driver.properties import SHARED_BY_DEFAULT
 from kernbench.ptx.text.module import Kernel
+from kernbench.result.run import Run
 
 # not known without the assembler; programs divide by it
 _REGISTERS = 32
@@ -49,7 +49,7 @@ def pointed_to(kernel: Kernel, parameters: Sequence[bytes]) -> dict[int, str]:
     return {int.from_bytes(data, "little"): parameter.name for parameter, data in pairs if len(data) == 8}
 
 
-def kind_of_stop(run: Any) -> str:
+def kind_of_stop(run: Run) -> str:
     """How a launch ended its program: "timeout", "assert", "trap", or "" where the program goes on."""
     if str(run.status) != "finished":
         return "timeout"

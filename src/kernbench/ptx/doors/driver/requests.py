@@ -33,6 +33,7 @@ class Result(IntEnum):
     SUCCESS = 0
     INVALID_VALUE = 1
     OUT_OF_MEMORY = 2
+    DEINITIALIZED = 4
     INVALID_IMAGE = 200
     NO_BINARY_FOR_GPU = 209
     INVALID_PTX = 218

@@ -43,14 +43,14 @@ def driver_environment(
                 _PATH: os.pathsep.join(filter(None, [str(library), given.get(_PATH)])),
                 # in front of all else, so that a runtime that is linked into the program is replaced in time
                 _PRELOAD: " ".join(filter(None, [str(library / NAME), given.get(_PRELOAD)])),
-                **_compilers(given, kept),
+                **compiler_switches(given, kept),
             }
         finally:
             server.stop()
 
 
-def _compilers(given: Mapping[str, str], kept: str) -> dict[str, str]:
-    """Switches of front ends' own: PTX instead of machine code, or beside it."""
+def compiler_switches(given: Mapping[str, str], kept: str) -> dict[str, str]:
+    """Variables of front ends' own, so that they give PTX instead of machine code, or keep it beside it in a folder."""
     wanted = [*filter(None, given.get("CUTE_DSL_KEEP", "").split(",")), "ptx"]
     return {
         "CUPY_COMPILE_WITH_PTX": "1",

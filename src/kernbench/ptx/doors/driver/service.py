@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import RLock
-from typing import Any
 
 from kernbench.common.errors import KernbenchError, MisuseError, OtherHardwareError
 from kernbench.ptx.doors.driver import kernels, maps, properties
@@ -33,6 +32,8 @@ _CODES: tuple[tuple[type[BaseException], Result], ...] = (
     (MisuseError, Result.INVALID_VALUE),
     (KernbenchError, Result.NOT_SUPPORTED),
 )
+# what a program may ask when there is no GPU any more
+_GIVING_BACK = (Request.FREE, Request.UNLOAD, Request.UNREGISTER, Request.RANGE)
 Words = Sequence[int]
 
 
@@ -49,6 +50,8 @@ class DriverService:
         self._modules: dict[int, LoadedText] = {}
         self._loaded: dict[str, int] = {}
         self._kernels: dict[int, Kernel] = {}
+        # why nothing but giving back is answered
+        self._closed = ""
         self._lock = RLock()
         self._handlers: dict[Request, Callable[[Words, bytes], Answer]] = {
             Request.HELLO: self._hello,
@@ -65,10 +68,32 @@ class DriverService:
             **self.memory.handlers,
         }
 
+    def use(self, session: Session | None) -> None:
+        """Answer on another session: modules go with it, their variables with their first values. None: on none."""
+        with self._lock:
+            self._closed = ""
+            if session is None:
+                self._closed = "no emulated GPU is in use any more: open one with kernbench.ptx.emulated()"
+            elif session is not self.session:
+                self._change(session)
+
+    def _change(self, session: Session) -> None:
+        if gpu_of(session.arch, session.options.sms) != self._gpu:
+            self._closed = (
+                f"this process has used CUDA's driver on {self.session.arch} with {self._gpu.sms} multiprocessors, and "
+                f"what it read of that GPU stays: use another process for {session.arch}"
+            )
+            return
+        self.session = session
+        for number, loaded in self._modules.items():
+            self._modules[number] = LoadedText(session, loaded.module)
+
     def answer(self, request: int, words: Words, data: bytes) -> Answer:
         """What a request gets; nothing raises."""
         try:
             with self._lock:
+                if self._closed and request not in _GIVING_BACK:
+                    raise RefusedError(Result.DEINITIALIZED, self._closed)
                 return self._handlers[Request(request)](words, data)
         except RefusedError as problem:
             return Answer(problem.result, data=str(problem).encode())
@@ -189,7 +214,7 @@ def _unsigned(values: Sequence[int]) -> list[int]:
 
 def _launched(launch: Launch, *, shared: bool) -> Answer:
     """Nanoseconds that it is predicted to take (0: not known), bytes of printf's text, and the error that stays."""
-    run: Any = launch.run
+    run = launch.run
     if run is None:
         return Answer(words=(0, 0, 0))
     text = "".join(launch.printed).encode(errors="replace") if shared else b""

@@ -23,20 +23,30 @@ def current() -> Session:
 
 @contextmanager
 def emulated(
-    arch: str = "sm_90a", *, folder: Path | str | None = None, keep_runs: bool = True, **options: Any
+    arch: str = "sm_90a",
+    *,
+    folder: Path | str | None = None,
+    keep_runs: bool = True,
+    driver: bool = False,
+    **options: Any,
 ) -> Iterator[Session]:
     """Let the machine have an emulated GPU of architecture `arch` inside the block.
 
-    Launches of Triton kernels run on it, and torch's CPU tensors can be made on, and moved to, a device "cuda". The
-    session has `launches`, `findings` and `assert_safe()`. `options` are those of `doors.options.Options`; records are
-    written to `folder` as they are made. Without `keep_runs`, launches keep no timelines, for programs with many.
+    Launches of Triton kernels run on it, and torch's CPU tensors can be made on, and moved to, a device "cuda". CuPy,
+    Numba, cuda.core and CuTe DSL, imported inside the block, find it as CUDA's driver; with `driver` it is there at
+    once, for modules of C++ that need it. Where the process has NVIDIA's driver already, a warning says so.
+
+    The session has `launches`, `findings` and `assert_safe()`. `options` are those of `doors.options.Options`; records
+    are written to `folder` as they are made. Without `keep_runs`, launches keep no timelines, for programs with many.
     """
     kept = None if folder is None else Path(folder)
     session = Session(options_from({"arch": arch, **options}), folder=kept, keep_runs=keep_runs)
-    doors = Doors(lambda: session)
+    doors = Doors(lambda: session, driver=True)
     _OPEN.append(session)
     try:
         doors.install()
+        if driver:
+            doors.open_driver()
         yield session
     finally:
         doors.remove()

@@ -22,6 +22,9 @@ DOORS = {
     "triton": ("kernbench.ptx.doors.triton_door.door", "TritonDoor"),
     "cutlass": ("kernbench.ptx.doors.cute_door.door", "CuteDoor"),
 }
+# module that looks for CUDA's driver -> the door that loads ours, before the module is
+DRIVER_DOOR = ("kernbench.ptx.doors.driver.attaching", "DriverDoor")
+NEED_DRIVER = ("cupy", "numba.cuda", "numba_cuda", "cuda.bindings", "cuda.core", "cutlass")
 
 
 class _Watched(Loader):
@@ -55,6 +58,7 @@ class _Finder(MetaPathFinder):
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The spec of a front end, with its door behind it; None for all else."""
+        self._installed.expect(name)
         if name not in DOORS or name in self._busy:
             return None
         self._busy.add(name)
@@ -70,25 +74,42 @@ class _Finder(MetaPathFinder):
 class Doors:
     """The doors of one session, which is asked for when the first of them opens."""
 
-    def __init__(self, session: "Callable[[], Session]"):
+    def __init__(self, session: "Callable[[], Session]", *, driver: bool = False):
+        """With `driver`, CUDA's driver library is ours as well, once something needs it."""
         self._session = session
+        self._driver = driver
         self._open: dict[str, Any] = {}
         self._finder = _Finder(self)
 
     def install(self) -> None:
         """Open the doors of what is loaded, and look out for the rest."""
+        for name in NEED_DRIVER:
+            if name in sys.modules:
+                self.expect(name)
         for name in DOORS:
             if name in sys.modules:
                 self.open(name)
         sys.meta_path.insert(0, self._finder)
 
+    def expect(self, name: str) -> None:
+        """A module is about to be imported, or is loaded: it may need the driver library."""
+        if self._driver and name in NEED_DRIVER:
+            self.open_driver()
+
+    def open_driver(self) -> None:
+        """Let the driver library answer on the session."""
+        self._open_door("libcuda.so.1", *DRIVER_DOOR)
+
     def open(self, name: str) -> None:
         """Open one door."""
+        self._open_door(name, *DOORS[name])
+
+    def _open_door(self, name: str, module: str, kind: str) -> None:
         if name not in self._open:
-            module, kind = DOORS[name]
             door = getattr(importlib.import_module(module), kind)(self._session())
-            door.open()
+            # before it is open, as what it imports may come here again
             self._open[name] = door
+            door.open()
 
     def remove(self) -> None:
         """Close all, the last first."""

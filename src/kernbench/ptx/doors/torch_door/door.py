@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from kernbench.ptx.doors.driver.local import torch_in_use
 from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
@@ -41,6 +42,7 @@ class TorchDoor:
         self._modes = [DeviceDispatch(self._storages), DeviceFunction(self._storages)]
         for mode in self._modes:
             mode.__enter__()
+        torch_in_use()
 
     def close(self) -> None:
         """Leave torch as it was; tensors keep their bytes."""

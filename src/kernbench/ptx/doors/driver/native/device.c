@@ -13,7 +13,7 @@ int ready(void) {
   return broken;
 }
 
-Context *current_context(void) { return depth ? stack[depth - 1] : NULL; }
+Context *current_context(void) { return depth ? stack[depth - 1] : runtime_in_use ? &primary : NULL; }
 
 EXPORT int cuDriverGetVersion(int *version) {
   REQUIRE(version, INVALID_VALUE);
@@ -197,9 +197,9 @@ EXPORT int cuCtxPushCurrent_v2(Context *context) {
 
 EXPORT int cuCtxPopCurrent_v2(Context **context) {
   REQUIRE(initialised(), NOT_INITIALIZED);
-  REQUIRE(depth, INVALID_CONTEXT);
-  depth--;
-  if (context) *context = stack[depth];
+  REQUIRE(current_context(), INVALID_CONTEXT);
+  if (context) *context = current_context();
+  if (depth) depth--;
   return SUCCESS;
 }
 

@@ -220,6 +220,7 @@ typedef struct {
 
 /* link.c */
 extern Reply hello;
+extern int runtime_in_use;
 int initialised(void);
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void *fresh(uint32_t magic, size_t bytes);

@@ -70,10 +70,8 @@ int perform_launch(const Launch *launch) {
   uint64_t took = now() - begun;
   emulated += took;
   passed += reply.words[0] ? reply.words[0] : took;
-  /* words[1] bytes of text for stdout, then a message */
-  size_t text = reply.words[1] < reply.bytes ? reply.words[1] : reply.bytes;
-  keep_printf(reply.data, text);
-  if (status && reply.bytes > text) complain("%s", reply.data + text);
+  /* words[1] bytes of text for stdout */
+  if (!status) keep_printf(reply.data, reply.words[1] < reply.bytes ? reply.words[1] : reply.bytes);
   /* words[2]: the error is reported by later calls, and stays */
   if (reply.words[2]) broken = (int)reply.words[2];
   release(&reply);

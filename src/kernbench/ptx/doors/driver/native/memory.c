@@ -104,7 +104,6 @@ EXPORT int cuMemHostRegister_v2(void *host, size_t bytes, unsigned flags) {
   REQUIRE(host && bytes, INVALID_VALUE);
   Reply reply;
   int status = ASK(&reply, REQUEST_REGISTER, NULL, 0, (Address)host, bytes);
-  if (status == NOT_SUPPORTED) complain("%s", reply.data);
   release(&reply);
   return status;
 }
@@ -178,7 +177,6 @@ int perform_copy(const Copy *copy) {
   if (!copy->width || !copy->height || !copy->depth) return SUCCESS;
   int status = ASK(&reply, REQUEST_COPY, NULL, 0, copy->dst, copy->dst_pitch, copy->dst_slice, copy->src, copy->src_pitch,
                    copy->src_slice, copy->width, copy->height, copy->depth);
-  if (status && reply.bytes) complain("%s", reply.data);
   release(&reply);
   for (size_t z = 0; z < copy->depth && !status; z++)
     for (size_t y = 0; y < copy->height; y++)
@@ -197,7 +195,6 @@ int perform_fill(const Fill *fill) {
   Reply reply;
   if (!fill->width || !fill->height) return SUCCESS;
   int status = ASK(&reply, REQUEST_SET, NULL, 0, fill->dst, fill->pitch, fill->width * fill->element, fill->height);
-  if (status && reply.bytes) complain("%s", reply.data);
   release(&reply);
   for (size_t y = 0; y < fill->height && !status; y++)
     fill_row((char *)fill->dst + y * fill->pitch, fill->width, fill->value, fill->element);

@@ -65,8 +65,7 @@ static void find_log(Log *log, unsigned count, const int *options, void **values
 static int load_bytes(Module **module, const void *data, size_t bytes, const Log *log) {
   Reply reply;
   int status = ASK(&reply, REQUEST_LOAD, data, bytes, 0);
-  if (status && reply.bytes) complain("%s", reply.data);
-  if (status && log->text && log->room) snprintf(log->text, log->room, "%s", reply.data);
+  if (status && log->text && log->room) snprintf(log->text, log->room, "%s", reply.data ? reply.data : "");
   *module = status ? NULL : fresh(MODULE, sizeof **module);
   if (*module) (*module)->id = reply.words[0];
   release(&reply);
@@ -199,7 +198,6 @@ EXPORT int cuModuleGetFunction(Kernel **kernel, Module *module, const char *name
   if (*kernel) return SUCCESS;
   Reply reply;
   int status = ASK(&reply, REQUEST_KERNEL, name, strlen(name), module->id);
-  if (status && reply.bytes) complain("%s", reply.data);
   lock();
   if (!status && !(*kernel = describe_kernel(module, name, &reply))) status = OUT_OF_MEMORY;
   unlock();
@@ -412,7 +410,6 @@ static int finish_map(void *map, const uint64_t *words, size_t count) {
   Reply reply;
   READY();
   int status = ask(REQUEST_TENSOR_MAP, words, count, NULL, 0, &reply);
-  if (status && reply.bytes) complain("%s", reply.data);
   if (!status && reply.bytes == 128) memcpy(map, reply.data, 128);
   release(&reply);
   return status;
