@@ -20,6 +20,7 @@ from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import (
     BLIND_UPDATE,
+    CTA,
     EARLIER_READ,
     EARLIER_STRONG,
     FLOOR,
@@ -199,14 +200,14 @@ def note_read(
     warp, lane = lane_number // WARP, lane_number % WARP
     bit = np.int64(1) << lane
     floor, warps, number = table[warp, FLOOR], table[table.shape[0] - 1, 0], table[warp, NUMBER]
-    first = number - table[warp, INSIDE]
+    first, known = number - table[warp, INSIDE], shadow.clocks[table[warp, CTA], table[warp, INSIDE]]
     touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
     mine = table[warp, OWN] | (scope << SCOPE) | (site << SITE_SHIFT)
     for word in range(place >> 2, (place + span + 3) >> 2):
         write = np.int64(cells[word, WRITE])
         strong = np.int64(cells[word, STRONG_WRITE]) | np.int64(cells[word, EARLIER_STRONG])
         if write & touched and not settled(
-            write, np.int64(lanes[word, LANES + WRITE]), number, bit, floor, first, warps
+            write, np.int64(lanes[word, LANES + WRITE]), number, bit, floor, first, warps, known
         ):
             _look(word, np.int64(WRITE), write, touched, position, lane, warp, shadow, report)
         last = np.int64(cells[word, READ])
@@ -219,7 +220,7 @@ def note_read(
             or (
                 last & STRONG == scope << SCOPE
                 and not last & 15 & ~touched
-                and settled(last, np.int64(lanes[word, LANES + READ]), number, bit, floor, first, warps)
+                and settled(last, np.int64(lanes[word, LANES + READ]), number, bit, floor, first, warps, known)
             )
         ):
             cells[word, READ] = np.uint64(mine | touched)
@@ -288,7 +289,7 @@ def note_write(
     warp, lane = lane_number // WARP, lane_number % WARP
     bit = np.int64(1) << lane
     floor, warps, number = table[warp, FLOOR], table[table.shape[0] - 1, 0], table[warp, NUMBER]
-    first = number - table[warp, INSIDE]
+    first, known = number - table[warp, INSIDE], shadow.clocks[table[warp, CTA], table[warp, INSIDE]]
     touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
     mine = table[warp, OWN] | (scope << SCOPE) | (site << SITE_SHIFT)
     for word in range(place >> 2, (place + span + 3) >> 2):
@@ -299,7 +300,7 @@ def note_write(
             if other == 0:
                 continue
             plain &= (
-                settled(other, np.int64(lanes[word, LANES + column]), number, bit, floor, first, warps)
+                settled(other, np.int64(lanes[word, LANES + column]), number, bit, floor, first, warps, known)
                 and not other & 15 & ~touched
             )
             if plain and column != WRITE:

@@ -275,11 +275,18 @@ def plainly_unordered(cell: Int, warp: Int, shadow: ShadowArrays) -> Flag:
 
 
 @inlined
-def settled(cell: Int, lanes: Int, number: Int, bit: Int, floor: Int, first: Int, warps: Int) -> Flag:
-    """Whether an access plainly happens before a lane's: before its floor in the same CTA, or by the lane itself."""
+def settled(cell: Int, lanes: Int, number: Int, bit: Int, floor: Int, first: Int, warps: Int, known: Int32s) -> Flag:
+    """Whether an access plainly happens before a lane's: before its floor in the same CTA, or by the lane itself.
+
+    Of what works beside the warps, its column in the vector clock `known` of the lane's warp says so.
+    """
     theirs = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
-    long_ago = ((cell >> CLOCK_SHIFT) & CLOCK_LIMIT) <= floor and first <= theirs < first + warps
-    return long_ago or (theirs == number and lanes == bit and not cell & MIXED)
+    clock, column = (cell >> CLOCK_SHIFT) & CLOCK_LIMIT, theirs - first
+    if 0 <= column < warps:
+        found = clock <= floor or (theirs == number and lanes == bit and not cell & MIXED)
+    else:
+        found = warps <= column < known.size and clock <= known[column]
+    return found
 
 
 @part
