@@ -15,6 +15,7 @@ from tests.ptx.emulator.asynchronous.matrices import (
 from tests.ptx.emulator.instructions.matrix.test_sparse import metadata, sparse_rows
 
 from kernbench import ptx
+from kernbench.ptx.emulator.analysis.building import program_of
 
 KERNEL = """.version 8.4
 .target sm_90a
@@ -567,3 +568,17 @@ def test_a_proxy_fence_before_copies_does_not_cover_them(signed):
     late = planted(first=copied_again(""), change=change)
     assert "no proxy fence" in only(late, "missing-fence")
     assert not planted(first=copied_again(FENCE), change=change).findings
+
+
+def test_a_product_that_adds_to_nothing_reads_no_accumulators():
+    kinds, n = ("f32", "f16", "f16"), 16
+    a, b, data, descriptors = tiles(3, n, 16, kinds, "128B", "128B")
+    text = kernel(n, kinds, 16, tail="1, 1, 0, 0", multiply="{one}").module.source
+    code = ptx.parse(text.replace("%rd5, %p2,", "%rd5, 0,")).kernels["kernel"]
+    run, words = launch(code, data, descriptors, n, "f32")
+    assert not run.findings
+    np.testing.assert_allclose(values(words, n, "f32"), expected(a, b), atol=1e-5)
+    # so there is nothing undefined to follow
+    assert program_of(code).undefined_registers == ()
+    adding = ptx.parse(text.replace("%rd5, %p2,", "%rd5, 1,")).kernels["kernel"]
+    assert len(program_of(adding).undefined_registers) == n // 2

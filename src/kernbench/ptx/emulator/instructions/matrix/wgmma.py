@@ -39,7 +39,11 @@ def multiply(d: Decoding) -> Step:
 def _form(d: Decoding) -> Form:
     _, n, k = dimensions(d.mod("shape"))
     d_rows = d.bank_rows(d.targets(0))[1]
-    d.sources(0)
+    scale = d.position("scale_d")
+    assert scale is not None
+    # with a scale of zero nothing of D is read
+    if d.constant_of(scale) != 0:
+        d.sources(0)
     in_registers = d.resolved.rules[1].name == "a"
     a_rows = d.bank_rows([d.register_slot(slot) for slot in d.sources(1)])[1] if in_registers else None
     signs = [_immediate(d, name, 1) for name in ("scale_a", "scale_b")]
