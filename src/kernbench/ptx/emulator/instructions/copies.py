@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import clear_words
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import Decoding
@@ -52,7 +53,7 @@ def _read(
     if left is None or (left >= nbytes).all():
         port.load("global", origin, lanes, offset, "uint32", rows, None, site)
         return _loaded(batch, None, lanes, 0, nbytes)
-    registers[rows[:, None], lanes[None, :]] = 0
+    clear_words(registers, rows, lanes)
     whole = left >= nbytes
     undefined: Undefined = None
     if whole.any():

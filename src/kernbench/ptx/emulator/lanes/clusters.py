@@ -9,8 +9,8 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
 RANK_SHIFT = 24
-_PLACE = np.uint64((1 << RANK_SHIFT) - 1)
-_WINDOW = np.uint64((1 << 44) - 1)
+PLACE = np.uint64((1 << RANK_SHIFT) - 1)
+WINDOW = np.uint64((1 << 44) - 1)
 
 Extent = tuple[int, int, int]
 
@@ -48,12 +48,12 @@ class Places:
     def find(self, addresses: Array, lanes: Array) -> tuple[Array, Array]:
         """CTA and offset of shared addresses, of the shared window or generic; CTA -1 where no such rank exists."""
         ctas = self.own(lanes)
-        inside = addresses & _WINDOW
+        inside = addresses & WINDOW
         if self.size == 1:
             return ctas, inside.astype(np.int64)
         rank = (inside >> np.uint64(RANK_SHIFT)).astype(np.int64)
         target = np.where(rank < self.size, ctas - ctas % self.size + rank, -1)
-        return target, (inside & _PLACE).astype(np.int64)
+        return target, (inside & PLACE).astype(np.int64)
 
     def named(self, masks: Array) -> Array:
         """For each multicast mask and rank of a cluster, whether the mask names it."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Int, Int64s, UInt64s, Word, Words
+from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Flag, Int, Int64s, UInt32s, UInt64s, Word, Words
 from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cell_entries import note_read, note_write
@@ -318,6 +318,52 @@ def checked_store(
             many += 1
     noted[noted.size - 1] = many
     return _total(report)
+
+
+@kernel
+def deliver(memory: UInt32s, places: Int64s, words: UInt32s) -> Flag:
+    """Unchecked: words that copies bring go to memory, if all lanes have a place there; whether they do."""
+    for i in range(places.size):
+        if places[i] < 0:
+            return False
+    for i in range(places.size):
+        for k in range(words.shape[0]):
+            memory[places[i] + k] = words[k, i]
+    return True
+
+
+@kernel
+def may_deliver(state: UInt32s, places: Int64s, addresses: UInt64s, last: Int, count: Int) -> Flag:
+    """Whether all lanes copy `count` words to memory that there is, at addresses no further than `last`."""
+    unwritten = np.uint32(_UNWRITTEN)
+    for i in range(places.size):
+        if places[i] < 0 or addresses[i] > last:
+            return False
+        for k in range(count):
+            if (state[places[i] + k] & unwritten) != unwritten:
+                return False
+    return True
+
+
+@kernel
+def checked_deliver(
+    memory: UInt32s, state: UInt32s, places: Int64s, words: UInt32s, noted: Int64s, starts: UInt64s
+) -> None:
+    """Checked: as `deliver`, where all lanes may; what is to be entered is noted as by `checked_store`."""
+    many = 0
+    written, tracked = np.uint32(_WRITTEN), np.uint32(_TRACKED)
+    for i in range(places.size):
+        same, racing = True, False
+        for k in range(words.shape[0]):
+            word, value = places[i] + k, words[k, i]
+            racing |= (state[word] & tracked) != 0
+            same &= memory[word] == value
+            memory[word] = value
+            state[word] |= written
+        if racing:
+            noted[many], starts[many] = i | (SAME if same else 0), 4 * places[i]
+            many += 1
+    noted[noted.size - 1] = many
 
 
 @kernel

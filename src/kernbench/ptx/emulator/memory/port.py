@@ -286,6 +286,34 @@ class Port:
                 span = registers.itemsize * rows.size
                 self._tell(part, site, "store", Spot(lanes, at, int(by), span, scope, registers[rows]))
 
+    def deliver(self, addresses: Array, places: Array, lanes: Array, words: Array, site: Site) -> bool:
+        """Write what copies of lanes bring, [words, lanes], to shared memory: from the 4-byte words `places` on.
+
+        Where that is not all plain, nothing is done, and the answer is False.
+        """
+        part, count = self.space("shared"), len(words)
+        memory, state = part.words[4], part.state[4]
+        if self._batch.places.size != 1 or part.size < 4 * count:
+            return False
+        if self._checker is None:
+            done = bool(access.deliver(memory, places, words))
+            self.changes += done
+            self.shared_stores += done
+            return done
+        if not access.may_deliver(state, places, addresses, np.uint64(part.size - 4 * count), count):
+            return False
+        self.changes += 1
+        self.shared_stores += 1
+        self._checker.note(part, True, site, lanes, None, (addresses, np.uint64(0), 0), 4 * count)
+        noted = self._room(lanes.size)
+        access.checked_deliver(memory, state, places, words, *noted)
+        more = self._checker.arguments(part, site, 0)
+        if noted[0][-1] and access.note_writes(*noted, np.uint64(4 * count), lanes, self._report, *more, STORE):
+            stored = np.zeros((count, self._batch.lanes), np.uint32)
+            stored[:, lanes] = words
+            self._tell(part, site, "store", Spot(lanes, addresses, 0, 4 * count, 0, stored))
+        return True
+
     def located(
         self, space: str, addresses: Array, lanes: Array, offset: np.uint64, nbytes: int, mask: Mask | None
     ) -> list[tuple[Space, Array, Mask]]:

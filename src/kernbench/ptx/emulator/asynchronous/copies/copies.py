@@ -9,6 +9,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
 from kernbench.ptx.emulator.asynchronous.copies.completion import distinct
+from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import find_done, find_places, take_words
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import WRITTEN
 from kernbench.ptx.emulator.program.program import Site
@@ -29,11 +30,13 @@ class Landed:
 class Copy:
     """Copies that one instruction began: for each lane its destination, its words and the group it belongs to.
 
-    `undefined` says which bytes nobody wrote where they were read, [lanes, bytes], and where they come from.
+    `places` are the destinations as `thread_kernels` has them. `undefined` says which bytes nobody wrote where they
+    were read, [lanes, bytes], and where they come from.
     """
 
     lanes: Array
     addresses: Array
+    places: Array
     words: Array
     groups: Array
     rows: Array
@@ -46,7 +49,8 @@ class Copy:
         return Copy(
             self.lanes[chosen],
             self.addresses[chosen],
-            self.words[:, chosen],
+            self.places[chosen],
+            np.ascontiguousarray(self.words[:, chosen]),
             self.groups[chosen],
             self.rows,
             self.site,
@@ -73,15 +77,15 @@ class Copies:
         self, lanes: Array, addresses: Array, rows: Array, site: Site, undefined: tuple[Array, Any] | None = None
     ) -> None:
         """Lanes begin to copy the words that lie in their registers `rows` to shared addresses."""
-        registers = self._batch.banks["uint32"]
-        words = registers[rows[:, None], lanes[None, :]]
+        words: Array = np.empty((len(rows), len(lanes)), np.uint32)
+        take_words(self._batch.banks["uint32"], rows, lanes, words)
         once = _differing(lanes, addresses, words)
         self._batch.port.announce(addresses[once], lanes[once], 4 * len(rows), None, site)
         self._begun += 1
-        copy = Copy(lanes, addresses, words, self._committed[lanes], rows, site, self._begun, undefined)
-        self._pending.append(copy)
+        places, groups = self._places(lanes, addresses, 4 * len(rows)), self._committed[lanes]
+        self._pending.append(Copy(lanes, addresses, places, words, groups, rows, site, self._begun, undefined))
         if self._batch.checks is not None:
-            self._batch.checks.copies.begin(self._places(copy)[1], site)
+            self._batch.checks.copies.begin(places, len(rows), site)
 
     def commit(self, lanes: Array) -> None:
         """Close the lanes' current group."""
@@ -91,7 +95,7 @@ class Copies:
         """Complete all groups of lanes but the last `keep`; everything, committed or not, for None."""
         limit = np.full(self._batch.lanes, -1, np.int64)
         limit[lanes] = np.iinfo(np.int64).max if keep is None else self._committed[lanes] - keep
-        self._finish(lambda copy: copy.groups < limit[copy.lanes], self._waited_for)
+        self._finish(lambda copy, done: find_done(copy.groups, copy.lanes, limit, done), self._waited_for)
         if self._landed:
             self._seen(lambda one: bool((one.copy.groups < limit[one.copy.lanes]).all()))
 
@@ -106,7 +110,7 @@ class Copies:
         staying = []
         for one in self._landed:
             if chosen(one):
-                self._batch.checks.copies.end(self._places(one.copy)[1])
+                self._batch.checks.copies.end(one.copy.places, len(one.copy.rows))
             else:
                 staying.append(one)
         self._landed = staying
@@ -114,21 +118,23 @@ class Copies:
     def _waited_for(self, copy: Copy) -> None:
         """Copies that their threads have waited for, which write now; of others an mbarrier tells since they began."""
         if self._batch.checks is not None:
-            self._batch.checks.copies.end(self._places(copy)[1])
+            self._batch.checks.copies.end(copy.places, len(copy.rows))
         told = copy.number <= self._told_by_mbarrier[copy.lanes]
         if told.any():
             self._land(copy.part(told))
         if not told.all():
             self._complete(copy.part(~told) if told.any() else copy)
 
-    def _finish(self, chosen: Callable[[Copy], Array], complete: Callable[[Copy], None]) -> None:
+    def _finish(self, choose: Callable[[Copy, Mask], int], complete: Callable[[Copy], None]) -> None:
+        """Complete copies of the lanes that `choose` sets; it gives how many these are."""
         staying = []
         for copy in self._pending:
-            done = chosen(copy)
-            if done.any():
-                complete(copy if done.all() else copy.part(done))
-            if not done.all():
-                staying.append(copy.part(~done) if done.any() else copy)
+            done: Mask = np.empty(len(copy.lanes), bool)
+            count = choose(copy, done)
+            if count:
+                complete(copy if count == len(done) else copy.part(done))
+            if count < len(done):
+                staying.append(copy.part(~done) if count else copy)
         self._pending = staying
 
     def arrive(self, lanes: Array, addresses: Array, counted: bool, site: Site) -> None:
@@ -145,9 +151,12 @@ class Copies:
         def perform(chosen: Array) -> None:
             told_at = np.full(self._batch.lanes, -1, np.int64)
             told_at[lanes[chosen]] = slots[chosen]
-            self._finish(
-                lambda copy: (told_at[copy.lanes] >= 0) & (copy.number <= last), lambda copy: self._told(copy, told_at)
-            )
+
+            def choose(copy: Copy, done: Mask) -> int:
+                done[:] = (told_at[copy.lanes] >= 0) & (copy.number <= last)
+                return int(np.count_nonzero(done))
+
+            self._finish(choose, lambda copy: self._told(copy, told_at))
 
         def signal(chosen: Array) -> None:
             barriers.signal(slots[chosen], lanes[chosen], site)
@@ -167,19 +176,19 @@ class Copies:
             phase = int(self._batch.mbarriers.phases(np.array([slot]))[0])
             self._landed.append(Landed(copy.part(slots == slot), slot, phase))
 
-    def _places(self, copy: Copy) -> tuple[Mask, Array]:
-        """Which lanes copy to shared memory that there is, and the words they fill: [words of a lane, lanes]."""
-        nbytes = 4 * len(copy.rows)
-        ctas, offsets = self._batch.places.find(copy.addresses, copy.lanes)
-        legal = (ctas >= 0) & (offsets + nbytes <= self._batch.port.space("shared").size) & (offsets % nbytes == 0)
-        first = (ctas[legal] * self._batch.shared_stride + offsets[legal]) // 4
-        return legal, first[None, :] + np.arange(len(copy.rows))[:, None]
+    def _places(self, lanes: Array, addresses: Array, nbytes: int) -> Array:
+        """Where lanes copy to, as `thread_kernels` has it."""
+        batch, places = self._batch, np.empty(len(lanes), np.int64)
+        size = batch.port.space("shared").size
+        find_places(addresses, lanes, batch.ctas, batch.places.size, batch.shared_stride, size, nbytes, places)
+        return places
 
     def _land(self, copy: Copy) -> None:
         """Write words whose order was looked at when the copy began."""
         shared = self._batch.port.space("shared")
-        legal, places = self._places(copy)
-        for place, words in zip(places, copy.words[:, legal], strict=True):
+        legal = copy.places >= 0
+        for number, words in enumerate(copy.words[:, legal]):
+            place = copy.places[legal] + number
             shared.words[4][place] = words
             shared.state[4][place] |= _WRITTEN
         self._unwrite(copy)
@@ -188,9 +197,10 @@ class Copies:
             self._complete(copy.part(~legal))
 
     def _complete(self, copy: Copy) -> None:
-        registers = self._batch.banks["uint32"]
-        registers[copy.rows[:, None], copy.lanes[None, :]] = copy.words
-        self._batch.port.store("shared", copy.addresses, copy.lanes, np.uint64(0), "uint32", copy.rows, None, copy.site)
+        port, rows = self._batch.port, copy.rows
+        if not port.deliver(copy.addresses, copy.places, copy.lanes, copy.words, copy.site):
+            self._batch.banks["uint32"][rows[:, None], copy.lanes[None, :]] = copy.words
+            port.store("shared", copy.addresses, copy.lanes, np.uint64(0), "uint32", rows, None, copy.site)
         self._unwrite(copy)
 
     def _unwrite(self, copy: Copy) -> None:
@@ -198,9 +208,9 @@ class Copies:
         if copy.undefined is None or self._batch.checks is None:
             return
         bad, origin = copy.undefined
-        legal, places = self._places(copy)
+        legal = copy.places >= 0
         if bad[legal].any():
-            first = 4 * places[0][:, None] + np.arange(bad.shape[1])
+            first = 4 * copy.places[legal][:, None] + np.arange(bad.shape[1])
             self._batch.checks.undefined.copied(first[bad[legal]], origin, copy.site)
 
 

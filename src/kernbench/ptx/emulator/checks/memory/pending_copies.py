@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import mark_words
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_name
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of
 from kernbench.ptx.emulator.program.program import Site
@@ -17,6 +19,24 @@ _HINT = (
 )
 
 _NOBODY: Array = np.zeros(0, np.int64)
+_EVERYBODY: Array = np.zeros(0, bool)
+
+
+@kernel
+def _meets(
+    filled_by: Any, addresses: Any, offset: Any, size: Any, nbytes: Any, origins: Any, lanes: Any, mask: Any
+) -> Any:
+    """Whether an active position accesses a word that a copy fills; nearly always none does."""
+    span, masked = np.uint64(nbytes), mask.size > 0
+    for i in range(lanes.size):
+        start = addresses[i] + offset
+        if (masked and not mask[i]) or size < span or start > size - span:
+            continue
+        first = np.int64(start + origins[lanes[i]])
+        for k in range(0, nbytes, 4):
+            if filled_by[(first + k) >> 2] >= 0:
+                return True
+    return False
 
 
 class PendingCopies:
@@ -31,17 +51,15 @@ class PendingCopies:
         self._count = 0
         self._early: Array = _NOBODY
 
-    def begin(self, words: Array, site: Site) -> None:
-        """A copy may fill words from now on."""
+    def begin(self, places: Array, words: int, site: Site) -> None:
+        """Copies may fill some words from each place on, from now on."""
         if not self._filled_by.size:
             self._filled_by = np.full(self._batch.ctas * self._batch.shared_stride // 4 + 1, -1, np.int32)
-        self._filled_by[words] = site.number
-        self._count += words.size
+        self._count += mark_words(self._filled_by, places, words, site.number)
 
-    def end(self, words: Array) -> None:
+    def end(self, places: Array, words: int) -> None:
         """The copies into words are done."""
-        self._filled_by[words] = -1
-        self._count -= words.size
+        self._count -= mark_words(self._filled_by, places, words, -1)
 
     def touched(
         self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, place: Place, nbytes: int
@@ -49,6 +67,12 @@ class PendingCopies:
         """Lanes are about to access shared memory."""
         self._early = _NOBODY
         if not self._count or space.name != "shared":
+            return
+        mask = _EVERYBODY if active is None else active
+        (addresses, offset, base), far = place, np.uint64(space.size)
+        if not _meets(
+            self._filled_by, addresses, np.uint64(offset) - np.uint64(base), far, nbytes, space.origins, lanes, mask
+        ):
             return
         inside = offsets_of(place)
         legal = (inside >= 0) & (inside + nbytes <= space.size)

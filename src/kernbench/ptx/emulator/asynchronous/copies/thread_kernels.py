@@ -1,0 +1,78 @@
+"""Compiled loops over the lanes of a thread's copies (cp.async): where they write, which are done, and what they write.
+
+Words of registers are [words of a lane, lanes]. A place is the number of the first 4-byte word that a lane's copy fills
+in the shared memory of the batch, -1 where there is no such memory.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.ptx.emulator.lanes.clusters import PLACE, RANK_SHIFT, WINDOW
+from kernbench.ptx.emulator.lanes.compiled import kernel
+from kernbench.ptx.emulator.lanes.lanes import WARP
+
+_RANK = np.uint64(RANK_SHIFT)
+
+
+@kernel
+def find_places(
+    addresses: Any, lanes: Any, ctas: Any, ranks: Any, stride: Any, size: Any, nbytes: Any, places: Any
+) -> None:
+    """The place of each lane's copy of `nbytes` bytes; in a cluster of `ranks` blocks that of a peer, as addresses say.
+
+    Each block has `stride` bytes in the memory of the batch, `size` of which may be used.
+    """
+    for i in range(lanes.size):
+        cta = lanes[i] // WARP % ctas
+        inside = addresses[i] & WINDOW
+        places[i] = -1
+        if ranks > 1:
+            rank = np.int64(inside >> _RANK)
+            if rank >= ranks:
+                continue
+            cta += rank - cta % ranks
+            inside &= PLACE
+        offset = np.int64(inside)
+        if offset <= size - nbytes and offset % nbytes == 0:
+            places[i] = (cta * stride + offset) // 4
+
+
+@kernel
+def take_words(bank: Any, rows: Any, lanes: Any, words: Any) -> None:
+    """What lanes hold in some registers."""
+    for k in range(rows.size):
+        row = rows[k]
+        for i in range(lanes.size):
+            words[k, i] = bank[row, lanes[i]]
+
+
+@kernel
+def clear_words(bank: Any, rows: Any, lanes: Any) -> None:
+    """Set some registers of lanes to zero."""
+    for k in range(rows.size):
+        row = rows[k]
+        for i in range(lanes.size):
+            bank[row, lanes[i]] = 0
+
+
+@kernel
+def find_done(groups: Any, lanes: Any, limit: Any, done: Any) -> Any:
+    """Which copies belong to groups below the limits of their lanes, and how many these are."""
+    count = 0
+    for i in range(lanes.size):
+        done[i] = groups[i] < limit[lanes[i]]
+        count += done[i]
+    return count
+
+
+@kernel
+def mark_words(marks: Any, places: Any, count: Any, mark: Any) -> Any:
+    """Set the marks of `count` words from each place on; how many words that are."""
+    marked = 0
+    for i in range(places.size):
+        if places[i] >= 0:
+            marked += count
+            for k in range(count):
+                marks[places[i] + k] = mark
+    return marked
