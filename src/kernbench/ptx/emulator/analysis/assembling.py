@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from kernbench.ptx.emulator.analysis.flow.dataflow import bits, local_to_blocks
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, Inserted
 from kernbench.ptx.emulator.analysis.undefined.watching import whole_of
 from kernbench.ptx.emulator.instructions.control import leave
@@ -19,7 +20,7 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.facts import Beside, Check, Facts, FromFacts, UnusedLoads
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Block, Control, Program
-from kernbench.ptx.emulator.program.steps import ControlStep, Direct, General, Step, guarded
+from kernbench.ptx.emulator.program.steps import ControlStep, Direct, General, Step, guarded, relaxed
 
 
 def assemble(decoded: Decoded, facts: Facts, aliased: bool) -> Program:
@@ -31,7 +32,8 @@ def assemble(decoded: Decoded, facts: Facts, aliased: bool) -> Program:
             body.code.rows.setdefault(bank, []).append(row)
         body.code.close()
     for number, body in enumerate(decoded.bodies):
-        blocks += [_block(body, number, position, facts, following) for position in range(len(body.starts))]
+        local = local_to_blocks(body)
+        blocks += [_block(body, number, position, facts, following, local) for position in range(len(body.starts))]
     return _program(decoded, facts, blocks, aliased)
 
 
@@ -76,10 +78,10 @@ def _joined(unused: tuple[UnusedLoads, ...], of: Callable[[UnusedLoads], frozens
     return frozenset[int]().union(*map(of, unused))
 
 
-def _block(body: Body, function: int, position: int, facts: Facts, following: Following) -> Block:
-    """One block of a function, with its position among them."""
+def _block(body: Body, function: int, position: int, facts: Facts, following: Following, local: int) -> Block:
+    """One block of a function, with its position among them; of `local` registers nobody wants values elsewhere."""
     decodings, number = body.decodings[position], body.code.entry + position
-    steps = _Steps()
+    steps = _Steps(local)
     for decoding in decodings:
         steps.add(decoding, facts)
     if body.starts[position] == len(body.lines):
@@ -127,7 +129,8 @@ class _Account:
 class _Steps:
     """The steps of one block while it is put together, in both forms, and the control behind them."""
 
-    def __init__(self) -> None:
+    def __init__(self, local: int) -> None:
+        self._local = local
         self.direct: list[Direct] = []
         self.general: list[General] = []
         self.control: Control | None = None
@@ -138,17 +141,30 @@ class _Steps:
         """The steps of one instruction, and the checks beside it."""
         made = decoding.made.make(facts) if isinstance(decoding.made, FromFacts) else decoding.made
         begin = len(self.direct)
+        only_active = self._only_active(decoding)
         for step in (*decoding.looking, *decoding.before):
-            self._append(step)
+            self._append(relaxed(step) if only_active else step)
         if isinstance(made, ControlStep):
             self.control = _guarded_control(decoding, made)
         elif made is not None:
             guard = decoding.guard()
             for step in (made, *decoding.after):
-                self._append(step if guard is None else guarded(step, *guard, decoding.writes_guard()))
+                if guard is not None:
+                    step = guarded(step, *guard, decoding.writes_guard())
+                self._append(relaxed(step) if only_active else step)
         self.spans.append((begin, len(self.direct)))
         for one in facts.beside.get(decoding.site.number, ()):
             self._run_beside(one, begin)
+
+    def _only_active(self, decoding: Decoding) -> bool:
+        """Whether nobody but the lanes that run an instruction wants anything of the registers that it writes.
+
+        Who looks inside sees all lanes of a warp.
+        """
+        effects = decoding.effects
+        if not effects.computes or effects.carry_flag or decoding.looking or decoding.instruction.guard is not None:
+            return False
+        return not bits(decoding.writes) & ~self._local
 
     def _append(self, step: Step) -> None:
         self.direct.append(step.direct)

@@ -27,6 +27,9 @@ class Storage(Protocol):
 class Window:
     """The rows of some warps of a batch, whatever their mask."""
 
+    # whether what is written to its rows is written to the batch
+    in_place = False
+
     def __init__(self, batch: Any, lanes: Lanes):
         self.batch = batch
         self.size = lanes.positions
@@ -56,6 +59,8 @@ class Window:
 
 class RunWindow(Window):
     """A run of warps: rows are slices of the batch's."""
+
+    in_place = True
 
     def __init__(self, batch: Any, lanes: Lanes):
         super().__init__(batch, lanes)

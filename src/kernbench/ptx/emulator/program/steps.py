@@ -16,10 +16,11 @@ General = Callable[[Window, "Mask | None"], None]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction in both forms."""
+    """One instruction in both forms; one that `only_computes` fills rows from others, and does nothing else."""
 
     direct: Direct
     general: General
+    only_computes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,24 @@ def action(general: General) -> Step:
     return Step(lambda window: general(window, None), general)
 
 
+def relaxed(step: Step) -> Step:
+    """The same, for results that nobody but the active lanes wants: where rows lie in place, all of them are computed.
+
+    That spares a row for the results and their way through the mask, which cost more than most operations.
+    """
+    if not step.only_computes:
+        return step
+    direct, general = step.direct, step.general
+
+    def run(window: Window, mask: Mask | None) -> None:
+        if window.in_place:
+            direct(window)
+        else:
+            general(window, mask)
+
+    return Step(direct, run, True)
+
+
 def guarded(step: Step, guard: int, negated: bool, own: bool) -> Step:
     """`step` where the predicate of slot `guard` holds; `own` tells that the step writes that predicate."""
     general = step.general
@@ -58,7 +77,8 @@ def guarded(step: Step, guard: int, negated: bool, own: bool) -> Step:
 
 def compute(function: Callable[..., Any], sources: Sequence[int], targets: Sequence[int]) -> Step:
     """`function(*sources, *targets)` over rows; targets may be the same registers as sources."""
-    return Step(_direct(function, tuple(sources), tuple(targets)), _general(function, tuple(sources), tuple(targets)))
+    sources, targets = tuple(sources), tuple(targets)
+    return Step(_direct(function, sources, targets), _general(function, sources, targets), True)
 
 
 def _general(function: Callable[..., Any], sources: tuple[int, ...], targets: tuple[int, ...]) -> General:

@@ -50,6 +50,26 @@ def live_at_blocks(body: Body) -> list[int]:
     return live
 
 
+def local_to_blocks(body: Body) -> int:
+    """The registers that hold no value that anybody wants where a block begins: who reads them has set them before.
+
+    What works beside the warps reads and writes registers later, when other lanes may run the same block: whatever is
+    named by such an instruction is not among them.
+    """
+    others = named = 0
+    for decodings in body.decodings:
+        set_here = 0
+        for decoding in decodings:
+            read, written = bits(decoding.reads), bits(decoding.writes)
+            named |= read | written
+            others |= read & ~set_here
+            if decoding.effects.asynchronous:
+                others |= read | written
+            if decoding.instruction.guard is None:
+                set_here |= written
+    return named & ~others
+
+
 def undefined_at(body: Body, defined_at_entry: int) -> list[list[int]]:
     """For each instruction of each block, the registers that may hold no defined value before it."""
     entering = [0] * len(body.decodings)
