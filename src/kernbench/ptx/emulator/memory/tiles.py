@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.numerics.matrix.descriptors import PIECE, MatrixDescriptor, TileMap, anchor, leaves_pattern, tile_map
-from kernbench.ptx.numerics.matrix.wide import float32_of
+from kernbench.ptx.numerics.matrix.wide import float32_of, float32_table
 
 # bytes along K of 96 elements of 4 bits
 _DEEP_ROW = 48
@@ -73,7 +74,37 @@ def _checked(descriptor: MatrixDescriptor, operand: Operand) -> MatrixDescriptor
 
 def gather(batch: Any, ctas: Array, tiles: list[Tiles], operand: Operand) -> Array:
     """The elements of each operation's tile as float32: [operations, rows, depth]; what lies outside is zero."""
+    if operand.kind in ("f16", "bf16"):
+        values = _halves(batch, ctas, tiles, operand)
+        return values[:, :, : operand.rows].swapaxes(1, 2) if operand.transposed else values
     return _elements(gather_pieces(batch, ctas, tiles), operand)
+
+
+def _halves(batch: Any, ctas: Array, tiles: list[Tiles], operand: Operand) -> Array:
+    """The elements of 16 bits of each operation's tile, in the order of its map."""
+    size, memory = batch.shared_stride, batch.port.space("shared").words[2]
+    rows, pieces = tiles[0].map.pieces.shape
+    found: Array = np.empty((len(ctas), rows, pieces * PIECE // 2), np.float32)
+    for one in tiles:
+        starts = ctas[one.positions].astype(np.int64) * size
+        _gather_halves(
+            memory, starts, one.positions, one.map.pieces + one.base, size, float32_table(operand.kind), found
+        )
+    return found
+
+
+@kernel
+def _gather_halves(memory: Any, starts: Any, positions: Any, pieces: Any, size: Any, table: Any, found: Any) -> None:
+    """Elements of pieces of 16 bytes of operations that begin at `starts`; zero where a piece lies beyond `size`."""
+    for i in range(starts.size):
+        operation, start = positions[i], starts[i]
+        for row in range(pieces.shape[0]):
+            for column in range(pieces.shape[1]):
+                place = pieces[row, column]
+                first = (start + place) >> 1
+                for k in range(PIECE // 2):
+                    value = table[memory[first + k]] if place <= size - PIECE else np.float32(0)
+                    found[operation, row, column * (PIECE // 2) + k] = value
 
 
 def gather_pieces(batch: Any, ctas: Array, tiles: list[Tiles]) -> Array:
@@ -136,12 +167,22 @@ def unpacked(data: Array, bits: int) -> Array:
 
 def ranges_of(ctas: Array, tiles: list[Tiles], size: int) -> tuple[Array, Array, Array]:
     """Byte ranges that tiles cover in shared memory: starts, lengths and the operation each belongs to."""
-    starts, lengths, owners = [], [], []
+    most = sum(len(one.positions) * len(one.map.firsts) for one in tiles)
+    found = np.empty((3, most), np.int64)
+    count = 0
     for one in tiles:
-        first, span = one.map.firsts, one.map.spans
-        places = ctas[one.positions].astype(np.int64)[:, None] * size + (one.base + first)[None]
-        inside = np.broadcast_to((one.base + first + span <= size)[None], places.shape)
-        starts.append(places[inside])
-        lengths.append(np.broadcast_to(span[None], places.shape)[inside])
-        owners.append(np.broadcast_to(one.positions[:, None], places.shape)[inside])
-    return np.concatenate(starts), np.concatenate(lengths), np.concatenate(owners)
+        starts = ctas[one.positions].astype(np.int64) * size
+        count = _spread(starts, one.positions, one.base, one.map.firsts, one.map.spans, size, count, found)
+    return found[0, :count], found[1, :count], found[2, :count]
+
+
+@kernel
+def _spread(starts: Any, positions: Any, base: Any, firsts: Any, spans: Any, size: Any, count: Any, found: Any) -> Any:
+    """Put the ranges of a tile in some CTAs behind `count` others; how many there are now."""
+    for i in range(starts.size):
+        for k in range(firsts.size):
+            place = base + firsts[k]
+            if place + spans[k] <= size:
+                found[0, count], found[1, count], found[2, count] = starts[i] + place, spans[k], positions[i]
+                count += 1
+    return count

@@ -15,8 +15,10 @@ from kernbench.ptx.numerics.matrix.products import values
 
 
 @cache
-def _table(kind: str) -> Array:
+def float32_table(kind: str) -> Array:
     """The float32 value of every pattern of a type of 8 or 16 bits."""
+    if kind == "bf16":
+        return (np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)).view(np.float32)
     width = 16 if kind == "f16" else 8
     return values(np.arange(1 << width, dtype=f"uint{width}"), kind).astype(np.float32)
 
@@ -31,7 +33,7 @@ def float32_of(bits: Array, kind: str) -> Array:
         return bits.astype(np.float32)
     if kind == "s8":
         return bits.view(np.int8).astype(np.float32)
-    found: Array = np.take(_table(kind), bits)
+    found: Array = np.take(float32_table(kind), bits)
     return found
 
 

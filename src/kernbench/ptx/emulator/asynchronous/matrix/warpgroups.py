@@ -21,6 +21,8 @@ from kernbench.ptx.numerics.matrix.warpgroup import accumulators, operand_a, reg
 from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
 
 WARPS = 4
+# bytes of products that are made at once: what the caches hold
+_PRODUCTS = 1 << 21
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +40,11 @@ class Form:
     site: Site
     # which lanes of four hold the metadata of a sparse A; None: A is dense
     selector: int | None = None
+
+    def is_like(self, other: "Form") -> bool:
+        """Whether the tiles of another are of the same shape, and lie in memory or registers as those of this do."""
+        mine, theirs = ((f.n, f.k, f.kinds, f.transposed, f.selector, f.a_rows is None) for f in (self, other))
+        return mine == theirs
 
     @property
     def held(self) -> int:
@@ -218,94 +225,128 @@ class Warpgroups:
 
 
 class _Performer:
-    """Performs operations one after the other; accumulators stay matrices while they are used again."""
+    """Performs operations one after the other; accumulators stay matrices while they are used again.
+
+    What operations multiply is there when they are performed: the products of those that follow each other on the same
+    accumulators are made at once, and added in their order.
+    """
 
     def __init__(self, batch: Any):
         self._batch = batch
         bank = batch.banks["uint32"]
         self._registers = bank[:, : batch.lanes].reshape(len(bank), -1, WARP)
-        self._form: Form | None = None
-        self._warps: Array = np.zeros(0, np.int64)
-        self._sums: Array = np.zeros(0)
 
     def perform(self, events: list[Issued]) -> None:
-        for event in events:
-            event, units = self._ordered(event)
-            if not self._continues(event):
-                self._put_back()
-                self._take(event)
-            self._add(event, units)
-        self._put_back()
+        while events:
+            count = 1
+            while count < len(events) and _continues(events[0], events[count]):
+                count += 1
+            self._accumulate(events[:count])
+            events = events[count:]
 
-    def _ordered(self, event: Issued) -> tuple[Issued, int]:
-        """The event with the warps of each warpgroup side by side, and how many warps share a tile of B."""
-        ctas = self._batch.ctas
-        cta, inside = event.warps % ctas, event.warps // ctas
-        order = np.lexsort((inside, cta, inside // WARPS))
-        event = event.part(order)
-        # warps of one warpgroup may stand in different rounds of a loop
-        found = np.stack([inside[order] // WARPS, cta[order], event.ordinals])
-        together = len(order) % WARPS == 0 and all(
-            np.array_equal(found[:, q::WARPS], found[:, ::WARPS]) and bool((inside[order][q::WARPS] % WARPS == q).all())
-            for q in range(WARPS)
-        )
-        return event, WARPS if together else 1
+    def _accumulate(self, events: list[Issued]) -> None:
+        """Operations of the same warps on the same accumulators."""
+        order, whole = _by_warpgroup(events[0].warps, self._batch.ctas)
+        events = [event.part(order) for event in events]
+        form, warps = events[0].form, events[0].warps
+        sums = None
+        if events[0].adds.any():
+            sums = accumulators(self._registers[form.d_rows[:, None], warps[None, :]], form.kinds[0])
+        while events:
+            units = _together(events[0], whole)
+            count = self._alike(events, units, whole)
+            for event, product_of in zip(events[:count], self._products(events[:count], units), strict=True):
+                sums = _added(event, product_of.reshape(len(warps), 16, -1), sums)
+            events = events[count:]
+        self._registers[form.d_rows[:, None], warps[None, :]] = registers_of(sums, form.kinds[0])
 
-    def _continues(self, event: Issued) -> bool:
-        form = self._form
-        return (
-            form is not None
-            and form.kinds[0] == event.form.kinds[0]
-            and np.array_equal(form.d_rows, event.form.d_rows)
-            and np.array_equal(self._warps, event.warps)
-        )
+    def _alike(self, events: list[Issued], units: int, whole: bool) -> int:
+        """How many operations from the first on are of the same shape, so that their products are made at once."""
+        form, nbytes = events[0].form, len(events[0].warps) * 16 * events[0].form.n * 4
+        most = 1 if form.selector is not None else max(1, min(len(events), _PRODUCTS // nbytes))
+        count = 1
+        while count < most and form.is_like(events[count].form) and _together(events[count], whole) == units:
+            count += 1
+        return count
 
-    def _take(self, event: Issued) -> None:
-        self._form, self._warps = event.form, event.warps
-        found = self._registers[event.form.d_rows[:, None], event.warps[None, :]]
-        self._sums = accumulators(found, event.form.kinds[0])
-
-    def _put_back(self) -> None:
-        if self._form is None:
-            return
-        found = registers_of(self._sums, self._form.kinds[0])
-        self._registers[self._form.d_rows[:, None], self._warps[None, :]] = found
-        self._form = None
-
-    def _add(self, event: Issued, units: int) -> None:
-        form = event.form
-        ctas = event.warps[::units] % self._batch.ctas
+    def _products(self, events: list[Issued], units: int) -> Array:
+        """The products of operations of the same shape: [operations, warpgroups or warps, rows, n]."""
+        form = events[0].form
+        ctas = np.tile(events[0].warps[::units] % self._batch.ctas, len(events))
         b_tile = form.operand("b", form.n)
-        b = gather(self._batch, ctas, tiles_of(event.b[::units], b_tile, wgmma_descriptor), b_tile)
-        sums = product(self._left(event, units, ctas), b).reshape(self._sums.shape)
-        if form.negated:
-            np.negative(sums, out=sums)
-        kept = self._sums if event.adds.any() else None
-        if kept is not None and not event.adds.all():
-            kept = np.where(event.adds[:, None, None], kept, kept.dtype.type(0))
-        self._sums = accumulate(sums, kept, form.kinds[0], form.saturates)
+        descriptors = _joined([event.b[::units] for event in events])
+        b = gather(self._batch, ctas, tiles_of(descriptors, b_tile, wgmma_descriptor), b_tile)
+        found: Array = product(self._left(events, units, ctas), b)
+        return found.reshape(len(events), -1, *found.shape[1:])
 
-    def _left(self, event: Issued, units: int, ctas: Array) -> Array:
-        """A as [warpgroups, 64, k], or [warps, 16, k] where warpgroups are not together."""
-        held, form = self._held(event, units, ctas), event.form
-        if event.meta is None or form.selector is None:
+    def _left(self, events: list[Issued], units: int, ctas: Array) -> Array:
+        """A as [operations and warpgroups, 64, k], or [operations and warps, 16, k] where those are not together."""
+        held, form, meta = self._held(events, units, ctas), events[0].form, events[0].meta
+        if meta is None or form.selector is None:
             return held
-        where = places(event.meta, f"m16n8k{form.k}", form.kinds[1], form.selector)
+        where = places(meta, f"m16n8k{form.k}", form.kinds[1], form.selector)
         whole: Array = expanded(held.reshape(-1, 16, form.held), where, form.k)
         return whole.reshape(-1, 16 * units, form.k)
 
-    def _held(self, event: Issued, units: int, ctas: Array) -> Array:
+    def _held(self, events: list[Issued], units: int, ctas: Array) -> Array:
         """The elements of A that are there."""
-        form = event.form
-        if event.a is None:
-            assert form.a_rows is not None
-            bits = operand_a(self._registers[form.a_rows[:, None], event.warps[None, :]], form.kinds[1])
-            held: Array = float32_of(bits, form.kinds[1])
+        form, warps = events[0].form, events[0].warps
+        if form.a_rows is not None:
+            rows = np.stack([event.form.a_rows for event in events if event.form.a_rows is not None], axis=1)
+            found = self._registers[rows[:, :, None], warps[None, None, :]].reshape(len(rows), -1, WARP)
+            held: Array = float32_of(operand_a(found, form.kinds[1]), form.kinds[1])
             return held.reshape(-1, 16 * units, form.held)
         tile = form.operand("a", 16 * WARPS)
-        found = gather(self._batch, ctas, tiles_of(event.a[::units], tile, wgmma_descriptor), tile)
+        descriptors = _joined([event.a[::units] for event in events if event.a is not None])
+        found = gather(self._batch, ctas, tiles_of(descriptors, tile, wgmma_descriptor), tile)
         if units == WARPS:
             return found
-        part = event.warps // self._batch.ctas % WARPS
+        part = np.tile(warps // self._batch.ctas % WARPS, len(events))
         own: Array = found.reshape(-1, WARPS, 16, form.held)[np.arange(len(part)), part]
         return own
+
+
+def _joined(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _continues(first: Issued, event: Issued) -> bool:
+    """Whether an operation adds to the accumulators of another, in the same warps."""
+    one, other = first.form, event.form
+    return (
+        one.kinds[0] == other.kinds[0]
+        and np.array_equal(one.d_rows, other.d_rows)
+        and (first.warps is event.warps or np.array_equal(first.warps, event.warps))
+    )
+
+
+def _by_warpgroup(warps: Array, ctas: int) -> tuple[Array, bool]:
+    """The order in which the warps of each warpgroup are side by side, and whether all four of each are there."""
+    cta, inside = warps % ctas, warps // ctas
+    keys = (inside // WARPS * ctas + cta) * WARPS + inside % WARPS
+    order = np.argsort(keys, kind="stable")
+    if len(keys) % WARPS:
+        return order, False
+    found = keys[order].reshape(-1, WARPS)
+    return order, bool((found == found[:, :1] + np.arange(WARPS)).all() and (found[:, 0] % WARPS == 0).all())
+
+
+def _together(event: Issued, whole: bool) -> int:
+    """How many warps, side by side, share a tile of B; those of a warpgroup may stand in different rounds of a loop."""
+    if not whole:
+        return 1
+    ordinals = event.ordinals.reshape(-1, WARPS)
+    return WARPS if (ordinals == ordinals[:, :1]).all() else 1
+
+
+def _added(event: Issued, sums: Array, kept: Array | None) -> Array:
+    """The accumulators behind an operation, whose products are `sums`."""
+    form = event.form
+    if form.negated:
+        np.negative(sums, out=sums)
+    if not event.adds.any():
+        kept = None
+    elif kept is not None and not event.adds.all():
+        kept = np.where(event.adds[:, None, None], kept, kept.dtype.type(0))
+    found: Array = accumulate(sums, kept, form.kinds[0], form.saturates)
+    return found
