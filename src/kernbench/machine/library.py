@@ -13,7 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from kernbench.common.errors import MachineError, unknown
 from kernbench.machine.description import Description
-from kernbench.machine.keys import clipped, described, printable
+from kernbench.machine.keys import Key, clipped, described, printable
+from kernbench.machine.schema import Table
 
 Kind = TypeVar("Kind", bound=Description)
 _SUFFIX = ".toml"
@@ -105,7 +106,7 @@ class Library(Generic[Kind]):
             base = self._load(self._extended(target, chain), chain)
         except MachineError as error:
             return self.table.build(tree, source.label, [f"extends = {clipped(target)}: {error}"])
-        return self.table.build(_overlaid(base.to_dict(), tree), source.label)
+        return self.table.build(_overlaid(base.to_dict(), tree, self.table), source.label)
 
     def _extended(self, target: object, chain: tuple[_Source, ...]) -> _Source:
         """What the last of `chain` extends."""
@@ -164,11 +165,13 @@ def _looks_like_a_path(text: str, path: Path) -> bool:
     return text != "" and (text.endswith(_SUFFIX) or os.sep in text or "/" in text or os.path.exists(path))
 
 
-def _overlaid(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the keys of `top` in place of its own, table by table."""
+def _overlaid(base: Mapping[str, Any], top: Mapping[str, Any], table: type[Table]) -> dict[str, Any]:
+    """`base` with the keys of `top` in place of its own, table by table; the value of a key is replaced as a whole."""
     merged = dict(base)
     for name, value in top.items():
-        below = merged.get(name)
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        merged[name] = _overlaid(merged[name], value) if both else value
+        inner = table.schema.get(name)
+        if inner is None or isinstance(inner, Key) or not isinstance(value, Mapping):
+            merged[name] = value
+        else:
+            merged[name] = _overlaid(merged[name], value, inner)
     return merged

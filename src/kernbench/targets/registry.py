@@ -73,6 +73,7 @@ BUNDLED = (
     Listed(
         "ptx",
         "kernbench.ptx.target",
+        "gpu",
         template="a warp for each head, built in Python",
         sources=(".cu", ".ptx"),
         commands=Commands(

@@ -1,0 +1,110 @@
+"""A GPU as its file describes it, and how GPUs are found by name or path."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Annotated
+
+from kernbench.common.errors import MachineError
+from kernbench.machine.description import Description
+from kernbench.machine.keys import LABEL, SHAPE, Choice, Text
+from kernbench.machine.library import Library
+from kernbench.ptx.machine.figures import SOURCES, Figure
+from kernbench.ptx.machine.tables import (
+    L1,
+    L2,
+    Barriers,
+    Chip,
+    Clock,
+    Cluster,
+    Copies,
+    Hbm,
+    Issue,
+    Launch,
+    Pipes,
+    Shared,
+    Sm,
+    Tensor,
+)
+
+KIND = "ptx"
+NOT_VALIDATED = "not validated"
+
+
+@dataclass(frozen=True)
+class Gpu(Description):
+    """A GPU: what it consists of (shape keys) and how fast its parts are (rate keys), each with its source."""
+
+    whole = "h200"
+    called = "gpu"
+
+    name: Annotated[str, Text("", LABEL, "what the GPU is called", 64)]
+    kind: Annotated[str, Choice("", SHAPE, "the target that runs on it", (KIND,))]
+    arch: Annotated[str, Text("", SHAPE, "the architecture code is compiled for", 16)]
+    predictions: Annotated[
+        str, Choice("", LABEL, "whether times were held to a GPU of this kind", ("validated", NOT_VALIDATED))
+    ]
+    calibrated: Annotated[str, Text("", LABEL, "with which driver and assembler its figures were measured", 120)]
+    chip: Chip
+    clock: Clock
+    sm: Sm
+    issue: Issue
+    pipes: Pipes
+    shared: Shared
+    barriers: Barriers
+    l1: L1
+    l2: L2
+    hbm: Hbm
+    copies: Copies
+    tensor: Tensor
+    cluster: Cluster
+    launch: Launch
+
+    @property
+    def hash(self) -> str:
+        """Twelve hex digits that are equal where every value is; where values come from changes no time."""
+        content = {
+            name: float(value) if isinstance(value, Figure) else key.data(value)
+            for name, key, value in self.entries()
+            if key.role != LABEL
+        }
+        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+    def figures(self) -> dict[str, Figure]:
+        """Every figure by its dotted name."""
+        return {name: value for name, _, value in self.entries() if isinstance(value, Figure)}
+
+    def sources(self) -> dict[str, int]:
+        """How many figures come from each kind of source."""
+        found = [figure.source for figure in self.figures().values()]
+        return {source: found.count(source) for source in SOURCES}
+
+    def with_figures(self, figures: Mapping[str, Figure], calibrated: str) -> "Gpu":
+        """This GPU with some figures replaced; `calibrated` says with which driver and assembler they were measured."""
+        return self.override({**figures, "calibrated": calibrated})
+
+
+_LIBRARY = Library(Gpu, "kernbench.ptx", "gpus")
+
+
+def bundled() -> list[str]:
+    """The names of the GPUs that come with kernbench."""
+    return _LIBRARY.bundled()
+
+
+def load(gpu: "str | os.PathLike[str] | Gpu") -> Gpu:
+    """The GPU meant by a bundled name, a path to a TOML file, or a `Gpu`, which is returned as it is.
+
+    A file may say `extends = "h200"` (or a path beside it) and give only the keys that differ.
+    """
+    return _LIBRARY.load(gpu)
+
+
+def is_gpu(gpu: str | os.PathLike[str]) -> bool:
+    """Whether a name or file is that of a GPU, and of no other machine; a file that cannot be read is none."""
+    try:
+        return _LIBRARY.kind_of(gpu) == KIND
+    except MachineError:
+        return False

@@ -1,0 +1,202 @@
+"""The tables of a GPU's file, each a frozen dataclass: parts of an SM, the memories behind it, launches.
+
+Cycles are cycles of the SM clock. An interval is the time between two instructions of a sub-core on a pipe; a latency
+that from an instruction to one that needs its result.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from kernbench.machine.schema import Table
+from kernbench.ptx.machine.figures import (
+    Figure,
+    count,
+    cycles,
+    gigabytes,
+    megahertz,
+    rate,
+    share,
+    size,
+    time_ns,
+)
+
+
+@dataclass(frozen=True)
+class Chip(Table):
+    """How many SMs there are, and how they are grouped."""
+
+    sms: Annotated[Figure, count("SMs", "SMs that programs can use", 4096)]
+    gpcs: Annotated[Figure, count("GPCs", "groups of SMs; a cluster stays inside one", 64)]
+    cluster: Annotated[Figure, count("CTAs", "CTAs in the largest cluster; 1: no clusters", 64)]
+    l2_halves: Annotated[Figure, count("halves", "parts of the L2, each nearer to some SMs", 8)]
+
+
+@dataclass(frozen=True)
+class Clock(Table):
+    """The SM clock, which falls under load."""
+
+    most: Annotated[Figure, megahertz("the highest clock, which light work gets")]
+    streaming: Annotated[Figure, megahertz("while all SMs read HBM as fast as they can")]
+    tensor: Annotated[Figure, megahertz("while all SMs multiply random bf16 matrices as fast as they can")]
+
+
+@dataclass(frozen=True)
+class Sm(Table):
+    """What an SM holds at once."""
+
+    sub_cores: Annotated[Figure, count("sub-cores", "schedulers; a warp's number modulo this is its own", 16)]
+    warps: Annotated[Figure, count("warps", "resident warps", 256)]
+    ctas: Annotated[Figure, count("CTAs", "resident CTAs", 256)]
+    registers: Annotated[Figure, count("registers", "32-bit registers")]
+    register_unit: Annotated[Figure, count("registers", "registers of a warp are a multiple of this", 4096)]
+    shared: Annotated[Figure, size("shared memory of all resident CTAs")]
+    shared_cta: Annotated[Figure, size("the most shared memory of one CTA")]
+    shared_reserved: Annotated[Figure, size("shared memory taken by each CTA beyond what it asks for")]
+    shared_unit: Annotated[Figure, size("shared memory of a CTA is a multiple of this")]
+    l1: Annotated[Figure, size("L1 and shared memory together")]
+
+
+@dataclass(frozen=True)
+class Issue(Table):
+    """How a sub-core issues instructions."""
+
+    interval: Annotated[Figure, cycles("between two instructions of a sub-core")]
+    branch_back: Annotated[Figure, cycles("lost at a branch taken backwards")]
+    register_banks: Annotated[Figure, count("banks", "register banks of a sub-core, each with one read port", 16)]
+    instruction_cache: Annotated[Figure, size("code that loops without fetching it again")]
+
+
+@dataclass(frozen=True)
+class Pipe(Table):
+    """A pipe of a sub-core."""
+
+    latency: Annotated[Figure, cycles("from an instruction to one that needs its result")]
+    interval: Annotated[Figure, cycles("between two instructions of a sub-core")]
+
+
+@dataclass(frozen=True)
+class Pipes(Table):
+    """Pipes by what they do."""
+
+    fma: Pipe
+    integer: Pipe
+    multiply: Pipe
+    minmax: Pipe
+    half2: Pipe
+    double: Pipe
+    convert: Pipe
+    mufu: Pipe
+    shuffle: Pipe
+
+
+@dataclass(frozen=True)
+class Shared(Table):
+    """Shared memory."""
+
+    latency: Annotated[Figure, cycles("of a load without bank conflicts")]
+    conflict: Annotated[Figure, cycles("more for each further word of one bank that a warp reads")]
+    bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of an SM, loads and stores together")]
+    banks: Annotated[Figure, count("banks", "banks of 4 bytes", 256)]
+    ldmatrix: Annotated[Figure, cycles("between two ldmatrix.x4 of a sub-core")]
+    ldmatrix_latency: Annotated[Figure, cycles("of an ldmatrix.x4")]
+    stmatrix: Annotated[Figure, cycles("between two stmatrix.x4 of a sub-core")]
+    queue: Annotated[Figure, count("instructions", "memory instructions a sub-core has queued before it stalls", 1024)]
+    address_interval: Annotated[Figure, cycles("between two memory instructions of a sub-core")]
+
+
+@dataclass(frozen=True)
+class Barriers(Table):
+    """Barriers and fences of a CTA."""
+
+    sync: Annotated[Figure, cycles("bar.sync of one warp, from arrival to going on")]
+    sync_warp: Annotated[Figure, cycles("more for each further warp of a bar.sync")]
+    named_hop: Annotated[Figure, cycles("from bar.arrive in one warp to the wake of another")]
+    arrive: Annotated[Figure, cycles("issue of an mbarrier arrive")]
+    try_wait: Annotated[Figure, cycles("an mbarrier try_wait that succeeds")]
+    wake: Annotated[Figure, cycles("from an mbarrier arrive to the wake of another warp")]
+    interval: Annotated[Figure, cycles("between two mbarrier operations of an SM")]
+    parked: Annotated[Figure, time_ns("how long a try_wait without a hint waits before it fails")]
+    proxy_fence: Annotated[Figure, cycles("fence.proxy.async with no stores before it")]
+
+
+@dataclass(frozen=True)
+class L1(Table):
+    """The first cache."""
+
+    latency: Annotated[Figure, cycles("of a load that hits")]
+    bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of an SM")]
+    line: Annotated[Figure, size("a line")]
+    sector: Annotated[Figure, size("the part of a line that is fetched")]
+
+
+@dataclass(frozen=True)
+class L2(Table):
+    """The second cache, shared by all SMs."""
+
+    capacity: Annotated[Figure, size("all of it")]
+    latency: Annotated[Figure, cycles("of a load that hits, averaged over near and far")]
+    far: Annotated[Figure, cycles("between a hit in the far half and one in the near half")]
+    bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of all SMs together, from a footprint that fits")]
+    sm_bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of one SM")]
+    atomic_interval: Annotated[Figure, cycles("between two atomics on one address, of all SMs")]
+    atomic_latency: Annotated[Figure, cycles("of an atomic whose result is used")]
+
+
+@dataclass(frozen=True)
+class Hbm(Table):
+    """Device memory."""
+
+    capacity: Annotated[Figure, size("all of it", 2**44)]
+    bandwidth: Annotated[Figure, gigabytes("by the maker's data sheet")]
+    read_share: Annotated[Figure, share("of the bandwidth that reading reaches")]
+    write_share: Annotated[Figure, share("of the bandwidth that writing reaches")]
+    copy_share: Annotated[Figure, share("of the bandwidth that copying reaches, bytes read and written")]
+    latency: Annotated[Figure, cycles("of a load that misses L2, nothing else under way")]
+    in_flight: Annotated[Figure, size("bytes an SM must have under way for nine tenths of the read rate")]
+
+
+@dataclass(frozen=True)
+class Copies(Table):
+    """Asynchronous copies to shared memory: cp.async, and bulk and tensor copies (TMA)."""
+
+    cp_async: Annotated[Figure, cycles("between two cp.async of 16 bytes a lane, of a sub-core")]
+    bulk_extra: Annotated[Figure, cycles("more for a small bulk copy than for a load of the same bytes")]
+    bulk_issue: Annotated[Figure, cycles("between two bulk copies of one thread")]
+    bulk_bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of one SM, from L2")]
+    bulk_in_flight: Annotated[Figure, size("bytes of an SM under way at most")]
+
+
+@dataclass(frozen=True)
+class Tensor(Table):
+    """The tensor cores of an SM; 0 where a GPU lacks the instructions."""
+
+    wgmma: Annotated[Figure, rate("flop/cycle", "of an SM by wgmma, bf16")]
+    wgmma_tail: Annotated[Figure, cycles("from the last cycle of a wgmma to its wait's return")]
+    wgmma_issue: Annotated[Figure, cycles("issue of a wgmma")]
+    wgmma_queue: Annotated[Figure, count("instructions", "wgmma queued in an SM before the next one stalls", 1024)]
+    mma: Annotated[Figure, rate("flop/cycle", "of an SM by mma.sync, bf16")]
+    mma_latency: Annotated[Figure, cycles("of a mma.sync.m16n8k16")]
+    beside_fma: Annotated[Figure, share("of the rate of FP32 instructions that is left beside wgmma")]
+    beside_mufu: Annotated[Figure, share("of the rate of MUFU instructions that is left beside wgmma")]
+    tcgen05: Annotated[Figure, rate("flop/cycle", "of an SM by tcgen05.mma, f16 or bf16")]
+    tcgen05_tail: Annotated[Figure, cycles("from the last cycle of a tcgen05.mma to its commit's arrival")]
+
+
+@dataclass(frozen=True)
+class Cluster(Table):
+    """Shared memory of other CTAs of a cluster."""
+
+    latency: Annotated[Figure, cycles("of a load from another SM's shared memory")]
+    one_way: Annotated[Figure, cycles("from a store or an arrival to its effect in another SM")]
+    multicast: Annotated[Figure, cycles("more for a bulk copy to several CTAs")]
+
+
+@dataclass(frozen=True)
+class Launch(Table):
+    """Kernels and CTAs begin and end."""
+
+    gap: Annotated[Figure, time_ns("from one empty kernel of a stream to the next")]
+    graph_gap: Annotated[Figure, time_ns("from one empty kernel of a graph to the next")]
+    empty: Annotated[Figure, time_ns("an empty kernel between two events")]
+    cta: Annotated[Figure, time_ns("between the starts of two CTAs of a grid, all SMs together")]
+    slot_reuse: Annotated[Figure, cycles("from the end of a CTA to the first instruction of the next in its place")]
