@@ -333,7 +333,7 @@ def deliver(memory: UInt32s, places: Int64s, words: UInt32s) -> Flag:
 
 
 @kernel
-def may_deliver(state: UInt32s, places: Int64s, addresses: UInt64s, last: Int, count: Int) -> Flag:
+def may_deliver(state: UInt32s, places: Int64s, addresses: UInt64s, last: np.uint64, count: Int) -> Flag:
     """Whether all lanes copy `count` words to memory that there is, at addresses no further than `last`."""
     unwritten = np.uint32(_UNWRITTEN)
     for i in range(places.size):

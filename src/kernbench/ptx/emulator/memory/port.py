@@ -307,8 +307,9 @@ class Port:
         self._checker.note(part, True, site, lanes, None, (addresses, np.uint64(0), 0), 4 * count)
         noted = self._room(lanes.size)
         access.checked_deliver(memory, state, places, words, *noted)
-        more = self._checker.arguments(part, site, 0)
-        if noted[0][-1] and access.note_writes(*noted, np.uint64(4 * count), lanes, self._report, *more, STORE):
+        shadow, number, scope = self._checker.arguments(part, site, 0)
+        wide = np.uint64(4 * count)
+        if noted[0][-1] and access.note_writes(*noted, wide, lanes, self._report, shadow, number, scope, STORE):
             stored = np.zeros((count, self._batch.lanes), np.uint32)
             stored[:, lanes] = words
             self._tell(part, site, "store", Spot(lanes, addresses, 0, 4 * count, 0, stored))

@@ -258,6 +258,7 @@ class _Performer:
             for event, product_of in zip(events[:count], self._products(events[:count], units), strict=True):
                 sums = _added(event, product_of.reshape(len(warps), 16, -1), sums)
             events = events[count:]
+        assert sums is not None
         self._registers[form.d_rows[:, None], warps[None, :]] = registers_of(sums, form.kinds[0])
 
     def _alike(self, events: list[Issued], units: int, whole: bool) -> int:
