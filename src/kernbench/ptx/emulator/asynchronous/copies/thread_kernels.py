@@ -4,10 +4,9 @@ Words of registers are [words of a lane, lanes]. A place is the number of the fi
 in the shared memory of the batch, -1 where there is no such memory.
 """
 
-from typing import Any
-
 import numpy as np
 
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.clusters import PLACE, RANK_SHIFT, WINDOW
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP
@@ -17,7 +16,7 @@ _RANK = np.uint64(RANK_SHIFT)
 
 @kernel
 def find_places(
-    addresses: Any, lanes: Any, ctas: Any, ranks: Any, stride: Any, size: Any, nbytes: Any, places: Any
+    addresses: UInt64s, lanes: Int64s, ctas: Int, ranks: Int, stride: Int, size: Int, nbytes: Int, places: Int64s
 ) -> None:
     """The place of each lane's copy of `nbytes` bytes; in a cluster of `ranks` blocks that of a peer, as addresses say.
 
@@ -39,7 +38,7 @@ def find_places(
 
 
 @kernel
-def take_words(bank: Any, rows: Any, lanes: Any, words: Any) -> None:
+def take_words(bank: UInt32s, rows: Int64s, lanes: Int64s, words: UInt32s) -> None:
     """What lanes hold in some registers."""
     for k in range(rows.size):
         row = rows[k]
@@ -48,7 +47,7 @@ def take_words(bank: Any, rows: Any, lanes: Any, words: Any) -> None:
 
 
 @kernel
-def clear_words(bank: Any, rows: Any, lanes: Any) -> None:
+def clear_words(bank: UInt32s, rows: Int64s, lanes: Int64s) -> None:
     """Set some registers of lanes to zero."""
     for k in range(rows.size):
         row = rows[k]
@@ -57,7 +56,7 @@ def clear_words(bank: Any, rows: Any, lanes: Any) -> None:
 
 
 @kernel
-def find_done(groups: Any, lanes: Any, limit: Any, done: Any) -> Any:
+def find_done(groups: Int64s, lanes: Int64s, limit: Int64s, done: Bools) -> int:
     """Which copies belong to groups below the limits of their lanes, and how many these are."""
     count = 0
     for i in range(lanes.size):
@@ -67,7 +66,7 @@ def find_done(groups: Any, lanes: Any, limit: Any, done: Any) -> Any:
 
 
 @kernel
-def mark_words(marks: Any, places: Any, count: Any, mark: Any) -> Any:
+def mark_words(marks: Int32s, places: Int64s, count: int, mark: Int) -> int:
     """Set the marks of `count` words from each place on; how many words that are."""
     marked = 0
     for i in range(places.size):
