@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 Bools = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
+Float32s = NDArray[np.float32]
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 UInt32s = NDArray[np.uint32]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Float32s, Int, Int64s, Words
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.numerics.matrix.descriptors import PIECE, MatrixDescriptor, TileMap, anchor, leaves_pattern, tile_map
 from kernbench.ptx.numerics.matrix.wide import float32_of, float32_table
@@ -94,7 +95,9 @@ def _halves(batch: Any, ctas: Array, tiles: list[Tiles], operand: Operand) -> Ar
 
 
 @kernel
-def _gather_halves(memory: Any, starts: Any, positions: Any, pieces: Any, size: Any, table: Any, found: Any) -> None:
+def _gather_halves(
+    memory: Words, starts: Int64s, positions: Int64s, pieces: Int64s, size: Int, table: Float32s, found: Float32s
+) -> None:
     """Elements of pieces of 16 bytes of operations that begin at `starts`; zero where a piece lies beyond `size`."""
     for i in range(starts.size):
         operation, start = positions[i], starts[i]
@@ -177,7 +180,9 @@ def ranges_of(ctas: Array, tiles: list[Tiles], size: int) -> tuple[Array, Array,
 
 
 @kernel
-def _spread(starts: Any, positions: Any, base: Any, firsts: Any, spans: Any, size: Any, count: Any, found: Any) -> Any:
+def _spread(
+    starts: Int64s, positions: Int64s, base: Int, firsts: Int64s, spans: Int64s, size: Int, count: int, found: Int64s
+) -> int:
     """Put the ranges of a tile in some CTAs behind `count` others; how many there are now."""
     for i in range(starts.size):
         for k in range(firsts.size):
