@@ -10,7 +10,6 @@ them, and each access meets at every word the very accesses that it met before. 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.ptx.emulator.checks.happens_before.relation import AccessOrder, Change
@@ -24,6 +23,10 @@ SCHEDULES = ("canonical", "eager")
 Launcher = Callable[..., Run]
 
 
+# "canonical", "eager", "reversed" or a seed
+Schedule = str | int
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What became of one mutant, and what tells it.
@@ -34,7 +37,7 @@ class Verdict:
     mutation: Mutation
     outcome: str
     detail: str
-    schedule: Any = ""
+    schedule: Schedule = ""
 
     def __str__(self) -> str:
         return f"{self.outcome}: {self.mutation} ({self.detail})"
@@ -57,7 +60,7 @@ class Proof:
         """How many there are of each outcome."""
         return dict(Counter(verdict.outcome for verdict in self.verdicts))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
         rows = [
             {"line": v.mutation.line, "text": v.mutation.text, "change": v.mutation.change, "outcome": v.outcome}
@@ -74,19 +77,19 @@ class Proof:
 class _Baseline:
     """The kernel's own runs."""
 
-    def __init__(self, kernel: Kernel, launch: Launcher, schedules: Sequence[Any]):
+    def __init__(self, kernel: Kernel, launch: Launcher, schedules: Sequence[Schedule]):
         self._kernel = kernel
         self._launch = launch
         self.schedules = schedules
         # what meets at every word, where somebody asked
-        self._words: dict[Any, AccessOrder] = {}
+        self._words: dict[Schedule, AccessOrder] = {}
         runs = {schedule: launch(kernel, schedule=schedule, order=True) for schedule in schedules}
         for schedule, run in runs.items():
             if run.safe is not True or run.formal:
                 told = "; ".join(map(str, [*run.findings, *run.formal][:3])) or str(run.status)
                 raise MisuseError(f"'{title(kernel.name)}' itself is not safe under schedule {schedule!r}: {told}")
         self.outputs = {schedule: _bytes(run) for schedule, run in runs.items()}
-        self.orders: dict[Any, AccessOrder] = {schedule: run.recording for schedule, run in runs.items()}
+        self.orders: dict[Schedule, AccessOrder] = {schedule: run.recording for schedule, run in runs.items()}
 
     def verdict(self, mutation: Mutation) -> Verdict:
         """Run a mutant under each schedule until something tells it apart."""
@@ -119,7 +122,7 @@ class _Baseline:
                 return Verdict(mutation, "survivor", changed, schedule)
         return Verdict(mutation, "equivalent", changed)
 
-    def _told(self, run: Run, schedule: Any) -> tuple[str, str] | None:
+    def _told(self, run: Run, schedule: Schedule) -> tuple[str, str] | None:
         found = [*run.findings, *run.formal]
         kinds = ", ".join(sorted({finding.kind for finding in found}))
         if run.status is not Status.FINISHED:
@@ -139,9 +142,9 @@ def prove(
     kernel: Kernel,
     launch: Launcher,
     *,
-    schedules: Sequence[Any] = SCHEDULES,
+    schedules: Sequence[Schedule] = SCHEDULES,
     among: Iterable[Mutation] | None = None,
-    told: Callable[[Verdict], Any] | None = None,
+    told: Callable[[Verdict], object] | None = None,
 ) -> Proof:
     """Run every mutant of a kernel (or those of `among`) and say what becomes of it.
 

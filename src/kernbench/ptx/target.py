@@ -3,6 +3,7 @@
 from os import PathLike
 from typing import Any
 
+from kernbench.machine.description import Description
 from kernbench.ptx.machine import model
 from kernbench.ptx.machine.model import NOT_VALIDATED, Gpu
 from kernbench.result.run import Run
@@ -41,11 +42,11 @@ class PtxTarget(Target):
     outputs_are = "what the kernel wrote, or outputs=[...]"
     machines = Gpus()
 
-    def retime(self, run: Run, machine: Any, drawn: bool = True) -> Run:
+    def retime(self, run: Run, machine: Description, drawn: bool = True) -> Run:
         """The run as it is where a GPU measured it; otherwise with the reason why it has no time."""
         return run if "gpu_time_ns" in run.metrics else super().retime(run, machine, drawn)
 
-    def order_observers(self, host: Any, kernel: Any) -> list[str]:
+    def order_observers(self, host: Any, kernel: object) -> list[str]:
         """What in a kernel may observe the order in which threads run."""
         found: list[str] = host.order_observers(kernel)
         return found

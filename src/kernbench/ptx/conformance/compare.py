@@ -1,11 +1,11 @@
 """How far two results are apart: equal bits, or units in the last place of the type they are numbers of."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.conformance.inputs import FORMATS, Bits
 from kernbench.ptx.text.types import TYPES
 
@@ -60,7 +60,7 @@ def _unpacked(bits: Bits, lanes: int, width: int) -> NDArray[np.uint64]:
     return (bits.astype(np.uint64) >> shifts) & np.uint64((1 << width) - 1)
 
 
-def _floats(a: Any, b: Any, differ: Any, lanes: int, exponent: int, fraction: int) -> Agreement:
+def _floats(a: Array, b: Array, differ: Array, lanes: int, exponent: int, fraction: int) -> Agreement:
     infinity = np.uint64(((1 << exponent) - 1) << fraction)
     sign = np.uint64(1 << (exponent + fraction))
     magnitude = [bits & (sign - np.uint64(1)) for bits in (a, b)]

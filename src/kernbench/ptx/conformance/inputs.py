@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.conformance.cases import Case, Value
 from kernbench.ptx.text.types import TYPES, ScalarType
 
-Bits = NDArray[Any]
+Bits = Array
 
 # exponent bits, fraction bits
 FORMATS = {

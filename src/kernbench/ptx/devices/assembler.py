@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Protocol
 
 from kernbench.common.errors import KernbenchError, MisuseError
 
@@ -52,8 +52,20 @@ class Assembly:
     log: str = field(repr=False)
 
 
+class Emitting(Protocol):
+    """Something that can be written as PTX."""
+
+    def emit(self) -> str:
+        """Its text."""
+        ...
+
+
 def assemble(
-    module: Any, arch: str = "sm_90a", options: Sequence[str] = (), timeout: float = 300.0, ptxas: str | None = None
+    module: str | Emitting,
+    arch: str = "sm_90a",
+    options: Sequence[str] = (),
+    timeout: float = 300.0,
+    ptxas: str | None = None,
 ) -> Assembly:
     """Assemble `module` (PTX text, or anything with `emit()`) for `arch`; `options` go to ptxas as they are."""
     if not _ARCH.fullmatch(arch):

@@ -8,29 +8,32 @@ from itertools import pairwise
 from math import prod
 from operator import index as whole_number
 from statistics import median
-from typing import Any
+from typing import Unpack
 
 import numpy as np
+import numpy.typing as npt
 
 from kernbench import __version__
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError, OtherHardwareError
 from kernbench.ptx.devices.assembler import refusal
-from kernbench.ptx.devices.cuda_driver import CudaError, DeviceLostError, Driver, open_device
+from kernbench.ptx.devices.cuda_driver import CudaError, DeviceLostError, Driver, Handle, open_device
 from kernbench.ptx.devices.cuda_memory import Borrowed, CudaArray, borrow
 from kernbench.ptx.emulator.engine.machine import target_runs_on
-from kernbench.ptx.launching.arguments import pack_arguments
+from kernbench.ptx.launching.arguments import Parameter, pack_arguments
 from kernbench.ptx.launching.device_base import (
     Device,
     DeviceArray,
     Extent,
+    Sizes,
     host_array,
     kernel_of,
     launch_shape,
     shape_of,
 )
-from kernbench.ptx.launching.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
+from kernbench.ptx.launching.tensor_map import MapOptions, TensorMap, TensorMapDescription, describe_tensor_map
 from kernbench.ptx.names.demangling import named, title
+from kernbench.ptx.text.module import Kernel
 from kernbench.result.finding import Finding
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
@@ -72,7 +75,7 @@ class CudaDevice(Device):
         self._device = open_device(self._driver, self.index)
         self._context = self._driver.call("cuDevicePrimaryCtxRetain", self._device)
         self._open = True
-        self._modules: dict[str, Any] = {}
+        self._modules: dict[str, object] = {}
         self._call("cuCtxSetCurrent", self._context)
         raw: bytes = self._call("cuDeviceGetName", 128, self._device)
         self.name = raw.split(b"\0")[0].decode(errors="replace")
@@ -102,7 +105,7 @@ class CudaDevice(Device):
 
     # Memory
 
-    def array(self, value: Any, name: str = "") -> CudaArray:
+    def array(self, value: object, name: str = "") -> CudaArray:
         """`value` on this GPU: where it lies, if it lies there (torch, CuPy, JAX, any DLPack), else a copy of it."""
         self._use()
         if isinstance(value, CudaArray):
@@ -118,7 +121,7 @@ class CudaDevice(Device):
             self._call("cuStreamSynchronize", self.stream)
         return made
 
-    def empty(self, shape: Any, dtype: Any = np.float32, name: str = "") -> CudaArray:
+    def empty(self, shape: Sizes, dtype: npt.DTypeLike = np.float32, name: str = "") -> CudaArray:
         """Memory for an output, poisoned: every byte is 0xff, so that floats are NaN. It is among a run's outputs."""
         self._use()
         made = self._allocated(shape_of(shape), np.dtype(dtype), name, fresh=True)
@@ -127,7 +130,13 @@ class CudaDevice(Device):
         return made
 
     def tensor_map(
-        self, array: Any, dims: Any, strides: Any, box: Any, swizzle: str = "none", **options: Any
+        self,
+        array: object,
+        dims: Sizes,
+        strides: Sizes,
+        box: Sizes,
+        swizzle: str = "none",
+        **options: Unpack[MapOptions],
     ) -> TensorMap:
         """A tensor map of `array`, innermost dimension first; `options` as `describe_tensor_map` takes them."""
         self._use()
@@ -138,7 +147,7 @@ class CudaDevice(Device):
     def encode(self, description: TensorMapDescription) -> TensorMap:
         """The 128 bytes the hardware reads for `description`."""
         api = self._driver.api
-        box: tuple[Any, ...] = ([api.cuuint32_t(n) for n in description.box],)
+        box: tuple[object, ...] = ([api.cuuint32_t(n) for n in description.box],)
         if description.im2col:
             box = (list(description.lower or ()), list(description.upper or ()), *description.box)
         made = self._call(
@@ -170,7 +179,9 @@ class CudaDevice(Device):
             self._call("cuCtxSetCurrent", self._context)
             self._call("cuMemFree", address)
 
-    def _allocated(self, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, fresh: bool = False) -> CudaArray:
+    def _allocated(
+        self, shape: tuple[int, ...], dtype: np.dtype[np.generic], name: str, fresh: bool = False
+    ) -> CudaArray:
         nbytes = prod(shape) * dtype.itemsize
         address = int(self._call("cuMemAlloc", nbytes)) if nbytes else 0
         return CudaArray(self, address, shape, dtype, name, fresh=fresh)
@@ -186,17 +197,17 @@ class CudaDevice(Device):
 
     def launch(
         self,
-        kernel: Any,
-        grid: Any,
-        block: Any,
-        args: Sequence[Any] = (),
+        kernel: object,
+        grid: Sizes,
+        block: Sizes,
+        args: Sequence[object] = (),
         shared_bytes: int = 0,
         *,
-        cluster: Any = None,
+        cluster: Sizes | None = None,
         repetitions: int = 1,
         budget: Budget | None = None,
         checks: bool = True,
-        schedule: Any = None,
+        schedule: object = None,
     ) -> Run:
         """Run `kernel` on every block of `grid`, `repetitions` times, and wait for it.
 
@@ -222,7 +233,7 @@ class CudaDevice(Device):
         outputs = _named_outputs(kernel.params, given)
         return Run(outputs, [], (), Status.FINISHED, metrics=self._timing(events), origin=origin)
 
-    def _on_device(self, arg: Any) -> Any:
+    def _on_device(self, arg: object) -> object:
         """An array of another library on this GPU becomes ours; anything else stays as it is."""
         if isinstance(arg, DeviceArray):
             if not isinstance(arg, CudaArray) or arg.memory.index != self.index:
@@ -232,7 +243,7 @@ class CudaDevice(Device):
         found = borrow(arg, self.stream)
         return arg if found is None else self._borrowed(found, "")
 
-    def _function(self, kernel: Any) -> Any:
+    def _function(self, kernel: Kernel) -> Handle:
         if not target_runs_on(kernel.module.arch, f"{self.arch}a"):
             raise OtherHardwareError(
                 f"'{title(kernel.name)}' is for {kernel.module.arch} and does not run on {self.name}, which is "
@@ -243,7 +254,7 @@ class CudaDevice(Device):
             self._modules[text] = self._load(text)
         return self._call("cuModuleGetFunction", self._modules[text], kernel.name.encode())
 
-    def _load(self, text: str) -> Any:
+    def _load(self, text: str) -> Handle:
         """Compile by the driver; its log is the error where it refuses."""
         option = self._driver.api.CUjit_option
         # the bindings take the buffer as bytes, and the driver writes into them
@@ -263,7 +274,7 @@ class CudaDevice(Device):
             raise refusal(text, said, code)
         raise self._driver.error("cuModuleLoadDataEx", code)
 
-    def _allow_shared(self, function: Any, name: str, dynamic: int) -> None:
+    def _allow_shared(self, function: Handle, name: str, dynamic: int) -> None:
         """Beyond 48 KiB a kernel must be allowed its shared memory; beyond the GPU's it cannot be."""
         attribute = self._driver.api.CUfunction_attribute
         static = int(self._call("cuFuncGetAttribute", attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
@@ -277,8 +288,8 @@ class CudaDevice(Device):
             self._call("cuFuncSetAttribute", function, key, dynamic)
 
     def _config(
-        self, function: Any, grid: Extent, block: Extent, cluster: Extent, shared_bytes: int, explicit: bool
-    ) -> Any:
+        self, function: Handle, grid: Extent, block: Extent, cluster: Extent, shared_bytes: int, explicit: bool
+    ) -> Handle:
         api = self._driver.api
         if prod(cluster) > _PORTABLE_CLUSTER:
             key = api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
@@ -294,7 +305,7 @@ class CudaDevice(Device):
             config.numAttrs = 1
         return config
 
-    def _cluster_attribute(self, cluster: Extent) -> Any:
+    def _cluster_attribute(self, cluster: Extent) -> Handle:
         api = self._driver.api
         attribute = api.CUlaunchAttribute()
         attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
@@ -303,7 +314,7 @@ class CudaDevice(Device):
         attribute.value = value
         return attribute
 
-    def _submit(self, function: Any, config: Any, packed: list[bytes], repetitions: int) -> list[Any]:
+    def _submit(self, function: Handle, config: Handle, packed: list[bytes], repetitions: int) -> list[Handle]:
         """Queue the launches with an event before the first and after each."""
         values = [ctypes.create_string_buffer(data, len(data)) for data in packed]
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(v) for v in values))
@@ -314,7 +325,7 @@ class CudaDevice(Device):
             self._call("cuEventRecord", event, self.stream)
         return events
 
-    def _wait(self, events: list[Any], budget: Budget) -> str:
+    def _wait(self, events: list[Handle], budget: Budget) -> str:
         """Wait for the last event, but not for ever; the driver's code, CUDA_ERROR_NOT_READY when time ran out."""
         deadline = time.monotonic() + budget.seconds * len(events[1:])
         pause = 0.0
@@ -325,13 +336,13 @@ class CudaDevice(Device):
             time.sleep(pause)
             pause = min(pause + 1e-5, 1e-3)
 
-    def _timing(self, events: list[Any]) -> dict[str, Any]:
+    def _timing(self, events: list[Handle]) -> dict[str, object]:
         times = [round(self._call("cuEventElapsedTime", start, stop) * 1e6) for start, stop in pairwise(events)]
         for event in events:
             self._call("cuEventDestroy", event)
         return {"gpu_time_ns": round(median(times)), "gpu_time_min_ns": min(times), "repetitions": len(times)}
 
-    def _failed(self, name: str, code: str, budget: Budget, origin: dict[str, Any]) -> Run:
+    def _failed(self, name: str, code: str, budget: Budget, origin: dict[str, object]) -> Run:
         """The run of a kernel that faulted or did not end; nothing runs on this device afterwards."""
         if code == "CUDA_ERROR_NOT_READY":
             kind, status = "over-budget", Status.OVER_BUDGET
@@ -344,7 +355,9 @@ class CudaDevice(Device):
         finding = Finding(kind, message, hint=f"{_FIND_IT}. To go on, {_RESTART}.")
         return Run({}, [finding], (kind,), status, origin=origin)
 
-    def _origin(self, kernel: Any, grid: Extent, block: Extent, cluster: Extent, shared_bytes: int) -> dict[str, Any]:
+    def _origin(
+        self, kernel: Kernel, grid: Extent, block: Extent, cluster: Extent, shared_bytes: int
+    ) -> dict[str, object]:
         return {
             "target": "ptx",
             **named(kernel.name),
@@ -368,7 +381,7 @@ class CudaDevice(Device):
             raise MisuseError(f"GPU {self.index} was closed: open a new CudaDevice")
         self._call("cuCtxSetCurrent", self._context)
 
-    def _call(self, name: str, *args: Any) -> Any:
+    def _call(self, name: str, *args: object) -> Handle:
         try:
             return self._driver.call(name, *args)
         except CudaError as error:
@@ -412,7 +425,7 @@ _PROMOTIONS = {"none": "NONE", "64B": "L2_64B", "128B": "L2_128B", "256B": "L2_2
 _FILLS = {"zero": "NONE", "nan": "NAN_REQUEST_ZERO_FMA"}
 
 
-def _named_outputs(params: Sequence[Any], given: Sequence[Any]) -> dict[str, Array]:
+def _named_outputs(params: Sequence[Parameter], given: Sequence[object]) -> dict[str, Array]:
     """Copies of the arrays made as outputs, by their own name or the parameter's."""
     return {
         arg.name or param.name: arg.numpy()

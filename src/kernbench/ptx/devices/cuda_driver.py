@@ -1,6 +1,7 @@
 """The CUDA driver as this package calls it: results checked, errors in words, absence explained."""
 
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from kernbench.common.errors import KernbenchError, MisuseError
@@ -33,10 +34,14 @@ _REMEDIES = {
 }
 
 
+# what the driver gives back: a number, a handle of its own, or several of them
+Handle = Any
+
+
 class Driver:
     """`cuda.bindings.driver` with checked results: `driver.call("cuMemAlloc", 64)` gives the address or raises."""
 
-    def __init__(self, bindings: Any = None):
+    def __init__(self, bindings: ModuleType | None = None):
         self.api = bindings or _bindings()
         try:
             self.call("cuInit", 0)
@@ -46,14 +51,14 @@ class Driver:
             words = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
             raise CudaUnavailableError(f"the NVIDIA driver is missing: {words}. {_INSTEAD}") from None
 
-    def call(self, name: str, *args: Any) -> Any:
+    def call(self, name: str, *args: object) -> Handle:
         """Call a driver function; what it returns beside its status: nothing, one value, or a tuple."""
         status, values = self.attempt(name, *args)
         if status != "CUDA_SUCCESS":
             raise self.error(name, status)
         return values
 
-    def attempt(self, name: str, *args: Any) -> tuple[str, Any]:
+    def attempt(self, name: str, *args: object) -> tuple[str, Handle]:
         """Call a driver function; the name of its status, and what it returns beside it."""
         status, *values = getattr(self.api, name)(*args)
         return status.name, (None, values[0] if values else None, tuple(values))[min(len(values), 2)]
@@ -65,7 +70,7 @@ class Driver:
         remedy = f"; {_REMEDIES[code]}" if code in _REMEDIES else ""
         return CudaError(f"{name}: {code} ({words}){remedy}", code)
 
-    def attribute(self, device: Any, name: str) -> int:
+    def attribute(self, device: Handle, name: str) -> int:
         """A number the device says about itself: `MULTIPROCESSOR_COUNT`."""
         key = getattr(self.api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(self.call("cuDeviceGetAttribute", key, device))
@@ -74,7 +79,7 @@ class Driver:
 _INSTEAD = "Run on ptx.EmulatedDevice instead, or on a machine with an NVIDIA GPU"
 
 
-def _bindings() -> Any:
+def _bindings() -> ModuleType:
     try:
         return import_module("cuda.bindings.driver")
     except ImportError:
@@ -83,7 +88,7 @@ def _bindings() -> Any:
         ) from None
 
 
-def open_device(driver: Driver, index: int) -> Any:
+def open_device(driver: Driver, index: int) -> Handle:
     """The driver's handle of GPU `index`."""
     count = driver.call("cuDeviceGetCount")
     if not 0 <= index < count:

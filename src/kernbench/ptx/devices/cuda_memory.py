@@ -2,6 +2,7 @@
 
 import ctypes
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -11,7 +12,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.launching.device_base import DeviceArray, is_torch, torch_dtype
+from kernbench.ptx.launching.device_base import DeviceArray, Tensor, is_torch, torch_dtype
 
 _DLPACK_CUDA = (2, 13)
 _LEGACY_STREAM = 1
@@ -40,9 +41,9 @@ class CudaArray(DeviceArray):
         memory: Memory,
         address: int,
         shape: tuple[int, ...],
-        dtype: np.dtype[Any],
+        dtype: np.dtype[np.generic],
         name: str = "",
-        owner: Any = None,
+        owner: object = None,
         fresh: bool = False,
     ):
         super().__init__(address, shape, dtype, name)
@@ -77,7 +78,7 @@ class CudaArray(DeviceArray):
             raise MisuseError(f"{self!r} was freed: make a new array")
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
+    def __cuda_array_interface__(self) -> dict[str, object]:
         """For CuPy, torch and numba: this memory without a copy."""
         self.check_usable()
         return {
@@ -96,13 +97,13 @@ class Borrowed:
 
     address: int
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     device: int | None
-    owner: Any
+    owner: object
     stream: int | None = None
 
 
-def borrow(value: Any, stream: int) -> Borrowed | None:
+def borrow(value: object, stream: int) -> Borrowed | None:
     """`value`'s memory if it lies on a GPU already, None if it does not; `stream` is where it will be used."""
     if is_torch(value):
         return _from_torch(value) if value.device.type == "cuda" else None
@@ -121,7 +122,7 @@ def _contiguous(what: str, dense: bool) -> None:
         )
 
 
-def _from_torch(tensor: Any) -> Borrowed:
+def _from_torch(tensor: Tensor) -> Borrowed:
     _contiguous("torch tensor", tensor.is_contiguous())
     return Borrowed(tensor.data_ptr(), tuple(tensor.shape), torch_dtype(tensor), tensor.device.index, tensor)
 
@@ -133,7 +134,7 @@ def _from_interface(value: Any) -> Borrowed:
     return Borrowed(found["data"][0] or 0, shape, dtype, None, value, found.get("stream"))
 
 
-def _is_dense(shape: tuple[int, ...], strides: Any, unit: int) -> bool:
+def _is_dense(shape: tuple[int, ...], strides: Sequence[int] | None, unit: int) -> bool:
     """Whether `strides` (None means dense) are those of rows in order, `unit` from element to element."""
     if strides is None or prod(shape) == 0:
         return True
@@ -189,7 +190,7 @@ def _from_dlpack(value: Any, device: int, stream: int) -> Borrowed:
     return Borrowed((tensor.data or 0) + tensor.byte_offset, shape, _DLPACK_TYPES[key], device, capsule)
 
 
-def read_capsule(capsule: Any) -> Any:
+def read_capsule(capsule: object) -> "_DLTensor":
     """The DLTensor inside a capsule."""
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype = ctypes.c_void_p

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
 from kernbench import __version__
 from kernbench.common.dtypes import Array
@@ -27,12 +28,13 @@ from kernbench.ptx.launching.device_base import (
     Device,
     DeviceArray,
     Extent,
+    Sizes,
     host_array,
     kernel_of,
     launch_shape,
     shape_of,
 )
-from kernbench.ptx.launching.tensor_map import TensorMap, TensorMapDescription, describe_tensor_map
+from kernbench.ptx.launching.tensor_map import MapOptions, TensorMap, TensorMapDescription, describe_tensor_map
 from kernbench.ptx.names.demangling import named, title
 from kernbench.ptx.text.checkpoints import PtxCheckpoint, with_checkpoints
 from kernbench.ptx.text.module import Kernel
@@ -50,7 +52,14 @@ BUDGET = Budget(steps=50_000_000, seconds=600.0)
 class EmulatedArray(DeviceArray):
     """An array in the memory of an emulated device."""
 
-    def __init__(self, device: "EmulatedDevice", allocation: Allocation, shape: tuple[int, ...], dtype: Any, name: str):
+    def __init__(
+        self,
+        device: "EmulatedDevice",
+        allocation: Allocation,
+        shape: tuple[int, ...],
+        dtype: np.dtype[np.generic],
+        name: str,
+    ):
         super().__init__(allocation.address, shape, dtype, name)
         self._device = device
         self.allocation = allocation
@@ -78,7 +87,7 @@ class _Made(NamedTuple):
 
     allocation: Allocation
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     name: str
 
 
@@ -100,7 +109,7 @@ class EmulatedDevice(Device):
         # what each allocation was made as, to give outputs their shape
         self._arrays: dict[int, _Made] = {}
         self._programs: dict[tuple[int, bool, bool], tuple[Kernel, Program]] = {}
-        self._modules: dict[int, tuple[Any, LoadedModule]] = {}
+        self._modules: dict[int, tuple[object, LoadedModule]] = {}
         self._launches = 0
 
     def __repr__(self) -> str:
@@ -113,7 +122,7 @@ class EmulatedDevice(Device):
         """Forget all arrays and programs."""
         self._reset()
 
-    def array(self, value: Any, name: str = "") -> EmulatedArray:
+    def array(self, value: object, name: str = "") -> EmulatedArray:
         """A copy of `value` (NumPy, torch, anything with `__dlpack__`) on the device."""
         if isinstance(value, EmulatedArray):
             return value
@@ -121,18 +130,26 @@ class EmulatedDevice(Device):
         data = np.frombuffer(host.tobytes(), np.uint8)
         return self._made(host.shape, host.dtype, name, data)
 
-    def empty(self, shape: Any, dtype: Any = np.float32, name: str = "") -> EmulatedArray:
+    def empty(self, shape: Sizes, dtype: npt.DTypeLike = np.float32, name: str = "") -> EmulatedArray:
         """An array nobody has written: it holds poison, and reading it is a finding."""
         return self._made(shape_of(shape), np.dtype(dtype), name, None)
 
-    def _made(self, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, data: Array | None) -> EmulatedArray:
+    def _made(
+        self, shape: tuple[int, ...], dtype: np.dtype[np.generic], name: str, data: Array | None
+    ) -> EmulatedArray:
         nbytes = prod(shape) * dtype.itemsize
         allocation = self._arena.allocate(nbytes, name or "array", "global", data)
         self._arrays[allocation.offset] = _Made(allocation, shape, dtype, name)
         return EmulatedArray(self, allocation, shape, dtype, name)
 
     def tensor_map(
-        self, array: DeviceArray, dims: Any, strides: Any, box: Any, swizzle: str = "none", **more: Any
+        self,
+        array: DeviceArray,
+        dims: Sizes,
+        strides: Sizes,
+        box: Sizes,
+        swizzle: str = "none",
+        **more: Unpack[MapOptions],
     ) -> TensorMap:
         """A tensor map for bulk copies, checked as the real encoder checks it."""
         return self.encode(describe_tensor_map(array, dims, strides, box, swizzle, **more))
@@ -152,15 +169,15 @@ class EmulatedDevice(Device):
 
     def launch(
         self,
-        kernel: Any,
-        grid: Any,
-        block: Any,
-        args: Sequence[Any] = (),
+        kernel: object,
+        grid: Sizes,
+        block: Sizes,
+        args: Sequence[object] = (),
         shared_bytes: int = 0,
         *,
-        cluster: Any = None,
+        cluster: Sizes | None = None,
         checks: bool = True,
-        schedule: Any = "canonical",
+        schedule: str | int = "canonical",
         budget: Budget | None = None,
         order: bool | str = False,
         stop: Stopper | None = None,
@@ -226,7 +243,7 @@ class EmulatedDevice(Device):
             launch.forget()
         return run
 
-    def element_types(self, kernel: Any) -> dict[str, np.dtype[Any]]:
+    def element_types(self, kernel: object) -> dict[str, np.dtype[np.generic]]:
         """What the kernel takes the elements behind its pointers for, by parameter; those of which it is known."""
         kinds = self._program(kernel_of(kernel), False).parameter_types
         return {name: ELEMENT_TYPES[kind] for name, (kind, _) in kinds.items() if kind in ELEMENT_TYPES}
@@ -237,7 +254,7 @@ class EmulatedDevice(Device):
         shape: tuple[Extent, Extent, Extent],
         parameters: bytes,
         shared_bytes: int,
-        schedule: Any,
+        schedule: str | int,
         budget: Budget | None,
     ) -> Setting:
         self._launches += 1
@@ -254,7 +271,7 @@ class EmulatedDevice(Device):
         states[: len(parameters)] = WRITTEN
         states[len(parameters) :] = NOTHING
 
-    def _aliased(self, kernel: Kernel, given: Sequence[Any]) -> bool:
+    def _aliased(self, kernel: Kernel, given: Sequence[object]) -> bool:
         """Whether several arguments of Triton's code point to one array: a kernel that works in place."""
         if kernel.module.compiler != "LLVM":
             return False
@@ -279,7 +296,7 @@ class EmulatedDevice(Device):
             known = self._modules[id(kernel.module)] = (kernel.module, LoadedModule(kernel.module, self._arena))
         return known[1]
 
-    def most_shared(self, kernel: Any) -> int:
+    def most_shared(self, kernel: object) -> int:
         """Bytes of dynamic shared memory that a launch may have; 0 for a kernel that declares none."""
         program = self._program(kernel_of(kernel), False)
         uses = any(variable.size is None for variable in program.shared)
@@ -300,12 +317,12 @@ class EmulatedDevice(Device):
                 f"use EmulatedDevice(arch={kernel.module.arch!r}), or change the .target"
             )
 
-    def _usable(self, arg: Any) -> Any:
+    def _usable(self, arg: object) -> object:
         if isinstance(arg, EmulatedArray) and arg._device is not self:
             raise MisuseError(f"{arg!r} lies on another device: make it with this device's array()")
         return arg
 
-    def _mapped_names(self, kernel: Kernel, given: Sequence[Any]) -> dict[int, str]:
+    def _mapped_names(self, kernel: Kernel, given: Sequence[object]) -> dict[int, str]:
         """What the arrays behind tensor maps are called: by address, their own name or the parameter's."""
         starts = {array.allocation.address: array for array in self._arrays.values()}
         return {
@@ -324,7 +341,9 @@ class EmulatedDevice(Device):
                 outputs[name] = self.read(allocation).view(array.dtype).reshape(array.shape)
         return outputs
 
-    def _origin(self, kernel: Kernel, grid: Extent, block: Extent, shared_bytes: int, schedule: Any) -> dict[str, Any]:
+    def _origin(
+        self, kernel: Kernel, grid: Extent, block: Extent, shared_bytes: int, schedule: str | int
+    ) -> dict[str, object]:
         return {
             "target": "ptx",
             **named(kernel.name),
@@ -354,7 +373,7 @@ def _named(kernel: Kernel, clustered: bool, taken: Taken) -> tuple[Program, Nami
 def _run_of(launch: Launch, status: Status, outputs: dict[str, Array]) -> Run:
     """What came of a launch that has ended."""
     checker, heap = launch.checks, launch.arena.heap
-    views: dict[str, Any] = {"printf": launch.printed} if launch.printed else {}
+    views: dict[str, object] = {"printf": launch.printed} if launch.printed else {}
     if launch.probe is not None and launch.probe.stopped is not None:
         views["stopped"] = launch.probe.stopped.view()
     found: list[Finding] = checker.end() if checker is not None else []
@@ -373,7 +392,7 @@ def _run_of(launch: Launch, status: Status, outputs: dict[str, Array]) -> Run:
     return run
 
 
-def _names(kernel: Kernel, given: Sequence[Any]) -> dict[int, str]:
+def _names(kernel: Kernel, given: Sequence[object]) -> dict[int, str]:
     """What the arrays that are passed are called: by address, their own name or the parameter's."""
     return {
         arg.address: arg.name or parameter.name

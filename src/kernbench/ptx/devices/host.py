@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.devices.observing import order_observers
-from kernbench.ptx.launching.device_base import DeviceArray, kernel_of
+from kernbench.ptx.launching.device_base import DeviceArray, Sizes, kernel_of
 from kernbench.ptx.launching.element_types import storage_type
+from kernbench.ptx.launching.tensor_map import MapOptions, TensorMap
 from kernbench.result.checkpoint import Taken
 from kernbench.result.launches import joined_metrics
 from kernbench.result.run import Run, Status
@@ -49,24 +50,35 @@ class Host:
         if wanted:
             raise MisuseError("PTX runs on data, whose values decide where it goes: leave --shapes-only away")
 
-    def array(self, value: Any, name: str = "") -> Any:
+    def array(self, value: object, name: str = "") -> DeviceArray:
         """A copy of `value` on the device."""
-        return self.device.array(value, name)
+        made: DeviceArray = self.device.array(value, name)
+        return made
 
-    def empty(self, shape: Any, dtype: Any = "f32", name: str = "") -> Any:
+    def empty(self, shape: Sizes, dtype: object = "f32", name: str = "") -> DeviceArray:
         """An array to be written."""
-        return self.device.empty(shape, storage_type(dtype), name)
+        made: DeviceArray = self.device.empty(shape, storage_type(dtype), name)
+        return made
 
-    def tensor_map(self, array: Any, dims: Any, strides: Any, box: Any, swizzle: str = "none", **more: Any) -> Any:
+    def tensor_map(
+        self,
+        array: DeviceArray,
+        dims: Sizes,
+        strides: Sizes,
+        box: Sizes,
+        swizzle: str = "none",
+        **more: Unpack[MapOptions],
+    ) -> TensorMap:
         """A tensor map for bulk copies, an argument of launches."""
-        return self.device.tensor_map(array, dims, strides, box, swizzle, **more)
+        made: TensorMap = self.device.tensor_map(array, dims, strides, box, swizzle, **more)
+        return made
 
     def launch(
         self,
-        kernel: Any,
-        grid: Any,
-        block: Any,
-        args: Sequence[Any] = (),
+        kernel: object,
+        grid: Sizes,
+        block: Sizes,
+        args: Sequence[object] = (),
         shared_bytes: int = 0,
         *,
         outputs: Sequence[DeviceArray] | None = None,
@@ -95,11 +107,11 @@ class Host:
         self.launches.append(replace(run))
         return run
 
-    def order_observers(self, kernel: Any) -> list[str]:
+    def order_observers(self, kernel: object) -> list[str]:
         """What in a kernel may observe the order in which threads run."""
         return order_observers(kernel_of(kernel))
 
-    def totals(self) -> dict[str, Any]:
+    def totals(self) -> dict[str, object]:
         """The metrics of all launches, numbers added up."""
         return joined_metrics([launch.metrics for launch in self.launches])
 

@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from kernbench.common.errors import BenchError
 from kernbench.ptx.front.launch_file import LaunchFile
@@ -49,7 +48,9 @@ class Artefact:
     def described(self, base: LaunchFile, kernel: Kernel, elements: int) -> LaunchFile:
         """A launch: what `base` says, over what the metadata says."""
         args = {self._number(key, kernel): dict(table) for key, table in base.args.items()}
-        known = {str(n): {"dtype": kind, "shape": [size or elements]} for n, kind, size in self.arrays}
+        known: dict[str, dict[str, object]] = {
+            str(n): {"dtype": kind, "shape": [size or elements]} for n, kind, size in self.arrays
+        }
         known |= self._typed(kernel, elements)
         made_up = frozenset(known) - set(args) - set(scratch := self._scratch(kernel, base.grid))
         for number, table in {**known, **scratch}.items():
@@ -72,7 +73,7 @@ class Artefact:
             return str(own.index(key))
         return str(names.index(key)) if key in names and len(names) <= len(own) else key
 
-    def _typed(self, kernel: Kernel, elements: int) -> dict[str, dict[str, Any]]:
+    def _typed(self, kernel: Kernel, elements: int) -> dict[str, dict[str, object]]:
         """Pointers get an array of the type that the source names."""
         if len(self.arguments) + len(self.scratch) != len(kernel.params):
             return {}
@@ -82,7 +83,7 @@ class Artefact:
             if (kind := _pointee(text)) in _TYPES
         }
 
-    def _scratch(self, kernel: Kernel, grid: tuple[int, ...]) -> dict[str, dict[str, Any]]:
+    def _scratch(self, kernel: Kernel, grid: tuple[int, ...]) -> dict[str, dict[str, object]]:
         """The pointers to scratch memory that Triton appends to the arguments."""
         blocks = 1
         for extent in grid or (1,):

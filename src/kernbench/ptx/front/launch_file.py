@@ -35,7 +35,9 @@ reduction = 128                 # terms that each is a sum of
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,9 @@ from kernbench import golden
 from kernbench.bench.definition.bench import Expected
 from kernbench.common.dtypes import DTYPES, Array
 from kernbench.common.errors import BenchError, KernbenchError, unknown
+from kernbench.ptx.launching.device_base import Device, DeviceArray
 from kernbench.ptx.launching.element_types import MORE_TYPES
+from kernbench.ptx.launching.tensor_map import TensorMap
 from kernbench.ptx.names.demangling import choose, title
 from kernbench.ptx.text.checkpoints import PtxCheckpoint, read_checkpoint
 from kernbench.ptx.text.module import Kernel, Module, Parameter
@@ -75,8 +79,8 @@ class LaunchFile:
     # None: nobody says
     shared_bytes: int | None = None
     seed: int = 0
-    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    arrays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    args: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    arrays: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     folder: Path = Path()
     cluster: tuple[int, ...] = ()
     # what parameters are called in the source, where that is known
@@ -126,7 +130,7 @@ def read_launch_file(path: Path) -> LaunchFile:
     )
 
 
-def _checkpoints(path: Path, tables: Any) -> tuple[tuple[PtxCheckpoint, ...], dict[str, Expected]]:
+def _checkpoints(path: Path, tables: object) -> tuple[tuple[PtxCheckpoint, ...], dict[str, Expected]]:
     """Values that are named from outside, and what is expected of each name."""
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise BenchError(f"{path}: [[checkpoint]] tables are wanted; got checkpoint = {tables!r}")
@@ -145,7 +149,7 @@ def _checkpoints(path: Path, tables: Any) -> tuple[tuple[PtxCheckpoint, ...], di
     return tuple(points), wanted
 
 
-def _expected(path: Path, place: str, expect: Any) -> Array:
+def _expected(path: Path, place: str, expect: object) -> Array:
     """An array from a file, or as it stands there."""
     if not isinstance(expect, list):
         return _load(path.parent / str(expect))
@@ -155,7 +159,7 @@ def _expected(path: Path, place: str, expect: Any) -> Array:
         raise BenchError(f"{place}: expect = {expect!r}: an .npy file, or numbers in lists of equal lengths") from None
 
 
-def _checkpoint(table: Mapping[str, Any], place: str) -> PtxCheckpoint:
+def _checkpoint(table: Mapping[str, object], place: str) -> PtxCheckpoint:
     try:
         point = read_checkpoint(table, place)
     except KernbenchError as error:
@@ -165,13 +169,13 @@ def _checkpoint(table: Mapping[str, Any], place: str) -> PtxCheckpoint:
     return point
 
 
-def _known(path: Path, where: str, table: Mapping[str, Any], allowed: Sequence[str]) -> None:
+def _known(path: Path, where: str, table: Mapping[str, object], allowed: Sequence[str]) -> None:
     for key in table:
         if key not in allowed:
             raise BenchError(f"{path}: {where and f'[{where}] '}{unknown('key', key, allowed)}")
 
 
-def _alone(path: Path, where: str, table: Mapping[str, Any]) -> None:
+def _alone(path: Path, where: str, table: Mapping[str, object]) -> None:
     """A value, bytes or a tensor map are no array, and say all there is to say."""
     for key in ("value", "bytes", "tensor_map"):
         rest = [other for other in table if other != key]
@@ -180,14 +184,14 @@ def _alone(path: Path, where: str, table: Mapping[str, Any]) -> None:
             raise BenchError(f"{path}: [{where}] {key} stands alone, without {', '.join(rest)}{remedy}")
 
 
-def _numbers(path: Path, key: str, value: Any) -> tuple[int, ...]:
+def _numbers(path: Path, key: str, value: object) -> tuple[int, ...]:
     values = value if isinstance(value, list) else [value]
     if len(values) > 3 or any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in values):
         raise BenchError(f"{path}: {key} = {value!r}: one to three whole numbers from 1 on are wanted")
     return tuple(values)
 
 
-def _number(path: Path, key: str, value: Any) -> int:
+def _number(path: Path, key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise BenchError(f"{path}: {key} = {value!r}: a whole number from 0 on is wanted")
     return value
@@ -211,29 +215,29 @@ class Arguments:
         self._described = described
         self._elements = elements
         self._random = np.random.default_rng(described.seed)
-        self._made: dict[str, Any] = {}
+        self._made: dict[str, DeviceArray] = {}
         self._making: list[str] = []
         self.notes: list[str] = []
         # what a kernel takes the elements behind its pointers for; real hardware does not tell
         told = getattr(device, "element_types", None)
-        self._taken_for: dict[str, np.dtype[Any]] = told(kernel) if told is not None else {}
+        self._taken_for: dict[str, np.dtype[np.generic]] = told(kernel) if told is not None else {}
         self._tables = self._by_parameter(kernel)
         self.values = [self._argument(parameter) for parameter in kernel.params]
 
-    def _by_parameter(self, kernel: Kernel) -> dict[str, Mapping[str, Any]]:
+    def _by_parameter(self, kernel: Kernel) -> dict[str, Mapping[str, object]]:
         names = [p.name for p in kernel.params]
-        tables: dict[str, Mapping[str, Any]] = {}
+        tables: dict[str, Mapping[str, object]] = {}
         for key, table in self._described.args.items():
             name = names[int(key)] if key.isdecimal() and int(key) < len(names) else key
             if key in self._described.made_up:
-                self._note(name, int(np.prod(table["shape"], dtype=object)), table["dtype"])
+                self._note(name, prod(_shape(name, table["shape"])), str(table["dtype"]))
             if name not in names:
                 known = unknown(f"parameter of {title(kernel.name)}", key, names or ["none"])
                 raise BenchError(f"{known} A number works as well: [args.0] is the first.")
             tables[name] = table
         return tables
 
-    def _argument(self, parameter: Parameter) -> Any:
+    def _argument(self, parameter: Parameter) -> object:
         table = self._tables.get(parameter.name)
         if table is None:
             return self._guess(parameter)
@@ -245,7 +249,7 @@ class Arguments:
             return self._tensor_map(parameter.name, table["tensor_map"])
         return self._array(parameter.name, table)
 
-    def _guess(self, parameter: Parameter) -> Any:
+    def _guess(self, parameter: Parameter) -> object:
         """Whatever a parameter of this type most likely is."""
         name, kind = parameter.name, parameter.type
         if parameter.dims or parameter.size > 8:
@@ -266,19 +270,20 @@ class Arguments:
         """A parameter as the source calls it, where that is known."""
         return self._described.names.get(name, name)
 
-    def _bytes(self, name: str, text: Any) -> bytes:
-        try:
-            return bytes.fromhex(text)
-        except (TypeError, ValueError):
-            raise BenchError(f"[args.{name}] bytes = {text!r}: hexadecimal digits are wanted") from None
+    def _bytes(self, name: str, text: object) -> bytes:
+        with suppress(ValueError):
+            if isinstance(text, str):
+                return bytes.fromhex(text)
+        raise BenchError(f"[args.{name}] bytes = {text!r}: hexadecimal digits are wanted")
 
-    def _tensor_map(self, name: str, table: Any) -> Any:
+    def _tensor_map(self, name: str, table: object) -> TensorMap:
         if not isinstance(table, dict) or not {"array", "dims", "strides", "box"} <= set(table):
             raise BenchError(f"[args.{name}] tensor_map needs array, dims, strides and box; got {table!r}")
         array = self._named(str(table["array"]))
-        return self._device.tensor_map(array, **{k: v for k, v in table.items() if k != "array"})
+        made: TensorMap = self._device.tensor_map(array, **{k: v for k, v in table.items() if k != "array"})
+        return made
 
-    def _named(self, name: str) -> Any:
+    def _named(self, name: str) -> DeviceArray:
         """An array that is described somewhere, made when it is first asked for."""
         if name in self._made:
             return self._made[name]
@@ -287,7 +292,7 @@ class Arguments:
             raise BenchError(unknown("array", name, [*self._described.arrays, *self._tables] or ["none"]))
         return self._array(name, table)
 
-    def _array(self, name: str, table: Mapping[str, Any]) -> Any:
+    def _array(self, name: str, table: Mapping[str, object]) -> DeviceArray:
         if name in self._made:
             return self._made[name]
         if name in self._making:
@@ -297,24 +302,25 @@ class Arguments:
         self._making.pop()
         return self._keep(name, array)
 
-    def _keep(self, name: str, array: Any) -> Any:
+    def _keep(self, name: str, array: DeviceArray) -> DeviceArray:
         self._made[name] = array
         return array
 
-    def _make(self, name: str, table: Mapping[str, Any]) -> Any:
+    def _make(self, name: str, table: Mapping[str, object]) -> DeviceArray:
+        on: Device = self._device
         if "pointers" in table:
             if not isinstance(table["pointers"], list):
                 raise BenchError(f"[{name}] pointers = {table['pointers']!r}: a list of arrays' names is wanted")
             addresses = [self._named(str(each)).address for each in table["pointers"]]
-            return self._device.array(np.array(addresses, np.uint64), name=name)
+            return on.array(np.array(addresses, np.uint64), name=name)
         if "file" in table:
-            return self._device.array(_load(self._described.folder / str(table["file"])), name=name)
+            return on.array(_load(self._described.folder / str(table["file"])), name=name)
         dtype, shape = _dtype(name, table.get("dtype", "f32")), _shape(name, table.get("shape"))
         if int(np.prod(shape, dtype=object)) * dtype.itemsize > MOST_BYTES:
             raise BenchError(f"[{name}] shape = {list(shape)}: more than {MOST_BYTES >> 30} GiB")
         if table.get("fill") == "empty":
-            return self._device.empty(shape, dtype, name=name)
-        return self._device.array(_filled(name, table.get("fill", "normal"), shape, dtype, self._random), name=name)
+            return on.empty(shape, dtype, name=name)
+        return on.array(_filled(name, table.get("fill", "normal"), shape, dtype, self._random), name=name)
 
     def compare(self, run: Run) -> list[Comparison]:
         """The arrays that have an expected value, against it."""
@@ -322,7 +328,7 @@ class Arguments:
         wanted = {name: table for name, table in tables.items() if "expect" in table}
         return [self._compare(name, table) for name, table in wanted.items()] if run.status is Status.FINISHED else []
 
-    def _compare(self, name: str, table: Mapping[str, Any]) -> Comparison:
+    def _compare(self, name: str, table: Mapping[str, object]) -> Comparison:
         expected = _load(self._described.folder / str(table["expect"]))
         found = self._named(name).numpy()
         if expected.size != found.size:
@@ -340,7 +346,7 @@ def _load(path: Path) -> Array:
     return loaded
 
 
-def _dtype(name: str, dtype: Any) -> np.dtype[Any]:
+def _dtype(name: str, dtype: object) -> np.dtype[np.generic]:
     if dtype in DTYPES:
         return np.dtype(DTYPES[dtype].numpy)
     if dtype in MORE_TYPES:
@@ -348,14 +354,16 @@ def _dtype(name: str, dtype: Any) -> np.dtype[Any]:
     raise BenchError(f"[{name}] {unknown('dtype', str(dtype), [*DTYPES, *MORE_TYPES])}")
 
 
-def _shape(name: str, shape: Any) -> tuple[int, ...]:
+def _shape(name: str, shape: object) -> tuple[int, ...]:
     sizes = shape if isinstance(shape, list) else [shape]
     if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in sizes):
         raise BenchError(f"[{name}] shape = {shape!r}: whole numbers are wanted, such as [16, 128]")
     return tuple(sizes)
 
 
-def _filled(name: str, fill: Any, shape: tuple[int, ...], dtype: np.dtype[Any], random: np.random.Generator) -> Array:
+def _filled(
+    name: str, fill: object, shape: tuple[int, ...], dtype: np.dtype[np.generic], random: np.random.Generator
+) -> Array:
     whole = np.issubdtype(dtype, np.integer)
     fills: dict[str, Callable[[], Array]] = {
         "normal": lambda: random.integers(0, 100, shape) if whole else random.standard_normal(shape),
@@ -371,7 +379,7 @@ def _filled(name: str, fill: Any, shape: tuple[int, ...], dtype: np.dtype[Any], 
     return fills[fill]().astype(dtype)
 
 
-def _constant(name: str, fill: int | float, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _constant(name: str, fill: int | float, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
     """An array of one number, which the element type must hold."""
     if not np.issubdtype(dtype, np.integer):
         largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]

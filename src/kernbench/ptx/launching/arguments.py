@@ -36,7 +36,9 @@ class ArgumentError(MisuseError):
         self.parameter = parameter
 
 
-_FLOATS: dict[str, Any] = {
+# a number of Python, NumPy or ml_dtypes, or an array of one
+Scalar = Any
+_FLOATS: dict[str, type[np.generic]] = {
     "f16": np.float16,
     "bf16": ml_dtypes.bfloat16,
     "f32": np.float32,
@@ -47,7 +49,7 @@ _FLOATS: dict[str, Any] = {
 _UNTYPED_FLOATS = {32: "f32", 64: "f64"}
 
 
-def pack_arguments(params: Sequence[Parameter], args: Sequence[Any]) -> list[bytes]:
+def pack_arguments(params: Sequence[Parameter], args: Sequence[object]) -> list[bytes]:
     """The bytes of each parameter, in order; an argument that does not fit is an `ArgumentError` naming it."""
     if len(params) != len(args):
         expected = ", ".join(f"{p.name}: {_wanted(p)}" for p in params) or "none"
@@ -60,7 +62,7 @@ def _wanted(param: Parameter) -> str:
     return f".{param.type}" if scalar.nbytes == param.size else f"{param.size} bytes"
 
 
-def _pack(position: int, param: Parameter, arg: Any) -> bytes:
+def _pack(position: int, param: Parameter, arg: object) -> bytes:
     try:
         data = _bytes_of(TYPES[param.type], param.size, arg)
     except _MismatchError as problem:
@@ -74,14 +76,14 @@ class _MismatchError(Exception):
     """Why an argument does not fit, without its place."""
 
 
-def _bytes_of(scalar: ScalarType, size: int, arg: Any) -> bytes:
+def _bytes_of(scalar: ScalarType, size: int, arg: object) -> bytes:
     for accepts, pack in _KINDS:
         if accepts(arg):
             return pack(scalar, size, arg)
     raise _MismatchError(_unknown_kind(arg))
 
 
-def _unknown_kind(arg: Any) -> str:
+def _unknown_kind(arg: object) -> str:
     kind = type(arg).__name__
     if isinstance(arg, np.ndarray) or hasattr(arg, "__dlpack__") or hasattr(arg, "__cuda_array_interface__"):
         return f"a {kind} lies outside the device: pass device.array(...) of it, or .tobytes() to fill a struct"
@@ -102,7 +104,7 @@ def _pack_tensor_map(scalar: ScalarType, size: int, arg: TensorMap) -> bytes:
     return arg.encoded
 
 
-def _pack_bytes(scalar: ScalarType, size: int, arg: Any) -> bytes:
+def _pack_bytes(scalar: ScalarType, size: int, arg: Scalar) -> bytes:
     data = bytes(arg)
     if len(data) != size:
         raise _MismatchError(f"got {len(data)} bytes")
@@ -111,7 +113,7 @@ def _pack_bytes(scalar: ScalarType, size: int, arg: Any) -> bytes:
     return data
 
 
-def _pack_number(scalar: ScalarType, size: int, arg: Any) -> bytes:
+def _pack_number(scalar: ScalarType, size: int, arg: Scalar) -> bytes:
     value = arg[()] if isinstance(arg, np.ndarray) else arg
     if scalar.nbytes != size:
         return _pack_whole(size, value)
@@ -122,36 +124,36 @@ def _pack_number(scalar: ScalarType, size: int, arg: Any) -> bytes:
     return _pack_integer(scalar, value)
 
 
-def _pack_whole(size: int, value: Any) -> bytes:
+def _pack_whole(size: int, value: Scalar) -> bytes:
     """A NumPy scalar fills a struct of its size: `__half` is one of two bytes."""
     if not isinstance(value, np.generic) or value.dtype.itemsize != size:
         raise _MismatchError(f"got {value!r}; pass bytes of exactly that size, or a NumPy scalar that has it")
     return bytes(value.tobytes())
 
 
-def _is_record(arg: Any) -> bool:
+def _is_record(arg: object) -> bool:
     return (
         isinstance(arg, (np.void, np.ndarray)) and arg.ndim == 0 and arg.dtype.kind == "V" and not arg.dtype.hasobject
     )
 
 
-def _pack_record(scalar: ScalarType, size: int, arg: Any) -> bytes:
+def _pack_record(scalar: ScalarType, size: int, arg: Scalar) -> bytes:
     return _pack_bytes(scalar, size, arg.tobytes())
 
 
-def _is_float(value: Any) -> bool:
+def _is_float(value: object) -> bool:
     """Whether `value` is a float of Python, NumPy or ml_dtypes."""
     return isinstance(value, (float, np.floating)) or _numpy_float(value) is not None
 
 
-def _numpy_float(value: Any) -> str | None:
+def _numpy_float(value: object) -> str | None:
     """The PTX name of a NumPy scalar's float format."""
     if not isinstance(value, np.generic):
         return None
     return next((ptx for ptx, numpy in _FLOATS.items() if value.dtype == np.dtype(numpy)), None)
 
 
-def _pack_integer(scalar: ScalarType, value: Any) -> bytes:
+def _pack_integer(scalar: ScalarType, value: Scalar) -> bytes:
     low = 0 if scalar.kind == "u" else -(1 << (scalar.bits - 1))
     high = (1 << (scalar.bits - 1 if scalar.kind == "s" else scalar.bits)) - 1
     if _is_float(value) and (not np.isfinite(value) or float(value) != int(value)):
@@ -162,7 +164,7 @@ def _pack_integer(scalar: ScalarType, value: Any) -> bytes:
     return (number & ((1 << scalar.bits) - 1)).to_bytes(scalar.nbytes, "little")
 
 
-def _pack_float(name: str, value: Any) -> bytes:
+def _pack_float(name: str, value: Scalar) -> bytes:
     if name not in _FLOATS:
         raise _MismatchError(f"{value!r}: pass the .{name} bits as bytes")
     numpy = _FLOATS[name]
@@ -185,7 +187,7 @@ def _largest(name: str) -> str:
     return repr(float(info(_FLOATS[name]).max))
 
 
-def _pack_untyped_float(scalar: ScalarType, value: Any) -> bytes:
+def _pack_untyped_float(scalar: ScalarType, value: Scalar) -> bytes:
     """A float in an untyped parameter is its bits: a NumPy scalar's own format, or the usual one of that width."""
     if isinstance(value, np.generic) and value.itemsize == scalar.nbytes:
         return bytes(value.tobytes())
@@ -196,13 +198,13 @@ def _pack_untyped_float(scalar: ScalarType, value: Any) -> bytes:
     return _pack_float(_UNTYPED_FLOATS[scalar.bits], float(value))
 
 
-def _is_number(arg: Any) -> bool:
+def _is_number(arg: object) -> bool:
     if isinstance(arg, np.ndarray):
         return arg.ndim == 0 and (arg.dtype.kind in "biuf" or _is_float(arg[()]))
     return isinstance(arg, (bool, int, float, np.bool_, np.integer)) or _is_float(arg)
 
 
-_KINDS: tuple[tuple[Callable[[Any], bool], Callable[[ScalarType, int, Any], bytes]], ...] = (
+_KINDS: tuple[tuple[Callable[[object], bool], Callable[[ScalarType, int, Any], bytes]], ...] = (
     (lambda arg: isinstance(arg, DeviceArray), _pack_array),
     (lambda arg: isinstance(arg, TensorMap), _pack_tensor_map),
     (lambda arg: isinstance(arg, (bytes, bytearray, memoryview)), _pack_bytes),

@@ -1,14 +1,15 @@
 """What every PTX device shares: arrays with an address, and launch shapes that are legal."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from operator import index
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Protocol, Self, SupportsIndex, TypeGuard
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from kernbench.common.dtypes import Array, as_array
 from kernbench.common.errors import MisuseError
@@ -22,12 +23,14 @@ Extent = tuple[int, int, int]
 
 GRID_LIMITS: Extent = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS: Extent = (1024, 1024, 64)
+# a whole number, or one for each axis
+Sizes = SupportsIndex | Sequence[SupportsIndex]
 BLOCK_THREADS = 1024
 CLUSTER_LIMITS: Extent = (16, 16, 16)
 CLUSTER_BLOCKS = 16
 
 # element types that NumPy lacks, by the name torch gives them: carried as bits of the same width
-TORCH_ONLY: Mapping[str, np.dtype[Any]] = MappingProxyType(
+TORCH_ONLY: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {
         "bfloat16": np.dtype(ml_dtypes.bfloat16),
         "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
@@ -37,10 +40,53 @@ TORCH_ONLY: Mapping[str, np.dtype[Any]] = MappingProxyType(
 )
 
 
+class Where(Protocol):
+    """The device of a tensor."""
+
+    type: str
+    index: int | None
+
+
+class Tensor(Protocol):
+    """A torch tensor, as far as it is asked; torch itself is imported only where there is one."""
+
+    dtype: object
+    shape: Sequence[int]
+    device: "Where"
+
+    def is_contiguous(self) -> bool:
+        """Whether element follows on element."""
+        ...
+
+    def data_ptr(self) -> int:
+        """Where it begins."""
+        ...
+
+    def detach(self) -> "Tensor":
+        """Without its gradient."""
+        ...
+
+    def cpu(self) -> "Tensor":
+        """On the host."""
+        ...
+
+    def contiguous(self) -> "Tensor":
+        """Element after element."""
+        ...
+
+    def view(self, dtype: object, /) -> "Tensor":
+        """The same bytes as another type."""
+        ...
+
+    def numpy(self) -> Array:
+        """As an array of NumPy."""
+        ...
+
+
 class DeviceArray(ABC):
     """Contiguous memory of a device: `shape` elements of `dtype` from `address`, which is what a kernel is passed."""
 
-    def __init__(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], name: str = ""):
+    def __init__(self, address: int, shape: tuple[int, ...], dtype: np.dtype[np.generic], name: str = ""):
         self.address = address
         self.shape = shape
         self.dtype = dtype
@@ -69,11 +115,11 @@ class Device(ABC):
     """What kernels are launched on; leaving its `with` block closes it."""
 
     @abstractmethod
-    def array(self, value: Any, name: str = "") -> DeviceArray:
+    def array(self, value: object, name: str = "") -> DeviceArray:
         """`value` (NumPy, torch, anything with `__dlpack__`) on the device."""
 
     @abstractmethod
-    def empty(self, shape: Any, dtype: Any = np.float32, name: str = "") -> DeviceArray:
+    def empty(self, shape: Sizes, dtype: npt.DTypeLike = np.float32, name: str = "") -> DeviceArray:
         """An array nobody has written."""
 
     @abstractmethod
@@ -95,7 +141,7 @@ class Device(ABC):
         self.close()
 
 
-def torch_dtype(tensor: Any) -> np.dtype[Any]:
+def torch_dtype(tensor: Tensor) -> np.dtype[np.generic]:
     """The NumPy type of a torch tensor's elements."""
     name = str(tensor.dtype).removeprefix("torch.")
     try:
@@ -104,12 +150,12 @@ def torch_dtype(tensor: Any) -> np.dtype[Any]:
         raise MisuseError(f"torch elements of type {name} have no NumPy type: convert the tensor first") from None
 
 
-def is_torch(value: Any) -> bool:
+def is_torch(value: object) -> TypeGuard[Tensor]:
     """Whether `value` is a torch tensor, told without importing torch."""
     return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "data_ptr")
 
 
-def host_array(value: Any) -> Array:
+def host_array(value: object) -> Array:
     """`value` on the host as a C-contiguous NumPy array: from NumPy, torch of any element type, or DLPack."""
     if is_torch(value):
         dtype = torch_dtype(value)
@@ -125,14 +171,14 @@ def host_array(value: Any) -> Array:
     return given if given.flags.c_contiguous else np.ascontiguousarray(given)
 
 
-def _carrier(dtype: np.dtype[Any]) -> Any:
+def _carrier(dtype: np.dtype[np.generic]) -> object:
     """torch's integer type as wide as `dtype`."""
     import torch
 
     return torch.int16 if dtype.itemsize == 2 else torch.uint8
 
 
-def shape_of(shape: Any) -> tuple[int, ...]:
+def shape_of(shape: Sizes) -> tuple[int, ...]:
     """A shape from a whole number or a sequence of them."""
     try:
         sizes = tuple(index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape))
@@ -143,7 +189,7 @@ def shape_of(shape: Any) -> tuple[int, ...]:
     return sizes
 
 
-def kernel_of(kernel: Any) -> Kernel:
+def kernel_of(kernel: object) -> Kernel:
     """A kernel, or the only one of a module or of something that builds one."""
     if isinstance(kernel, Kernel):
         return kernel
@@ -155,7 +201,7 @@ def kernel_of(kernel: Any) -> Kernel:
     return next(iter(kernels.values()))
 
 
-def extent(what: str, value: Any, limits: Extent) -> Extent:
+def extent(what: str, value: Sizes, limits: Extent) -> Extent:
     """`value`, a whole number or up to three, as (x, y, z), each from 1 to its limit."""
     sizes = shape_of(value)
     if not 1 <= len(sizes) <= 3:
@@ -167,7 +213,9 @@ def extent(what: str, value: Any, limits: Extent) -> Extent:
     return x, y, z
 
 
-def launch_shape(grid: Any, block: Any, cluster: Any = None, kernel: Any = None) -> tuple[Extent, Extent, Extent]:
+def launch_shape(
+    grid: Sizes, block: Sizes, cluster: Sizes | None = None, kernel: Kernel | None = None
+) -> tuple[Extent, Extent, Extent]:
     """Grid, block and cluster as (x, y, z), held to what every device and the `kernel` itself allow.
 
     A cluster that nobody asks for is one of 1 x 1 x 1.
@@ -187,7 +235,7 @@ def launch_shape(grid: Any, block: Any, cluster: Any = None, kernel: Any = None)
     return blocks, threads, clusters
 
 
-def _check_demands(kernel: Any, threads: Extent, clusters: Extent) -> None:
+def _check_demands(kernel: Kernel, threads: Extent, clusters: Extent) -> None:
     """What the kernel's own directives say about its launch."""
     for what, given, demanded, directive in (
         ("block", threads, kernel.reqntid, ".reqntid"),

@@ -1,13 +1,11 @@
 """Element types of arrays that PTX kernels read and write: those of all targets, and wider or unsigned ones."""
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES, dtype_name
 from kernbench.common.errors import MisuseError, unknown
 
-MORE_TYPES: dict[str, np.dtype[Any]] = {
+MORE_TYPES: dict[str, np.dtype[np.generic]] = {
     "f64": np.dtype(np.float64),
     "i16": np.dtype(np.int16),
     "i64": np.dtype(np.int64),
@@ -18,7 +16,7 @@ MORE_TYPES: dict[str, np.dtype[Any]] = {
 }
 
 
-def storage_type(dtype: Any) -> np.dtype[Any]:
+def storage_type(dtype: object) -> np.dtype[np.generic]:
     """The NumPy type of `dtype`: a kernbench name, an alias, or a NumPy type or its name."""
     name = _numpy_name(dtype)
     more = next((kind for short, kind in MORE_TYPES.items() if name in (short, kind.name)), None)
@@ -30,5 +28,5 @@ def storage_type(dtype: Any) -> np.dtype[Any]:
         raise MisuseError(unknown("element type", name, [*DTYPES, *MORE_TYPES])) from None
 
 
-def _numpy_name(dtype: Any) -> str:
+def _numpy_name(dtype: object) -> str:
     return np.dtype(dtype).name if isinstance(dtype, (np.dtype, type)) else str(dtype)

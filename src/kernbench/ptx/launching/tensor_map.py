@@ -1,16 +1,16 @@
 """Tensor maps: what a bulk tensor copy is told about a tensor, held to the rules of the real encoder."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, prod
 from operator import index
 from types import MappingProxyType
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.launching.device_base import DeviceArray, shape_of
+from kernbench.ptx.launching.device_base import DeviceArray, Sizes, shape_of
 
 TENSOR_MAP_BYTES = 128
 # the shared memory of a multiprocessor: the encoder refuses more
@@ -167,7 +167,8 @@ class TensorMapDescription:
     @property
     def row_bytes(self) -> int:
         """Bytes of shared memory that a row of the box fills, gaps included."""
-        return self.copied[0] * self.element_bits // 8 * 16 // self.filled
+        filled: int = self.copied[0] * self.element_bits // 8 * 16 // self.filled
+        return filled
 
     @property
     def copied(self) -> tuple[int, ...]:
@@ -284,21 +285,34 @@ def _outside(what: str, values: tuple[int, ...], low: int, high: int, first: int
             yield f"{what} {value} of dimension {dimension}; allowed are {low} to {high}"
 
 
+class MapOptions(TypedDict, total=False):
+    """What `describe_tensor_map` takes by name."""
+
+    element: str | None
+    element_strides: Sizes | None
+    interleave: str
+    l2_promotion: str
+    oob_fill: str
+    offset: int
+    lower: Sequence[int] | None
+    upper: Sequence[int] | None
+
+
 def describe_tensor_map(
     array: DeviceArray,
-    dims: Any,
-    strides: Any,
-    box: Any,
+    dims: Sizes,
+    strides: Sizes,
+    box: Sizes,
     swizzle: str = "none",
     *,
     element: str | None = None,
-    element_strides: Any = None,
+    element_strides: Sizes | None = None,
     interleave: str = "none",
     l2_promotion: str = "none",
     oob_fill: str = "zero",
     offset: int = 0,
-    lower: Any = None,
-    upper: Any = None,
+    lower: Sequence[int] | None = None,
+    upper: Sequence[int] | None = None,
 ) -> TensorMapDescription:
     """A checked description of a tensor in `array`, `offset` bytes from its start; the element type is the array's.
 
@@ -323,7 +337,7 @@ def describe_tensor_map(
     )
 
 
-def _element_of(dtype: np.dtype[Any], element: str | None) -> str:
+def _element_of(dtype: np.dtype[np.generic], element: str | None) -> str:
     if element is not None:
         if element in PACKED_ELEMENTS and dtype.itemsize != 1:
             raise MisuseError(f"tensor map: {element} elements in an array of {dtype.name}: pack them into bytes")

@@ -107,7 +107,7 @@ _NUMBERS = ("count", "columns", "lanes")
 _KEYS = ("name", "registers", *SPACES, *_TEXTS, *_NUMBERS, "at", "keys", "line")
 
 
-def read_checkpoint(table: Any, where: str = "") -> PtxCheckpoint:
+def read_checkpoint(table: object, where: str = "") -> PtxCheckpoint:
     """A checkpoint from its table; `where` says in errors whose it is."""
     told = f"{where}: " if where else ""
     if not isinstance(table, Mapping):
@@ -135,7 +135,7 @@ def read_checkpoint(table: Any, where: str = "") -> PtxCheckpoint:
         raise MisuseError(f"{told}{error}") from None
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
@@ -143,29 +143,29 @@ def _text(key: str, value: Any) -> str:
     return value
 
 
-def _table(value: Any) -> Mapping[str, Any]:
+def _table(value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise MisuseError(f"keys = {value!r}: a table of names and numbers is wanted")
     return value
 
 
-def _texts(key: str, value: Any) -> tuple[str, ...]:
+def _texts(key: str, value: object) -> tuple[str, ...]:
     return tuple(_text(key, each) for each in (value if isinstance(value, (list, tuple)) else [value]))
 
 
-def _number(key: str, value: Any) -> int:
+def _number(key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise MisuseError(f"{key} = {value!r}: a whole number from 1 on is wanted")
     return value
 
 
-def _line(value: Any) -> int | str:
+def _line(value: object) -> int | str:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise MisuseError(f"line = {value!r}: a line of the PTX, or FILE:LINE of the source")
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
-def _registers(value: Any) -> tuple[str, ...]:
+def _registers(value: object) -> tuple[str, ...]:
     """Names of registers; `%f1:%f8` are eight."""
     found: list[str] = []
     for name in _texts("registers", value):
@@ -185,7 +185,7 @@ def _trailing(name: str) -> int | None:
     return int(digits) if digits else None
 
 
-def checkpoint_of(statement: Any) -> PtxCheckpoint | None:
+def checkpoint_of(statement: object) -> PtxCheckpoint | None:
     """The checkpoint that a statement is, or None."""
     if not isinstance(statement, Directive) or statement.name != "pragma":
         return None

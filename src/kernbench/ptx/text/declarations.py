@@ -215,7 +215,7 @@ def _word_kind(word: str) -> str:
 
 
 # words that are followed by more: the part they give, and who reads it
-_LONGER: dict[str, tuple[str, Callable[[Declarations], Any]]] = {
+_LONGER: dict[str, tuple[str, Callable[[Declarations], object]]] = {
     "align": ("alignment", Declarations._alignment),
     "attribute": ("attributes", Declarations.attributes),
     "ptr": ("pointer", Declarations._pointer),

@@ -9,7 +9,6 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property, reduce
-from typing import Any
 
 import numpy as np
 
@@ -31,12 +30,12 @@ def swizzle(byte: Array, span: Array) -> Array:
     return byte ^ ((byte >> 7) % max(width // 16, 1) << 4) if width else byte
 
 
-_FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
+_FUNCTIONS: Mapping[str, tuple[int, Callable[..., Array]]] = {
     "min": (2, np.minimum),
     "max": (2, np.maximum),
     "swizzle": (2, swizzle),
 }
-_BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
+_BINARY: Mapping[type, Callable[[Array, Array], Array]] = {
     ast.Add: np.add,
     ast.Sub: np.subtract,
     ast.Mult: np.multiply,
@@ -49,13 +48,13 @@ _BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.BitOr: np.bitwise_or,
     ast.BitXor: np.bitwise_xor,
 }
-_UNARY: Mapping[type, Callable[[Any], Any]] = {
+_UNARY: Mapping[type, Callable[[Array], Array]] = {
     ast.USub: np.negative,
     ast.UAdd: np.positive,
     ast.Invert: np.invert,
     ast.Not: lambda value: (value == 0).astype(np.int64),
 }
-_RELATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
+_RELATIONS: Mapping[type, Callable[[Array, Array], Array]] = {
     ast.Eq: np.equal,
     ast.NotEq: np.not_equal,
     ast.Lt: np.less,
@@ -63,7 +62,7 @@ _RELATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Gt: np.greater,
     ast.GtE: np.greater_equal,
 }
-_JOINED: Mapping[type, Callable[[Any, Any], Any]] = {ast.And: np.logical_and, ast.Or: np.logical_or}
+_JOINED: Mapping[type, Callable[[Array, Array], Array]] = {ast.And: np.logical_and, ast.Or: np.logical_or}
 _ZERO_DIVISORS = (ast.Div, ast.FloorDiv, ast.Mod)
 
 
@@ -117,47 +116,48 @@ class Expression:
     def _named(self, placed: str) -> str:
         return next((name for name, other in self._names.items() if other == placed), placed)
 
-    def _of(self, node: Any, known: Callable[[str], Array]) -> Any:
+    def _of(self, node: ast.expr, known: Callable[[str], Array]) -> Array:
         return _NODES[type(node)](self, node, known)
 
-    def _constant(self, node: ast.Constant, known: Callable[[str], Array]) -> Any:
+    def _constant(self, node: ast.Constant, known: Callable[[str], Array]) -> Array:
         try:
-            return np.int64(int(node.value))  # type: ignore[arg-type]
+            return np.asarray(int(node.value), np.int64)  # type: ignore[arg-type]
         except OverflowError:
             raise MisuseError(f"{self.text!r}: {node.value!r} has more than 64 bits") from None
 
-    def _name(self, node: ast.Name, known: Callable[[str], Array]) -> Any:
+    def _name(self, node: ast.Name, known: Callable[[str], Array]) -> Array:
         return known(self._named(node.id))
 
-    def _binary(self, node: ast.BinOp, known: Callable[[str], Array]) -> Any:
+    def _binary(self, node: ast.BinOp, known: Callable[[str], Array]) -> Array:
         left, right = self._of(node.left, known), self._of(node.right, known)
         if isinstance(node.op, _ZERO_DIVISORS) and not np.all(right):
             raise MisuseError(f"{self.text!r}: division by zero")
         return _BINARY[type(node.op)](left, right)
 
-    def _unary(self, node: ast.UnaryOp, known: Callable[[str], Array]) -> Any:
+    def _unary(self, node: ast.UnaryOp, known: Callable[[str], Array]) -> Array:
         return _UNARY[type(node.op)](self._of(node.operand, known))
 
-    def _compared(self, node: ast.Compare, known: Callable[[str], Array]) -> Any:
+    def _compared(self, node: ast.Compare, known: Callable[[str], Array]) -> Array:
         values = [self._of(part, known) for part in (node.left, *node.comparators)]
         pairs = zip(node.ops, values, values[1:], strict=False)
         held = [_RELATIONS[type(relation)](a, b) for relation, a, b in pairs]
         return reduce(np.logical_and, held).astype(np.int64)
 
-    def _joined(self, node: ast.BoolOp, known: Callable[[str], Array]) -> Any:
+    def _joined(self, node: ast.BoolOp, known: Callable[[str], Array]) -> Array:
         values = [self._of(part, known) != 0 for part in node.values]
-        return reduce(_JOINED[type(node.op)], values).astype(np.int64)
+        joined: Array = reduce(_JOINED[type(node.op)], values)
+        return joined.astype(np.int64)
 
-    def _chosen(self, node: ast.IfExp, known: Callable[[str], Array]) -> Any:
+    def _chosen(self, node: ast.IfExp, known: Callable[[str], Array]) -> Array:
         test = self._of(node.test, known) != 0
         return np.where(test, self._of(node.body, known), self._of(node.orelse, known))
 
-    def _called(self, node: ast.Call, known: Callable[[str], Array]) -> Any:
+    def _called(self, node: ast.Call, known: Callable[[str], Array]) -> Array:
         assert isinstance(node.func, ast.Name)
         return _FUNCTIONS[self._named(node.func.id)][1](*(self._of(argument, known) for argument in node.args))
 
 
-_NODES: Mapping[type, Callable[..., Any]] = {
+_NODES: Mapping[type, Callable[..., Array]] = {
     ast.Constant: Expression._constant,
     ast.Name: Expression._name,
     ast.BinOp: Expression._binary,

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Any
 
 from kernbench.ptx.text.types import TYPES
 
@@ -170,7 +169,7 @@ class Variable:
     dims: tuple[int | None, ...] = ()
     alignment: int | None = None
     vector: int = 1
-    initial: Any = None
+    initial: "Initial | None" = None
     linkage: str = ""
     pointer: str = ""
     attributes: tuple[str, ...] = ()

@@ -50,7 +50,7 @@ def instruction_text(instruction: Instruction) -> str:
     return f"{guard}{instruction.name}{' ' if operands else ''}{operands};"
 
 
-def operand_text(operand: Any) -> str:
+def operand_text(operand: object) -> str:
     """One operand, or one part of an initialiser."""
     return _OPERANDS[type(operand)](operand)
 
@@ -62,7 +62,7 @@ def signature_text(function: Function) -> str:
     return f"{returns}{function.name} ({params})" if params or function.kind != "entry" else f"{returns}{function.name}"
 
 
-def _items(items: tuple[Any, ...]) -> str:
+def _items(items: tuple[object, ...]) -> str:
     return ", ".join(map(operand_text, items))
 
 
@@ -169,7 +169,7 @@ _LINES: dict[type, Callable[[Any], str]] = {
 _NESTED: dict[type, Callable[[Any, str], Iterator[str]]] = {Block: _block, Function: _function}
 
 
-def _statement_lines(statement: Any, indent: str) -> Iterator[str]:
+def _statement_lines(statement: object, indent: str) -> Iterator[str]:
     if (nested := _NESTED.get(type(statement))) is not None:
         yield from nested(statement, indent)
     else:

@@ -36,7 +36,7 @@ def instructions_of(block: Block | None) -> Iterator[Instruction]:
     return (statement for statement in statements_of(block) if isinstance(statement, Instruction))
 
 
-def names_in(value: Any) -> Iterator[str]:
+def names_in(value: object) -> Iterator[str]:
     """Names in an operand or an initial value."""
     if isinstance(value, Name):
         yield value.text
@@ -62,7 +62,7 @@ def parts_of_call(operands: Iterable[Operand]) -> tuple[str, tuple[Operand, ...]
 
 
 # what those are made of that are made of others
-_PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
+_PARTS: dict[type, Callable[[Any], Iterable[object]]] = {
     Offset: lambda value: (value.base,),
     Generic: lambda value: (value.base,),
     Masked: lambda value: (value.address,),

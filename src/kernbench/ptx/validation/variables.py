@@ -1,7 +1,6 @@
 """Variables of a module or a block, held to what an assembler takes: spaces, types, sizes and initial values."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from kernbench.ptx.isa.targets import target_number
 from kernbench.ptx.names.demangling import title
@@ -106,19 +105,20 @@ def _initial_messages(variable: Variable) -> Iterator[str]:
             yield message
 
 
-def _value_message(variable: Variable, value: Any, shape: list[int | None]) -> str | None:
+def _value_message(variable: Variable, value: object, shape: list[int | None]) -> str | None:
     """The first value of an initialiser that does not fit, in words."""
-    if isinstance(value, tuple) != bool(shape):
+    items = value if isinstance(value, tuple) else None
+    if (items is not None) != bool(shape):
         what = "takes a list in braces" if shape else "takes one value, not a list"
         return f"the initial value of {variable.name!r} {what} there"
-    if not shape:
+    if items is None:
         return _scalar_message(variable, value)
-    if shape[0] is not None and len(value) > shape[0]:
-        return f"the initial value of {variable.name!r} has {len(value)} elements where {shape[0]} fit"
-    return next((m for m in (_value_message(variable, item, shape[1:]) for item in value) if m is not None), None)
+    if shape[0] is not None and len(items) > shape[0]:
+        return f"the initial value of {variable.name!r} has {len(items)} elements where {shape[0]} fit"
+    return next((m for m in (_value_message(variable, item, shape[1:]) for item in items) if m is not None), None)
 
 
-def _scalar_message(variable: Variable, value: Any) -> str | None:
+def _scalar_message(variable: Variable, value: object) -> str | None:
     kind = TYPES[variable.type].kind
     if isinstance(value, Integer):
         return f"{value.spelling} is an integer, and {variable.name!r} is .{variable.type}" if kind == "f" else None

@@ -87,7 +87,7 @@ class Pipeline:
             if entry.slot >= 0:
                 self._by_barrier.setdefault(entry.slot, []).append(entry)
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> dict[str, object]:
         """The pipeline as plain data."""
         return {
             "block": self._block,
@@ -102,14 +102,14 @@ class Pipeline:
 
     def _rings(self) -> list[list[int]]:
         """mbarriers with the same count that the same instructions complete and wait for, by their places."""
-        groups: dict[Any, list[int]] = {}
+        groups: dict[object, list[int]] = {}
         barriers = self._journal.barriers
         for slot in sorted(barriers, key=lambda s: (barriers[s].cta, barriers[s].place)):
             uses = frozenset((e.kind in ("park", "pass"), e.site.number) for e in self._by_barrier.get(slot, []))
             groups.setdefault((barriers[slot].cta, barriers[slot].count, uses), []).append(slot)
         return list(groups.values())
 
-    def _ring(self, slots: list[int]) -> dict[str, Any]:
+    def _ring(self, slots: list[int]) -> dict[str, object]:
         entries = [entry for slot in slots for entry in self._by_barrier.get(slot, [])]
         first = self._journal.barriers[slots[0]]
         return {
@@ -120,23 +120,24 @@ class Pipeline:
             "stages": [self._stage(slot) for slot in slots],
         }
 
-    def _users(self, entries: list[Entry], kinds: tuple[str, ...]) -> list[dict[str, Any]]:
+    def _users(self, entries: list[Entry], kinds: tuple[str, ...]) -> list[dict[str, object]]:
         """Who did what to barriers, where: one row for each role, line and way."""
-        rows: dict[tuple[Role, int, str], dict[str, Any]] = {}
+        rows: dict[tuple[Role, int, str], dict[str, object]] = {}
+        times: Counter[tuple[Role, int, str]] = Counter()
         for entry in entries:
             if entry.kind not in kinds:
                 continue
             role = self._role[entry.actor]
             how = "wait" if "pass" in kinds else entry.kind
             key = (role, entry.site.number, how)
-            row = rows.setdefault(key, {"role": self._told(role), "how": how, **self._line(entry.site)})
-            row["times"] = row.get("times", 0) + (entry.kind != "park")
-        return list(rows.values())
+            rows.setdefault(key, {"role": self._told(role), "how": how, **self._line(entry.site)})
+            times[key] += entry.kind != "park"
+        return [{**row, "times": times[key]} for key, row in rows.items()]
 
-    def _line(self, site: Site) -> dict[str, Any]:
+    def _line(self, site: Site) -> dict[str, object]:
         return {"line": site.line, "text": site.text}
 
-    def _stage(self, slot: int) -> dict[str, Any]:
+    def _stage(self, slot: int) -> dict[str, object]:
         entries = self._by_barrier.get(slot, [])
         moved: Counter[int] = Counter()
         for entry in entries:
@@ -152,7 +153,7 @@ class Pipeline:
             "waits": waits,
         }
 
-    def _waits(self, entries: list[Entry]) -> dict[str, Any]:
+    def _waits(self, entries: list[Entry]) -> dict[str, object]:
         """One role at one barrier: phases it waited for, how often it found them incomplete, where it is stuck."""
         passed = [e for e in entries if e.kind == "pass"]
         parked = [e for e in entries if e.kind == "park"]

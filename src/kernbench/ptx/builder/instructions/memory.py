@@ -11,7 +11,7 @@ from kernbench.ptx.builder.values.numbers import immediate, needs_register
 from kernbench.ptx.builder.values.options import Accessing, Condition, Number, Registers, Targets, Value, Values, Where
 from kernbench.ptx.builder.values.pointer import Location, Pointer, location_of
 from kernbench.ptx.builder.values.values import Register
-from kernbench.ptx.text.module import Address, Instruction, Name, Operand, Variable
+from kernbench.ptx.text.module import Address, Initial, Instruction, Name, Variable
 
 __kernbench_internal__ = True
 
@@ -109,7 +109,7 @@ class Memory(Issuer):
         return self._module_array("global", type, count, initial, name)
 
     def _module_array(
-        self, space: str, type: str, count: int | Sequence[int], initial: tuple[Operand, ...] | None, stem: str
+        self, space: str, type: str, count: int | Sequence[int], initial: tuple[Initial, ...] | None, stem: str
     ) -> Pointer:
         name = self.body.unique(f"{self.body.name}_{stem}")
         dims = self._dims(count)

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -191,7 +191,7 @@ def _run(words: list[str], environment: dict[str, str]) -> int:
 def _passing_signals(child: "subprocess.Popen[bytes]") -> Iterator[None]:
     """Ctrl-C reaches the program by itself, as it has the terminal; what else ends us ends it, and we go on to tell."""
 
-    def pass_on(number: int, frame: Any) -> None:
+    def pass_on(number: int, frame: object) -> None:
         child.send_signal(number)
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -278,7 +278,7 @@ def _table(summary: SessionSummary, options: Options) -> Table:
     return table
 
 
-def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, Any]:
+def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, object]:
     """The document."""
     return {
         "arch": options.arch,

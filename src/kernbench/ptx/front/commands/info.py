@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,6 +11,7 @@ from kernbench import ptx
 from kernbench.cli.output.console import check_targets, errors, results
 from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.errors import KernbenchError
+from kernbench.ptx.devices.assembler import KernelResources
 from kernbench.ptx.front.commands.launching import read_module
 from kernbench.ptx.front.commands.options import FILE
 from kernbench.ptx.names.demangling import demangled
@@ -34,7 +34,7 @@ def info(file: FILE, json: JSON = None) -> None:
     write_document(json, "ptx info", _data(file, module, resources))
 
 
-def _data(file: Path, module: Module, resources: dict[str, Any]) -> dict[str, Any]:
+def _data(file: Path, module: Module, resources: dict[str, KernelResources]) -> dict[str, object]:
     functions = [{"name": f.name, "defined": f.body is not None} for f in module.functions.values()]
     return {
         "file": str(file),
@@ -46,7 +46,7 @@ def _data(file: Path, module: Module, resources: dict[str, Any]) -> dict[str, An
     }
 
 
-def _kernel_data(kernel: Kernel, resources: dict[str, Any]) -> dict[str, Any]:
+def _kernel_data(kernel: Kernel, resources: dict[str, KernelResources]) -> dict[str, object]:
     parameters = [
         {"name": p.name, "type": p.type, "shape": list(p.dims), "bytes": p.size, "alignment": p.alignment}
         for p in kernel.params
@@ -63,7 +63,7 @@ def _kernel_data(kernel: Kernel, resources: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _resources(module: Module) -> dict[str, Any]:
+def _resources(module: Module) -> dict[str, KernelResources]:
     try:
         return dict(ptx.assemble(module, arch=module.arch).kernels)
     except KernbenchError as error:
@@ -71,7 +71,7 @@ def _resources(module: Module) -> dict[str, Any]:
         return {}
 
 
-def _show_kernel(console: Console, kernel: Kernel, resources: dict[str, Any]) -> None:
+def _show_kernel(console: Console, kernel: Kernel, resources: dict[str, KernelResources]) -> None:
     table = Table(title=f"kernel {demangled(kernel.name)}", title_justify="left")
     for column in ("parameter", "type", "bytes", "alignment"):
         table.add_column(column)
@@ -89,7 +89,7 @@ def _show_kernel(console: Console, kernel: Kernel, resources: dict[str, Any]) ->
     console.print(f"  {sum(counts.values()):,} instructions: {told}", soft_wrap=True)
 
 
-def _amounts(resources: Any) -> str:
+def _amounts(resources: KernelResources) -> str:
     """Registers, spills and bytes, as a sentence."""
     return ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in asdict(resources).items())
 

@@ -1,17 +1,19 @@
 """`kernbench ptx launch`: what a compiler left in its cache, with its metadata."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from kernbench.cli.arguments.grouped import grouped
 from kernbench.cli.arguments.options import STRICT
 from kernbench.cli.output.console import check_targets, results
-from kernbench.cli.output.document import JSON
-from kernbench.cli.output.inside import DUMP, check_options
+from kernbench.cli.output.inside import check_options
 from kernbench.ptx.front import launch_file
 from kernbench.ptx.front.artefact import read_artefact, skeleton
+from kernbench.ptx.front.commands.asked import LaunchAsked, LimitsAsked, ResultsAsked
 from kernbench.ptx.front.commands.launching import (
+    LaunchOptions,
     comparing_intermediates,
     described_launch,
     finish,
@@ -22,24 +24,17 @@ from kernbench.ptx.front.commands.launching import (
 )
 from kernbench.ptx.front.commands.options import (
     ARRAYS,
-    BUDGET,
     CLUSTER,
     DEVICE,
     ELEMENTS,
     FIRST_WRONG,
     GRID,
-    HTML,
     LAUNCH,
-    SECONDS,
     SEED,
     SHARED,
-    STEPS,
-    STOP_AT,
-    TRACE,
 )
 from kernbench.ptx.front.launch_file import choose_kernel
 from kernbench.result.run import write_bytes
-from kernbench.safety.budget import Budget
 
 ARTEFACT = Annotated[
     Path,
@@ -55,22 +50,19 @@ WRITE_LAUNCH = Annotated[
 ]
 
 
+@grouped
 def launch_artefact(
     path: ARTEFACT,
+    *,
     launch: LAUNCH = None,
     grid: GRID = "",
     cluster: CLUSTER = "",
     elements: ELEMENTS = launch_file.ELEMENTS,
     seed: SEED = None,
     device: DEVICE = "emulator",
-    max_seconds: SECONDS = 600.0,
-    budget: BUDGET = STEPS,
+    limits: LimitsAsked,
     out: ARRAYS = None,
-    json: JSON = None,
-    trace: TRACE = None,
-    html: HTML = None,
-    stop_at: STOP_AT = None,
-    dump: DUMP = None,
+    wanted: ResultsAsked,
     strict: STRICT = False,
     first_wrong: FIRST_WRONG = False,
     shared: SHARED = None,
@@ -81,20 +73,21 @@ def launch_artefact(
     Only the grid, sizes and values are yours: --grid, and a launch file whose [args.NAME] are the names of the source.
     --write-launch writes such a file with all that is known, and lines for what is not; it launches nothing.
     """
-    files = {"--out": out, "--json": json, "--trace": trace, "--html": html, "--dump": dump}
+    files = {"--out": out, "--json": wanted.json, "--trace": wanted.trace, "--html": wanted.html, "--dump": wanted.dump}
     check_targets({**files, "--write-launch": write_launch})
-    check_options(stop_at, dump)
+    check_options(wanted.stop_at, wanted.dump)
     found = read_artefact(path)
     module = read_module(found.ptx)
-    base = described_launch(launch, "", grid, "", shared, seed, cluster, found.grid or (1,))
+    asked = LaunchAsked(launch, grid=grid, cluster=cluster, shared=shared, seed=seed)
+    base = described_launch(asked, found.grid or (1,))
     described = found.described(base, choose_kernel(module, base.kernel or found.kernel), elements)
     if write_launch is not None:
         write_bytes(write_launch, skeleton(described, choose_kernel(module, described.kernel)).encode())
         results().print(f"wrote {write_launch}: fill it in, then --launch {write_launch}", soft_wrap=True)
         return
-    options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
-    maybe_stop(stop_at, dump, json, "ptx launch", module, described, device, "", elements, options, strict)
-    comparing = comparing_intermediates(first_wrong, stop_at, device, described, options)
+    options: LaunchOptions = {"budget": limits.limits}
+    maybe_stop(wanted, "ptx launch", module, described, device, "", elements, options, strict)
+    comparing = comparing_intermediates(first_wrong, wanted.stop_at, device, described, options)
     result = launch_kernel(module, described, device, "", elements, options)
     keep_first_wrong(result, comparing)
-    finish("ptx launch", found.ptx, result, out, json, trace, html, strict)
+    finish("ptx launch", found.ptx, result, out, wanted, strict)

@@ -1,9 +1,10 @@
 """What the PTX commands share: reading a module, describing a launch, launching, and telling what came of it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import typer
@@ -15,14 +16,18 @@ from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.cli.output.document import write_document
 from kernbench.cli.output.inside import check_first_wrong, stop_and_tell
 from kernbench.common.errors import BenchError, KernbenchError
+from kernbench.ptx.front.commands.asked import LaunchAsked, ResultsAsked
 from kernbench.ptx.front.launch_file import Arguments, LaunchFile, choose_kernel, read_launch_file
+from kernbench.ptx.text.checkpoints import PtxCheckpoint
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel, Module
 from kernbench.report import run_text, trace_bytes
 from kernbench.report.text.first_wrong import first_wrong_text
 from kernbench.report.text.printed import printed_text
+from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.result.run import Run, write_bytes
+from kernbench.safety.budget import Budget
 from kernbench.safety.stopping import Stopper
 
 _MADE_UP = (
@@ -68,26 +73,17 @@ def at_its_line(file: Path, error: KernbenchError) -> str:
     return f"{file}:{error.line}:{error.column}: {told}" if error.column else f"{file}:{error.line}: {told}"
 
 
-def described_launch(
-    launch: Path | None,
-    kernel: str,
-    grid: str,
-    block: str,
-    shared: int | None,
-    seed: int | None,
-    cluster: str,
-    usual: tuple[int, ...] = (1,),
-) -> LaunchFile:
+def described_launch(asked: LaunchAsked, usual: tuple[int, ...] = (1,)) -> LaunchFile:
     """The launch file with what the command line says over it; `usual` is the grid where neither says one."""
-    base = read_launch_file(launch) if launch is not None else LaunchFile()
+    base = read_launch_file(asked.launch) if asked.launch is not None else LaunchFile()
     return replace(
         base,
-        kernel=kernel or base.kernel,
-        grid=_extent("--grid", grid) or base.grid or usual,
-        block=_extent("--block", block) or base.block,
-        shared_bytes=base.shared_bytes if shared is None else shared,
-        seed=base.seed if seed is None else seed,
-        cluster=_extent("--cluster", cluster) or base.cluster,
+        kernel=asked.kernel or base.kernel,
+        grid=_extent("--grid", asked.grid) or base.grid or usual,
+        block=_extent("--block", asked.block) or base.block,
+        shared_bytes=base.shared_bytes if asked.shared is None else asked.shared,
+        seed=base.seed if asked.seed is None else asked.seed,
+        cluster=_extent("--cluster", asked.cluster) or base.cluster,
     )
 
 
@@ -100,13 +96,26 @@ def _extent(option: str, text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
+class LaunchOptions(TypedDict, total=False):
+    """What a launch is told beside kernel, shape and arguments."""
+
+    budget: Budget
+    schedule: str | int
+    checks: bool
+    order: bool
+    cluster: tuple[int, ...]
+    stop: Stopper
+    checkpoints: Sequence[PtxCheckpoint]
+    taken: Taken
+
+
 def launch_kernel(
     module: Module,
     described: LaunchFile,
     device: str,
     arch: str,
     elements: int,
-    options: dict[str, Any],
+    options: LaunchOptions,
     quiet: bool = False,
 ) -> Run:
     """Launch what is described; says what nobody described, unless `quiet`."""
@@ -146,20 +155,18 @@ def _device(name: str, arch: str) -> Any:
 
 
 def maybe_stop(
-    stop_at: str | None,
-    dump: Path | None,
-    json: Path | None,
+    asked: ResultsAsked,
     command: str,
     module: Module,
     described: LaunchFile,
     device: str,
     arch: str,
     elements: int,
-    options: dict[str, Any],
+    options: LaunchOptions,
     strict: bool,
 ) -> None:
     """Where a place to stop at is named: run until there, and do not return."""
-    if stop_at is None:
+    if asked.stop_at is None:
         return
     if device != "emulator":
         raise BenchError("--stop-at: a launch on real hardware cannot be stopped inside; leave --device away")
@@ -169,11 +176,11 @@ def maybe_stop(
         return result.strict() if strict else result
 
     name = described.kernel or next(iter(module.kernels), "")
-    stop_and_tell(stop_at, dump, json, command, name, launched, strict)
+    stop_and_tell(asked.stop_at, asked.dump, asked.json, command, name, launched, strict)
 
 
 def comparing_intermediates(
-    wanted: bool, stop_at: str | None, device: str, described: LaunchFile, options: dict[str, Any]
+    wanted: bool, stop_at: str | None, device: str, described: LaunchFile, options: LaunchOptions
 ) -> Intermediates | None:
     """Who compares what the kernel holds on its way, if that is asked for; the launch's options are told."""
     if not wanted:
@@ -199,21 +206,19 @@ def finish(
     file: Path,
     result: Run,
     out: Path | None,
-    json: Path | None,
-    trace: Path | None,
-    html: Path | None,
+    asked: ResultsAsked,
     strict: bool,
 ) -> None:
     """Write what was asked for, tell what came of the launch, and end the command."""
     result = result.strict() if strict else result
     result.findings = [_in_file(finding, file.resolve()) for finding in result.findings]
     result.formal = [_in_file(finding, file.resolve()) for finding in result.formal]
-    write_document(json, command, result.to_dict)
+    write_document(asked.json, command, result.to_dict)
     if out is not None:
         _write_arrays(out, result)
-    _write_trace(trace, result)
-    if html is not None:
-        write_page(html, str(result.origin["kernel"]), [(str(result.origin["kernel"]), result)])
+    _write_trace(asked.trace, result)
+    if asked.html is not None:
+        write_page(asked.html, str(result.origin["kernel"]), [(str(result.origin["kernel"]), result)])
     _tell(result)
 
 

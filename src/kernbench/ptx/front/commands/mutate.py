@@ -1,26 +1,19 @@
 """`kernbench ptx mutate`: is each synchronisation instruction needed, and would the checks tell if it were gone?"""
 
-from typing import Annotated, Any
+from typing import Annotated, Unpack
 
 import typer
 
+from kernbench.cli.arguments.grouped import grouped
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, check_targets, results
 from kernbench.cli.output.document import JSON, write_document
-from kernbench.ptx.front import launch_file
-from kernbench.ptx.front.commands.launching import described_launch, launch_kernel, read_module
+from kernbench.ptx.front.commands.asked import LaunchAsked
+from kernbench.ptx.front.commands.launching import LaunchOptions, described_launch, launch_kernel, read_module
 from kernbench.ptx.front.commands.options import (
     ARCH,
-    BLOCK,
     BUDGET,
-    CLUSTER,
-    ELEMENTS,
     FILE,
-    GRID,
-    KERNEL,
-    LAUNCH,
     SECONDS,
-    SEED,
-    SHARED,
     STEPS,
 )
 from kernbench.ptx.front.launch_file import choose_kernel
@@ -32,16 +25,11 @@ from kernbench.safety.budget import Budget
 EVERY = Annotated[bool, typer.Option("--every", help="Show the mutants that were told apart, too.")]
 
 
+@grouped
 def mutate(
     file: FILE,
-    launch: LAUNCH = None,
-    kernel: KERNEL = "",
-    grid: GRID = "",
-    block: BLOCK = "",
-    cluster: CLUSTER = "",
-    shared: SHARED = None,
-    elements: ELEMENTS = launch_file.ELEMENTS,
-    seed: SEED = None,
+    *,
+    asked: LaunchAsked,
     arch: ARCH = "",
     max_seconds: SECONDS = 60.0,
     budget: BUDGET = STEPS,
@@ -55,11 +43,11 @@ def mutate(
     """
     check_targets({"--json": json})
     module = read_module(file)
-    described = described_launch(launch, kernel, grid, block, shared, seed, cluster)
+    described = described_launch(asked)
 
-    def launched(mutant: Kernel, **options: Any) -> Run:
+    def launched(mutant: Kernel, **options: Unpack[LaunchOptions]) -> Run:
         options["budget"] = Budget(budget, max_seconds)
-        return launch_kernel(mutant.module, described, "emulator", arch, elements, options, quiet=True)
+        return launch_kernel(mutant.module, described, "emulator", arch, asked.elements, options, quiet=True)
 
     def told(verdict: Verdict) -> None:
         if every or verdict.outcome in ("harmless", "equivalent", "survivor"):

@@ -1,13 +1,12 @@
 """`kernbench ptx run`: run a kernel of a PTX file."""
 
-from typing import Any
-
+from kernbench.cli.arguments.grouped import grouped
 from kernbench.cli.arguments.options import STRICT
 from kernbench.cli.output.console import check_targets
-from kernbench.cli.output.document import JSON
-from kernbench.cli.output.inside import DUMP, check_options
-from kernbench.ptx.front import launch_file
+from kernbench.cli.output.inside import check_options
+from kernbench.ptx.front.commands.asked import LaunchAsked, LimitsAsked, ResultsAsked
 from kernbench.ptx.front.commands.launching import (
+    LaunchOptions,
     comparing_intermediates,
     described_launch,
     finish,
@@ -19,67 +18,43 @@ from kernbench.ptx.front.commands.launching import (
 from kernbench.ptx.front.commands.options import (
     ARCH,
     ARRAYS,
-    BLOCK,
-    BUDGET,
     CHECKS,
-    CLUSTER,
     DEVICE,
-    ELEMENTS,
     FILE,
     FIRST_WRONG,
-    GRID,
-    HTML,
-    KERNEL,
-    LAUNCH,
     SCHEDULE,
-    SECONDS,
-    SEED,
-    SHARED,
-    STEPS,
-    STOP_AT,
-    TRACE,
 )
-from kernbench.safety.budget import Budget
 
 
+@grouped
 def run(
     file: FILE,
-    launch: LAUNCH = None,
-    kernel: KERNEL = "",
-    grid: GRID = "",
-    block: BLOCK = "",
-    cluster: CLUSTER = "",
-    shared: SHARED = None,
-    elements: ELEMENTS = launch_file.ELEMENTS,
-    seed: SEED = None,
+    *,
+    asked: LaunchAsked,
     device: DEVICE = "emulator",
     arch: ARCH = "",
     checks: CHECKS = True,
     strict: STRICT = False,
     schedule: SCHEDULE = "canonical",
-    max_seconds: SECONDS = 600.0,
-    budget: BUDGET = STEPS,
+    limits: LimitsAsked,
     out: ARRAYS = None,
-    json: JSON = None,
-    trace: TRACE = None,
-    html: HTML = None,
-    stop_at: STOP_AT = None,
-    dump: DUMP = None,
+    wanted: ResultsAsked,
     first_wrong: FIRST_WRONG = False,
 ) -> None:
     """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do.
 
     Exit code 0 if it is, 1 on findings or a wrong result, 2 on misuse.
     """
-    check_targets({"--out": out, "--json": json, "--trace": trace, "--html": html, "--dump": dump})
-    check_options(stop_at, dump)
+    files = {"--json": wanted.json, "--trace": wanted.trace, "--html": wanted.html, "--dump": wanted.dump}
+    check_targets({"--out": out, **files})
+    check_options(wanted.stop_at, wanted.dump)
     module = read_module(file)
-    described = described_launch(launch, kernel, grid, block, shared, seed, cluster)
-    options: dict[str, Any] = {"budget": Budget(budget, max_seconds)}
+    described = described_launch(asked)
+    options: LaunchOptions = {"budget": limits.limits}
     if device == "emulator":
         options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
-    maybe_stop(stop_at, dump, json, "ptx run", module, described, device, arch, elements, options, strict)
-    comparing = comparing_intermediates(first_wrong, stop_at, device, described, options)
-    result = launch_kernel(module, described, device, arch, elements, options)
+    maybe_stop(wanted, "ptx run", module, described, device, arch, asked.elements, options, strict)
+    comparing = comparing_intermediates(first_wrong, wanted.stop_at, device, described, options)
+    result = launch_kernel(module, described, device, arch, asked.elements, options)
     keep_first_wrong(result, comparing)
-    finish("ptx run", file, result, out, json, trace, html, strict)
+    finish("ptx run", file, result, out, wanted, strict)

@@ -1,6 +1,6 @@
 """Loads, stores, prefetches and cache policies."""
 
-from typing import Any
+from typing import TypedDict
 
 from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.ptx.isa.forms.syntax import Group
@@ -46,9 +46,17 @@ _WIDTHS = (
     ("vec:v4 type:b64|u64|s64|f64", "*vec", "8.8", 100, True),
 )
 
+
+class Since(TypedDict):
+    """From which version and architecture on a row is."""
+
+    since: str
+    sm: int
+
+
 for width, value, since, sm, wide in _WIDTHS:
     load, store = f"=d{value}, [a], policy:b64@hint", f"[a], b{value}, policy:b64@hint"
-    place: dict[str, Any] = {"since": since, "sm": sm}
+    place: Since = {"since": since, "sm": sm}
     evict = f"{_L1} {_L2} {_HINT}" if wide else f"{_L1} {_HINT}"
     # ptxas 13.0 fails on ordered 32-byte accesses of cluster scope
     scope = "cta|gpu|sys" if wide else SCOPE
