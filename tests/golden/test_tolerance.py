@@ -9,7 +9,7 @@ import pytest
 
 from kernbench.common.dtypes import DTYPES, cast
 from kernbench.golden import attention, compare
-from kernbench.golden.arrays import to_float64
+from kernbench.golden.basis.arrays import to_float64
 from kernbench.golden.tolerance import spacing
 
 FLOATS = ("f32", "f16", "bf16", "f8e4m3", "f8e5m2")

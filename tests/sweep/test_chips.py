@@ -8,7 +8,7 @@ from kernbench.bench import find
 from kernbench.common.errors import BenchError, MachineError
 from kernbench.sweep import make_plan
 from kernbench.sweep.columns import columns
-from kernbench.sweep.points import floor_column
+from kernbench.sweep.planning.points import floor_column
 
 BENCH = find("paged_attention")
 PANEL = "contexts_33_17"

@@ -13,8 +13,8 @@ import pytest
 from kernbench.bench import find
 from kernbench.cli.output.console import progress
 from kernbench.sweep import Collected, Here, Limits, Processes, Store, in_order, make_plan, run_sweep
-from kernbench.sweep import points as points_module
 from kernbench.sweep.executors import local
+from kernbench.sweep.planning import points as points_module
 from kernbench.sweep.store import Counts
 
 FILE = Path(__file__).with_name("deadly.py")

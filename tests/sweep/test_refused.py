@@ -5,7 +5,7 @@ import pytest
 from kernbench.bench import find
 from kernbench.common.errors import BenchError, MachineError
 from kernbench.sweep import Collected, Here, Processes, Store, in_order, make_plan, run_sweep
-from kernbench.sweep import points as points_module
+from kernbench.sweep.planning import points as points_module
 
 BENCH = find("milestone_gqa_llama70b")
 SMALL = {"context": 24, "d_head": 16}

@@ -6,11 +6,11 @@ from kernbench.bench import find, run_bench
 from kernbench.common.errors import BenchError, MachineError
 from kernbench.report.export.plot import plot_sweep
 from kernbench.sweep import Collected, Here, Processes, Store, anomalies, in_order, make_plan, run_sweep
-from kernbench.sweep import points as points_module
 from kernbench.sweep.columns import columns
 from kernbench.sweep.export import write_parquet
-from kernbench.sweep.plan import parse_over
-from kernbench.sweep.supply import Supply
+from kernbench.sweep.planning import points as points_module
+from kernbench.sweep.planning.plan import parse_over
+from kernbench.sweep.planning.supply import Supply
 
 BENCH = find("milestone_gqa_llama70b")
 SMALL = {"context": 24, "d_head": 16, "h_q": 4, "h_kv": 2}

@@ -2,8 +2,8 @@
 
 from kernbench.golden import gated_delta_rule
 from kernbench.golden.attention import attention
+from kernbench.golden.basis.reference import Reference
 from kernbench.golden.compare import compare
 from kernbench.golden.merge import Partial, finish, merge, partial
-from kernbench.golden.reference import Reference
 
 __all__ = ["Partial", "Reference", "attention", "compare", "finish", "gated_delta_rule", "merge", "partial"]

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import Array
+from kernbench.golden.basis.reference import Float64, Reference
 from kernbench.golden.problem import Block, Lengths, Problem, make_problem
-from kernbench.golden.reference import Float64, Reference
 from kernbench.golden.softmax import exponentials
 
 _FULL = ("expected", "magnitude", "deviation", "flat_magnitude")

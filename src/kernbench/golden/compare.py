@@ -8,10 +8,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from kernbench.common.dtypes import DTYPES, Array, DType, dtype_name
 from kernbench.common.errors import MisuseError
-from kernbench.golden.arrays import element_name, read, to_float64
+from kernbench.golden.basis.arrays import element_name, read, to_float64
+from kernbench.golden.basis.reference import Float64, Reference, plain_reference
 from kernbench.golden.diagnosis import explain, misshapen
 from kernbench.golden.measure import Measurement, measure
-from kernbench.golden.reference import Float64, Reference, plain_reference
 from kernbench.golden.shards import Bounds, Shards, make_shards
 from kernbench.result.comparison import Comparison, ErrorMap, RankError
 

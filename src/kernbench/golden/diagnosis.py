@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES
+from kernbench.golden.basis.reference import Float64
 from kernbench.golden.measure import EVERYTHING, Measurement
-from kernbench.golden.reference import Float64
 from kernbench.golden.shards import Shards
 from kernbench.golden.tolerance import tiny
 from kernbench.result.finding import rank_ranges

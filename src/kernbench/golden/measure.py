@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kernbench.common.dtypes import Array, DType
-from kernbench.golden.arrays import to_float64
-from kernbench.golden.reference import Float64, Reference
+from kernbench.golden.basis.arrays import to_float64
+from kernbench.golden.basis.reference import Float64, Reference
 from kernbench.golden.shards import Selection
 from kernbench.golden.tolerance import elementwise, noise, score_error, spacing, tiny, unit
 

@@ -7,9 +7,9 @@ from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import Array, cast
 from kernbench.common.errors import MisuseError
-from kernbench.golden.arrays import read, to_float64
 from kernbench.golden.attention import attention
-from kernbench.golden.reference import Float64, Reference
+from kernbench.golden.basis.arrays import read, to_float64
+from kernbench.golden.basis.reference import Float64, Reference
 
 
 def paged_attention(

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
-from kernbench.golden.arrays import digits, element_name, read, to_float64
-from kernbench.golden.reference import Float64, Int64
+from kernbench.golden.basis.arrays import digits, element_name, read, to_float64
+from kernbench.golden.basis.reference import Float64, Int64
 
 BLOCK_BYTES = 256 << 20
 # scores, weights and one temporary live at once, 8 bytes each

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernbench.golden.reference import Float64
+from kernbench.golden.basis.reference import Float64
 
 
 def exponentials(scores: Float64) -> tuple[Float64, Float64]:

@@ -31,7 +31,7 @@ seen up to some 300 keys.
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES, DType
-from kernbench.golden.reference import Float64, Reference
+from kernbench.golden.basis.reference import Float64, Reference
 
 _EXTRA_SUM_ERRORS = 32
 _EXTRA_SCORE_ERRORS = 16

@@ -3,8 +3,8 @@
 from kernbench.sweep.anomalies import anomalies
 from kernbench.sweep.execute import Collected, Ledger, in_order, run_sweep
 from kernbench.sweep.executors import Executor, Here, Limits, Processes, RayCluster
-from kernbench.sweep.plan import Plan, make_plan
-from kernbench.sweep.points import Row
+from kernbench.sweep.planning.plan import Plan, make_plan
+from kernbench.sweep.planning.points import Row
 from kernbench.sweep.store import Store
 
 __all__ = [

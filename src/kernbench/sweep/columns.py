@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from kernbench.sweep.points import floor_column, gap_column, utilisation_column
+from kernbench.sweep.planning.points import floor_column, gap_column, utilisation_column
 from kernbench.targets import registry
 
 _WHOLE = re.compile(r"[0-9]{1,30}", re.ASCII)

@@ -8,7 +8,7 @@ from pathlib import Path
 from kernbench.common.errors import BenchError
 from kernbench.sweep.columns import columns as result_columns
 from kernbench.sweep.columns import from_text, problem
-from kernbench.sweep.points import Row
+from kernbench.sweep.planning.points import Row
 from kernbench.sweep.record import Record, read_record
 
 # columns that came with the database

@@ -6,9 +6,9 @@ from contextlib import closing
 from typing import Protocol
 
 from kernbench.sweep.executors import Done, Executor
-from kernbench.sweep.plan import Plan, Position
-from kernbench.sweep.points import Row
-from kernbench.sweep.supply import Supply
+from kernbench.sweep.planning.plan import Plan, Position
+from kernbench.sweep.planning.points import Row
+from kernbench.sweep.planning.supply import Supply
 
 # seconds before another look at points that another sweep is at
 _FIRST_LOOK, _LAST_LOOK = 0.1, 5.0

@@ -11,9 +11,9 @@ from typing import IO, Any
 
 from kernbench.common.errors import BenchError
 from kernbench.sweep.columns import as_text, is_verdict, sql_type
-from kernbench.sweep.points import Row
+from kernbench.sweep.planning.points import Row
+from kernbench.sweep.planning.values import Axis, Counted
 from kernbench.sweep.store import Store
-from kernbench.sweep.values import Axis, Counted
 
 _BATCH = 10_000
 # values of a key that are looked at for whether they are numbers; a range is known without

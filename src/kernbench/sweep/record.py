@@ -10,8 +10,8 @@ from pathlib import Path
 
 from kernbench import __version__
 from kernbench.common.errors import BenchError
-from kernbench.sweep.plan import Plan
-from kernbench.sweep.values import Axis, axis_of
+from kernbench.sweep.planning.plan import Plan
+from kernbench.sweep.planning.values import Axis, axis_of
 
 MOST_BRACKETS = 500
 

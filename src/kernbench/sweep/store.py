@@ -14,10 +14,10 @@ from kernbench.sweep.csv_store import earlier_record, earlier_rows
 from kernbench.sweep.database import create_tables, explained, is_store, opened, places, quoted, transaction
 from kernbench.sweep.executors import Done
 from kernbench.sweep.leases import LEASE, is_gone, this_host, this_process
-from kernbench.sweep.plan import Plan, Position
-from kernbench.sweep.points import Row
+from kernbench.sweep.planning.plan import Plan, Position
+from kernbench.sweep.planning.points import Row
+from kernbench.sweep.planning.values import Axis
 from kernbench.sweep.record import Record, parse_record, record_of
-from kernbench.sweep.values import Axis
 
 # seconds between two signs of life, and between two looks for owners that are gone
 _BEAT = 5.0

@@ -19,8 +19,8 @@ from kernbench.result.finding import Place
 from kernbench.result.launches import LAUNCHES, OTHERWISE, joined, joined_metrics
 from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Lane, Timeline
-from kernbench.sweep.plan import Group
-from kernbench.sweep.points import time_points
+from kernbench.sweep.planning.plan import Group
+from kernbench.sweep.planning.points import time_points
 
 N, RANKS = 16, 4
 

@@ -10,7 +10,7 @@ from kernbench import golden
 from kernbench.bench.definition.bench import Expected
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError, KernbenchError, KernelError, MisuseError, unknown
-from kernbench.golden.reference import Reference, plain_reference
+from kernbench.golden.basis.reference import Reference, plain_reference
 from kernbench.result.checkpoint import Checkpoint
 from kernbench.result.comparison import Comparison
 from kernbench.result.finding import place_dict

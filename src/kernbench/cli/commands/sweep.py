@@ -109,7 +109,7 @@ def sweep(
     """
     # timing is compiled code; other commands start without it
     from kernbench.sweep import Limits, Store, make_plan
-    from kernbench.sweep.plan import parse_over
+    from kernbench.sweep.planning.plan import parse_over
 
     bench = find(name)
     if bench.panels and panel not in bench.panels:

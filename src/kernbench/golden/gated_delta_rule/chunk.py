@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernbench.golden.basis.reference import Float64
 from kernbench.golden.gated_delta_rule.problem import Rows
 from kernbench.golden.gated_delta_rule.rounding import Rounding
-from kernbench.golden.reference import Float64
 
 
 @dataclass(frozen=True)

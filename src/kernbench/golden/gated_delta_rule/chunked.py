@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernbench.golden.basis.reference import Float64
 from kernbench.golden.gated_delta_rule.chunk import Chunk, solve
 from kernbench.golden.gated_delta_rule.chunks import CHUNK, Chunks
 from kernbench.golden.gated_delta_rule.problem import Problem, heads_first, make_problem
 from kernbench.golden.gated_delta_rule.rounding import EXACT, Rounding
-from kernbench.golden.reference import Float64
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
-from kernbench.golden.arrays import read
-from kernbench.golden.reference import Int64
+from kernbench.golden.basis.arrays import read
+from kernbench.golden.basis.reference import Int64
 
 CHUNK = 64
 

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import DTYPES, Array, cast, dtype_name, poisoned
-from kernbench.golden.arrays import read
+from kernbench.golden.basis.arrays import read
+from kernbench.golden.basis.reference import Reference
 from kernbench.golden.gated_delta_rule.chunked import Stages, chunked
 from kernbench.golden.gated_delta_rule.chunks import CHUNK, Chunks
 from kernbench.golden.gated_delta_rule.output import chunk_output
 from kernbench.golden.gated_delta_rule.problem import make_scale
 from kernbench.golden.gated_delta_rule.rounding import EXACT, Rounding
-from kernbench.golden.reference import Reference
 
 
 @dataclass(frozen=True)

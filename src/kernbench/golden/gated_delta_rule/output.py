@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kernbench.common.errors import MisuseError
-from kernbench.golden.arrays import read, to_float64
+from kernbench.golden.basis.arrays import read, to_float64
+from kernbench.golden.basis.reference import Float64, Reference
 from kernbench.golden.gated_delta_rule.chunk import decays, scores, transposed
 from kernbench.golden.gated_delta_rule.chunks import CHUNK, Chunks, make_chunks
 from kernbench.golden.gated_delta_rule.problem import check_gates, check_heads, heads_first, make_scale, repeat_heads
 from kernbench.golden.gated_delta_rule.rounding import EXACT, Rounding
-from kernbench.golden.reference import Float64, Reference
 
 _EXPONENT = 1 / 8
 _FULL = ("expected", "magnitude", "energy", "flat_magnitude")

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kernbench.common.errors import MisuseError
-from kernbench.golden.arrays import read, to_float64
+from kernbench.golden.basis.arrays import read, to_float64
+from kernbench.golden.basis.reference import Float64
 from kernbench.golden.gated_delta_rule.chunks import CHUNK, Chunks, make_chunks
-from kernbench.golden.reference import Float64
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernbench.golden.basis.reference import Float64
 from kernbench.golden.gated_delta_rule.problem import Problem, make_problem
-from kernbench.golden.reference import Float64
 
 
 class RuleResult(NamedTuple):

@@ -6,8 +6,8 @@ import numpy as np
 
 from kernbench.common.dtypes import cast, dtype_name
 from kernbench.common.errors import MisuseError
-from kernbench.golden.arrays import to_float64
-from kernbench.golden.reference import Float64
+from kernbench.golden.basis.arrays import to_float64
+from kernbench.golden.basis.reference import Float64
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernbench.golden.basis.reference import Float64, Reference
 from kernbench.golden.gated_delta_rule.chunk import Chunk, remaining, transposed
 from kernbench.golden.gated_delta_rule.chunked import walk
 from kernbench.golden.gated_delta_rule.chunks import CHUNK
 from kernbench.golden.gated_delta_rule.output import make_reference
 from kernbench.golden.gated_delta_rule.problem import Problem, heads_first, make_problem
 from kernbench.golden.gated_delta_rule.rounding import EXACT, Rounding
-from kernbench.golden.reference import Float64, Reference
 
 _ALLOWED = 8.0
 

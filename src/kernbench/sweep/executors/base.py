@@ -4,9 +4,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernbench.sweep.plan import Group, Items, Plan, Position
-from kernbench.sweep.points import Judged, Row, functional_pass
-from kernbench.sweep.supply import Supply
+from kernbench.sweep.planning.plan import Group, Items, Plan, Position
+from kernbench.sweep.planning.points import Judged, Row, functional_pass
+from kernbench.sweep.planning.supply import Supply
 
 Done = tuple[Position, Row]
 

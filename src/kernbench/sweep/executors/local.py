@@ -22,9 +22,9 @@ from typing import IO, Any, Protocol
 import kernbench
 from kernbench.sweep.executors.base import Done, Limits, Passes
 from kernbench.sweep.executors.worker import FINISHED, LEAVING, PASSED, STACK_SIGNAL, Descriptor, check_memory, work
-from kernbench.sweep.plan import Plan, Position
-from kernbench.sweep.points import Failure, Row
-from kernbench.sweep.supply import Part, Supply
+from kernbench.sweep.planning.plan import Plan, Position
+from kernbench.sweep.planning.points import Failure, Row
+from kernbench.sweep.planning.supply import Part, Supply
 
 _BEAT = 1.0
 _GRACE = 2.0

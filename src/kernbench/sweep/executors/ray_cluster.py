@@ -18,9 +18,9 @@ from typing import Any
 from kernbench.common.errors import BenchError
 from kernbench.sweep.executors.base import Done, Limits
 from kernbench.sweep.executors.local import Crew
-from kernbench.sweep.plan import Plan
-from kernbench.sweep.points import Failure, Row, failure
-from kernbench.sweep.supply import Part, Supply
+from kernbench.sweep.planning.plan import Plan
+from kernbench.sweep.planning.points import Failure, Row, failure
+from kernbench.sweep.planning.supply import Part, Supply
 
 LOCAL = "local"
 TRIES = 3

@@ -15,9 +15,9 @@ from typing import Any
 from kernbench.common.errors import BenchError
 from kernbench.safety.confined import private_memory
 from kernbench.sweep.executors.base import Limits, Passes
-from kernbench.sweep.plan import Plan
-from kernbench.sweep.points import OUT_OF_MEMORY, Row
-from kernbench.sweep.supply import Part
+from kernbench.sweep.planning.plan import Plan
+from kernbench.sweep.planning.points import OUT_OF_MEMORY, Row
+from kernbench.sweep.planning.supply import Part
 
 # seconds for which rows are collected before they are handed on
 _COLLECT = 0.1

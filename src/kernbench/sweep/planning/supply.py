@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from kernbench.sweep.plan import Group, Plan, Position
+from kernbench.sweep.planning.plan import Group, Plan, Position
 
 # a group with no more points than this left is not divided: another worker would have to run the kernel again
 SMALL = 64

@@ -19,7 +19,7 @@ from kernbench.bench.definition.machines import (
 )
 from kernbench.bench.definition.parameters import make
 from kernbench.common.errors import BenchError, KernbenchError, unknown
-from kernbench.sweep.values import Axis, axis_of, parse_values
+from kernbench.sweep.planning.values import Axis, axis_of, parse_values
 from kernbench.targets.registry import DEFAULT, of_parameters
 
 # so many are looked at before a sweep begins: whether any of them can be run at all

@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
 from kernbench.common.errors import MisuseError
-from kernbench.golden.reference import Float64
+from kernbench.golden.basis.reference import Float64
 
 _FLOAT64_DIGITS = 53
 # NumPy's kinds: complex, objects, bytes, text, time spans, dates

@@ -16,7 +16,7 @@ from kernbench.bench.definition.machines import load_machine, machine_key
 from kernbench.common.errors import KernbenchError, MachineError
 from kernbench.result.launches import joined_metrics
 from kernbench.result.run import Run
-from kernbench.sweep.plan import Group, Plan, Point, told
+from kernbench.sweep.planning.plan import Group, Plan, Point, told
 from kernbench.targets.registry import of_run
 
 Row = dict[str, Any]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kernbench.bench import find
 from kernbench.common.errors import BenchError
 from kernbench.sweep import make_plan
-from kernbench.sweep.plan import parse_over
-from kernbench.sweep.values import Counted, axis_of, parse_values
+from kernbench.sweep.planning.plan import parse_over
+from kernbench.sweep.planning.values import Counted, axis_of, parse_values
 
 
 def values(text):
