@@ -5,7 +5,8 @@
 
 The reader fetches the sources; nothing of them is part of this repository. The Python that runs this file needs
 kernbench, torch (a CPU build), Triton and what the library asks for. Each test file runs under `kernbench exec` in a
-process of its own, with a limit on its time; of each parametrised test some cases run (`--cases`, `--all` for all).
+process of its own, with a limit on its time; of each parametrised test some small cases run (`--cases`, `--size`;
+`--all` for all).
 Tests whose subject is another front end are left out by name.
 """
 
@@ -98,7 +99,7 @@ def run_file(library: Library, root: Path, file: Path, given: argparse.Namespace
             "--max-seconds", f"{given.launch_seconds:g}", *(["--first", str(given.first)] if given.first else []),
             "--", sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider",
             "--junitxml", str(verdicts), "--kernbench-seconds", f"{given.case_seconds:g}",
-            *([] if given.all else ["--kernbench-cases", str(given.cases)]),
+            *([] if given.all else ["--kernbench-cases", str(given.cases), "--kernbench-size", f"{given.size:g}"]),
             *(["-k", given.k] if given.k else []), *library.options, str(file),
         ]
         # fmt: on
@@ -249,6 +250,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("library", nargs="+", metavar="NAME=FOLDER", help=f"one of {', '.join(LIBRARIES)}")
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--cases", type=int, default=1, help="cases of each parametrised test")
+    parser.add_argument("--size", type=float, default=1e6, help="the largest product of a case's whole numbers")
     parser.add_argument("--all", action="store_true", help="all cases")
     parser.add_argument("--first", type=int, default=0, help="check the first N launches of each kernel, 0: all")
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="these test files only")

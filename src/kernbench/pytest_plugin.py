@@ -10,7 +10,7 @@ import inspect
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="of each parametrised test run the N cases with the smallest numbers, and leave the others out",
     )
     group.addoption(
+        "--kernbench-size",
+        type=float,
+        default=inf,
+        metavar="N",
+        help="leave out cases of parametrised tests whose whole numbers multiply to more than N (1e6, say)",
+    )
+    group.addoption(
         "--kernbench-seconds",
         type=float,
         default=None,
@@ -68,23 +75,26 @@ def _at_least_one(text: str) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of each parametrised test, the cases that --kernbench-cases leaves."""
-    wanted = config.getoption("--kernbench-cases")
-    if wanted is None:
+    """Of each parametrised test, the cases that --kernbench-cases and --kernbench-size leave."""
+    wanted, largest = config.getoption("--kernbench-cases"), config.getoption("--kernbench-size")
+    if wanted is None and largest == inf:
         return
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if _size_of(item) <= largest:
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     kept = {id(item) for cases in tests.values() for item in _chosen(cases, wanted)}
     config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
     items[:] = [item for item in items if id(item) in kept]
 
 
-def _chosen(cases: list[pytest.Item], wanted: int) -> list[pytest.Item]:
+def _chosen(cases: list[pytest.Item], wanted: int | None) -> list[pytest.Item]:
     """So many of a test's cases, in their order: the smallest, and of equally small ones the first, the last, and some
     in between. Those that are marked to be skipped are chosen only where there are no others.
     """
     able = [case for case in cases if not any(map(_is_skipped, case.iter_markers("skipif")))] or cases
+    if wanted is None:
+        return cases
     if wanted >= len(able):
         return able
     sizes = [_size_of(case) for case in able]
@@ -116,7 +126,7 @@ def _is_skipped(mark: pytest.Mark) -> bool:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Run a test for as long as --kernbench-seconds lets it."""
     seconds = item.config.getoption("--kernbench-seconds")
     if seconds is None or not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():

@@ -159,6 +159,8 @@ def test_some_cases_of_each_test(pytester):
     shown = [line.partition("case ")[2] for line in done.outlines if "case " in line]
     # the smallest numbers, then the smallest shape with each element type
     assert shown == ["0", "1", "2", "4 f32", "4 bf16", "2 f32"]
+    done = pytester.runpytest_inprocess(*chosen, "--kernbench-size", "1024")
+    done.assert_outcomes(passed=12, skipped=1, deselected=4)
     assert pytester.runpytest_inprocess(*chosen, "--kernbench-cases", "0").ret == pytest.ExitCode.USAGE_ERROR
 
 

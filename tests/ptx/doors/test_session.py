@@ -12,9 +12,11 @@ from tests.ptx.doors.kernels import ADD_ONE, word
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.doors import forecast
+from kernbench.ptx.doors.forecast import Forecast, LaunchRefusedError
 from kernbench.ptx.doors.options import Options, options_from, read_blocks, read_options
 from kernbench.ptx.doors.records import read_records
-from kernbench.ptx.doors.session import LaunchRefusedError, UnsafeLaunchError
+from kernbench.ptx.doors.session import UnsafeLaunchError
 from kernbench.result.finding import Place
 
 
@@ -150,7 +152,9 @@ def test_the_program_is_stopped_at_a_finding(session_of):
 def test_a_launch_of_hours_is_refused_at_once(session_of):
     session = session_of(max_seconds=60)
     x, y = arrays(session)
-    with pytest.raises(LaunchRefusedError, match=r"65,000,000 blocks of 64 threads would take about \d+ .*--blocks"):
+    with pytest.raises(
+        LaunchRefusedError, match=r"65,000,000 blocks of 64 threads would take \d+ \w+ here at least.*--blocks"
+    ):
         launch(session, x, y, blocks=65_000_000)
     assert session.launches[0].status == "failed"
     assert (
@@ -158,6 +162,33 @@ def test_a_launch_of_hours_is_refused_at_once(session_of):
         .launch(session.load(ADD_ONE).kernel("add_one"), 65_000_000, 64, [word(x), word(y), word(64, 4)])
         .ok
     )
+
+
+def test_a_launch_whose_loops_take_hours_is_stopped_when_its_first_blocks_show_it(session_of, monkeypatch):
+    session = session_of(max_seconds=60)
+    x, y = arrays(session)
+    seconds = iter(range(0, 100_000, 100))
+    monkeypatch.setattr(forecast, "clock", lambda: next(seconds))
+    with pytest.raises(LaunchRefusedError, match=r"stopped: 256 of its 2,560 blocks took 100 seconds, so all would "):
+        launch(session, x, y, blocks=2560)
+    assert session.launches[0].status == "failed"
+    # with time enough it runs to its end
+    seconds = iter(range(100_000))
+    assert launch(session, x, y, blocks=2560).ok
+
+
+def test_what_the_first_blocks_took_is_not_looked_at_too_soon(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(forecast, "clock", lambda: now[0])
+    foreseen = Forecast("k", 1_000_000, 128, True, 60.0)
+    foreseen.before(10)
+    now[0] = 1.9
+    foreseen.during(1)
+    now[0] = 2.1
+    foreseen.during(0)
+    foreseen.during(3_600)
+    with pytest.raises(LaunchRefusedError, match=r"took 2.1 seconds, so all would take about 583 hours here"):
+        foreseen.during(1)
 
 
 def test_an_interrupted_launch_leaves_memory_as_others_need_it(session_of, monkeypatch):

@@ -1,6 +1,6 @@
 """The emulated GPU on this process's memory: it takes parameters as bytes, and keeps modules with their variables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -41,12 +41,16 @@ class LaunchRequest:
 
 @dataclass(frozen=True)
 class RunSetting:
-    """How a launch is run; of `blocks` (numbers, x fastest) the clusters are run, without them all."""
+    """How a launch is run; of `blocks` (numbers, x fastest) the clusters are run, without them all.
+
+    `progress` is called with how many blocks have ended.
+    """
 
     checks: bool = True
     schedule: Any = "canonical"
     budget: Budget | None = None
     blocks: tuple[int, ...] | None = None
+    progress: Callable[[int], None] | None = None
 
 
 class DoorDevice(EmulatedDevice):
@@ -84,7 +88,7 @@ class DoorDevice(EmulatedDevice):
         self._check_fit(kernel, program, request.shared_bytes)
         data = parameter_block(kernel, request.parameters)
         setting = self._setting(kernel, shape, data, request.shared_bytes, how.schedule, how.budget)
-        setting = _with_blocks(setting, how.blocks)
+        setting = replace(_with_blocks(setting, how.blocks), progress=how.progress)
         names = self._array_names(request)
         self.memory.settle()
         try:

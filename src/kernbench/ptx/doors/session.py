@@ -1,7 +1,6 @@
 """A session: a program's modules and launches on an emulated GPU, checked, recorded and kept."""
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +9,12 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from kernbench.common.compiled import seconds_compiling
 from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.ptx.doors.device import DoorDevice, LaunchRequest, RunSetting
+from kernbench.ptx.doors.forecast import Forecast, clock
 from kernbench.ptx.doors.gpus import whole_architecture
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
-from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, UNCHECKED, Options
+from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, Options
 from kernbench.ptx.doors.records import RecordWriter
 from kernbench.ptx.launching.device_base import kernel_of
 from kernbench.ptx.names.demangling import title as title_of
@@ -25,9 +24,6 @@ from kernbench.result.finding import Finding, Place, place_dict
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 
-REFUSED = "refused"
-# instructions of threads that the emulator runs in a second where many threads run together; fewer run slower
-_CHECKED_RATE, _UNCHECKED_RATE = 2e7, 1e8
 _STEPS = 2_000_000_000
 
 
@@ -38,10 +34,6 @@ class UnsafeLaunchError(KernbenchError):
         found = "; ".join(str(finding) for finding in launch.findings[:3]) or str(launch.status)
         super().__init__(f"{launch.title}: {found}")
         self.launch = launch
-
-
-class LaunchRefusedError(KernbenchError):
-    """A launch that would take far too long."""
 
 
 @dataclass(frozen=True)
@@ -228,21 +220,26 @@ class Session:
         self._counts[title] += 1
         number = len(self.launches) + 1
         grid, block, _ = request.shape
-        began = time.monotonic() - seconds_compiling()
+        began = clock()
         about = {"kernel": kernel, "title": title, "number": number, "site": place_dict(site), "grid": list(grid)}
         run, error = None, ""
         try:
             if treatment != LEFT_OUT:
-                self._refuse_hours(request, treatment)
+                forecast = self._forecast(request, title, treatment)
+                forecast.before(self.device.instructions(request))
                 self.note({"event": "begin", **about})
-                run = self.device.run(request, self._setting(treatment))
-        except (LaunchRefusedError, KernbenchError) as problem:
+                run = self.device.run(request, self._setting(treatment, forecast))
+        except KernbenchError as problem:
             error = str(problem)
+            raise
+        except BaseException as problem:
+            # Ctrl-C, or what a program's own alarm raises
+            error = f"interrupted by {type(problem).__name__}: {problem}".rstrip(": ")
             raise
         finally:
             if run is not None or error or treatment == LEFT_OUT:
                 # but for loops of the emulator that were compiled on the way
-                seconds = time.monotonic() - seconds_compiling() - began
+                seconds = clock() - began
                 kept = self._slim(number, run)
                 launch = Launch(number, kernel, title, treatment, site, kept, seconds, grid, block, details, error)
                 self._keep(launch)
@@ -268,34 +265,19 @@ class Session:
             sys.stdout.write("".join(launch.printed))
             sys.stdout.flush()
 
-    def _setting(self, treatment: str) -> RunSetting:
+    def _setting(self, treatment: str, forecast: Forecast) -> RunSetting:
         budget = Budget(steps=_STEPS, seconds=self.options.max_seconds)
-        return RunSetting(treatment == CHECKED, self.options.schedule, budget, self.options.blocks)
+        return RunSetting(treatment == CHECKED, self.options.schedule, budget, self.options.blocks, forecast.during)
 
-    def _refuse_hours(self, request: LaunchRequest, treatment: str) -> None:
-        """Raise where a launch, if each thread ran each instruction once, took many times what it may take."""
+    def _forecast(self, request: LaunchRequest, title: str, treatment: str) -> Forecast:
         grid, block, _ = request.shape
         blocks = prod(grid) if self.options.blocks is None else min(len(self.options.blocks), prod(grid))
-        rate = _UNCHECKED_RATE if treatment == UNCHECKED else _CHECKED_RATE
-        seconds = blocks * prod(block) * self.device.instructions(request) / rate
-        if seconds > 10 * self.options.max_seconds:
-            raise LaunchRefusedError(
-                f"'{title_of(request.kernel.name)}' with {blocks:,} blocks of {prod(block)} threads would take about "
-                f"{_duration(seconds)} here, and a launch may take {_duration(self.options.max_seconds)}: launch fewer "
-                "blocks (a smaller problem), run some of them (--blocks 0-63), leave the kernel out (--skip), or allow "
-                "more (--max-seconds)"
-            )
+        return Forecast(title, blocks, prod(block), treatment == CHECKED, self.options.max_seconds)
 
     def close(self) -> None:
         """End the session: modules are forgotten. Memory that the program holds stays."""
         self.device.close()
         self._texts.clear()
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
 
 
 def describe(launches: Sequence[Launch]) -> str:

@@ -1,5 +1,7 @@
 """torch on a CPU build, with tensors that pass for CUDA ones: where they lie, what they say, and nothing afterwards."""
 
+import copy
+import gc
 import threading
 
 import numpy as np
@@ -117,14 +119,17 @@ def test_calls_inside_a_backward_pass_are_read_too(session):
         @staticmethod
         def backward(ctx, gradient):
             made = torch.empty(4, dtype=torch.float32, device=gradient.device)
-            found.extend(on(one) for one in (gradient, made, torch.ones(2).to("cuda"), torch.zeros(2, device="cuda")))
+            given = torch.tensor(1.0, device=gradient.device)
+            others = (given, torch.ones(2).to("cuda"), torch.zeros(2, device="cuda"))
+            found.extend(on(one) for one in (gradient, made, *others))
             return gradient * 2
 
     x = torch.randn(4, device="cuda", requires_grad=True)
     Double.apply(x).sum().backward()
     Double.apply(x).backward(torch.ones_like(x))
     torch.autograd.grad(Double.apply(x).sum(), x)
-    assert found == ["device"] * 12
+    torch.autograd.backward(Double.apply(x).sum())
+    assert found == ["device"] * 20
 
 
 def test_what_empty_gives_is_unwritten_until_somebody_writes(session):
@@ -154,6 +159,76 @@ def test_defaults_contexts_generators_and_threads(session):
     assert found == ["device"]
 
 
+def test_autocast(session):
+    x, w = torch.randn(4, 8, device="cuda"), torch.randn(8, 2, device="cuda")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert (x @ w).dtype == torch.get_autocast_dtype("cuda") == torch.bfloat16
+        with torch.autocast("cuda", enabled=False):
+            assert (x @ w).dtype == torch.float32
+    with torch.autocast("cpu"):
+        with torch.autocast("cuda"):
+            assert (x @ w).dtype == torch.float16
+        assert (x @ w).dtype == torch.bfloat16
+    assert (x @ w).dtype == torch.float32
+    assert not torch.is_autocast_enabled("cuda")
+
+
+def test_sums_of_short_numbers_are_as_exact_as_on_a_gpu(session):
+    torch.manual_seed(0)
+    x = torch.randn(64, 256, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    norm = torch.nn.LayerNorm(256).cuda().bfloat16()
+    gradient = torch.randn(64, 256, device="cuda", dtype=torch.bfloat16)
+    y = norm(x)
+    y.backward(gradient)
+    assert {one.dtype for one in (y, x.grad, norm.weight.grad, norm.bias.grad)} == {torch.bfloat16}
+    assert {on(one) for one in (y, x.grad, norm.bias.grad)} == {"device"}
+    assert torch.equal(norm.bias.grad, gradient.float().sum(0).bfloat16())
+    weight = torch.ones(4, 3, device="cuda", dtype=torch.float16, requires_grad=True)
+    picked = torch.nn.functional.embedding(torch.zeros(4096, dtype=torch.long, device="cuda"), weight)
+    picked.backward(torch.ones_like(picked))
+    # one by one in float16 it would end at 2048
+    assert weight.grad[0].tolist() == [4096.0] * 3
+    product = torch.nn.functional.linear(x.detach(), norm.weight.detach()[None].expand(3, 256), None)
+    assert (product.dtype, on(product)) == (torch.bfloat16, "device")
+
+
+def test_copies_of_modules_and_tensors(session):
+    layer = torch.nn.Linear(3, 2).cuda()
+    copied = copy.deepcopy(layer)
+    assert on(copied.weight) == "device"
+    assert isinstance(copied.weight, torch.nn.Parameter)
+    assert copied.weight.data_ptr() != layer.weight.data_ptr()
+    assert torch.equal(copied.weight, layer.weight)
+    x = torch.arange(8, device="cuda")
+    first, second = copy.deepcopy([x[2:], x[4:]])
+    second[0] = 9
+    assert (first[2].item(), x[4].item()) == (9, 4)
+    assert on(copy.deepcopy(torch.ones(2))) == "host"
+
+
+def test_numpy_takes_no_tensor_of_the_device(session):
+    x = torch.ones(3, device="cuda")
+    for take in (x.numpy, lambda: np.asarray(x)):
+        with pytest.raises(TypeError, match=r"can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu\(\)"):
+            take()
+    assert np.asarray(x.cpu()).tolist() == [1, 1, 1]
+
+
+def test_what_a_profiler_a_graph_or_a_seed_would_be(session):
+    torch.cuda.nvtx.range_push("step")
+    torch.cuda.nvtx.range_pop()
+    with pytest.raises(RuntimeError, match="records no CUDA graphs of torch: call the function"):
+        torch.cuda.CUDAGraph()
+    kept = torch.zeros(100, device="cuda")
+    assert torch.cuda.memory_stats()["allocated_bytes.all.current"] >= 4 * len(kept)
+    torch.cuda.manual_seed(3)
+    first = torch.randn(2, device="cuda")
+    torch.cuda.manual_seed_all(3)
+    assert torch.equal(torch.randn(2, device="cuda"), first)
+    assert isinstance(torch.Stream(device="cuda"), torch.Stream)
+    torch.Event(device="cuda").record(torch.cuda.current_stream())
+
+
 def test_names_that_programs_ask_for(session):
     cuda = torch.cuda
     assert cuda.is_available()
@@ -176,6 +251,7 @@ def test_names_that_programs_ask_for(session):
 
 
 def test_memory_is_given_back(session):
+    gc.collect()
     session.memory.collect()
     before = session.memory.arena.live_bytes
     for _ in range(20):

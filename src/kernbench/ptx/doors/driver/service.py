@@ -15,8 +15,9 @@ from kernbench.ptx.doors.driver.images.images import NoPtxError, texts_of
 from kernbench.ptx.doors.driver.images.kept import FOLDER as KEPT
 from kernbench.ptx.doors.driver.images.linking import link_texts
 from kernbench.ptx.doors.driver.requests import Answer, RefusedError, Request, Result
+from kernbench.ptx.doors.forecast import LaunchRefusedError
 from kernbench.ptx.doors.gpus import gpu_of
-from kernbench.ptx.doors.session import Launch, LaunchRefusedError, LoadedText, Notes, Session, UnsafeLaunchError
+from kernbench.ptx.doors.session import Launch, LoadedText, Notes, Session, UnsafeLaunchError
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections import defaultdict
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -11,12 +12,15 @@ from kernbench.ptx.doors.gpus import Gpu
 from kernbench.ptx.doors.memory import DeviceMemory
 
 _MEMORY = 80 << 30
+_COUNTED = ("allocated_bytes", "reserved_bytes", "active_bytes")
+# what is in use, by the names that torch has for it
+_IN_USE = tuple(f"{what}.all.{when}" for what in _COUNTED for when in ("current", "peak"))
 
 
 class DeviceContext(contextlib.ContextDecorator):
     """`torch.cuda.device` and its kin: there is one device."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: object, **kwargs: object):
         self.idx = 0
         self.prev_idx = 0
 
@@ -30,7 +34,7 @@ class DeviceContext(contextlib.ContextDecorator):
 class Stream(DeviceContext):
     """A stream: what is put into it is done when the call returns."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: object, **kwargs: object):
         super().__init__()
         self.cuda_stream = self.stream_id = self.device_index = 0
         self.device = torch.device("cuda", 0)
@@ -43,13 +47,13 @@ class Stream(DeviceContext):
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
-    def wait_event(self, event: Any) -> None:
+    def wait_event(self, event: object) -> None:
         """Nothing to wait for."""
 
-    def wait_stream(self, stream: Any) -> None:
+    def wait_stream(self, stream: object) -> None:
         """Nothing to wait for."""
 
-    def record_event(self, event: Any = None) -> Any:
+    def record_event(self, event: "Event | None" = None) -> "Event":
         """An event that has happened."""
         event = event or Event()
         event.record(self)
@@ -65,10 +69,10 @@ class Stream(DeviceContext):
 class Event:
     """An event; times between two are those of this computer, not of a GPU."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: object, **kwargs: object):
         self._at = 0.0
 
-    def record(self, stream: Any = None) -> None:
+    def record(self, stream: object = None) -> None:
         """Happen now."""
         self._at = time.perf_counter()
 
@@ -83,8 +87,18 @@ class Event:
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
-    def wait(self, stream: Any = None) -> None:
+    def wait(self, stream: object = None) -> None:
         """Nothing to wait for."""
+
+
+class _NoGraph:
+    """`torch.cuda.CUDAGraph`, which cannot be had: operators of torch are not recorded here."""
+
+    def __new__(cls, *args: object, **kwargs: object) -> "_NoGraph":
+        raise RuntimeError(
+            "kernbench records no CUDA graphs of torch: call the function that would be captured; each launch in it is "
+            "checked the same"
+        )
 
 
 def properties_of(gpu: Gpu) -> SimpleNamespace:
@@ -132,7 +146,7 @@ def cuda_names(gpu: Gpu, memory: DeviceMemory) -> dict[str, Any]:
     nothing = _nothing
     stream = Stream()
 
-    def in_use(*args: Any, **kwargs: Any) -> int:
+    def in_use(*args: object, **kwargs: object) -> int:
         return memory.arena.live_bytes
 
     return {
@@ -165,10 +179,12 @@ def cuda_names(gpu: Gpu, memory: DeviceMemory) -> dict[str, Any]:
         "current_stream": lambda device=None: stream,
         "default_stream": lambda device=None: stream,
         "is_current_stream_capturing": lambda: False,
-        "manual_seed": nothing,
-        "manual_seed_all": nothing,
-        "seed": nothing,
-        "initial_seed": lambda: 0,
+        # there is one generator for both: to seed the device's seeds the host's
+        "manual_seed": lambda seed: torch.default_generator.manual_seed(int(seed)),
+        "manual_seed_all": lambda seed: torch.default_generator.manual_seed(int(seed)),
+        "seed": lambda: torch.default_generator.seed(),
+        "seed_all": lambda: torch.default_generator.seed(),
+        "initial_seed": lambda: torch.default_generator.initial_seed(),
         "get_rng_state": lambda device=None: torch.get_rng_state(),
         "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
         "get_rng_state_all": lambda: [torch.get_rng_state()],
@@ -177,7 +193,12 @@ def cuda_names(gpu: Gpu, memory: DeviceMemory) -> dict[str, Any]:
         "max_memory_allocated": in_use,
         "memory_reserved": in_use,
         "max_memory_reserved": in_use,
-        "memory_stats": lambda device=None: {},
+        "memory_stats": lambda device=None: defaultdict(int, dict.fromkeys(_IN_USE, in_use())),
+        "memory_stats_as_nested_dict": lambda device=None: {},
+        "set_per_process_memory_fraction": nothing,
+        "set_sync_debug_mode": nothing,
+        "get_sync_debug_mode": lambda: 0,
+        "CUDAGraph": _NoGraph,
         "memory_summary": lambda *args, **kwargs: "",
         "reset_peak_memory_stats": nothing,
         "reset_max_memory_allocated": nothing,
@@ -185,6 +206,17 @@ def cuda_names(gpu: Gpu, memory: DeviceMemory) -> dict[str, Any]:
         "utilization": lambda device=None: 0,
         "clock_rate": lambda device=None: 1755,
         "default_generators": (torch.default_generator,),
+    }
+
+
+def nvtx_names() -> dict[str, Any]:
+    """Names of `torch.cuda.nvtx`, which marks time for a profiler that is not there."""
+    return {
+        "mark": _nothing,
+        "range_push": lambda message: 0,
+        "range_pop": lambda: 0,
+        "range_start": lambda message: 0,
+        "range_end": _nothing,
     }
 
 
@@ -208,5 +240,5 @@ def accelerator_names() -> dict[str, Any]:
     }
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:
+def _nothing(*args: object, **kwargs: object) -> None:
     """Nothing to do: every call is done when it returns."""

@@ -2,6 +2,7 @@
 
 import functools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,12 +12,21 @@ from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
 from kernbench.ptx.doors.sites import launch_site
-from kernbench.ptx.doors.torch_door.cuda_names import accelerator_names, cuda_names, own_functions
+from kernbench.ptx.doors.torch_door.autocast import Autocast
+from kernbench.ptx.doors.torch_door.cuda_names import (
+    Event,
+    Stream,
+    accelerator_names,
+    cuda_names,
+    nvtx_names,
+    own_functions,
+)
 from kernbench.ptx.doors.torch_door.modes import DeviceDispatch, DeviceFunction, is_cuda_device, moved_to, transfer
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, raw_device
 from kernbench.result.finding import place_dict
 
 _DEVICE = torch.device("cuda", 0)
+_ENGINE = "_engine_run_backward"
 
 
 class TorchDoor:
@@ -36,6 +46,9 @@ class TorchDoor:
         if hasattr(torch, "accelerator"):
             for name, value in own_functions(accelerator_names()).items():
                 self._patches.set_if_there(torch.accelerator, name, value)
+        for name, value in nvtx_names().items():
+            self._patches.set_if_there(torch.cuda.nvtx, name, value)
+        self._patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device=0: 0)
         self._patches.set(torch.version, "cuda", "12.8")
         self._tensors()
         self._others()
@@ -54,25 +67,25 @@ class TorchDoor:
         """Properties and methods of tensors that say where they lie."""
         storages, tensor = self._storages, torch.Tensor
 
-        def device(self: Any) -> Any:
+        def device(self: torch.Tensor) -> Any:
             return _DEVICE if is_plain(self) and storages.holds(self) else raw_device(self)
 
-        def is_cuda(self: Any) -> bool:
+        def is_cuda(self: torch.Tensor) -> bool:
             return is_plain(self) and storages.holds(self)
 
-        def is_cpu(self: Any) -> bool:
+        def is_cpu(self: torch.Tensor) -> bool:
             return raw_device(self).type == "cpu" and not is_cuda(self)
 
-        def get_device(self: Any) -> int:
+        def get_device(self: torch.Tensor) -> int:
             return 0 if is_cuda(self) else -1
 
-        def cuda(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def cuda(self: torch.Tensor, *args: object, **kwargs: object) -> Any:
             return transfer(storages, self, True)
 
-        def cpu(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def cpu(self: torch.Tensor, *args: object, **kwargs: object) -> Any:
             return transfer(storages, self, False)
 
-        def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def to(self: torch.Tensor, *args: object, **kwargs: object) -> Any:
             return moved_to(storages, self, *args, **kwargs)
 
         for name, getter in (("device", device), ("is_cuda", is_cuda), ("is_cpu", is_cpu)):
@@ -86,9 +99,16 @@ class TorchDoor:
     def _others(self) -> None:
         """Generators, compilation and threads."""
         self._patches.set(torch, "Generator", _generators(torch.Generator))
+        for name, ours in (("Stream", Stream), ("Event", Event)):
+            if hasattr(torch, name):
+                self._patches.set(torch, name, _either(getattr(torch, name), ours))
         self._patches.set(torch, "compile", _uncompiled)
+        Autocast().install(self._patches)
         self._patches.set(torch.testing, "assert_close", self._comparing(torch.testing.assert_close))
         storages, run = self._storages, threading.Thread.run
+        for module in (torch.autograd, torch.autograd.graph):
+            if hasattr(module, _ENGINE):
+                self._patches.set(module, _ENGINE, self._reading(getattr(module, _ENGINE)))
 
         def run_with_modes(thread: Any) -> None:
             # modes belong to a thread
@@ -97,12 +117,26 @@ class TorchDoor:
 
         self._patches.set(threading.Thread, "run", run_with_modes)
 
+    def _reading(self, engine: Callable[..., object]) -> Callable[..., object]:
+        """The engine of backward passes, in which functions of the program run: their calls are read as well.
+
+        `Tensor.backward` comes here from a call that a mode has seen, and no mode sees the calls inside of that.
+        """
+        storages = self._storages
+
+        @functools.wraps(engine)
+        def run(*args: object, **kwargs: object) -> object:
+            with DeviceFunction(storages):
+                return engine(*args, **kwargs)
+
+        return run
+
     def _comparing(self, original: Any) -> Any:
         """`torch.testing.assert_close` that keeps what came of it."""
         session = self._session
 
         @functools.wraps(original)
-        def compare(*args: Any, **kwargs: Any) -> None:
+        def compare(*args: object, **kwargs: object) -> None:
             right = False
             try:
                 original(*args, **kwargs)
@@ -123,10 +157,27 @@ def _generators(original: Any) -> Any:
     class Generator(metaclass=_Kind):
         """A generator of random numbers."""
 
-        def __new__(cls, device: Any = "cpu") -> Any:
+        def __new__(cls, device: object = "cpu") -> Any:
             return original("cpu" if is_cuda_device(device) else device)
 
     return Generator
+
+
+def _either(original: type, ours: type) -> type:
+    """`torch.Stream` or `torch.Event`: ours for the device, and where none is named; torch's own for others."""
+
+    class _Kind(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, (original, ours))
+
+        def __call__(cls, device: object = None, *args: object, **kwargs: object) -> object:
+            on_the_device = device is None or is_cuda_device(device)
+            return ours() if on_the_device else original(device, *args, **kwargs)
+
+    class Either(metaclass=_Kind):
+        """A stream or an event."""
+
+    return Either
 
 
 def _uncompiled(model: Any = None, **options: Any) -> Any:

@@ -6,14 +6,16 @@ does: what belongs on the device is moved there. Above it, `DeviceFunction` sees
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernbench.ptx.doors.torch_door.precision import widened
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, storage_address
 
 _ATEN = torch.ops.aten
@@ -24,6 +26,7 @@ _EMPTY = {
 }
 _HOST = torch.device("cpu")
 _RAW_TO: Any = torch.Tensor.to
+_RAW_DEEPCOPY: Any = torch.Tensor.__deepcopy__
 
 
 class Wish(threading.local):
@@ -70,14 +73,17 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
         """Torch would load its compiler, which takes seconds, to tell it to stay away."""
         return False
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         """Run an operator; results that are new, of inputs on the device or wished for there, are moved."""
         wish = WISH.device
         # calls made inside of torch's own functions, or in a backward pass, come here as they are
         if kwargs and is_cuda_device(kwargs.get("device")):
             kwargs, wish = {**kwargs, "device": _HOST}, True
             kwargs.pop("pin_memory", None)
-        result = func(*args, **(kwargs or {}))
+        with _NO_FUNCTION_MODE():
+            result = widened(func, args, kwargs or {}, self._storages.holds)
+        if result is None:
+            result = func(*args, **(kwargs or {}))
         if wish is False:
             return result
         with _NO_FUNCTION_MODE():
@@ -103,7 +109,7 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
                 self._storages.move(tensor, empty=empty, poisoned=poisoned)
 
 
-def is_cuda_device(device: Any) -> bool:
+def is_cuda_device(device: object) -> bool:
     """Whether what stands for a device in a call means the GPU: a number, a name, a torch.device."""
     if isinstance(device, bool) or device is None:
         return False
@@ -121,20 +127,20 @@ class _Transfer(torch.autograd.Function):  # type: ignore[misc]
     """A copy on the other side; its gradient comes back to where the tensor was."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Any, device: bool) -> Any:
+    def forward(ctx: Any, tensor: torch.Tensor, device: bool) -> object:
         """The copy, on the device or on the host."""
         ctx.device = device
         with wished(device):
             return tensor.clone()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: Any, *gradients: Any) -> object:
         """The gradient, on the other side."""
         with wished(not ctx.device):
             return gradients[0].clone(), None
 
 
-def transfer(storages: Storages, tensor: Any, device: bool) -> Any:
+def transfer(storages: Storages, tensor: torch.Tensor, device: bool) -> object:
     """A tensor on the device or on the host: itself if it is there."""
     if not is_plain(tensor) or storages.holds(tensor) == device:
         return tensor
@@ -148,15 +154,11 @@ class DeviceFunction(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self._storages = storages
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         """A call, with results where its device says."""
         kwargs = dict(kwargs or {})
         if func in _MOVES:
             return _MOVES[func](self._storages, *args, **kwargs)
-        if func is torch.Tensor.backward:
-            # functions of the program run inside, and their calls are to be read as well
-            with self:
-                return _backward(*args, **kwargs)
         kwargs.pop("pin_memory", None)
         if "device" not in kwargs:
             return func(*args, **kwargs)
@@ -170,21 +172,14 @@ class DeviceFunction(TorchFunctionMode):  # type: ignore[misc]
         with wished(False if str(device) == "cpu" else None):
             return func(*args, **kwargs)
 
-    def _there(self, func: Any, result: Any) -> Any:
+    def _there(self, func: Any, result: Any) -> object:
         """A result that is no new tensor (`torch.as_tensor` of one, say) on the device."""
         if isinstance(result, torch.Tensor) and not self._storages.holds(result) and is_plain(result):
             return transfer(self._storages, result, True)
         return result
 
 
-def _backward(
-    tensor: Any, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
-) -> None:
-    """`Tensor.backward`, which does no more than this."""
-    torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
-
-
-def moved_to(storages: Storages, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+def moved_to(storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
     """`Tensor.to`: a device, an element type, both, or another tensor's."""
     rest: list[Any] = []
     device = kwargs.pop("device", None)
@@ -213,15 +208,47 @@ def moved_to(storages: Storages, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     return _RAW_TO(moved, *rest, **kwargs) if rest or kwargs else moved
 
 
-def _cuda(storages: Storages, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+def _cuda(storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
     return transfer(storages, tensor, True)
 
 
-def _cpu(storages: Storages, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+def _cpu(storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
     return transfer(storages, tensor, False)
 
 
+def _for_numpy(
+    raw: Callable[..., object], storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: object
+) -> object:
+    """`Tensor.numpy` and what NumPy calls, which a tensor on the device refuses."""
+    if is_plain(tensor) and storages.holds(tensor):
+        raise TypeError(
+            "can't convert cuda:0 device type tensor to numpy. "
+            "Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+    return raw(tensor, *args, **kwargs)
+
+
+def _deepcopied(storages: Storages, tensor: torch.Tensor, memo: dict[object, object]) -> torch.Tensor:
+    """`copy.deepcopy` of a tensor: on the device where the tensor is; views of one storage share its copy."""
+    known = id(tensor) in memo
+    copied = _RAW_DEEPCOPY(tensor, memo)
+    if known or not is_plain(tensor) or not storages.holds(tensor) or storages.holds(copied):
+        return copied
+    with torch.no_grad(), _NO_FUNCTION_MODE():
+        storage = memo.setdefault(("kernbench storage", storage_address(tensor)), None)
+        if storage is None:
+            fresh = copied.detach()
+            storages.move(fresh)
+            memo["kernbench storage", storage_address(tensor)] = storage = fresh.untyped_storage()
+        shape = (tensor.storage_offset(), tensor.size(), tensor.stride())
+        copied.data = torch.empty(0, dtype=tensor.dtype).set_(storage, *shape)
+    return copied
+
+
 _MOVES: dict[Any, Any] = {
+    torch.Tensor.numpy: partial(_for_numpy, torch.Tensor.numpy),
+    torch.Tensor.__array__: partial(_for_numpy, torch.Tensor.__array__),
+    torch.Tensor.__deepcopy__: _deepcopied,
     torch.Tensor.to: moved_to,
     torch.Tensor.cuda: _cuda,
     torch.Tensor.cpu: _cpu,

@@ -20,7 +20,7 @@ def _buffer_of(memory: DeviceMemory, address: int, nbytes: int) -> Any:
     return buffer
 
 
-def is_plain(tensor: Any) -> bool:
+def is_plain(tensor: torch.Tensor) -> bool:
     """Whether a tensor has bytes in this process: no meta, fake, sparse or other tensor without a storage."""
     if type(tensor) not in _PLAIN:
         return False
@@ -31,17 +31,17 @@ def is_plain(tensor: Any) -> bool:
 _RAW_DEVICE: Any = torch._C.TensorBase.device
 
 
-def _raw_device(tensor: Any) -> Any:
+def _raw_device(tensor: torch.Tensor) -> Any:
     return _RAW_DEVICE.__get__(tensor)
 
 
-def raw_device(tensor: Any) -> Any:
+def raw_device(tensor: torch.Tensor) -> Any:
     """The device that torch itself knows, whatever tensors say of themselves."""
     with _NO_FUNCTION_MODE():
         return _raw_device(tensor)
 
 
-def storage_address(tensor: Any) -> int:
+def storage_address(tensor: torch.Tensor) -> int:
     """Where the storage of a tensor begins; 0 for one without."""
     try:
         with _NO_FUNCTION_MODE():
@@ -50,7 +50,7 @@ def storage_address(tensor: Any) -> int:
         return 0
 
 
-def name_of(tensor: Any) -> str:
+def name_of(tensor: torch.Tensor) -> str:
     """What findings call a tensor of which no name is known."""
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
@@ -61,7 +61,7 @@ class Storages:
     def __init__(self, memory: DeviceMemory):
         self.memory = memory
 
-    def holds(self, tensor: Any) -> bool:
+    def holds(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor lies on the device."""
         return self.memory.holds(storage_address(tensor))
 
@@ -73,7 +73,7 @@ class Storages:
         buffer = _buffer_of(self.memory, address, nbytes if source and nbytes else size)
         return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
 
-    def move(self, tensor: Any, *, empty: bool = False, poisoned: bool = False) -> None:
+    def move(self, tensor: torch.Tensor, *, empty: bool = False, poisoned: bool = False) -> None:
         """Give a tensor that nobody else knows yet a storage on the device, with its bytes unless they mean nothing.
 
         Where it was computed from bytes that may be unwritten (`poisoned`), what holds poison is unwritten here, too.
@@ -87,6 +87,6 @@ class Storages:
             self.memory.watch(new.data_ptr(), 2 if tensor.dtype in _HALVES else 4)
         tensor.set_(new, tensor.storage_offset(), tensor.size(), tensor.stride())
 
-    def unwritten(self, tensor: Any) -> bool:
+    def unwritten(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor on the device may have bytes that nobody wrote."""
         return self.memory.watches(storage_address(tensor))

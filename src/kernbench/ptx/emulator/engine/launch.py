@@ -1,5 +1,6 @@
 """A launch: CTAs run in batches, as many at once as are resident, until all have ended or nothing can go on."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -67,7 +68,7 @@ class Setting:
     """How a program is launched: extents, the parameters and where they lie, addresses of the module's variables.
 
     `dynamic_shared` are bytes; `number` counts the launches of a device. Of `clusters`, by number, all others are left
-    out; a block without clusters is one.
+    out; a block without clusters is one. `progress` is called with how many CTAs have ended, and may raise.
     """
 
     grid: Extent
@@ -81,6 +82,7 @@ class Setting:
     budget: Budget
     number: int
     clusters: tuple[int, ...] | None = None
+    progress: Callable[[int], None] | None = None
 
 
 class Launch:
@@ -115,6 +117,7 @@ class Launch:
         self.unfinished = True
         self.tensor_maps = TensorMaps(arena)
         self._chosen = setting.clusters
+        self._progress = setting.progress
         self._symbols = setting.symbols
         self._parameters = setting.parameters
         self._parameter_address = setting.parameter_address
@@ -180,6 +183,7 @@ class Launch:
         return Waves(self.grid, self.cluster, max(1, most), self.schedule, self._chosen)
 
     def _run(self, waiting: Waves, resident: int) -> Status:
+        all_ctas = waiting.left
         while waiting.left or self._live:
             running = sum(batch.ctas for batch in self._live)
             room = waiting.left > 0 and (not self._live or running + waiting.following <= resident)
@@ -190,6 +194,8 @@ class Launch:
                 self._stuck(waiting.left, resident)
                 return Status.DEADLOCKED
             self._advance()
+            if self._progress is not None and waiting.left:
+                self._progress(all_ctas - waiting.left - sum(batch.ctas for batch in self._live))
         self.unfinished = False
         return Status.FINISHED
 
