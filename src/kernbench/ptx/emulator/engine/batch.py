@@ -31,6 +31,7 @@ from kernbench.ptx.emulator.lanes.slots import (
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN, views
 from kernbench.ptx.emulator.memory.frames import Frames
 from kernbench.ptx.emulator.memory.port import Port, Space
+from kernbench.ptx.emulator.memory.room import large_zeros
 from kernbench.ptx.emulator.program.layout import RESERVED, RESERVED_BYTES
 from kernbench.ptx.emulator.program.special import special_row
 
@@ -76,7 +77,7 @@ class Batch:
     def _make_registers(self) -> None:
         width = self.lanes + _PADDING
         self.banks: dict[str, Array] = {
-            bank: np.zeros((max(rows, 1), width), bank) for bank, rows in self.table.rows.items()
+            bank: large_zeros((max(rows, 1), width), bank) for bank, rows in self.table.rows.items()
         }
         self._rows: dict[int, Array] = {}
 
@@ -97,8 +98,9 @@ class Batch:
     def _make_shared(self) -> Space:
         size = self.launch.shared_bytes
         stride = -(-max(size, 16) // 128) * 128 + 128
-        words = np.full(self.ctas * stride, POISON, np.uint8)
-        state = np.zeros((self.ctas, stride), np.uint8)
+        words = large_zeros(self.ctas * stride, np.uint8)
+        words[:] = POISON
+        state = large_zeros((self.ctas, stride), np.uint8)
         if self.launch.checks is not None:
             for start, end in self.launch.shared_parts:
                 state[:, start:end] = UNWRITTEN | TRACKED

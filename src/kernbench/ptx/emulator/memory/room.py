@@ -4,6 +4,7 @@ import mmap
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from kernbench.ptx.emulator.lanes.arrays import UInt64s
 _SMALL = 1 << 27
 # words beyond this are mapped: a system that is asked for far more memory than it has may refuse, used or not
 _MAPPED = 1 << 27
+# bytes from which on large pages are asked for, and how large they are on most systems
+_LARGE = 1 << 20
+_LARGE_PAGE = 1 << 21
 # MAP_NORESERVE, which Python does not name in every version
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
@@ -43,9 +47,27 @@ def require_room(nbytes: int, what: str, remedy: str) -> None:
 def sparse_zeros(words: int) -> UInt64s:
     """Zeros of 64 bits that take memory where they are written; `MemoryError` where even that is too much."""
     if words < _MAPPED:
-        return np.zeros(words, np.uint64)
+        return large_zeros(words, np.uint64)
     try:
         room = mmap.mmap(-1, 8 * words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
     except (OSError, OverflowError, ValueError):
         raise MemoryError from None
     return np.frombuffer(room, np.uint64)
+
+
+def large_zeros(shape: int | tuple[int, ...], dtype: Any) -> Array:
+    """As `np.zeros`, for what every launch takes anew and writes all over: in large pages where the system has them.
+
+    A system hands out memory page by page as it is first written, which takes longer than most of what a launch does.
+    """
+    kind, count = np.dtype(dtype), int(np.prod(shape))
+    if kind.itemsize * count < _LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.zeros(shape, kind)
+    try:
+        room = mmap.mmap(-1, kind.itemsize * count + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        room.madvise(mmap.MADV_HUGEPAGE)
+    except (OSError, OverflowError, ValueError):
+        return np.zeros(shape, kind)
+    whole = np.frombuffer(room, np.uint8)
+    first = -whole.ctypes.data % _LARGE_PAGE
+    return whole[first : first + kind.itemsize * count].view(kind).reshape(shape)

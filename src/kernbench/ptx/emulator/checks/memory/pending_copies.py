@@ -10,6 +10,7 @@ from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_nam
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of
+from kernbench.ptx.emulator.memory.room import large_zeros
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.result.finding import Other
 
@@ -54,7 +55,8 @@ class PendingCopies:
     def begin(self, places: Array, words: int, site: Site) -> None:
         """Copies may fill some words from each place on, from now on."""
         if not self._filled_by.size:
-            self._filled_by = np.full(self._batch.ctas * self._batch.shared_stride // 4 + 1, -1, np.int32)
+            self._filled_by = large_zeros(self._batch.ctas * self._batch.shared_stride // 4 + 1, np.int32)
+            self._filled_by[:] = -1
         self._count += mark_words(self._filled_by, places, words, site.number)
 
     def end(self, places: Array, words: int) -> None:
