@@ -91,7 +91,7 @@ class Checks:
         for allocation in self._tracked:
             if not allocation.sparse:
                 self.arena.states(allocation)[...] |= TRACKED
-        first = min((a.offset for a in self._tracked), default=0) & ~3
+        first = min((a.offset for a in self._tracked), default=0) & ~15
         last = max((a.offset + a.nbytes for a in self._tracked), default=0)
         self.first_byte = first
         self.cells = _cells(first, last)
@@ -128,7 +128,7 @@ class Checks:
     def forget(self, allocation: Allocation) -> None:
         """Memory has a new owner: what was done to it before is over."""
         first = (allocation.offset - self.first_byte) // 4
-        self.cells[0][first : first + (allocation.nbytes + 7) // 4] = 0
+        self.cells[0][first : first + (allocation.nbytes + 3) // 4] = 0
 
     def unknown_function(self, batch: Any, lanes: Array, site: Site, name: str) -> None:
         """A function that is declared only was called."""

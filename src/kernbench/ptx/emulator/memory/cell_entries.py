@@ -6,6 +6,8 @@ of an older one of the same kind if it *covers* it: whoever is ordered after the
 and whoever conflicts with the old one conflicts with the new one, so that nothing is lost (`_covers`, and the order
 between the two). Where it does not, both are kept as long as there is room.
 
+Four words that are one (see `cells`) stay so where the short way is enough for all of them.
+
 Nearly all accesses take the short way in `note_read` and `note_write`, which are compiled into the loops: one look at
 each cell, one comparison with the warp's floor. The rest is compiled once (`_look`, `_read_slowly`, `_write_slowly`).
 
@@ -19,11 +21,13 @@ from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int64s, UInt32s, UInt
 from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import (
+    APART,
     BLIND_UPDATE,
     CTA,
     EARLIER_READ,
     EARLIER_STRONG,
     FLOOR,
+    GROUP,
     INSIDE,
     LANES,
     MIXED,
@@ -48,6 +52,7 @@ from kernbench.ptx.emulator.memory.cells import (
     ordered,
     plainly_unordered,
     settled,
+    unfold,
     who,
 )
 
@@ -203,32 +208,45 @@ def note_read(
     first, known = number - table[warp, INSIDE], shadow.clocks[table[warp, CTA], table[warp, INSIDE]]
     touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
     mine = table[warp, OWN] | (scope << SCOPE) | (site << SITE_SHIFT)
-    for word in range(place >> 2, (place + span + 3) >> 2):
-        write = np.int64(cells[word, WRITE])
+    word, last_word = place >> 2, (place + span + 3) >> 2
+    while word < last_word:
+        head = word & ~(GROUP - 1)
+        folded = lanes[head, APART] == 0
+        whole = folded and word == head and last_word - word >= GROUP
+        if folded and not whole:
+            unfold(head, cells, lanes)
+        write, last = np.int64(cells[word, WRITE]), np.int64(cells[word, READ])
         strong = np.int64(cells[word, STRONG_WRITE]) | np.int64(cells[word, EARLIER_STRONG])
-        if write & touched and not settled(
+        conflict = write & touched and not settled(
             write, np.int64(lanes[word, LANES + WRITE]), number, bit, floor, first, warps, known
-        ):
-            _look(word, np.int64(WRITE), write, touched, position, lane, warp, shadow, report)
-        last = np.int64(cells[word, READ])
+        )
         # the cases in the order of how often they come: a lane more of the last read's warp; a read that the last one
         # happens before; the turn of another warp at the same bytes
-        if strong == 0 and (last ^ mine) & (STAMP | STRONG) == 0 and last & (15 | MIXED) == touched:
-            lanes[word, LANES + READ] |= np.uint32(bit)
-        elif strong == 0 and (
+        more = strong == 0 and (last ^ mine) & (STAMP | STRONG) == 0 and last & (15 | MIXED) == touched
+        later = (strong == 0 and not more) and (
             last == 0
             or (
                 last & STRONG == scope << SCOPE
                 and not last & 15 & ~touched
                 and settled(last, np.int64(lanes[word, LANES + READ]), number, bit, floor, first, warps, known)
             )
-        ):
+        )
+        turn = strong == 0 and scope == 0 and last & 15 == touched
+        if whole and (conflict or not (more or later or turn)):
+            unfold(head, cells, lanes)
+            whole = False
+        if conflict:
+            _look(word, np.int64(WRITE), write, touched, position, lane, warp, shadow, report)
+        if more:
+            lanes[word, LANES + READ] |= np.uint32(bit)
+        elif later:
             cells[word, READ] = np.uint64(mine | touched)
             lanes[word, LANES + READ] = np.uint32(bit)
-        elif strong == 0 and scope == 0 and last & 15 == touched:
+        elif turn:
             _take_turns(word, mine | touched, bit, cells, lanes)
         else:
             _read_slowly(word, mine, touched, position, lane, warp, shadow, report)
+        word += GROUP if whole else 1
 
 
 @inlined
@@ -292,7 +310,13 @@ def note_write(
     first, known = number - table[warp, INSIDE], shadow.clocks[table[warp, CTA], table[warp, INSIDE]]
     touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
     mine = table[warp, OWN] | (scope << SCOPE) | (site << SITE_SHIFT)
-    for word in range(place >> 2, (place + span + 3) >> 2):
+    word, last_word, alike = place >> 2, (place + span + 3) >> 2, np.int64(0)
+    while word < last_word:
+        head = word & ~(GROUP - 1)
+        folded = lanes[head, APART] == 0
+        whole = folded and word == head and last_word - word >= GROUP
+        if folded and not whole:
+            unfold(head, cells, lanes)
         # plain: everything there happens before this write, and it covers it all, so that the other cells are free
         plain = scope == 0
         for column in range(EARLIER_READ + 1):
@@ -305,6 +329,9 @@ def note_write(
             )
             if plain and column != WRITE:
                 cells[word, column] = 0
+        if whole and not plain:
+            unfold(head, cells, lanes)
+            whole = False
         if plain:
             cells[word, WRITE] = np.uint64(mine | touched)
             lanes[word, LANES + WRITE] = np.uint32(bit)
@@ -321,6 +348,11 @@ def note_write(
                 shadow,
                 report,
             )
+        # four words in which there is nothing but this write are one again
+        alike = np.int64(plain) if word == head else alike + plain
+        if alike == GROUP and not whole:
+            lanes[head, APART] = 0
+        word += GROUP if whole else 1
 
 
 @kernel

@@ -30,6 +30,12 @@ strong one. Of the earlier strong write the bit "saw" says that the last one upd
 the warp it was: a mask of lanes, or a lane for each byte. Together they fill a line of 64 bytes, `cells` with eight
 columns, and `lanes` over the same memory with sixteen.
 
+*Four words as one.* Most accesses of tiles are of 16 bytes. As long as all accesses of four words were, the line of the
+first, the head, speaks for the four, and those of the others mean nothing; memory that nobody has accessed begins like
+that. Where a narrower access comes, or one for which more than the short way is needed, each word gets the line of its
+head (`unfold`), and the head is marked by `APART`. Nothing else changes: a line is a function of the accesses of its
+word, and equal accesses make equal lines.
+
 *Two reads are kept, not all.* A write races with any read that it does not happen after; of many unordered readers the
 last two warps are remembered. A third pushes out the oldest, so that a race with that one alone is missed; threads that
 read alike race alike, and the last two speak for them.
@@ -65,6 +71,9 @@ SUSPECT = 5
 WRITE, STRONG_WRITE, EARLIER_STRONG, READ, EARLIER_READ = range(5)
 CELLS = 8
 LANES = 10
+# in the same view: 1 where the four words from a head on have lines of their own
+APART = 15
+GROUP = 4
 # the columns of `table`
 CTA, INSIDE, NUMBER, OWN, FLOOR, MET, KNOWN = range(7)
 TABLE = 7
@@ -159,13 +168,30 @@ def part_from(cells: UInt64s, lanes: UInt32s, rows: Int64s, clocks: Int64s) -> N
 def new_cells(words: int, first_byte: int = 0) -> tuple[UInt64s, UInt32s]:
     """The cells of memory from a byte on, each word on a line of its own, and the lanes beside them, in the same place.
 
-    A line more at the end holds the first byte.
+    The first byte is a multiple of 16. A line more at the end holds it.
     """
+    words = -(-words // GROUP) * GROUP
     room = sparse_zeros((words + 2) * CELLS)
     skipped = -(room.ctypes.data // 8) % CELLS
     cells = room[skipped : skipped + (words + 1) * CELLS].reshape(words + 1, CELLS)
     cells[-1, 0] = first_byte
     return cells, cells.view(np.uint32)
+
+
+def rows_of(lanes: UInt32s, words: Int64s) -> Int64s:
+    """The rows that speak for words, of which `lanes` is the view by 32 bits."""
+    heads = words & ~np.int64(GROUP - 1)
+    found: Int64s = np.where(lanes[heads, APART] == 0, heads, words)
+    return found
+
+
+@part
+def unfold(head: Int, cells: UInt64s, lanes: UInt32s) -> None:
+    """Give each word of a group the line that its head has had for all of them."""
+    for word in range(head + 1, head + GROUP):
+        for column in range(CELLS):
+            cells[word, column] = cells[head, column]
+    lanes[head, APART] = 1
 
 
 @part

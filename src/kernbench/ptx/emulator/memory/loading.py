@@ -24,7 +24,7 @@ class LoadedModule:
             self.allocations[variable.name] = _allocated(variable, arena)
         for variable in held:
             if variable.initial is not None:
-                image = np.frombuffer(self._image(variable), np.uint8)
+                image = np.frombuffer(self._image(variable, variable.initial), np.uint8)
                 arena.contents(self.allocations[variable.name])[: len(image)] = image
 
     @property
@@ -32,12 +32,12 @@ class LoadedModule:
         """Where each variable lies."""
         return {name: allocation.address for name, allocation in self.allocations.items()}
 
-    def _image(self, variable: Variable) -> bytes:
+    def _image(self, variable: Variable, initial: Initial) -> bytes:
         dims = [size for size in variable.dims if size is not None]
         unit = TYPES[variable.type].nbytes if variable.type in TYPES else 8
         shape = [*dims, *((variable.vector,) if variable.vector > 1 else ())]
         image = bytearray(variable.size or 0)
-        self._fill(image, 0, variable.initial, shape, unit, variable)
+        self._fill(image, 0, initial, shape, unit, variable)
         return bytes(image)
 
     def _fill(self, image: bytearray, start: int, value: Initial, shape: list[int], unit: int, of: Variable) -> None:

@@ -4,10 +4,11 @@ import mmap
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.lanes.arrays import UInt64s
 
@@ -47,7 +48,8 @@ def require_room(nbytes: int, what: str, remedy: str) -> None:
 def sparse_zeros(words: int) -> UInt64s:
     """Zeros of 64 bits that take memory where they are written; `MemoryError` where even that is too much."""
     if words < _MAPPED:
-        return large_zeros(words, np.uint64)
+        found: UInt64s = large_zeros(words, np.uint64)
+        return found
     try:
         room = mmap.mmap(-1, 8 * words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
     except (OSError, OverflowError, ValueError):
@@ -55,7 +57,7 @@ def sparse_zeros(words: int) -> UInt64s:
     return np.frombuffer(room, np.uint64)
 
 
-def large_zeros(shape: int | tuple[int, ...], dtype: Any) -> Array:
+def large_zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     """As `np.zeros`, for what every launch takes anew and writes all over: in large pages where the system has them.
 
     A system hands out memory page by page as it is first written, which takes longer than most of what a launch does.

@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes.arrays import Bytes, Int, Int32s, Int64s, UInt32s, UInt64s
+from kernbench.ptx.emulator.lanes.arrays import Bytes, Flag, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import TRACKED
 from kernbench.ptx.emulator.memory.cells import (
+    APART,
     CLOCK_LIMIT,
     CLOCK_SHIFT,
     EARLIER_READ,
+    GROUP,
     LANES,
     NUMBER_MASK,
     NUMBER_SHIFT,
@@ -32,6 +34,7 @@ from kernbench.ptx.emulator.memory.cells import (
     knows_far_lane,
     knows_lane,
     stamp,
+    unfold,
     who,
 )
 from kernbench.ptx.emulator.program.program import Site
@@ -258,10 +261,17 @@ def note_ranges(
         operation = what.owners[i]
         mine = what.stamps[operation]
         place, length = what.starts[i] - first_byte, what.lengths[i]
-        for word in range(place >> 2, (place + length + 3) >> 2):
+        word, last_word = place >> 2, (place + length + 3) >> 2
+        while word < last_word:
             byte = max(4 * word, place)
             if not memory.state[byte + first_byte] & TRACKED:
+                word += 1
                 continue
+            head = word & ~(GROUP - 1)
+            folded = lanes[head, APART] == 0
+            whole = folded and word == head and _covers_group(place, length, word, first_byte, memory.state)
+            if folded and not whole:
+                unfold(head, cells, lanes)
             touched = _touched(place, length, word)
             for column in range(EARLIER_READ + 1 if writes else READ):
                 cell = np.int64(cells[word, column])
@@ -270,6 +280,9 @@ def note_ranges(
                 mask = who(cell, np.int64(lanes[word, LANES + column]), touched)
                 code = _missing(cell, mask, column >= READ, operation, what, order)
                 if code >= 0:
+                    if whole:
+                        unfold(head, cells, lanes)
+                        whole = False
                     if count < suspects.shape[0]:
                         suspects[count, 0] = operation
                         suspects[count, 1] = byte + first_byte
@@ -278,7 +291,19 @@ def note_ranges(
                         suspects[count, 4] = code
                     count += 1
             _replace(word, mine | touched, writes, cells, lanes)
+            word += GROUP if whole else 1
     return count
+
+
+@part
+def _covers_group(start: Int, length: Int, word: Int, first_byte: Int, state: Bytes) -> Flag:
+    """Whether a range covers four words from one on, all of which are watched."""
+    if start > 4 * word or start + length < 4 * (word + GROUP):
+        return False
+    watched = TRACKED
+    for other in range(word, word + GROUP):
+        watched &= state[4 * other + first_byte]
+    return watched != 0
 
 
 @part

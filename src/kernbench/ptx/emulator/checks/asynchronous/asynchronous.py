@@ -23,7 +23,7 @@ from kernbench.ptx.emulator.checks.happens_before.clocks import group
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
-from kernbench.ptx.emulator.memory.cells import LANES, STRONG_WRITE, WRITE, decode
+from kernbench.ptx.emulator.memory.cells import LANES, STRONG_WRITE, WRITE, decode, rows_of
 from kernbench.ptx.emulator.memory.shadow import Shadow, Trouble
 from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.result.finding import Other
@@ -337,7 +337,7 @@ class AsynchronousChecks:
         """Who last wrote one of the eight bytes of a block's shared memory from a place on."""
         cells, lanes, _, _ = self._checks.agent_memory("shared")
         first = (cta * self._batch.shared_stride + place) // 4
-        for word in (first, first + 1):
+        for word in rows_of(lanes, np.array([first, first + 1])).tolist():
             for column in (WRITE, STRONG_WRITE):
                 cell = int(cells[word, column])
                 if cell:

@@ -12,13 +12,15 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers.mbarrier_kernels import ALIVE, LIVE, PHASE, WAITED
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.clocks import group
-from kernbench.ptx.emulator.lanes.arrays import Int32s, UInt64s
+from kernbench.ptx.emulator.lanes.arrays import Int32s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import (
+    APART,
     CLOCK_LIMIT,
     CLOCK_SHIFT,
     EARLIER_READ,
+    GROUP,
     LANES,
     NUMBER_MASK,
     NUMBER_SHIFT,
@@ -88,7 +90,13 @@ class BlockEnds:
             place, column = -1, 0
             while True:
                 place, column = unfinished(
-                    cells[mine], place + 1, row, int(clocks.first_numbers[cta]), self._batch.warps_per_cta, known
+                    cells[mine],
+                    lanes[mine],
+                    place + 1,
+                    row,
+                    int(clocks.first_numbers[cta]),
+                    self._batch.warps_per_cta,
+                    known,
                 )
                 if place < 0:
                     break
@@ -137,12 +145,17 @@ class BlockEnds:
 
 
 @kernel
-def unfinished(cells: UInt64s, start: int, row: Int32s, first: int, warps: int, known: Int32s) -> tuple[int, int]:
+def unfinished(
+    cells: UInt64s, lanes: UInt32s, start: int, row: Int32s, first: int, warps: int, known: Int32s
+) -> tuple[int, int]:
     """The first word from one on with an access by somebody else that is not known to be done, and its column, or -1.
 
     `row` is what the block's warps know together, `known` what they know of other blocks.
     """
     for word in range(start, cells.shape[0]):
+        head = word & ~(GROUP - 1)
+        if word > head and lanes[head, APART] == 0:
+            continue
         for k in range(EARLIER_READ + 1):
             cell = np.int64(cells[word, k])
             if cell == 0:

@@ -9,7 +9,7 @@ from kernbench.ptx.emulator.checks.findings.reporter import thread_name
 from kernbench.ptx.emulator.lanes.arrays import Bytes, Int64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
-from kernbench.ptx.emulator.memory.cells import decode
+from kernbench.ptx.emulator.memory.cells import decode, rows_of
 from kernbench.ptx.emulator.memory.tiles import Tiles
 from kernbench.ptx.emulator.program.program import Site
 
@@ -43,7 +43,8 @@ class Swizzles:
             return []
         places = places[:: max(1, len(places) // _SAMPLES)]
         numbers = set(self._sites[places // _PIECE].tolist())
-        cells = set(self._batch.checks.agent_memory("shared")[0][places // 4, 0].tolist())
+        lines, lanes, _, _ = self._batch.checks.agent_memory("shared")
+        cells = set(lines[rows_of(lanes, places // 4), 0].tolist())
         last = {self._batch.checks.sites.site(decode(cell)[0]).number for cell in cells}
         return [self._kinds[n - 1] for n in sorted(numbers) if n and n - 1 in last]
 
