@@ -16,7 +16,9 @@ from kernbench.ptx.emulator.lanes.compiled import kernel
 
 WARP = 32
 # a run of warps that is filled less than this is kept as a list
-_DENSE = 0.25
+_DENSE = 0.125
+# the run around a set of lanes is taken as it is if theirs is at least this much of it: windows of runs are kept
+_NEARLY = 0.75
 
 Mask = NDArray[np.bool_]
 Warps = NDArray[np.int64]
@@ -122,6 +124,8 @@ def _normal(within: Lanes, mask: Mask) -> Lanes | None:
     count, first, last, live = _survey(mask)
     if count == 0:
         return None
+    if within.warps is None and count < (last - first) * WARP and last - first >= _NEARLY * within.warp_count:
+        first, last = 0, within.warp_count
     kept = mask[first * WARP : last * WARP]
     if within.warps is None and live >= (last - first) * _DENSE:
         start, whole = within.first, live * WARP == count

@@ -38,6 +38,8 @@ class Window:
         self._table: SlotTable = batch.table
         self._scratch: dict[tuple[str, int], Array] = {}
         self.rows: Sequence[Array] = ()
+        # what was found of the last mask that was asked about: see `leaders`
+        self._leaders: tuple[Mask | None, Array, Array] | None = None
         # where its positions lie in a row of the whole batch
         self.index: Any = self.lane_numbers
 
@@ -51,6 +53,25 @@ class Window:
     def blank(self, slot: int, number: int = 0) -> Array:
         """Scratch of the slot's type, to compute what `put` then writes."""
         return self.scratch(self._table.slots[slot].dtype, number)
+
+    def leaders(self, mask: Mask | None) -> tuple[Array, Array]:
+        """The position of the first active lane of each warp that has one, and these warps; the same arrays again for
+        the same mask.
+        """
+        if self._leaders is None or self._leaders[0] is not mask or self._is_register(mask):
+            if mask is None:
+                found = np.arange(0, self.size, WARP)
+            else:
+                rows = mask.reshape(-1, WARP)
+                live = rows.any(axis=1)
+                found = (np.arange(len(rows)) * WARP + rows.argmax(axis=1))[live]
+            self._leaders = mask, found, self.warps[found // WARP]
+        return self._leaders[1:]
+
+    def _is_register(self, mask: Mask | None) -> bool:
+        """Whether a mask is a predicate itself, and may be another one by now."""
+        bank = self.batch.banks["bool"]
+        return mask is not None and mask.base is not None and mask.base is (bank if bank.base is None else bank.base)
 
     def put(self, slot: int, values: Array, mask: Mask | None) -> None:
         """Write `values` (one a position, or one for all) to the active lanes of a register."""

@@ -33,7 +33,6 @@ from kernbench.ptx.emulator.memory.cells import (
     decode,
     knows_far_lane,
     knows_lane,
-    stamp,
     unfold,
     who,
 )
@@ -105,20 +104,15 @@ class Shadow:
         an operation knows everything so far, for units that work in order. `atomic` accesses do not race with each
         other.
         """
-        batch = self._batch
-        warps = lanes // WARP
-        ctas, inside = warps % batch.ctas, warps // batch.ctas
+        batch, first_lane = self._batch, self._batch.launch.actors.lane(0)
         knowledge = self._clocks.own_rows(lanes)
         if ahead is not None:
             knowledge[np.arange(len(lanes)), ahead] = CLOCK_LIMIT
-        firsts = self._clocks.first_numbers[ctas]
-        owners = firsts if homes is None else self._clocks.first_numbers[homes]
-        stamps = stamp(clocks, owners + columns) | (np.int64(self._checks.sites.number(site)) << SITE_SHIFT)
-        stamps |= np.int64(STRONG if atomic else 0)
-        # of its own warp an operation knows what its lane did, and of the others what they did before they met
-        first_lane: int = batch.launch.actors.lane(0)
-        own = self._clocks.clocks[ctas, inside, inside]
-        knowledge[np.arange(len(lanes)), first_lane + inside] = own * WARP + lanes % WARP
+        base = np.int64(self._checks.sites.number(site)) << SITE_SHIFT | np.int64(STRONG if atomic else 0)
+        found = np.empty((4, len(lanes)), np.int64)
+        who, clocks_of = (lanes, columns, clocks, lanes[:0] if homes is None else homes), self._clocks
+        describe(*who, base, clocks_of.clocks, clocks_of.first_numbers, first_lane, knowledge, found)
+        warps, ctas, firsts, stamps = found
         if self._checks.log is not None:
             self._checks.log.operations(space, writes, site, lanes, columns, clocks, homes, knowledge, ranges)
         what = (ranges.starts, ranges.lengths, ranges.owners, knowledge, firsts, stamps, ctas, warps)
@@ -156,6 +150,34 @@ class Shadow:
         ]
         ordered: Array = np.array(each)[places.reshape(-1)]
         return ordered
+
+
+@kernel
+def describe(
+    lanes: Any,
+    columns: Any,
+    clocks: Any,
+    homes: Any,
+    base: Any,
+    known: Any,
+    first_numbers: Any,
+    first_lane: Any,
+    knowledge: Any,
+    found: Any,
+) -> None:
+    """Who began operations: warps, their CTAs, the numbers of these CTAs' first actors, and the accesses as cells.
+
+    Of its own warp an operation knows what its lane did, and of the others what they did before they met.
+    """
+    ctas = known.shape[0]
+    for i in range(lanes.size):
+        warp = lanes[i] // WARP
+        cta, inside = warp % ctas, warp // ctas
+        owner = cta if homes.size == 0 else homes[i]
+        number = first_numbers[owner] + columns[i] + 1
+        found[0, i], found[1, i], found[2, i] = warp, cta, first_numbers[cta]
+        found[3, i] = base | (np.int64(clocks[i]) << CLOCK_SHIFT) | (np.int64(number) << NUMBER_SHIFT)
+        knowledge[i, first_lane + inside] = known[cta, inside, inside] * WARP + lanes[i] % WARP
 
 
 @part

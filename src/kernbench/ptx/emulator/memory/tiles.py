@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,16 @@ def tiles_of(descriptors: Array, operand: Operand, decode: Decoder) -> list[Tile
     same = bool((descriptors == descriptors[0]).all())
     for bits in [first] if same else [int(b) for b in np.unique(descriptors)]:
         positions = np.arange(len(descriptors)) if same else np.flatnonzero(descriptors == np.uint64(bits))
-        descriptor = _checked(decode(bits), operand)
-        placed = tile_map(descriptor, operand.rows, operand.depth, operand.bits, operand.transposed)
-        found.append(Tiles(positions, descriptor, anchor(descriptor), placed, operand.filled))
+        found.append(Tiles(positions, *_tile(bits, operand, decode), operand.filled))
     return found
+
+
+@lru_cache(1 << 12)
+def _tile(bits: int, operand: Operand, decode: Decoder) -> tuple[MatrixDescriptor, int, TileMap]:
+    """What the bits of a descriptor say, where its tile is anchored, and how it lies from there on."""
+    descriptor = _checked(decode(bits), operand)
+    placed = tile_map(descriptor, operand.rows, operand.depth, operand.bits, operand.transposed)
+    return descriptor, anchor(descriptor), placed
 
 
 def _checked(descriptor: MatrixDescriptor, operand: Operand) -> MatrixDescriptor:

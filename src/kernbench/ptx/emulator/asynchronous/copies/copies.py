@@ -46,16 +46,17 @@ class Copy:
 
     def part(self, chosen: Mask) -> "Copy":
         """The copies of some lanes."""
+        which = np.flatnonzero(chosen)
         return Copy(
-            self.lanes[chosen],
-            self.addresses[chosen],
-            self.places[chosen],
-            np.ascontiguousarray(self.words[:, chosen]),
-            self.groups[chosen],
+            self.lanes.take(which),
+            self.addresses.take(which),
+            self.places.take(which),
+            self.words.take(which, axis=1),
+            self.groups.take(which),
             self.rows,
             self.site,
             self.number,
-            None if self.undefined is None else (self.undefined[0][chosen], self.undefined[1]),
+            None if self.undefined is None else (self.undefined[0][which], self.undefined[1]),
         )
 
 

@@ -104,6 +104,8 @@ class Warpgroups:
         self.issued: Array = np.zeros(batch.warps, np.int64)
         self.committed: Array = np.zeros(batch.warps, np.int64)
         self.waiting: list[Waiting] = []
+        # the last answer of `mates`
+        self._mates: tuple[Array, Array] | None = None
 
     def issue(
         self, form: Form, warps: Array, a: Array | None, b: Array, adds: Array, meta: Array | None = None
@@ -197,10 +199,13 @@ class Warpgroups:
 
     def mates(self, warps: Array) -> Array:
         """The warps of each warp's warpgroup: [warps, 4]; a warp that does not exist is the last one."""
+        if self._mates is not None and self._mates[0] is warps:
+            return self._mates[1]
         ctas, inside = self._batch.ctas, warps // self._batch.ctas
         places = inside[:, None] // WARPS * WARPS + np.arange(WARPS)[None, :]
         places = np.minimum(places, self._batch.warps_per_cta - 1)
         found: Array = places * ctas + (warps % ctas)[:, None]
+        self._mates = warps, found
         return found
 
     def _least_issued(self, warps: Array) -> Array:

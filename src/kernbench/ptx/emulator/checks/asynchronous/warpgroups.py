@@ -24,13 +24,13 @@ class WarpgroupChecks:
         self._batch = batch
         self._reporter = batch.launch.checks.reporter
         self._descriptors = DescriptorChecks(batch)
+        # warps and how many operations they had issued, with what was found of them last
+        self._last: tuple[Array, Array, Array, Array] | None = None
 
     def issued(self, event: Any, leaders: Array) -> None:
         """Warps issued an operation; `leaders` are the first warps of their warpgroups."""
-        # warps of one warpgroup may stand in different rounds of a loop
-        keys = leaders * (1 << 32) + event.ordinals
-        first = np.unique(keys, return_index=True)[1]
-        self._alike(event, keys, first)
+        first, place = self._operations(event, leaders)
+        self._alike(event, first, place)
         warps, form = event.warps[first], event.form
         ctas, lanes = warps % self._batch.ctas, warps * WARP
         for which, found in (("A", event.a), ("B", event.b)):
@@ -44,15 +44,31 @@ class WarpgroupChecks:
             shadow = self._batch.checks.asynchronous.shadow
             shadow.enter("shared", False, ranges, lanes, columns, event.groups[first] + 1, form.site)
 
+    def _operations(self, event: Any, leaders: Array) -> tuple[Array, Array]:
+        """The first warp of each operation of a warpgroup, and the operation of each warp.
+
+        Warps of one warpgroup may stand in different rounds of a loop. Where the same warps issue one operation after
+        the other, the answer is the same again.
+        """
+        last = self._last
+        if last is not None and last[0] is event.warps:
+            ahead = event.ordinals - last[1]
+            if (ahead == ahead[0]).all():
+                return last[2], last[3]
+        keys = leaders * (1 << 32) + event.ordinals
+        first = np.unique(keys, return_index=True)[1]
+        place = np.searchsorted(keys[first], keys)
+        self._last = event.warps, event.ordinals, first, place
+        return first, place
+
     def _columns(self, leaders: Array) -> Array:
         """The actors of warpgroups."""
         actors = self._batch.launch.actors
         columns: Array = actors.wgmma(0) + leaders // self._batch.ctas
         return columns
 
-    def _alike(self, event: Any, keys: Array, first: Array) -> None:
-        """All warps of a warpgroup give the same descriptors for the same operation; `keys` tell those apart."""
-        place = np.searchsorted(keys[first], keys)
+    def _alike(self, event: Any, first: Array, place: Array) -> None:
+        """All warps of a warpgroup give the same descriptors for the same operation."""
         for which, found in (("A", event.a), ("B", event.b)):
             if found is None:
                 continue

@@ -357,7 +357,7 @@ class Clocks:
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         rows: Array = self.clocks[ctas, inside]
         rows[np.arange(len(lanes)), inside] = self.met[warps]
-        for i in np.flatnonzero(self.special[lanes]).tolist():
+        for i in np.flatnonzero(self.special[lanes]).tolist() if self._private else ():
             near = self._private[int(lanes[i])].row(int(self.first_numbers[ctas[i]]), self.columns)
             if near is not None:
                 np.maximum(rows[i], near, out=rows[i])

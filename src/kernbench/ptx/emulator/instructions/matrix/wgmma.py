@@ -27,8 +27,7 @@ def multiply(d: Decoding) -> Step:
 
     def general(window: Window, mask: Mask | None) -> None:
         whole_warps(window, mask, site)
-        rows, chosen = window.rows, leaders(window, mask)
-        warps = window.warps[chosen // WARP]
+        rows, (chosen, warps) = window.rows, window.leaders(mask)
         left = None if a is None else pick(rows[a], chosen)
         said = None if words is None else rows[words].reshape(-1, WARP)[chosen // WARP]
         window.batch.warpgroups.issue(form, warps, left, pick(rows[b], chosen), pick(rows[adds], chosen), said)
@@ -71,12 +70,7 @@ def _immediate(d: Decoding, name: str, default: int) -> int:
 
 def leaders(window: Window, mask: Mask | None) -> Array:
     """The position of the first active lane of each warp that has one."""
-    if mask is None:
-        return np.arange(0, window.size, WARP)
-    rows = mask.reshape(-1, WARP)
-    live = rows.any(axis=1)
-    found: Array = (np.arange(len(rows)) * WARP + rows.argmax(axis=1))[live]
-    return found
+    return window.leaders(mask)[0]
 
 
 def pick(row: Any, chosen: Array) -> Array:
@@ -94,7 +88,7 @@ def commit(d: Decoding) -> Step:
     """wgmma.commit_group."""
 
     def general(window: Window, mask: Mask | None) -> None:
-        window.batch.warpgroups.commit(window.warps[leaders(window, mask) // WARP])
+        window.batch.warpgroups.commit(window.leaders(mask)[1])
 
     return action(general)
 
