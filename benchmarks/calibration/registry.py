@@ -1,0 +1,41 @@
+"""All microbenchmarks, in the order in which figures are fitted: what comes later builds on what came before."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from .case import Case
+from .families import (
+    arithmetic,
+    bandwidth,
+    barriers,
+    copies,
+    latency,
+    launches,
+    shared_memory,
+    tensor_cores,
+)
+
+FAMILIES: Mapping[str, tuple[Callable[[], Iterable[Case]], ...]] = {
+    "arithmetic": (arithmetic.latencies, arithmetic.throughputs, arithmetic.branches, arithmetic.mixes),
+    "shared": (shared_memory.latency, shared_memory.conflicts, shared_memory.matrices, shared_memory.fences),
+    "barriers": (barriers.sync, barriers.named, barriers.hops, barriers.waits, barriers.rings, barriers.parked),
+    "latency": (latency.chases, latency.l2_map, latency.atomics),
+    "copies": (copies.latency, copies.issue, copies.remote),
+    "tensor": (tensor_cores.products, tensor_cores.warpgroups, tensor_cores.beside, tensor_cores.mma),
+    "bandwidth": (
+        bandwidth.l1,
+        bandwidth.l2,
+        bandwidth.hbm_reads,
+        bandwidth.hbm_writes,
+        bandwidth.hbm_cp_async,
+        bandwidth.hbm_bulk,
+    ),
+    "launches": (launches.starts,),
+    "clock": (launches.streaming, tensor_cores.power),
+}
+
+
+def cases(families: Iterable[str] = FAMILIES) -> Iterator[Case]:
+    """The cases of some families, in order."""
+    for family in families:
+        for benchmark in FAMILIES[family]:
+            yield from benchmark()

@@ -1,0 +1,68 @@
+"""Microbenchmarks: their kernels are right and safe on the emulator, and say apart what they measure."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from benchmarks.calibration.case import Case, Data
+from benchmarks.calibration.emulated import emulate, problem
+from benchmarks.calibration.registry import FAMILIES, cases
+from benchmarks.calibration.source import Source
+
+ALL = list(cases())
+LONGEST = 60_000
+
+
+def some_of_each() -> list[Case]:
+    """The first kernel of each benchmark, and its last; `python -m benchmarks.calibration check` runs them all."""
+    chosen: dict[tuple[str, str], Case] = {}
+    for case in ALL:
+        if len(case.source.text) < LONGEST:
+            chosen.setdefault((case.benchmark, "first"), case)
+            chosen[case.benchmark, "last"] = case
+    return list({(case.source.text, case.block): case for case in chosen.values()}.values())
+
+
+@pytest.mark.parametrize("case", some_of_each(), ids=lambda case: case.name)
+def test_a_kernel_is_right_and_safe(case):
+    assert problem(case) == ""
+
+
+def test_a_kernel_that_is_wrong_or_unsafe_is_seen():
+    right = next(case for case in ALL if case.name == "latency.fma[unroll=32]")
+    assert "expected" in problem(replace(right, expected=np.zeros(32, np.uint32)))
+    racing = Source("racing", "st.shared.u32 [tile], %thread;", outside=".shared .b32 tile[1];")
+    assert "race" in emulate(replace(right, source=racing, expected=None, block=64))[0].checked
+    assert problem(replace(right, source=racing, expected=None, block=64))
+
+
+def test_names_are_different_and_counts_of_turns_too():
+    assert len({case.name for case in ALL}) == len(ALL)
+    for case in ALL:
+        assert case.turns[0] < case.turns[1] or case.benchmark == "launch.starts"
+        assert case.work > 0
+
+
+def test_every_family_has_cases():
+    for family in FAMILIES:
+        assert list(cases([family]))
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "stride"), [(4096, 128), (16 << 10, 128), (48 << 10, 128), (1 << 20, 65536), (128, 128)]
+)
+def test_a_chase_visits_every_place(nbytes, stride):
+    data = Data(nbytes, "chase", stride)
+    words, place, seen = data.words(), 0, set()
+    for _ in range(data.places):
+        seen.add(place)
+        place = int(words[place // 4])
+    assert place == 0
+    assert len(seen) == data.places
+
+
+def test_reads_and_copies_stay_inside_what_they_are_given():
+    for case in ALL:
+        if case.small_source is not None:
+            assert case.small_source.name != case.source.name or case.small_source == case.source
+            assert (case.small_data or case.data).nbytes <= 1 << 20
