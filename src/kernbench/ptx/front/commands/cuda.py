@@ -111,10 +111,11 @@ def cuda(
         if arg:
             described = Path(work, "launch.toml")
             described.write_text(arguments_toml(arg))
-        check(
-            made, described, kernel, grid, block, cluster, shared, elements, seed, arch, max_seconds, budget, json,
-            trace, html, strict=strict,
-        )  # fmt: skip
+        shape = {"grid": grid, "block": block, "cluster": cluster, "shared": shared}
+        values = {"launch": described, "elements": elements, "seed": seed}
+        limits = {"max_seconds": max_seconds, "budget": budget}
+        results = {"json": json, "trace": trace, "html": html, "stop_at": None, "dump": None, "strict": strict}
+        check(file=made, kernel=kernel, arch=arch, **shape, **values, **limits, **results)
 
 
 def arguments_toml(arguments: list[str]) -> str:

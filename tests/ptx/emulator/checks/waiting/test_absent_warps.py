@@ -189,7 +189,7 @@ END:
 
 
 def test_present_warps_of_a_run_with_holes():
-    mask = np.zeros(8 * WARP, bool)
+    mask = np.zeros(16 * WARP, bool)
     mask[[33, 34, 70, 200]] = True
     lanes = from_mask(mask)
     assert lanes.warps is None
