@@ -1,5 +1,7 @@
 """Programs of CUDA C++ built by nvcc, and `kernbench cuda check`; skipped where there is no nvcc."""
 
+import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -24,9 +26,9 @@ def built(tmp_path_factory):
         pytest.skip("nvcc is not installed")
     folder = tmp_path_factory.mktemp("programs")
 
-    def build(name: str, *flags: str) -> Path:
+    def build(name: str, *flags: str, sources: tuple[Path, ...] = (SOURCE,)) -> Path:
         made = folder / name
-        command = [nvcc, "-lineinfo", *flags, "-o", str(made), str(SOURCE)]
+        command = [nvcc, "-lineinfo", *flags, "-o", str(made), *map(str, sources)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
             pytest.skip(f"nvcc builds no program here: {done.stderr[:200]}")
@@ -54,6 +56,52 @@ def test_a_race_is_found_at_its_line_with_the_shared_runtime(run_program, built)
         "program.cu",
         RACED,
     )
+
+
+FEATURES = """
+add 42
+part 64
+symbols 41 128 69
+groups 32640 clusters 11 10 11 10
+memory 6 6
+add 42
+add 42
+graphs 7 2
+streams 5 1
+functions 4 1 1 0 13
+cudaMallocArray(&array, &format, 8, 8): cudaErrorNotSupported
+cudaIpcGetMemHandle(&handle, x): cudaErrorNotSupported
+cudaSetDevice(1): cudaErrorInvalidDevice
+cudaDeviceEnablePeerAccess(1, 0): cudaErrorPeerAccessUnsupported
+refused cudaErrorInvalidConfiguration
+threads 197
+"""
+
+
+def test_a_program_of_two_files_has_what_programs_use_of_cuda(run_program, built):
+    sources = SOURCE.with_name("features.cu"), SOURCE.with_name("parts.cu")
+    result = run_program(built("features", PTX, "-std=c++17", "-rdc=true", sources=sources))
+    version = re.search(r"^functions .* (1\d)$", result.out, re.MULTILINE)
+    assert result.out.replace(version[0] if version else "", "functions 4 1 1 0 13") == FEATURES.lstrip(), result.err
+    assert (result.code, result.findings) == (0, [])
+    assert result.err.splitlines() == [
+        "kernbench: cudaMallocArray is not emulated; it returns cudaErrorNotSupported",
+        "kernbench: cudaIpcGetMemHandle is not emulated; it returns cudaErrorNotSupported",
+    ]
+
+
+def test_every_function_of_the_systems_runtime_is_there(library):
+    nvcc, lister = cuda_source.find_nvcc(), shutil.which("nm")
+    found = sorted(Path(nvcc).resolve().parent.parent.glob("**/libcudart.so.1[23]")) if nvcc else []
+    if not found or lister is None:
+        pytest.skip("there is no shared CUDA runtime, or no nm")
+    listed = [subprocess.run([lister, "-D", path], capture_output=True, text=True, check=True).stdout for path in found]
+    ours = subprocess.run([lister, "-D", library / found[0].name], capture_output=True, text=True, check=True).stdout
+    wanted, given = (
+        {line.split()[-1].partition("@")[0] for line in text.splitlines() if " T " in line}
+        for text in (listed[0], ours)
+    )
+    assert {name for name in wanted if name.startswith("cuda")} - given == set()
 
 
 def test_a_program_without_ptx_is_refused_with_the_flag_that_adds_it(run_program, built):

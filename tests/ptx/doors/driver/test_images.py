@@ -88,6 +88,43 @@ def test_several_images_are_linked_into_one_module():
     assert sorted(parse(link_texts([packed.SCALE + "\n" + other])).kernels) == ["other", "scale"]
 
 
+PART = """.version 8.0
+.target sm_90a
+.address_size 64
+.extern .func (.param .b32 func_retval0) scaled (.param .b32 p0);
+.file 1 "FILE.cu"
+.global .align 1 .b8 $str[3] = {37, 100, 0};
+LINKAGE .global .align 4 .u32 counter;
+.func helper(.param .b32 q) { ret; }
+.visible .entry FILE(.param .u64 x)
+{
+    .reg .b64 %d<2>;
+    .loc 1 3 5
+    mov.u64 %d1, $str;
+    ret;
+}
+"""
+
+
+def test_names_that_texts_keep_to_themselves_do_not_meet():
+    words = ("one", ".visible"), ("two", ".extern")
+    linked = link_texts([PART.replace("FILE", name).replace("LINKAGE", linkage) for name, linkage in words])
+    module = parse(linked)
+    assert sorted(module.kernels) == ["one", "two"]
+    assert sorted(module.variables) == ["$str", "$str__1", "counter"]
+    assert sorted(module.functions) == ["helper", "helper__1", "scaled"]
+    assert dict(module.source_files) == {1: "one.cu", 2: "two.cu"}
+    assert "mov.u64 %d1, $str__1;" in linked
+    assert ".loc 2 3 5" in linked
+
+
+def test_a_part_for_other_architectures_is_left_out_where_others_fit():
+    other = packed.ptx_entry(packed.SCALE.replace("sm_80", "sm_121"), 121)
+    assert texts_of(packed.fatbin(packed.zstd_entry(80)) + packed.fatbin(other), "sm_90a") == [packed.SCALE]
+    with pytest.raises(NoPtxError, match="has PTX for sm_121, which does not run on sm_90a"):
+        texts_of(packed.fatbin(other), "sm_90a")
+
+
 def machine_code(*kernels: str) -> bytes:
     """The least of an ELF file that names its kernels: a section for each, and one for the names."""
     names, headers = b"\0", [bytes(64)]

@@ -7,6 +7,7 @@ be compressed. Programs hand one to the driver, or several one behind the other,
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from struct import Struct
 
 from kernbench.ptx.doors.driver.images import lz4, zstd
@@ -24,17 +25,37 @@ _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a fat binary: PTX (`text`) or machine code (`code`) for an architecture number, 90 for sm_90."""
+    """One entry of a fat binary: PTX or machine code for an architecture number, 90 for sm_90; unpacked when asked."""
 
     arch: int
-    text: str | None
-    code: bytes = b""
+    is_text: bool
+    packed: bytes
+    flags: int = 0
+    whole: int = 0
+
+    @cached_property
+    def text(self) -> str:
+        """PTX; empty for machine code."""
+        return self._unpacked.rstrip(b"\0").decode(errors="replace") if self.is_text else ""
 
     @property
+    def code(self) -> bytes:
+        """Machine code; empty for PTX."""
+        return b"" if self.is_text else self._unpacked
+
+    @cached_property
     def target(self) -> str:
         """The target, with the suffix where the text says it."""
-        found = _TARGET.search(self.text or "")
+        found = _TARGET.search(self.text)
         return found[1] if found else f"sm_{self.arch}"
+
+    @cached_property
+    def _unpacked(self) -> bytes:
+        """The bytes, as they were before they were compressed."""
+        if not self.flags & (_LZ4 | _ZSTD):
+            return self.packed
+        decompress = zstd.decompress if self.flags & _ZSTD else lz4.decompress
+        return decompress(self.packed, self.whole)
 
 
 def is_fatbin(data: bytes) -> bool:
@@ -64,21 +85,11 @@ def _entries(data: bytes) -> Iterator[Entry]:
         kind, _, header, size, packed, _, _, arch, _, _, flags, _, whole = _ENTRY.unpack_from(data, at)
         if header < _ENTRY.size or at + header + size > len(data):
             raise ImageError("an entry of a fat binary is cut off")
-        body = data[at + header : at + header + size]
-        if kind == _PTX:
-            yield Entry(arch, _unpacked(body, packed, flags, whole).rstrip(b"\0").decode(errors="replace"))
-        elif kind == _MACHINE_CODE:
-            yield Entry(arch, None, _unpacked(body, packed, flags, whole))
+        if kind in (_PTX, _MACHINE_CODE):
+            if flags & (_LZ4 | _ZSTD) and whole > _MOST:
+                raise ImageError(
+                    f"an entry of a fat binary says that it has {whole:,} bytes; {_MOST:,} are read at most"
+                )
+            body = data[at + header : at + header + size]
+            yield Entry(arch, kind == _PTX, body[:packed] if flags & (_LZ4 | _ZSTD) else body, flags, whole)
         at += header + size
-
-
-def _unpacked(body: bytes, packed: int, flags: int, whole: int) -> bytes:
-    """The bytes of an entry, as they were before they were compressed."""
-    if flags & (_LZ4 | _ZSTD):
-        if whole > _MOST:
-            raise ImageError(
-                f"compressed PTX of a fat binary says that it has {whole:,} bytes; {_MOST:,} are read at most"
-            )
-        decompress = zstd.decompress if flags & _ZSTD else lz4.decompress
-        body = decompress(body[:packed], whole)
-    return body

@@ -1,6 +1,7 @@
 """From what a program loads to the PTX that runs: text, a fat binary, or a refusal that names the remedy."""
 
 from pathlib import Path
+from typing import NoReturn
 
 from kernbench.ptx.doors.driver.images.errors import ImageError
 from kernbench.ptx.doors.driver.images.fatbin import Entry, is_fatbin, read_fatbins
@@ -18,11 +19,15 @@ class NoPtxError(ImageError):
 def texts_of(image: bytes, arch: str, folder: Path | None = None) -> list[str]:
     """The PTX texts of an image, one for each fat binary in it; they are linked where there are several.
 
-    A compiler may have kept the PTX of machine code in `folder`.
+    Of several, those with nothing for the architecture are left out: nvcc adds a library of its own to programs of more
+    than one file. A compiler may have kept the PTX of machine code in `folder`.
     """
     if is_fatbin(image):
-        found = [_best(entries, arch, folder) for entries in read_fatbins(image)]
-        return [text for text in found if text]
+        parts = [entries for entries in read_fatbins(image) if entries]
+        found = [text for text in (_best(entries, arch, folder) for entries in parts) if text]
+        if parts and not found:
+            _refuse(parts[0], arch)
+        return found
     if image.startswith(_ELF):
         kept = kept_text(image, folder) if folder is not None else None
         if kept is not None:
@@ -39,27 +44,30 @@ def texts_of(image: bytes, arch: str, folder: Path | None = None) -> list[str]:
 
 
 def _best(entries: list[Entry], arch: str, folder: Path | None) -> str:
-    """The PTX for the newest target that the architecture runs; what holds nothing at all is empty."""
-    texts = [entry for entry in entries if entry.text is not None]
+    """The PTX for the newest target that the architecture runs, or what a compiler kept; empty where there is none."""
+    number = int("".join(filter(str.isdecimal, arch)))
+    # texts for later ones are not even unpacked
+    texts = [entry for entry in entries if entry.is_text and entry.arch <= number]
     fit = [entry for entry in texts if target_runs_on(entry.target, arch)]
     if fit:
-        best = max(fit, key=lambda entry: (entry.arch, entry.target))
-        return best.text or ""
+        return max(fit, key=lambda entry: (entry.arch, entry.target)).text
+    codes = [entry.code for entry in entries if folder is not None and not entry.is_text]
+    kept = (kept_text(code, folder) for code in codes if folder is not None)
+    return next((text for text in kept if text is not None), "")
+
+
+def _refuse(entries: list[Entry], arch: str) -> NoReturn:
+    """Say why nothing of a fat binary runs."""
+    texts = [entry for entry in entries if entry.is_text]
+    targets = ", ".join(dict.fromkeys(entry.target for entry in texts or entries))
     if texts:
-        targets = ", ".join(dict.fromkeys(entry.target for entry in texts))
         raise NoPtxError(
             f"the program has PTX for {targets}, which does not run on {arch}: {_remedy(arch)}, or run it with --arch "
             f"{texts[-1].target}"
         )
-    kept = [text for entry in entries if folder is not None and (text := kept_text(entry.code, folder)) is not None]
-    if kept:
-        return kept[0]
-    if entries:
-        targets = ", ".join(dict.fromkeys(entry.target for entry in entries))
-        raise NoPtxError(
-            f"the program has machine code for {targets} and no PTX, which the emulator needs: {_remedy(arch)}"
-        )
-    return ""
+    raise NoPtxError(
+        f"the program has machine code for {targets} and no PTX, which the emulator needs: {_remedy(arch)}"
+    )
 
 
 def _remedy(arch: str) -> str:

@@ -1,24 +1,98 @@
-"""Linking PTX: several texts that a program loads together become one module."""
+"""Linking PTX: several texts that a program loads together become one module.
+
+Names that a text keeps to itself (no `.visible`, `.weak`, `.extern` or `.common`) are its own: where another text has
+the same, one is renamed. Source files have numbers, and labels of debug sections names, of each text.
+"""
 
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 
 from kernbench.ptx.doors.driver.images.errors import ImageError
 
 _DIRECTIVE = re.compile(r"^\s*\.(version|target|address_size)\b[^\n]*$", re.MULTILINE)
 _VERSION = re.compile(r"^\s*\.version\s+(\d+)\.(\d+)", re.MULTILINE)
+# what is no name, then names
+_TOKEN = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/|[(){};=]|[.%]?[A-Za-z_$][\w$]*', re.DOTALL)
+_FILE = re.compile(r"^(\s*\.file\s+)(\d+)", re.MULTILINE)
+_LOC = re.compile(r"(\.loc\s+|\binlined_at\s+)(\d+)")
+_LINKAGES = frozenset((".visible", ".weak", ".extern", ".common"))
+_SPACES = frozenset((".global", ".const", ".shared", ".func", ".entry"))
+_LABEL = "$L__"
 
 
 def link_texts(texts: list[str]) -> str:
-    """One text; the newest version and its target count. Names that the texts share must be those of one thing."""
+    """One text; the newest version and its target count. Names that texts share beyond themselves are one thing."""
     if not texts:
         raise ImageError("an image holds no code")
     split = [part for text in texts for part in _split(text)]
     if len(split) == 1:
         return split[0]
     newest = max(split, key=_version)
-    rest = [_DIRECTIVE.sub("", text) for text in split if text is not newest]
-    return "\n".join([newest, *rest])
+    head = "\n".join(match[0].strip() for match in _DIRECTIVE.finditer(newest))
+    return "\n".join([head, *(_DIRECTIVE.sub("", text) for text in _apart(split))])
+
+
+def _apart(texts: list[str]) -> Iterator[str]:
+    """The texts with names and numbers of their own that no other has."""
+    taken = {name for text in texts for name, own in _defined(text) if not own}
+    files = 0
+    for number, text in enumerate(texts):
+        own = {name for name, own in _defined(text) if own}
+        clashing = own & taken
+        taken |= own
+        yield _renumbered(_renamed(text, clashing, f"__{number}") if number else text, files)
+        files += max((int(found[2]) for found in _FILE.finditer(text)), default=0)
+
+
+def _defined(text: str) -> Iterator[tuple[str, bool]]:
+    """Names of the module's variables and functions; whether each is the text's own."""
+    for words in _declarations(text):
+        name = next((word for word in words if word[0] not in '.%"/'), None)
+        if name is not None and any(word in _SPACES for word in words):
+            yield name, not any(word in _LINKAGES for word in words)
+
+
+def _declarations(text: str) -> Iterator[list[str]]:
+    """The words of each declaration of the module, without what is in brackets or braces, up to its initial value."""
+    words: list[str] = []
+    depth, valued = 0, False
+    for token in (match[0] for match in _TOKEN.finditer(text)):
+        if token in "({":
+            depth += 1
+        elif token in ")}":
+            depth -= 1
+        elif token == "=":
+            valued = True
+        elif not depth and not valued and token != ";":
+            words.append(token)
+        if not depth and token in ";}":
+            yield _from_space(words)
+            words, valued = [], False
+
+
+def _from_space(words: list[str]) -> list[str]:
+    """A declaration from its linkage or space on: lines without an end, such as `.file`, stand before it."""
+    start = next((n for n, word in enumerate(words) if word in _LINKAGES or word in _SPACES), len(words))
+    return words[start:]
+
+
+def _renamed(text: str, names: set[str], ending: str) -> str:
+    """A text in which some names, and all labels of debug sections, have an ending."""
+
+    def one(match: re.Match[str]) -> str:
+        word = match[0]
+        return word + ending if word in names or word.startswith(_LABEL) else word
+
+    return _TOKEN.sub(one, text)
+
+
+def _renumbered(text: str, by: int) -> str:
+    """A text whose source files have numbers behind those of the texts before it."""
+    if not by:
+        return text
+    moved = _FILE.sub(lambda match: f"{match[1]}{int(match[2]) + by}", text)
+    return _LOC.sub(lambda match: f"{match[1]}{int(match[2]) + by}", moved)
 
 
 def _split(text: str) -> list[str]:

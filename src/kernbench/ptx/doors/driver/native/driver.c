@@ -12,6 +12,7 @@
 #include "names.c"
 #include "runtime.c"
 #include "runtime_graphs.c"
+#include "runtime_others.c"
 #include "runtime_names.c"
 #include "compilers.c"
 #include "linked_in.c"

@@ -10,4 +10,5 @@
 
 #define LABEL(name) ".globl " name "\n.type " name ", %function\n" name ":\n"
 #define RUNTIME(name) __asm__(".text\n" LABEL(#name) LABEL(#name "_ptsz") LABEL(#name "_ptds") JUMP #name FAR "\n");
+#define ABSENT(name) RUNTIME(name)
 #include "runtime.def"

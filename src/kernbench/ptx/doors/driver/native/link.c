@@ -70,7 +70,7 @@ static int move(int sending, void *data, size_t bytes) {
 static int lost(Reply *reply) {
   static int said;
   if (silent) return reply->status = DEINITIALIZED;
-  if (!said++) complain("the emulator's process ended; this program has no GPU any more");
+  if (!said++) complain("the emulator's process ended, which it does where a launch needs more memory than there is; this program has no GPU any more");
   return reply->status = LAUNCH_FAILED;
 }
 

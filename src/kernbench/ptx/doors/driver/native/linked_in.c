@@ -17,9 +17,11 @@ typedef struct {
 } Own;
 
 #define RUNTIME(name) {#name, (void *)name},
+#define ABSENT(name) RUNTIME(name)
 static const Own own_functions[] = {
 #include "runtime.def"
 };
+#undef ABSENT
 #undef RUNTIME
 
 static int compare(const void *name, const void *entry) { return strcmp(name, ((const Own *)entry)->name); }

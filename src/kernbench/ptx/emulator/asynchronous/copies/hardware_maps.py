@@ -1,12 +1,13 @@
 """Tensor maps in the hardware's own bits, as CuTe DSL and kernels that build them write them.
 
 The layout is not published. It was read off maps of known tensors: the address, a word of flags, byte strides by 16
-(their upper four bits together in a word), sizes and boxes less one. Interleaved layouts and atoms of swizzles, whose
-flags are not known, are refused rather than read wrongly.
+(their upper four bits together in a word), sizes and boxes less one. The flags have, from the lowest bit on: version 4,
+rank 3, element 4, interleave 2, swizzle 2, fill 1, rounding to tf32 1, L2 promotion 2, atom of the swizzle 2 bits.
+Interleaved layouts and atoms whose numbers are not known are refused rather than read wrongly.
 """
 
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.launching.tensor_map import TensorMapDescription
+from kernbench.ptx.launching.tensor_map import L2_PROMOTIONS, OOB_FILLS, TensorMapDescription
 
 # of the flags, the lowest four
 _VERSION = 2
@@ -14,6 +15,9 @@ _ELEMENTS = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "b4x16", "tf32", "tf32.ftz",
     "b4x16_p64", "b6x16_p32",
 )  # fmt: skip
+_ATOM_32B = 1
+# what is rounded to tf32 on the way
+_ROUNDED = {"f32": "tf32", "f32.ftz": "tf32.ftz"}
 _SWIZZLES = ("none", "32B", "64B", "128B")
 _FLAGS, _STRIDES, _UPPER, _DIMS, _STEPS, _BOX = 8, 12, 28, 32, 52, 55
 _MOST_DIMENSIONS = 5
@@ -34,19 +38,27 @@ def decode_hardware_map(data: bytes) -> TensorMapDescription:
     """What a tensor map of the hardware says; raises `MisuseError` for one that cannot be read."""
     flags = _word(data, _FLAGS)
     rank = (flags >> 4 & 7) + 1
-    if flags >> 11 & 3 or flags >> 15 & 3:
+    swizzle = _SWIZZLES[flags >> 13 & 3]
+    if flags >> 19 == _ATOM_32B and swizzle == "128B":
+        swizzle = "128B.atom32B"
+    elif flags >> 11 & 3 or flags >> 19:
         raise MisuseError(
-            f"a tensor map in the hardware's bits with flags {flags:#x}: interleaved layouts and atoms of swizzles are "
-            "not known here; encode it with cuTensorMapEncodeTiled"
+            f"a tensor map in the hardware's bits with flags {flags:#x}: interleaved layouts and some swizzles "
+            "are not known here; encode it with cuTensorMapEncodeTiled"
         )
+    element = _ELEMENTS[flags >> 7 & 15]
+    if flags >> 16 & 1:
+        element = _ROUNDED.get(element, element)
     upper, steps = _word(data, _UPPER), _word(data, _STEPS)
     strides = [(_word(data, _STRIDES + 4 * n) | (upper >> (4 * n) & 15) << 32) << 4 for n in range(rank - 1)]
     return TensorMapDescription(
         address=int.from_bytes(data[:8], "little"),
-        element=_ELEMENTS[flags >> 7 & 15],
+        element=element,
         dims=tuple(_word(data, _DIMS + 4 * n) + 1 for n in range(rank)),
         strides=tuple(strides),
         box=tuple(data[_BOX + n] + 1 for n in range(rank)),
         element_strides=tuple((steps >> 3 * n & 7) + 1 for n in range(rank)),
-        swizzle=_SWIZZLES[flags >> 13 & 3],
+        swizzle=swizzle,
+        oob_fill=OOB_FILLS[flags >> 15 & 1],
+        l2_promotion=L2_PROMOTIONS[flags >> 17 & 3],
     )

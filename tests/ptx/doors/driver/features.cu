@@ -1,0 +1,215 @@
+// What programs use of CUDA beyond launches: each part prints one line. Built as one program with parts.cu.
+#include <cooperative_groups.h>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace cg = cooperative_groups;
+
+extern __device__ int shared_counter;
+__device__ float scaled(float x);
+void run_part(float *x, int n);
+
+__managed__ int total = 5;
+__constant__ int table[4];
+static __device__ int helper(int x) { return x + 1; }
+
+__global__ void add(float *x, int n, float by) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] = scaled(x[i]) + by;
+  if (i == 0) printf("add %d\n", helper(table[2]));
+}
+
+__global__ void cooperate(int *partial, int *sum) {
+  cg::grid_group grid = cg::this_grid();
+  partial[grid.thread_rank()] = (int)grid.thread_rank();
+  grid.sync();
+  if (grid.thread_rank() == 0)
+    for (unsigned long long i = 0; i < grid.size(); i++) *sum += partial[i];
+}
+
+__global__ void exchange(int *out) {
+  __shared__ int mine;
+  cg::cluster_group cluster = cg::this_cluster();
+  if (threadIdx.x == 0) mine = (int)cluster.block_rank() + 10;
+  cluster.sync();
+  if (threadIdx.x == 0) out[blockIdx.x] = *cluster.map_shared_rank(&mine, cluster.block_rank() ^ 1);
+  cluster.sync();
+}
+
+__global__ void heap(int **kept) {
+  int *made = (int *)malloc(4 * sizeof(int));
+  if (!made) return;
+  made[0] = (int)threadIdx.x;
+  kept[threadIdx.x] = made;
+}
+
+__global__ void collect(int **kept, int *sum) {
+  for (int i = 0; i < 4; i++) {
+    *sum += kept[i][0];
+    free(kept[i]);
+  }
+}
+
+__global__ void bump() { atomicAdd(&total, 1); }
+
+#define CHECK(call)                                                                    \
+  do {                                                                                 \
+    cudaError_t code = (call);                                                         \
+    if (code) printf("%s: %s\n", #call, cudaGetErrorName(code));                       \
+  } while (0)
+
+static int called;
+static void CUDART_CB on_host(void *data) { called += *(int *)data; }
+
+static void symbols(float *x, int n) {
+  int values[4] = {0, 1, 41, 3}, read[4] = {};
+  CHECK(cudaMemcpyToSymbol(table, values, sizeof values));
+  CHECK(cudaMemcpyFromSymbol(read, table, 2 * sizeof(int), 2 * sizeof(int)));
+  add<<<1, 64>>>(x, n, 1.0f);
+  CHECK(cudaDeviceSynchronize());
+  run_part(x, n);
+  int counter = 0;
+  CHECK(cudaMemcpyFromSymbol(&counter, shared_counter, sizeof counter));
+  bump<<<2, 32>>>();
+  CHECK(cudaDeviceSynchronize());
+  printf("symbols %d %d %d\n", read[0], counter, total);
+}
+
+static void groups() {
+  int *partial, *sum, *out, host[4], zero = 0;
+  CHECK(cudaMalloc(&partial, 256 * sizeof(int)));
+  CHECK(cudaMalloc(&sum, sizeof(int)));
+  CHECK(cudaMalloc(&out, sizeof host));
+  CHECK(cudaMemcpy(sum, &zero, sizeof zero, cudaMemcpyHostToDevice));
+  void *arguments[] = {&partial, &sum};
+  CHECK(cudaLaunchCooperativeKernel((void *)cooperate, dim3(4), dim3(64), arguments, 0, 0));
+  CHECK(cudaMemcpy(&zero, sum, sizeof zero, cudaMemcpyDeviceToHost));
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {2, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(4), config.blockDim = dim3(32), config.attrs = &attribute, config.numAttrs = 1;
+  CHECK(cudaLaunchKernelEx(&config, exchange, out));
+  CHECK(cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost));
+  printf("groups %d clusters %d %d %d %d\n", zero, host[0], host[1], host[2], host[3]);
+}
+
+static void memory() {
+  int **kept, *sum, host = 0;
+  cudaStream_t stream;
+  cudaMemPool_t pool;
+  CHECK(cudaStreamCreate(&stream));
+  CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+  CHECK(cudaMallocAsync(&kept, 4 * sizeof *kept, stream));
+  CHECK(cudaMallocFromPoolAsync(&sum, sizeof *sum, pool, stream));
+  CHECK(cudaMemsetAsync(sum, 0, sizeof *sum, stream));
+  CHECK(cudaDeviceSetLimit(cudaLimitMallocHeapSize, 1 << 20));
+  heap<<<1, 4, 0, stream>>>(kept);
+  collect<<<1, 1, 0, stream>>>(kept, sum);
+  CHECK(cudaMemcpyAsync(&host, sum, sizeof host, cudaMemcpyDeviceToHost, stream));
+  CHECK(cudaFreeAsync(kept, stream));
+  CHECK(cudaFreeAsync(sum, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  float *pitched, rows[2][3] = {{1, 2, 3}, {4, 5, 6}}, back[2][3] = {};
+  size_t pitch;
+  CHECK(cudaMallocPitch(&pitched, &pitch, 12, 2));
+  CHECK(cudaMemcpy2D(pitched, pitch, rows, 12, 12, 2, cudaMemcpyHostToDevice));
+  CHECK(cudaMemcpy2D(back, 12, pitched, pitch, 12, 2, cudaMemcpyDeviceToHost));
+  printf("memory %d %g\n", host, back[1][2]);
+  CHECK(cudaFree(pitched));
+}
+
+static void graphs(float *x, int n) {
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  cudaGraphNode_t first, second, third;
+  float by = 2, host[64], zeros[64] = {};
+  int one = 1;
+  CHECK(cudaGraphCreate(&graph, 0));
+  CHECK(cudaGraphAddMemcpyNode1D(&first, graph, nullptr, 0, x, zeros, sizeof zeros, cudaMemcpyHostToDevice));
+  void *arguments[] = {&x, &n, &by};
+  cudaKernelNodeParams kernel = {};
+  kernel.func = (void *)add, kernel.gridDim = dim3(1), kernel.blockDim = dim3(64), kernel.kernelParams = arguments;
+  CHECK(cudaGraphAddKernelNode(&second, graph, &first, 1, &kernel));
+  cudaHostNodeParams call = {on_host, &one};
+  CHECK(cudaGraphAddHostNode(&third, graph, &second, 1, &call));
+  CHECK(cudaGraphInstantiate(&executable, graph, 0));
+  CHECK(cudaGraphLaunch(executable, 0));
+  by = 7;
+  CHECK(cudaGraphExecKernelNodeSetParams(executable, second, &kernel));
+  CHECK(cudaGraphLaunch(executable, 0));
+  CHECK(cudaDeviceSynchronize());
+  CHECK(cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost));
+  printf("graphs %g %d\n", host[5], called);
+  CHECK(cudaGraphExecDestroy(executable));
+  CHECK(cudaGraphDestroy(graph));
+}
+
+static void streams(float *x, int n) {
+  cudaStream_t one, two;
+  cudaEvent_t event, end;
+  int three = 3;
+  float milliseconds = -1;
+  CHECK(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
+  CHECK(cudaStreamCreateWithPriority(&two, cudaStreamNonBlocking, -1));
+  CHECK(cudaEventCreate(&event));
+  CHECK(cudaEventCreate(&end));
+  CHECK(cudaEventRecord(event, one));
+  CHECK(cudaStreamWaitEvent(two, event, 0));
+  CHECK(cudaLaunchHostFunc(two, on_host, &three));
+  CHECK(cudaEventRecord(end, two));
+  CHECK(cudaEventSynchronize(end));
+  CHECK(cudaEventElapsedTime(&milliseconds, event, end));
+  printf("streams %d %d\n", called, milliseconds >= 0);
+}
+
+static void functions() {
+  cudaFuncAttributes about;
+  int blocks = 0, least = 0, size = 0, can = -1, version = 0;
+  CHECK(cudaFuncGetAttributes(&about, exchange));
+  CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, add, 256, 0));
+  CHECK(cudaOccupancyMaxPotentialBlockSize(&least, &size, add, 0, 0));
+  CHECK(cudaFuncSetAttribute(exchange, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10));
+  CHECK(cudaDeviceCanAccessPeer(&can, 0, 0));
+  CHECK(cudaRuntimeGetVersion(&version));
+  printf("functions %zu %d %d %d %d\n", about.sharedSizeBytes, blocks > 0, size > 0, can, version / 1000);
+}
+
+static void refused() {
+  cudaArray_t array;
+  cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
+  cudaIpcMemHandle_t handle;
+  float *x;
+  CHECK(cudaMallocArray(&array, &format, 8, 8));
+  CHECK(cudaMalloc(&x, 64));
+  CHECK(cudaIpcGetMemHandle(&handle, x));
+  CHECK(cudaSetDevice(1));
+  CHECK(cudaDeviceEnablePeerAccess(1, 0));
+  (void)cudaGetLastError();
+  add<<<1, 2048>>>(x, 1, 0);
+  printf("refused %s\n", cudaGetErrorName(cudaGetLastError()));
+}
+
+int main() {
+  const int n = 64;
+  float *x, host[n];
+  for (int i = 0; i < n; i++) host[i] = (float)i;
+  CHECK(cudaMalloc(&x, sizeof host));
+  CHECK(cudaMemcpy(x, host, sizeof host, cudaMemcpyHostToDevice));
+  symbols(x, n);
+  groups();
+  memory();
+  graphs(x, n);
+  streams(x, n);
+  functions();
+  refused();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; i++) threads.emplace_back([] { bump<<<1, 32>>>(); });
+  for (auto &thread : threads) thread.join();
+  CHECK(cudaDeviceSynchronize());
+  printf("threads %d\n", total);
+  CHECK(cudaFree(x));
+  return 0;
+}
