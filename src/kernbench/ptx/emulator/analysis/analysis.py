@@ -15,6 +15,7 @@ from kernbench.ptx.emulator.analysis.integer_stores import integer_stores
 from kernbench.ptx.emulator.analysis.loads.revalidated import validated_loads
 from kernbench.ptx.emulator.analysis.loads.unused_loads import find_unused_loads
 from kernbench.ptx.emulator.analysis.loops import find_wait_loops
+from kernbench.ptx.emulator.analysis.reduced_stores import reduced_stores
 from kernbench.ptx.emulator.analysis.retries import is_retried
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, find_undefined
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
@@ -49,6 +50,7 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
         caught=frozenset(d.site.number for d in every if following.catches(d)),
         carrying=frozenset(d.site.number for d in every if decoded.compiler and d.effects.carries_undefined),
         integer_stores=frozenset[int]().union(*(integer_stores(decoded, body) for body in bodies)),
+        reduced_stores=dict(one for body in bodies for one in reduced_stores(decoded, body)),
         blind=frozenset[int]().union(*(_blind_updates(body) for body in bodies)),
         edges=edges,
         ends=ends,

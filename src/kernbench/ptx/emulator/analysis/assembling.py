@@ -61,6 +61,7 @@ def _program(decoded: Decoded, facts: Facts, blocks: list[Block], aliased: bool)
         idle_loads={site: keys for one in facts.unused for site, keys in one.idle_loads.items()},
         leaving=frozenset[tuple[int, int]]().union(*(one.leaving for one in facts.unused)),
         integer_stores=facts.integer_stores,
+        reduced_stores=facts.reduced_stores,
         blind=facts.blind,
         writers=facts.writers,
         written_params=facts.written_params,

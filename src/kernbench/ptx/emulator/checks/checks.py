@@ -442,7 +442,8 @@ class BatchChecks:
         if warp is None or self.sites.site(number) is not site or site.number in self._checks.program.integer_stores:
             return False
         others = [warp * WARP + one for one in bits(mask)]
-        return differ_by_rounding(stored[:, lane], stored[:, others], stored[:, spot.lanes])
+        reduced = self._checks.program.reduced_stores.get(site.number)
+        return differ_by_rounding(stored[:, lane], stored[:, others], stored[:, spot.lanes], reduced)
 
     def _replica(self, warp: int, number: int) -> int | None:
         """The warp of a number if it may hold the same results as `warp`: that one itself, or of Triton's its block's.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.access_order import Order
-from kernbench.ptx.emulator.program.program import Site, WaitLoop, WritePlace
+from kernbench.ptx.emulator.program.program import Reduced, Site, WaitLoop, WritePlace
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import ControlStep, Step
 
@@ -72,6 +72,8 @@ class Facts:
     # results that may be undefined though no operand is, and copies that carry undefined bytes from memory to memory
     caught: frozenset[int]
     carrying: frozenset[int]
+    # stores of what a butterfly reduction gave, with how its lanes rounded
+    reduced_stores: Mapping[int, Reduced]
     # stores of what only integer instructions have made; updates of memory whose old value nothing reads
     integer_stores: frozenset[int]
     blind: frozenset[int]

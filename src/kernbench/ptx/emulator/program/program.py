@@ -112,6 +112,14 @@ VARIABLE = "&"
 
 
 @dataclass(frozen=True, slots=True)
+class Reduced:
+    """What lanes that took part in a butterfly reduction store: the type of its elements, and the coarsest since."""
+
+    element: str
+    rounded: str
+
+
+@dataclass(frozen=True, slots=True)
 class WritePlace:
     """An instruction that writes memory: its space, and the parameters and variables its address may come from."""
 
@@ -206,6 +214,8 @@ class Program:
     leaving: frozenset[tuple[int, int]]
     # sites of stores of what only integer instructions have made
     integer_stores: frozenset[int]
+    # sites of stores of what a butterfly reduction gave, with how its lanes rounded
+    reduced_stores: Mapping[int, Reduced]
     # sites of reductions, and of atomics whose result nothing reads
     blind: frozenset[int]
     # everything in it that writes memory

@@ -1,5 +1,6 @@
 """Lanes of a warp that store one result to one place, rounded differently: what a compiler does with reductions."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -181,3 +182,84 @@ def test_what_is_loaded_and_taken_for_an_integer_is_a_race(use):
 @pytest.mark.parametrize("use", FLOATS)
 def test_what_is_loaded_and_may_be_a_float_is_none(use):
     assert "race" not in uses(FLOATS[use])
+
+
+REDUCTION = """.version 8.6
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 given, .param .u64 out) {
+  .reg .b16 %h<6>; .reg .b32 %r<10>; .reg .b64 %rd<6>; .shared .align 4 .b8 s[256];
+  ld.param.u64 %rd1, [given]; ld.param.u64 %rd2, [out]; mov.u32 %r1, %tid.x;
+  mul.wide.u32 %rd3, %r1, 4; add.u64 %rd1, %rd1, %rd3; ld.global.b32 %r2, [%rd1];
+  mov.u32 %r3, s;
+  BODY
+  bar.sync 0;
+  ld.shared.b32 %r4, [%r3]; add.u64 %rd2, %rd2, %rd3; st.global.b32 [%rd2], %r4; ret;
+}
+"""
+# a sum of squares in 16 bits, fused in its first step, as Triton makes it of `tl.sum(x * x)`
+HALVES = """cvt.rn.KIND.f32 %h1, %r2; mul.KIND %h2, %h1, %h1; cvt.u32.u16 %r5, %h2;
+  shfl.sync.bfly.b32 %r6, %r5, 16, 31, -1; cvt.u16.u32 %h3, %r6; fma.rn.KIND %h4, %h1, %h1, %h3;
+"""
+HALVES_STEP = """cvt.u32.u16 %r5, %h4; shfl.sync.bfly.b32 %r6, %r5, MASK, 31, -1; cvt.u16.u32 %h3, %r6;
+  add.KIND %h4, %h4, %h3;
+"""
+# how a sum leaves the lanes: as it is, in a wider type, packed, or rounded to a narrower one
+ENDS = {
+    "16 bits": "st.shared.b16 [%r3], %h4; st.shared.b16 [%r3+2], %h4;",
+    "widened": "cvt.f32.KIND %r7, %h4; mul.f32 %r7, %r7, 0f3E4CCCCD; st.shared.b32 [%r3], %r7;",
+    "packed": "mov.b32 %r7, {%h4, %h4}; add.KINDx2 %r7, %r7, %r7; st.shared.b32 [%r3], %r7;",
+}
+# the next number in a narrower type, relative to 1, and how a result is rounded to it
+ROUNDED = {
+    "bf16": (2.0**-7, "cvt.rn.bf16.f32 %h1, %r5; st.shared.b16 [%r3], %h1; st.shared.b16 [%r3+2], %h1;"),
+    "f16x2": (2.0**-10, "cvt.rn.f16x2.f32 %r7, %r5, %r5; st.shared.b32 [%r3], %r7;"),
+    "e4m3": (2.0**-3, "cvt.rn.satfinite.e4m3x2.f32 %h1, %r5, %r5; mov.b32 %r7, {%h1, %h1}; st.shared.b32 [%r3], %r7;"),
+    "e5m2": (2.0**-2, "cvt.rn.satfinite.e5m2x2.f32 %h1, %r5, %r5; cvt.u32.u16 %r7, %h1; st.shared.b32 [%r3], %r7;"),
+}
+
+
+def in_halves(end, masks=(8, 4, 2, 1), kind="bf16"):
+    body = HALVES + "\n".join(HALVES_STEP.replace("MASK", str(mask)) for mask in masks) + ENDS[end]
+    return SIGNED + REDUCTION.replace("BODY", body.replace("KIND", kind))
+
+
+def lanes_of(kind):
+    """Values whose sum of squares, made as above, differs between lanes by more than a place."""
+    dtype = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}[kind]
+    lanes = np.arange(32)
+    for seed in range(1000):
+        values = np.random.default_rng(seed).standard_normal(32).astype(dtype)
+        sums = (values.astype(np.float64) ** 2 + (values * values)[lanes ^ 16].astype(np.float64)).astype(dtype)
+        for mask in (8, 4, 2, 1):
+            sums = sums + sums[lanes ^ mask]
+        if np.ptp(sums.view(np.uint16)) > 1:
+            return values.astype(np.float32)
+    raise AssertionError("no such values")
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize("end", ENDS)
+def test_lanes_round_a_reduction_in_16_bits_by_more_than_a_place(end, kind):
+    assert kinds(lanes_of(kind), in_halves(end, kind=kind)) == []
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_lanes_that_leave_out_a_step_of_it_are_a_race(end):
+    assert "race" in kinds(lanes_of("bf16"), in_halves(end, masks=(8, 4, 2)))
+
+
+@pytest.mark.parametrize("kind", ROUNDED)
+@pytest.mark.parametrize("mask", [0, None])
+def test_lanes_round_a_reduction_to_a_narrower_type_on_both_sides(kind, mask):
+    """Results that differ in the last place of f32 lie about the middle between two numbers; or no lanes met."""
+    place, end = ROUNDED[kind]
+    begin = "mov.b32 %r5, %r2;" if mask is None else f"shfl.sync.bfly.b32 %r5, %r2, {mask}, 31, -1;"
+    text = SIGNED + REDUCTION.replace("BODY", begin + end)
+    values = np.full(32, 1 + place / 2, np.float32)
+    values[::2] = np.nextafter(values[0], np.float32(2))
+    values[1::2] = np.nextafter(values[0], np.float32(0))
+    # what is no result of a reduction, and not 16 bits of one number, is held against numbers of 32 bits
+    assert ("race" in kinds(values, text)) == (mask is None and kind != "bf16")
+    values[5] += np.float32(9 * place)
+    assert "race" in kinds(values, text)

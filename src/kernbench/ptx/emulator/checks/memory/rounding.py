@@ -5,49 +5,105 @@ were rounded differently, so the values may differ in their last bits. PTX leave
 the right result, and nobody who writes in a language above PTX could change it. Where a tile has fewer elements than a
 block has threads, Triton lets several warps hold and store the same result. Of a sum in which large terms cancel little
 but rounding may be left: it is held against the largest value of the same store.
+
+A reduction may be made in a 16-bit type, or its result rounded to one of 8 bits: then the last place of that type is
+what lanes differ in, also where they go on in a wider one. Where the value that is stored comes from a butterfly of the
+lanes (`analysis.reduced_stores`), the types are known; otherwise they are guessed by the width.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.program.program import Reduced
+from kernbench.ptx.numerics.matrix.products import values
+from kernbench.ptx.text.types import TYPES
 
-# by bytes of a value: its type, the smallest size taken for a float (smaller bit patterns are integers), how far two
-# may lie apart relative to the larger, and what rounding leaves of a sum of large terms, relative to its kin
-_FLOATS = {4: (np.float32, 1e-30, 2.0**-18, 2.0**-26), 8: (np.float64, 1e-200, 2.0**-46, 2.0**-55)}
+
+@dataclass(frozen=True)
+class _Near:
+    """How far two floats may lie apart, relative to the larger, and what rounding leaves of a sum, to its kin.
+
+    What is smaller than `smallest` is taken for an integer, whatever it is near to.
+    """
+
+    smallest: float
+    apart: float
+    left: float
+
+
+# by bytes of a value whose type is guessed: it, and how near others are
+_GUESSED = {
+    4: ("f32", _Near(1e-30, 2.0**-18, 2.0**-26)),
+    8: ("f64", _Near(1e-200, 2.0**-46, 2.0**-55)),
+}
 # 16-bit floats: the last place only, and no patterns of small integers
 _SMALLEST_HALF = 0x0400
+# By the coarsest type that results had in a butterfly and since, in halves of its last place (u). Five steps with a
+# fused product leave lanes at most 3 u + 4 * 2 u apart, if all roundings go against each other, and less than 4 u in
+# thousands of random ones; where terms cancel it is more, and wide types have places to spare. A conversion behind the
+# reduction moves a result to the next number.
+_REDUCED = {
+    "f64": _Near(0.0, 2.0**-40, 2.0**-55),
+    "f32": _Near(0.0, 2.0**-12, 2.0**-26),
+    "tf32": _Near(0.0, 8 * 2.0**-11, 2.0**-13),
+    "f16": _Near(0.0, 8 * 2.0**-11, 2.0**-13),
+    "bf16": _Near(0.0, 8 * 2.0**-8, 2.0**-10),
+    "e2m3": _Near(0.0, 2 * 2.0**-4, 2.0**-6),
+    "e4m3": _Near(0.0, 2 * 2.0**-4, 2.0**-6),
+    "e3m2": _Near(0.0, 2 * 2.0**-3, 2.0**-5),
+    "e5m2": _Near(0.0, 2 * 2.0**-3, 2.0**-5),
+}
 
 
-def differ_by_rounding(one: Array, others: Array, kin: Array) -> bool:
+def differ_by_rounding(one: Array, others: Array, kin: Array, reduced: Reduced | None = None) -> bool:
     """Whether the bits `one[values]` and each column of `others[values, lanes]` are floats that are nearly the same.
 
     `kin` is all that the instruction stores: a sum of which little is left, among larger ones, is rounded as those are.
+    `reduced` tells what it stores if that comes from a butterfly.
     """
     if not others.size:
         return False
     first = one[:, None]
     equal = first == others
-    if one.itemsize == 2:
+    if reduced is not None and TYPES[reduced.element].bits <= 8 * one.itemsize:
+        near = _near_elements(first, others, kin, reduced)
+    elif one.itemsize == 2:
         near = _near_halves(first, others)
-    elif one.itemsize in _FLOATS:
-        near = _near_floats(first, others, kin)
+    elif one.itemsize in _GUESSED:
+        kind, rule = _GUESSED[one.itemsize]
+        near = _near_floats(values(first, kind), values(others, kind), values(np.ascontiguousarray(kin), kind), rule)
     else:
         return bool(equal.all())
     return bool((equal | near).all())
 
 
-def _near_floats(first: Array, others: Array, kin: Array) -> Array:
-    kind, smallest, apart, left = _FLOATS[first.itemsize]
-    a, b = first.view(kind).astype(np.float64), others.view(kind).astype(np.float64)
+def _near_elements(first: Array, others: Array, kin: Array, reduced: Reduced) -> Array:
+    """Packed values are near where each of their elements is."""
+    width = TYPES[reduced.element].bits // 8
+    a, b, others_of = (_elements(bits, width, reduced.element) for bits in (first, others, kin))
+    near: Array = ((a == b) | _near_floats(a, b, others_of, _REDUCED[reduced.rounded])).all(axis=-1)
+    return near
+
+
+def _elements(bits: Array, width: int, kind: str) -> Array:
+    """The elements of values, in a last dimension."""
+    split = np.ascontiguousarray(bits)[..., None].view(f"uint{8 * width}")
+    found: Array = values(split, kind)
+    return found
+
+
+def _near_floats(a: Array, b: Array, kin: Array, rule: _Near) -> Array:
     with np.errstate(invalid="ignore", over="ignore"):
         less, size, distance = np.minimum(np.abs(a), np.abs(b)), np.maximum(np.abs(a), np.abs(b)), np.abs(a - b)
-        near: Array = (less > smallest) & np.isfinite(size) & (distance <= apart * size)
+        near: Array = (less > rule.smallest) & np.isfinite(size) & (distance <= rule.apart * size)
         if near.all():
             return near
-        sizes = np.abs(np.ascontiguousarray(kin).view(kind).astype(np.float64))
+        sizes = np.abs(kin)
         scale = np.max(sizes, where=np.isfinite(sizes), initial=0.0)
-        floats = ((less > smallest) | (less == 0)) & (size > smallest)
-        near |= floats & (size >= left * scale) & (distance <= apart * scale)
+        floats = ((less > rule.smallest) | (less == 0)) & (size > rule.smallest)
+        near |= floats & (size >= rule.left * scale) & (distance <= rule.apart * scale)
     return near
 
 
