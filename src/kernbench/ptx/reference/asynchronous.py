@@ -49,16 +49,20 @@ def awaited(machine: Machine, thread: Thread, address: int) -> bool:
     return early
 
 
-def _at(machine: Machine, thread: Party, address: int) -> Mbarrier:
-    """The mbarrier at an address: its init comes before; other lanes of the warp that made it are trusted with that."""
-    place = machine.home(thread, address)
+def _at(machine: Machine, party: Party, address: int) -> Mbarrier:
+    """The mbarrier at an address: its init comes before; other lanes of the warp that made it are trusted with that.
+
+    The signal of an asynchronous operation is one of its accesses: whoever begins the operation knows of the init, in
+    whichever block of the cluster the mbarrier lies.
+    """
+    place = machine.home(party, address)
     found = machine.mbarriers.get(place)
     if found is None:
         machine.misuse.append("an mbarrier is used before its init")
         found = machine.mbarriers[place] = Mbarrier(1, 1)
-    if found.made is not None and isinstance(thread, Thread):
+    if found.made is not None:
         maker, clock = found.made
-        if (maker.cta, maker.warp) != (thread.cta, thread.warp) and thread.knowledge.clocks[maker.number] < clock:
+        if (maker.cta, maker.warp) != (party.cta, party.warp) and party.knowledge.clocks[maker.number] < clock:
             machine.shadow.races.append((0, 0, "mbarrier", address))
     return found
 

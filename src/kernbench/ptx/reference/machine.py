@@ -40,7 +40,6 @@ class Thread(Party):
     """One thread: its registers, its place in the program, and what it waits for."""
 
     tid: int = 0
-    warp: int = 0
     registers: dict[str, int] = field(default_factory=dict)
     local: bytearray = field(default_factory=bytearray)
     pc: int = 0
@@ -122,7 +121,8 @@ class Machine:
     def new_party(self, begun_by: Party, proxied: bool) -> Party:
         """An asynchronous operation: it knows what the thread that begins it knows."""
         self._parties += 1
-        return Party(self._parties, begun_by.cta, begun_by.told(), asynchronous=True, proxied=proxied)
+        known, warp = begun_by.told(), begun_by.warp
+        return Party(self._parties, begun_by.cta, known, asynchronous=True, proxied=proxied, warp=warp)
 
     def home(self, party: Party, address: int) -> tuple[int, int]:
         """The block whose shared memory an address names, and the address there: its own, or one of its cluster."""

@@ -70,6 +70,8 @@ class Party:
     asynchronous: bool = False
     # it sees only those ordinary writes that a proxy fence has shown
     proxied: bool = False
+    # the warp that it belongs to, or that of the thread which began it
+    warp: int = 0
 
     def told(self) -> Knowledge:
         """All that it knows, itself included."""
