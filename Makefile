@@ -18,7 +18,7 @@ MEASURED ?= $(addprefix tests/safety/test_,safety.py timed_order.py) \
 	$(addprefix tests/mesh/test_,deadlocks.py findings.py memory.py outputs.py) tests/npu \
 	$(addprefix tests/ptx/,emulator validation)
 
-.PHONY: demo test test-doors coverage docs test-gpu bench bench-full install clean
+.PHONY: demo test test-doors coverage docs test-gpu calibrate bench bench-full install clean
 
 install: $(STAMP)
 
@@ -68,6 +68,14 @@ $(VENV)/.docs: $(STAMP)
 # where a GPU is, its own Python with cuda-bindings runs the tests as it is: no environment is built, nothing installed
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -rs -W 'ignore::pytest.PytestConfigWarning' tests/ptx/gpu
+
+# where a GPU is: its microbenchmarks, the figures of its file fitted from them, and the page docs/gpu-calibration.md
+GPU ?= h200
+calibrate:
+	mkdir -p out benchmarks/calibration/data
+	PYTHONPATH=src $(PYTHON) -m benchmarks.calibration measure out/$(GPU).jsonl
+	PYTHONPATH=src $(PYTHON) -m benchmarks.calibration fit out/$(GPU).jsonl src/kernbench/ptx/gpus/$(GPU).toml docs/gpu-calibration.md
+	cp out/$(GPU).jsonl benchmarks/calibration/data/$(GPU).jsonl
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/mesh_speed.py

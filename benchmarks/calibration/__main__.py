@@ -1,6 +1,7 @@
 """`python -m benchmarks.calibration measure OUT.jsonl`: the microbenchmarks on the GPU of this machine.
 
-`check` runs every kernel at a small size on the emulator.
+`check` runs every kernel at a small size on the emulator; `fit RESULTS.jsonl MACHINE.toml PAGE.md` fits the figures
+of a GPU's file and writes it, with a page of what was fitted. `make calibrate` measures and fits.
 """
 
 import argparse
@@ -109,13 +110,41 @@ def main() -> int:
     one.add_argument("name", choices=list(FAMILIES))
     one.add_argument("seconds", type=float)
     commands.add_parser("check")
+    one = commands.add_parser("fit")
+    for name in ("results", "machine", "page"):
+        one.add_argument(name, type=Path)
+    one = commands.add_parser("page")
+    one.add_argument("page", type=Path)
     given = parser.parse_args()
     if given.command == "measure":
         measure(given.out, given.families, given.seconds)
     elif given.command == "family":
         family(given.out, given.name, given.seconds)
-    else:
+    elif given.command == "check":
         return min(check(), 1)
+    else:
+        return fitted(given)
+    return 0
+
+
+def fitted(given: argparse.Namespace) -> int:
+    """The machine file and the page from results, or the page without any; what is wrong in a sentence."""
+    from kernbench.common.errors import KernbenchError
+    from kernbench.ptx.machine import load
+
+    from .page import fit_files, page
+
+    if given.command == "page":
+        given.page.write_text(page(load("h200"), None, None), encoding="utf-8")
+        return 0
+    try:
+        found = fit_files(given.results, given.machine, given.page)
+    except KernbenchError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{len(found.fitted)} figures measured; {given.machine} and {given.page} written\n")
+    for name, why in found.missing.items():
+        sys.stdout.write(f"not fitted: {name}: {why}\n")
     return 0
 
 

@@ -11,7 +11,7 @@ from kernbench.machine.units import amount, is_physical, plain
 
 MEASURED, PUBLISHED, ASSUMED = "measured", "published", "assumed"
 SOURCES = {
-    MEASURED: "by benchmarks/calibration on a GPU of this kind",
+    MEASURED: "by us, on a GPU of this kind",
     PUBLISHED: "by its maker or by others who measured it",
     ASSUMED: "neither: taken from a related GPU, or reasoned",
 }

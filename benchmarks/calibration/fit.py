@@ -1,0 +1,358 @@
+"""Figures from results, in order: a later fit takes what earlier ones found as given, and changes none of it.
+
+Each fit is a function of the results and of the figures so far. What it finds is a `Fitted`; where its rows are missing
+it finds nothing, and the figure of the file stays.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from kernbench.ptx.machine import MEASURED, Figure, Gpu
+
+from .results import (
+    Results,
+    Row,
+    bytes_per_ns,
+    clock,
+    line,
+    ns_per_turn,
+    per_turn,
+    per_turn_of,
+    per_work,
+    spread,
+)
+
+Known = Mapping[str, float]
+PIPES = ("fma", "integer", "multiply", "minmax", "half2", "double", "convert", "mufu", "shuffle")
+# of a loop around what is measured: addition, comparison, branch
+LOOP_INSTRUCTIONS = 3
+WARP_BYTES = 128
+REACHED = 0.9
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A figure that was found: its value and range, the benchmark, and how far its rows lie from the fit at most."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    benchmark: str
+    residual: float
+    points: int
+
+    def figure(self) -> Figure:
+        """As a machine file has it."""
+        low, high = min(self.low, self.value), max(self.high, self.value)
+        places = 4 if self.value < 10 else 1
+        value = round(self.value, places)
+        return Figure(value, min(round(low, places), value), max(round(high, places), value), MEASURED, self.benchmark)
+
+
+def _from(name: str, values: list[float], rows: list[Row], benchmark: str, residual: float = 0.0) -> Fitted:
+    """The median of estimates, between the least and the most of them or as far as launches lay apart."""
+    if not values:
+        raise LookupError(f"nothing was measured for {name}")
+    value = median(values)
+    apart = max((spread(row) for row in rows), default=0.0) * abs(value) / 2
+    low, high = min(*values, value - apart), max(*values, value + apart)
+    return Fitted(name, value, max(low, 0.0), high, benchmark, residual, len(rows))
+
+
+def pipe_latencies(results: Results, known: Known) -> Iterator[Fitted]:
+    """Cycles a turn against instructions a turn: the slope is the latency, the rest is the loop's own cost."""
+    loops: list[float] = []
+    rows: list[Row] = []
+    for pipe in PIPES:
+        benchmark = f"latency.{pipe}"
+        found = results.of(benchmark)
+        if len(found) < 2:
+            continue
+        slope, rest, _ = line([(float(row["work"]), per_turn(row)) for row in found])
+        yield _from(f"pipes.{pipe}.latency", [slope], found, benchmark)
+        if pipe in ("fma", "integer", "multiply"):
+            loops.append(max(rest, 0.0))
+            rows += found
+    yield _from("issue.branch_back", loops, rows, "latency.fma, integer, multiply: a turn beyond its chain")
+
+
+def pipe_intervals(results: Results, known: Known) -> Iterator[Fitted]:
+    """The least time an instruction takes a sub-core, over counts of warps; instructions of the loop are taken off
+    where the pipe is as fast as issue.
+    """
+    for pipe in PIPES:
+        benchmark = f"throughput.{pipe}"
+        rows = results.of(benchmark)
+        if not rows:
+            continue
+        best = min(rows, key=per_work)
+        interval = per_work(best)
+        if interval < 1.5:
+            turns = LOOP_INSTRUCTIONS * best["parameters"]["warps"] / 4
+            interval = (per_turn(best) - turns) / best["work"]
+        yield _from(f"pipes.{pipe}.interval", [interval], [best], benchmark)
+        if pipe == "fma":
+            yield _from("issue.interval", [interval], [best], benchmark)
+
+
+def code(results: Results, known: Known) -> Iterator[Fitted]:
+    """The largest loop whose instructions take no longer than those of the smallest."""
+    sizes = [(size, per_work(row), row) for size, row in results.varied("code", "bytes")]
+    least = min(cost for _, cost, _ in sizes)
+    held = [size for size, cost, _ in sizes if cost <= 1.2 * least]
+    beyond = [size for size, cost, _ in sizes if cost > 1.2 * least and size > max(held)]
+    high = float(min(beyond, default=max(held)))
+    rows = [row for _, _, row in sizes]
+    yield Fitted("issue.instruction_cache", float(max(held)), float(max(held)), high, "code", 0.0, len(rows))
+
+
+def shared_memory(results: Results, known: Known) -> Iterator[Fitted]:
+    """Loads less the addition in each step of the chase; conflicts as a line over ways."""
+    step = known["pipes.integer.latency"]
+    for name, benchmark in (("latency", "shared.latency"), ("ldmatrix_latency", "shared.ldmatrix_latency")):
+        row = results.one(benchmark)
+        yield _from(f"shared.{name}", [per_work(row) - step], [row], f"{benchmark}, less an addition")
+    points = [(float(ways), per_work(row)) for ways, row in results.varied("shared.conflict", "ways", warps=16)]
+    rows = results.of("shared.conflict", warps=16)
+    slope, _, at = line(points)
+    off = max(abs(at(x) - y) / y for x, y in points)
+    yield _from("shared.conflict", [slope], rows, "shared.conflict", off)
+    widths = dict(results.varied("shared.width", "width", warps=16))
+    rates = [WARP_BYTES * width / 4 / per_work(row) for width, row in widths.items()]
+    best = max(rates)
+    yield _from("shared.bytes_per_cycle", [best], list(widths.values()), "shared.width", 1 - min(rates) / best)
+    for name in ("ldmatrix", "stmatrix"):
+        row = results.one(f"shared.{name}", warps=1)
+        yield _from(f"shared.{name}", [per_work(row)], [row], f"shared.{name} of one warp")
+
+
+def barriers(results: Results, known: Known) -> Iterator[Fitted]:
+    """What a turn of the loop itself costs is known."""
+    loop = known["issue.branch_back"]
+    points = [(float(warps) - 1, per_work(row)) for warps, row in results.varied("barrier.sync", "warps")]
+    slope, rest, at = line(points)
+    rows = results.of("barrier.sync")
+    off = max(abs(at(x) - y) / y for x, y in points)
+    yield _from("barriers.sync", [rest], rows, "barrier.sync", off)
+    yield _from("barriers.sync_warp", [max(slope, 0.0)], rows, "barrier.sync", off)
+    for name, benchmark in (("named_hop", "barrier.named"), ("wake", "barrier.hop")):
+        row = results.one(benchmark)
+        yield _from(f"barriers.{name}", [(per_turn(row) - loop) / 2], [row], f"{benchmark}, less the loop")
+    alone, crowd = results.one("barrier.arrive", warps=1), results.one("barrier.arrive", warps=16)
+    arrive = per_work(alone)
+    yield _from("barriers.arrive", [arrive], [alone], "barrier.arrive of one warp")
+    yield _from("barriers.interval", [per_work(crowd) / 16], [crowd], "barrier.arrive of 16 warps")
+    own = results.one("barrier.own")
+    yield _from("barriers.try_wait", [per_turn(own) - arrive - loop], [own], "barrier.own, less arrive and loop")
+    row = results.one("barrier.parked")
+    yield _from("barriers.parked", [per_turn(row) / clock(row) * 1e3], [row], "barrier.parked")
+    row = results.one("shared.proxy_fence", stores=0)
+    yield _from("barriers.proxy_fence", [per_turn(row) - loop], [row], "shared.proxy_fence, less the loop")
+
+
+def global_latency(results: Results, known: Known) -> Iterator[Fitted]:
+    """Chases less their address: a 64-bit addition is two dependent instructions."""
+    step = 2 * known["pipes.integer.latency"]
+
+    def chased(low: int, high: int, cache: str) -> tuple[list[float], list[Row]]:
+        rows = [row for size, row in results.varied("latency.global", "bytes", cache=cache, stride=128)
+                if low <= size <= high]  # fmt: skip
+        return [per_work(row) - step for row in rows], rows
+
+    for name, low, high, cache in (
+        ("l1.latency", 0, 64 << 10, "ca"),
+        ("l2.latency", 1 << 20, 16 << 20, "cg"),
+        ("hbm.latency", 512 << 20, 4 << 30, "cg"),
+    ):
+        values, rows = chased(low, high, cache)
+        yield _from(name, values, rows, f"latency.global by .{cache}, less the address")
+
+
+def far_half(results: Results, known: Known) -> Iterator[Fitted]:
+    """Latencies of lines as SMs see them, as two groups: how far their medians lie apart."""
+    row = results.one("latency.l2_map")
+    values = sorted(float(cycles) for line_of_sm in row["map"]["cycles"] for cycles in line_of_sm)
+    near, far = two_groups(values)
+    gap = median(far) - median(near)
+    quarter = (far[len(far) * 3 // 4] - far[len(far) // 4] + near[len(near) * 3 // 4] - near[len(near) // 4]) / 2
+    yield Fitted(
+        "l2.far", gap, max(gap - quarter, 0), gap + quarter, "latency.l2_map", quarter / max(gap, 1), len(values)
+    )
+
+
+def two_groups(values: list[float]) -> tuple[list[float], list[float]]:
+    """Sorted values cut where the sum of squared distances to both groups' means is least."""
+    total, squares = sum(values), sum(value * value for value in values)
+    best, cut = float("inf"), 1
+    head = head_squares = 0.0
+    for index, value in enumerate(values[:-1], 1):
+        head += value
+        head_squares += value * value
+        rest = len(values) - index
+        apart = head_squares - head * head / index + (squares - head_squares) - (total - head) ** 2 / rest
+        if apart < best - 1e-9:
+            best, cut = apart, index
+    return values[:cut], values[cut:]
+
+
+def atomics(results: Results, known: Known) -> Iterator[Fitted]:
+    """The latency of one, and the rate at which all SMs change one address."""
+    row = results.one("atomic.latency")
+    step = 2 * known["pipes.integer.latency"]
+    yield _from("l2.atomic_latency", [per_work(row) - step], [row], "atomic.latency, less two steps")
+    row = results.one("atomic.rate", spread="one address")
+    warps = row["ctas"] * 256 / 32
+    cycles = ns_per_turn(row) * clock(row) / 1e3 / (row["work"] * warps)
+    yield _from("l2.atomic_interval", [cycles], [row], "atomic.rate on one address, a warp's together")
+
+
+def copies(results: Results, known: Known) -> Iterator[Fitted]:
+    """Bulk copies from L2: a line over bytes, less the latency of a load; and issue by difference."""
+    sizes = [(float(size), per_turn(row)) for size, row in results.varied("bulk.latency", "bytes", **{"from": "l2"})]
+    rows = results.of("bulk.latency", **{"from": "l2"})
+    slope, rest, at = line(sizes)
+    off = max(abs(at(x) - y) / y for x, y in sizes)
+    known_part = known["l2.latency"] + known["issue.branch_back"]
+    yield _from("copies.bulk_extra", [max(rest - known_part, 0.0)], rows, "bulk.latency from L2, less a load", off)
+    yield _from("copies.bulk_bytes_per_cycle", [1 / slope], rows, "bulk.latency from L2, by bytes", off)
+    few, many = (results.one("bulk.issue", bytes=128, count=count) for count in (1, 16))
+    yield _from("copies.bulk_issue", [(per_turn(many) - per_turn(few)) / 15], [few, many], "bulk.issue of 128 bytes")
+
+
+def clusters(results: Results, known: Known) -> Iterator[Fitted]:
+    """A chase through another CTA's shared memory."""
+    row = results.one("cluster.latency", where="other")
+    value = per_work(row) - known["pipes.integer.latency"]
+    yield _from("cluster.latency", [value], [row], "cluster.latency, less an addition")
+
+
+def products(results: Results, known: Known) -> Iterator[Fitted]:
+    """The rate of long chains of wide products, and what a lone one takes beyond its share of that."""
+    rows = [row for row in results.of("wgmma.rate") if row["parameters"]["n"] in (128, 256)
+            and row["parameters"]["chain"] * row["parameters"]["warpgroups"] >= 8]  # fmt: skip
+    best = min(rows, key=lambda row: per_work(row) / row["parameters"]["n"])
+    rate = 2 * 64 * 16 * best["parameters"]["n"] / per_work(best)
+    yield _from("tensor.wgmma", [rate], [best], "wgmma.rate, the best of N 128 and 256")
+    lone = results.of("wgmma.rate", chain=1, groups=0, operands="ss")
+    tails = [per_turn(row) - 2 * 64 * 16 * row["parameters"]["n"] / rate - known["issue.branch_back"] for row in lone]
+    yield _from("tensor.wgmma_tail", [max(tail, 0.0) for tail in tails], lone, "wgmma.rate of one product and a wait")
+    chained = results.one("mma.rate", chains=1)
+    yield _from("tensor.mma_latency", [per_work(chained)], [chained], "mma.rate of one chain")
+    best = min(results.of("mma.rate", chains=8), key=per_work)
+    yield _from("tensor.mma", [2 * 16 * 8 * 16 / per_work(best)], [best], "mma.rate, the best of 4 to 16 warps")
+
+
+def beside_products(results: Results, known: Known) -> Iterator[Fitted]:
+    """Instructions of a warpgroup beside products: its rate by that of the same alone, at one warp a sub-core."""
+    for pipe, name in (("fma", "tensor.beside_fma"), ("mufu", "tensor.beside_mufu")):
+        row = results.one("wgmma.beside", beside=pipe)
+        alone = per_work(results.one(f"throughput.{pipe}", warps=4))
+        beside = per_turn_of(row, slice(4, 8)) / row["parameters"]["instructions"]
+        yield _from(name, [min(alone / beside, 1.0)], [row], "wgmma.beside")
+
+
+def cache_bandwidth(results: Results, known: Known) -> Iterator[Fitted]:
+    """L1 and one SM's share of L2 by cycles; all SMs' by events and the clock that was read."""
+    row = results.one("bandwidth.l1")
+    yield _from("l1.bytes_per_cycle", [1 / per_work(row)], [row], "bandwidth.l1")
+    one = results.one("bandwidth.l2", sms=1)
+    yield _from("l2.sm_bytes_per_cycle", [1 / per_work(one)], [one], "bandwidth.l2 of one SM")
+    rows = [row for size, row in results.varied("bandwidth.l2", "bytes", sms="all") if size <= 32 << 20]
+    rates = [bytes_per_ns(row) / clock(row) * 1e3 for row in rows]
+    yield _from("l2.bytes_per_cycle", [max(rates)], rows, "bandwidth.l2", 1 - min(rates) / max(rates))
+
+
+def memory_bandwidth(results: Results, known: Known) -> Iterator[Fitted]:
+    """Shares of the data sheet's bandwidth, and how much must be under way for most of it."""
+    peak = known["hbm.bandwidth"]
+    reached: list[float] = []
+    flying: list[float] = []
+    rows: list[Row] = []
+    for way in ("ld", "cp.async", "bulk"):
+        curve = [(size, bytes_per_ns(row), row) for size, row in results.varied("bandwidth.hbm", "flying", by=way)]
+        if not curve:
+            continue
+        best = max(rate for _, rate, _ in curve)
+        reached.append(best / peak)
+        flying.append(float(next(size for size, rate, _ in curve if rate >= REACHED * best)))
+        rows += [row for _, _, row in curve]
+    share = max(reached)
+    yield Fitted("hbm.read_share", share, min(reached), share, "bandwidth.hbm", 1 - min(reached) / share, len(rows))
+    yield _from("hbm.in_flight", flying, rows, "bandwidth.hbm, nine tenths of its most")
+    for way in ("write", "copy"):
+        row = results.one("bandwidth.hbm", by=way)
+        yield _from(f"hbm.{way}_share", [bytes_per_ns(row) / peak], [row], "bandwidth.hbm")
+
+
+def launches(results: Results, known: Known) -> Iterator[Fitted]:
+    """Gaps as they were measured; a CTA's start by the difference of two grids."""
+
+    def gap(where: str, grid: int) -> float:
+        return float(results.one("launch.gap", grid=grid, block=32, **{"in": where})["ns"])
+
+    for name, value in (("gap", gap("stream", 1)), ("graph_gap", gap("graph", 1))):
+        yield Fitted(f"launch.{name}", value, value, value, "launch.gap", 0.0, 1)
+    empty = float(results.one("launch.empty", cluster=1)["ns"])
+    yield Fitted("launch.empty", empty, empty, empty, "launch.empty", 0.0, 1)
+    each = max((gap("stream", 10_000) - gap("stream", 132)) / (10_000 - 132), 0.0)
+    yield Fitted("launch.cta", each, each, each, "launch.gap by grid", 0.0, 2)
+    rows = [row for row in results.of("launch.starts") if row["starts"]["reuse_ns"] is not None]
+    reuse = [max(row["starts"]["reuse_ns"], 0) * row["clock_after_mhz"] / 1e3 for row in rows]
+    yield _from("launch.slot_reuse", reuse, rows, "launch.starts")
+
+
+def clocks(results: Results, known: Known) -> Iterator[Fitted]:
+    """The highest clock seen, and those under load."""
+    seen = [row["clock_after_mhz"] for row in results.rows if row.get("clock_after_mhz")]
+    if seen:
+        most = max(seen)
+        yield Fitted("clock.most", most, most, most, "the warp alone after each benchmark", 0.0, len(seen))
+    row = results.one("clock.streaming")
+    yield _from("clock.streaming", [clock(row)], [row], "clock.streaming")
+    row = results.one("clock.tensor", data="numbers")
+    yield _from("clock.tensor", [clock(row)], [row], "clock.tensor on numbers that look random")
+
+
+STEPS: tuple[Callable[[Results, Known], Iterator[Fitted]], ...] = (
+    pipe_latencies,
+    pipe_intervals,
+    code,
+    shared_memory,
+    barriers,
+    global_latency,
+    far_half,
+    atomics,
+    copies,
+    clusters,
+    products,
+    beside_products,
+    cache_bandwidth,
+    memory_bandwidth,
+    launches,
+    clocks,
+)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What was found, and for each step that found less than it could, why."""
+
+    fitted: list[Fitted]
+    missing: dict[str, str]
+
+
+def fit(results: Results, gpu: Gpu) -> Fit:
+    """All steps in order, from the figures of `gpu`."""
+    known: dict[str, float] = {name: float(figure) for name, figure in gpu.figures().items()}
+    found: list[Fitted] = []
+    missing: dict[str, str] = {}
+    for step in STEPS:
+        try:
+            for one in step(results, dict(known)):
+                found.append(one)
+                known[one.name] = one.value
+        except (LookupError, ValueError, ZeroDivisionError) as error:
+            missing[step.__name__] = str(error)
+    return Fit(found, missing)

@@ -1,0 +1,316 @@
+"""Fits find the figures of a GPU that is made up, from rows such as a real one would give."""
+
+import json
+import re
+
+import pytest
+from benchmarks.calibration.fit import PIPES, STEPS, fit, two_groups
+from benchmarks.calibration.registry import cases
+from benchmarks.calibration.results import Results, ResultsError, line, read
+
+from benchmarks.calibration import page as pages
+from kernbench.ptx.machine import MEASURED, load
+
+H200 = load("h200")
+MACHINE = {"gpu": "NVIDIA H200", "driver": "1.2", "ptxas": "13", "cuda_of_driver": 13000, "emulated": False}
+ALL = list(cases())
+CLOCK = 1755.0
+# every figure that a fit finds, unlike the file's
+TRUTH = {
+    "issue.interval": 1.0,
+    "issue.branch_back": 17.0,
+    "issue.instruction_cache": 32768,
+    "shared.latency": 31.0,
+    "shared.ldmatrix_latency": 35.0,
+    "shared.conflict": 2.25,
+    "shared.bytes_per_cycle": 120.0,
+    "shared.ldmatrix": 8.5,
+    "shared.stmatrix": 9.5,
+    "barriers.sync": 21.0,
+    "barriers.sync_warp": 1.5,
+    "barriers.named_hop": 33.0,
+    "barriers.wake": 57.0,
+    "barriers.arrive": 9.0,
+    "barriers.interval": 2.5,
+    "barriers.try_wait": 39.0,
+    "barriers.parked": 4100.0,
+    "barriers.proxy_fence": 14.0,
+    "l1.latency": 33.0,
+    "l2.latency": 270.0,
+    "hbm.latency": 640.0,
+    "l2.far": 88.0,
+    "l2.atomic_latency": 333.0,
+    "l2.atomic_interval": 1.75,
+    "copies.bulk_extra": 140.0,
+    "copies.bulk_bytes_per_cycle": 51.0,
+    "copies.bulk_issue": 44.0,
+    "cluster.latency": 202.0,
+    "tensor.wgmma": 4000.0,
+    "tensor.wgmma_tail": 61.0,
+    "tensor.mma": 2500.0,
+    "tensor.mma_latency": 31.0,
+    "tensor.beside_fma": 0.625,
+    "tensor.beside_mufu": 0.5,
+    "l1.bytes_per_cycle": 110.0,
+    "l2.sm_bytes_per_cycle": 60.0,
+    "l2.bytes_per_cycle": 4700.0,
+    "hbm.read_share": 0.9,
+    "hbm.write_share": 0.8,
+    "hbm.copy_share": 0.85,
+    "hbm.in_flight": 32768,
+    "launch.gap": 2400.0,
+    "launch.graph_gap": 1200.0,
+    "launch.empty": 5100.0,
+    "launch.cta": 1.5,
+    "launch.slot_reuse": 800.0,
+    "clock.most": 1980.0,
+    "clock.streaming": 1900.0,
+    "clock.tensor": 1500.0,
+    **{f"pipes.{pipe}.latency": 4.5 + number for number, pipe in enumerate(PIPES)},
+    **{f"pipes.{pipe}.interval": float(number or 1) for number, pipe in enumerate(PIPES)},
+}
+FLYING = {2048: 0.1, 4096: 0.2, 8192: 0.4, 16384: 0.7, 32768: 0.95, 65536: 1.0, 131072: 1.0}
+
+
+def turn(case) -> float:
+    """Cycles of a turn on the GPU that is made up."""
+    t, p = TRUTH, case.parameters
+    loop, step = t["issue.branch_back"], t["pipes.integer.latency"]
+    family, _, kind = case.benchmark.partition(".")
+    if family == "latency" and kind in PIPES:
+        return case.work * t[f"pipes.{kind}.latency"] + loop
+    if family == "throughput" and kind in PIPES:
+        interval, groups = t[f"pipes.{kind}.interval"], p["warps"] / 4
+        return case.work * interval + (3 * groups if interval == 1 else 0)
+    bulk = t["l2.latency"] + loop + t["copies.bulk_extra"]
+    costs = {
+        "code": lambda: case.work * (1 if p["bytes"] <= t["issue.instruction_cache"] else 1.7),
+        "shared.latency": lambda: case.work * (t["shared.latency"] + step),
+        "shared.ldmatrix_latency": lambda: case.work * (t["shared.ldmatrix_latency"] + step),
+        "shared.conflict": lambda: case.work * (t["shared.conflict"] * p["ways"] - 1),
+        "shared.width": lambda: case.work * 32 * p["width"] / t["shared.bytes_per_cycle"],
+        "shared.ldmatrix": lambda: case.work * t["shared.ldmatrix"],
+        "shared.stmatrix": lambda: case.work * t["shared.stmatrix"],
+        "shared.proxy_fence": lambda: t["barriers.proxy_fence"] + 4 * p["stores"] + loop,
+        "barrier.sync": lambda: case.work * (t["barriers.sync"] + t["barriers.sync_warp"] * (p["warps"] - 1)),
+        "barrier.named": lambda: 2 * t["barriers.named_hop"] + loop,
+        "barrier.hop": lambda: 2 * t["barriers.wake"] + loop,
+        "barrier.arrive": lambda: case.work * max(t["barriers.arrive"], t["barriers.interval"] * p["warps"]),
+        "barrier.own": lambda: t["barriers.arrive"] + t["barriers.try_wait"] + loop,
+        "barrier.parked": lambda: t["barriers.parked"] * CLOCK / 1e3,
+        "latency.global": lambda: case.work * (chased(p["bytes"]) + 2 * step),
+        "atomic.latency": lambda: case.work * (t["l2.atomic_latency"] + 2 * step),
+        "bulk.latency": lambda: bulk + p["bytes"] / t["copies.bulk_bytes_per_cycle"],
+        "bulk.issue": lambda: 500 + t["copies.bulk_issue"] * p["count"],
+        "cluster.latency": lambda: case.work * (t["cluster.latency"] + step),
+        "wgmma.rate": lambda: product(p) * case.work + tail(p),
+        "mma.rate": lambda: case.work * (t["tensor.mma_latency"] if p["chains"] == 1 else 4096 / t["tensor.mma"]),
+        "bandwidth.l1": lambda: case.work / t["l1.bytes_per_cycle"],
+        "bandwidth.l2": lambda: case.work / t["l2.sm_bytes_per_cycle"],
+    }
+    return costs.get(case.benchmark, lambda: 100.0)()
+
+
+def product(p) -> float:
+    return 2 * 64 * 16 * p["n"] / TRUTH["tensor.wgmma"]
+
+
+def tail(p) -> float:
+    return TRUTH["tensor.wgmma_tail"] + TRUTH["issue.branch_back"] if p["groups"] == 0 else 0.0
+
+
+def chased(nbytes: float) -> float:
+    level = "l1" if nbytes <= 128 << 10 else "l2" if nbytes <= 32 << 20 else "hbm"
+    return TRUTH[f"{level}.latency"]
+
+
+def nanoseconds(case) -> float:
+    """Of a turn by events, of the whole GPU."""
+    t, p = TRUTH, case.parameters
+    moved = case.work * case.ctas(132)
+    if case.benchmark == "bandwidth.hbm":
+        share = t[f"hbm.{p['by']}_share"] if p["by"] in ("write", "copy") else t["hbm.read_share"] * FLYING[p["flying"]]
+        return moved / (share * float(H200.hbm.bandwidth))
+    if case.benchmark == "bandwidth.l2":
+        return moved / (t["l2.bytes_per_cycle"] * CLOCK / 1e3)
+    if case.benchmark == "atomic.rate":
+        return case.work * case.ctas(132) * 8 * t["l2.atomic_interval"] / CLOCK * 1e3
+    return turn(case) / CLOCK * 1e3
+
+
+def row(case):
+    clock = {"clock.streaming": TRUTH["clock.streaming"], "clock.tensor": TRUTH["clock.tensor"]}.get(
+        case.benchmark, CLOCK
+    )
+    made = {
+        "benchmark": case.benchmark,
+        "parameters": dict(case.parameters),
+        "work": case.work,
+        "unit": case.unit,
+        "ctas": case.ctas(132),
+        "by_time": case.by_time,
+        "clock_after_mhz": TRUTH["clock.most"] if case.benchmark == "branch.back" else CLOCK,
+        "samples": [
+            {
+                "turns": turns,
+                "cycles": 71 + turns * turn(case),
+                "event_ns": 4800 + turns * nanoseconds(case),
+                "cycles_spread": 0.0,
+                "event_spread": 0.0,
+                "clock_mhz": clock,
+                "by_warp": [71 + turns * beside(case)] * 8,
+            }
+            for turns in dict.fromkeys(case.turns)
+        ],
+    }
+    if case.benchmark == "latency.l2_map":
+        made["map"] = {"cycles": [[250 + (line + sm) % 2 * TRUTH["l2.far"] for line in range(64)] for sm in range(132)]}
+    if case.benchmark == "launch.starts":
+        made["starts"] = {"reuse_ns": TRUTH["launch.slot_reuse"] / CLOCK * 1e3}
+    return made
+
+
+def beside(case) -> float:
+    pipe = case.parameters.get("beside")
+    if pipe not in ("fma", "mufu"):
+        return 100.0
+    alone = next(c for c in ALL if c.benchmark == f"throughput.{pipe}" and c.parameters["warps"] == 4)
+    return turn(alone) / alone.work / TRUTH[f"tensor.beside_{pipe}"] * case.parameters["instructions"]
+
+
+def gaps():
+    for where, name in (("stream", "gap"), ("graph", "graph_gap")):
+        for grid in (1, 132, 10_000):
+            ns = TRUTH[f"launch.{name}"] + (grid - 132) * TRUTH["launch.cta"] * (grid == 10_000)
+            yield {"benchmark": "launch.gap", "parameters": {"in": where, "grid": grid, "block": 32}, "ns": ns}
+    yield {"benchmark": "launch.empty", "parameters": {"cluster": 1}, "ns": TRUTH["launch.empty"]}
+
+
+ROWS = [*map(row, ALL), *gaps()]
+
+
+def test_every_figure_that_is_fitted_is_found():
+    found = fit(Results(MACHINE, ROWS), H200)
+    assert found.missing == {}
+    assert {one.name for one in found.fitted} == set(TRUTH)
+    for one in found.fitted:
+        assert one.value == pytest.approx(TRUTH[one.name], rel=1e-6), one.name
+        assert one.low <= one.value <= one.high
+
+
+def test_no_figure_is_fitted_twice():
+    names = [one.name for one in fit(Results(MACHINE, ROWS), H200).fitted]
+    assert len(names) == len(set(names))
+
+
+def test_later_rows_change_no_earlier_fit():
+    """Without what a step reads, all steps before it find the same."""
+    whole = {one.name: one for one in fit(Results(MACHINE, ROWS), H200).fitted}
+    early = [r for r in ROWS if r["benchmark"].startswith(("latency.", "throughput", "code", "shared"))]
+    part = fit(Results(MACHINE, early), H200)
+    assert {"barriers", "copies", "products", "launches"} <= set(part.missing)
+    # the highest clock is that of whatever ran
+    found = {one.name: one for one in part.fitted if one.name != "clock.most"}
+    assert found == {name: whole[name] for name in found}
+    assert len(found) > 20
+
+
+def test_what_an_earlier_step_found_is_taken_off():
+    """The same chase with slower additions is a shorter latency of shared memory."""
+    slower = [dict(r, samples=doubled(r)) if r["benchmark"] == "latency.integer" else r for r in ROWS]
+    found = {one.name: one.value for one in fit(Results(MACHINE, slower), H200).fitted}
+    assert found["pipes.integer.latency"] == pytest.approx(2 * TRUTH["pipes.integer.latency"])
+    assert found["shared.latency"] == pytest.approx(TRUTH["shared.latency"] - TRUTH["pipes.integer.latency"])
+
+
+def doubled(r):
+    return [{**s, "cycles": 2 * s["cycles"]} for s in r["samples"]]
+
+
+def test_figures_without_rows_keep_value_and_source():
+    found = fit(Results(MACHINE, []), H200)
+    assert set(found.missing) == {step.__name__ for step in STEPS if step.__name__ != "pipe_intervals"}
+    assert found.fitted == []
+
+
+def test_launches_that_lie_apart_widen_the_range():
+    noisy = [dict(r, samples=[{**s, "cycles_spread": 0.1} for s in r.get("samples", ())]) for r in ROWS]
+    found = {one.name: one for one in fit(Results(MACHINE, noisy), H200).fitted}["shared.latency"]
+    assert (found.low, found.high) == (pytest.approx(0.95 * found.value), pytest.approx(1.05 * found.value))
+
+
+def results_file(folder, machine=MACHINE, rows=ROWS):
+    file = folder / "results.jsonl"
+    file.write_text("\n".join(map(json.dumps, [{"machine": machine}, *rows])))
+    return file
+
+
+def test_the_machine_file_and_the_page_are_written(tmp_path):
+    machine, out = tmp_path / "h200.toml", tmp_path / "page.md"
+    machine.write_text("# Mine.\n" + H200.to_toml())
+    pages.fit_files(results_file(tmp_path), machine, out)
+    gpu = load(machine)
+    assert gpu.l2.latency == TRUTH["l2.latency"]
+    assert (gpu.l2.latency.source, gpu.chip.sms.source) == (MEASURED, "published")
+    assert gpu.calibrated == "driver 1.2, ptxas 13"
+    assert gpu.predictions == "not validated"
+    assert machine.read_text().startswith("# Mine.\n")
+    text = out.read_text()
+    assert "| `l2.latency` | 281 (published) | 270 cycles |" in text
+    assert re.search(r"`barriers.wake` .* \*\*outside 52 to 52\*\*", text)
+    assert not list(tmp_path.glob("*.new"))
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        ({**MACHINE, "emulated": True}, "an emulated GPU ran these"),
+        ({**MACHINE, "gpu": "NVIDIA A10"}, "measured on NVIDIA A10"),
+    ],
+)
+def test_results_of_another_gpu_change_nothing(machine, words, tmp_path):
+    file, out = tmp_path / "h200.toml", tmp_path / "page.md"
+    file.write_text(H200.to_toml())
+    with pytest.raises(ResultsError, match=words):
+        pages.fit_files(results_file(tmp_path, machine), file, out)
+    assert file.read_text() == H200.to_toml()
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "no json", '{"benchmark": "x"}'])
+def test_a_file_that_holds_no_results_is_refused(text, tmp_path):
+    file = tmp_path / "results.jsonl"
+    file.write_text(text)
+    with pytest.raises(ResultsError, match=r"results\.jsonl: "):
+        read(file)
+
+
+def test_rows_that_failed_stand_on_the_page(tmp_path):
+    failed = {"benchmark": "bulk.issue", "parameters": {"bytes": 128}, "error": "no time left"}
+    measured = read(results_file(tmp_path, rows=[*ROWS, failed]))
+    text = pages.page(H200, measured, fit(measured, H200))
+    assert "`bulk.issue` {'bytes': 128}: no time left" in text
+
+
+def test_a_figure_that_cannot_be_is_left_out():
+    rows = [dict(r, samples=[{**s, "event_ns": s["event_ns"] / 9} for s in r["samples"]])
+            if r["parameters"].get("by") == "copy" else r for r in ROWS]  # fmt: skip
+    good, wrong = pages.accepted(H200, fit(Results(MACHINE, rows), H200))
+    assert "hbm.copy_share" not in good
+    assert "out of range" in wrong["hbm.copy_share"]
+
+
+def test_two_groups_are_cut_where_they_lie_apart():
+    assert two_groups([1, 2, 3, 100, 101]) == ([1, 2, 3], [100, 101])
+    assert line([(0, 1), (2, 5)])[:2] == (2, 1)
+    with pytest.raises(LookupError):
+        line([(1, 1), (1, 2)])
+
+
+def test_the_page_in_the_documents_is_what_is_generated():
+    from pathlib import Path
+
+    written = Path(__file__).parents[3] / "docs" / "gpu-calibration.md"
+    data = Path(pages.__file__).parent / "data" / "h200.jsonl"
+    if not data.exists():
+        assert written.read_text(encoding="utf-8") == pages.page(H200, None, None)
