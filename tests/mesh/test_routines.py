@@ -9,7 +9,7 @@ from kernbench import mesh
 from kernbench.machine import load
 from kernbench.mesh.time import retime
 from kernbench.safety.budget import Budget
-from kernbench.triton_emu.repeating import routines
+from kernbench.triton_emu.repeating import folding, routines
 from kernbench.triton_emu.repeating.template import Template
 
 SHAPES = ((16, 16), (8, 32), (16, 1), (48, 16))
@@ -341,3 +341,44 @@ def in_turn(x, y, plans, order, count, tl):
 )
 def test_random_routines_are_recorded_as_if_each_had_run(plans, order, count, scratch):
     same(in_turn, plans, order, count, scratch=scratch)
+
+
+def test_calls_of_few_commands_run_without_being_watched(monkeypatch, repeats):
+    """Of each kind the first is watched; what costs less to run than to compare is only run from then on."""
+    monkeypatch.setattr(routines, "FEWEST_COMMANDS", 16)
+    watched = []
+    recorded = routines.Routines._recorded
+
+    def counted(self, key, *rest):
+        watched.append(key)
+        return recorded(self, key, *rest)
+
+    monkeypatch.setattr(routines.Routines, "_recorded", counted)
+
+    def kernel(x, y, *, tl):
+        for i in range(12):
+            tl.routine(scaled, tl, i % 2, at=(x + i * 1024, y + i * 1024))
+
+    same(kernel)
+    assert not repeats
+    assert len(watched) == len(set(watched)) == 2
+
+
+def test_a_loop_looks_at_its_own_accesses_only(monkeypatch):
+    """A call with many loops: none goes through what the loops before it have loaded."""
+    looked = []
+    plan = folding.Fold._plan
+
+    def counted(self):
+        looked.append(len(self._accesses))
+        plan(self)
+
+    monkeypatch.setattr(folding.Fold, "_plan", counted)
+
+    def many(tl, x):
+        for n in range(6):
+            summed(tl, 8, x + n * 64)
+
+    same(lambda x, y, *, tl: tl.routine(many, tl, at=(x,)))
+    assert len(looked) >= 6
+    assert set(looked) == {1}

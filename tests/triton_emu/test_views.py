@@ -1,6 +1,7 @@
 """Views see what NumPy sees, at the address of their first element."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -8,6 +9,7 @@ from tests.triton_emu.values import SMALL, evaluate, exact, normal, rounded, sam
 
 from kernbench import mesh
 from kernbench.common.dtypes import dtype_name
+from kernbench.common.errors import KernelError
 from kernbench.triton_emu import TLContext, run_kernel
 
 
@@ -62,14 +64,42 @@ def test_the_address_of_a_view_is_that_of_its_first_element(data):
     mirror = array[index]
 
     def kernel(*, tl):
-        x = tl.load(0, shape=shape, dtype="f16")
-        view = x[index]
-        return view.addr - x.addr, view.shape
+        # taken twice: what is known of the first goes for the second
+        values = [tl.load(0, shape=shape, dtype="f16") for _ in range(2)]
+        views = [(x, x[index]) for x in values]
+        return [(view.addr - x.addr, view.shape, view.strides, view.nbytes) for x, view in views]
 
-    offset, seen = run_kernel(kernel, TLContext())
+    first, again = run_kernel(kernel, TLContext())
+    assert first == again
+    offset, seen, _, _ = first
     assert seen == mirror.shape
     if isinstance(mirror, np.ndarray) and mirror.size:
         assert offset == mirror.__array_interface__["data"][0] - array.__array_interface__["data"][0]
+
+
+def test_parts_that_look_alike_are_told_apart():
+    """The same slice of other shapes and strides, a number and a slice, a truth value and a number."""
+
+    def kernel(*, tl):
+        x, wide = tl.zeros((4, 6)), tl.zeros((4, 8))
+        views = [x[1:3], wide[1:3], tl.trans(wide)[1:3], x[1], x[1:2], x[-3:-1], x[:, 1], x[None, 1], x[..., 1]]
+        with pytest.raises(KernelError, match="is no index"):
+            x[True]
+        with pytest.raises(KernelError, match="slice 1:7"):
+            x[1:7]
+        return [(view.shape, view.strides) for view in views]
+
+    assert run_kernel(kernel, TLContext()) == [
+        ((2, 6), None),
+        ((2, 8), None),
+        ((2, 4), (1, 8)),
+        ((6,), None),
+        ((1, 6), None),
+        ((2, 6), None),
+        ((4,), (6,)),
+        ((1, 6), None),
+        ((4,), (6,)),
+    ]
 
 
 def test_broadcast_views_repeat():

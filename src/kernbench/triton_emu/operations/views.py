@@ -16,6 +16,10 @@ from kernbench.triton_emu.operations.arithmetic import Arithmetic
 
 __kernbench_internal__ = True
 
+# parts of values whose geometry is kept
+MOST_PARTS = 4096
+_BOUNDS = (int, type(None))
+
 
 # an index of one axis, a new axis, or all axes that are not named
 Item = SupportsIndex | slice | None | EllipsisType
@@ -28,6 +32,9 @@ class Views(Part):
     def __init__(self, core: Core, arithmetic: Arithmetic):
         super().__init__(core)
         self._broadcast = arithmetic._broadcast
+        # offset, shape and strides of the parts that were taken, by what they were taken of: kernels take the same
+        # few again and again
+        self._parts: dict[tuple[object, ...], tuple[int, Shape, Shape | None]] = {}
 
     def trans(self, input: TensorHandle, *dims: Sizes) -> TensorHandle:
         """The last two axes swapped, or the axes in the order of `dims`."""
@@ -169,11 +176,29 @@ class Views(Part):
     def index(self, input: TensorHandle, items: Items) -> TensorHandle:
         """`input[items]` with whole numbers, slices, None and ...; a view."""
         handle = self._handle("indexing", input)
-        spread = self._items(handle, items if isinstance(items, tuple) else (items,))
+        several = items if isinstance(items, tuple) else (items,)
+        if handle.data is not None:
+            offset, shape, strides, picks = self._part(handle, several)
+            return self._view(handle, shape, strides, offset, np.asarray(handle.data[picks]))
+        form = _form(several)
+        if form is None:
+            offset, shape, strides, _ = self._part(handle, several)
+            return self._view(handle, shape, strides, offset)
+        key = handle.shape, handle.strides, form
+        known = self._parts.get(key)
+        if known is None:
+            if len(self._parts) >= MOST_PARTS:
+                self._parts.clear()
+            known = self._parts[key] = self._part(handle, several)[:3]
+        offset, shape, strides = known
+        return self._view(handle, shape, strides, offset)
+
+    def _part(self, handle: TensorHandle, items: tuple[Item, ...]) -> tuple[int, Shape, Shape | None, tuple[Item, ...]]:
+        """Offset, shape and strides of `handle[items]`, and the items for an array."""
         offset, shape, strides = 0, [], []
         axes = iter(zip(handle.shape, _strides(handle), strict=True))
         picks: list[Item] = []
-        for item in spread:
+        for item in self._items(handle, items):
             if item is None:
                 shape.append(1)
                 strides.append(0)
@@ -186,9 +211,7 @@ class Views(Part):
             if count is not None:
                 shape.append(count)
                 strides.append(stride * step)
-        data = None if handle.data is None else np.asarray(handle.data[tuple(picks)])
-        kept = _row_major(tuple(shape), tuple(strides))
-        return self._view(handle, tuple(shape), kept, offset, data)
+        return offset, tuple(shape), _row_major(tuple(shape), tuple(strides)), tuple(picks)
 
     def _items(self, handle: TensorHandle, items: tuple[Item, ...]) -> list[Item]:
         """One item for each axis, with ... spread out."""
@@ -226,6 +249,22 @@ class Views(Part):
             self._fail("misuse", "a slice with step 0 has no elements to give")
         span = range(*item.indices(size))
         return span.start, len(span), span.step
+
+
+def _form(items: tuple[Item, ...]) -> tuple[object, ...] | None:
+    """Items of an index as a key; None where one is more than a plain number, and may notice that it is looked at."""
+    form: list[object] = []
+    for item in items:
+        if type(item) is slice:
+            start, stop, step = item.start, item.stop, item.step
+            if type(start) not in _BOUNDS or type(stop) not in _BOUNDS or type(step) not in _BOUNDS:
+                return None
+            form.append((start, stop, step))
+        elif type(item) is int or item is None or item is Ellipsis:
+            form.append(item)
+        else:
+            return None
+    return tuple(form)
 
 
 def _row_major_view(handle: TensorHandle) -> bool:

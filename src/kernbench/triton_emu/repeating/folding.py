@@ -5,6 +5,8 @@ iteration, others stay. Addresses in HBM: they move on by the step that the inde
 allocator gives them (`replay`).
 """
 
+from bisect import bisect_left
+from operator import attrgetter
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ Ints = NDArray[np.int64]
 MOST_LOGGED = 1 << 18
 # numbers of rows that are made at a time
 _BATCH = 1 << 18
+_row_of = attrgetter("row")
 
 
 class Boundary:
@@ -101,7 +104,9 @@ class Fold:
         stream = context.stream
         self._body = stream.rows.tail(self._rows)
         self._view_body = stream.views.tail(self._views)
-        self._accesses = [a for a in context.watch.accesses if a.row >= self._row]
+        # in the order of their rows: a routine may have many loops, and none looks at the accesses before it
+        accesses = context.watch.accesses
+        self._accesses = accesses[bisect_left(accesses, self._row, key=_row_of) :]
         self._log = context._scratch.log[before.logged : after.logged] if context.watch.logs_all else []
         self._plan()
         self._done = 0

@@ -34,12 +34,19 @@ class Known:
         # functions whose calls are not alike, and those of which a prediction was right
         self.irregular: set[CodeType] = set()
         self.trusted: set[CodeType] = set()
+        # calls of so few commands that they are not worth watching
+        self.short: set[tuple[object, ...]] = set()
 
     def keep(self, key: tuple[object, ...], template: Template) -> None:
         """Keep a template, and not too many."""
         while len(self.templates) >= MOST_TEMPLATES:
             del self.templates[next(iter(self.templates))]
         self.templates[key] = template
+
+    def note_short(self, key: tuple[object, ...]) -> None:
+        """Calls of this kind are few commands: run them."""
+        if len(self.short) < MOST_TEMPLATES:
+            self.short.add(key)
 
 
 class Routines:
@@ -61,6 +68,8 @@ class Routines:
             self.known.irregular.add(code)
             return function(*args, *at)
         key = (code, len(at), *state.numbers)
+        if key in self.known.short:
+            return function(*args, *at)
         template = self.known.templates.get(key) or self.known.templates.get((id(context), *key))
         if template is None or template.marks != state.marks or not template.fits(context, at):
             return self._recorded(key, state, function, args, at)
@@ -105,7 +114,10 @@ class Routines:
         if start.did_more or any(one.was_seen for one in watched):
             self.known.irregular.add(function.__code__)
             return result
-        after = self._state((function, *args)) if context.steps - start.row >= FEWEST_COMMANDS else None
+        if context.steps - start.row < FEWEST_COMMANDS:
+            self.known.note_short(key)
+            return result
+        after = self._state((function, *args))
         if after is not None and after.marks == state.marks:
             self._keep(key, state.marks, start, watched[:-1], at, result)
         return result

@@ -1,5 +1,6 @@
 """What one call of a routine recorded, ready to be recorded again at other addresses (`routines`)."""
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,8 @@ __kernbench_internal__ = True
 
 Ints = NDArray[np.int64]
 _new_handle = object.__new__
+# of an entry of the allocator's log
+_asked_bytes = itemgetter(3)
 # by the code of an operation: whether it moves bytes of HBM
 IS_TRANSFER = np.array([name in ("load", "store") for name in OPERATIONS])
 
@@ -56,7 +59,8 @@ class Start:
         )
         self.accesses = list(context.watch.accesses)
         self.log = list(pool.log) if context.watch.logs_all and len(pool.log) <= MOST_LOGGED else None
-        self.taken = {max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT) for *_, nbytes in pool.log if nbytes >= 0}
+        asked = set(map(_asked_bytes, pool.log))
+        self.taken = {max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT) for nbytes in asked if nbytes >= 0}
         self.most = pool.peak - self.used
 
     def restore(self, context: Recorder) -> None:

@@ -50,14 +50,14 @@ class LeaderKeys(HbmKeys):
 
     def __init__(self, tl: "TLContext", tiling: Tiling, user: int, pointers: tuple[int, int], team: Team):
         super().__init__(tl, tiling, user, *pointers)
-        self._team = team
+        # of each arm the direction and the heads that it needs
+        self._needed = [(way, _columns(team.span(places), tiling.d_head)) for way, places in team.arms]
         self._outbox = Outbox(tl)
 
     def put(self, owner: int, number: int, pair: Pair) -> None:
         """Keep a message that arrived, and pass on what each arm needs of it."""
         super().put(owner, number, pair)
-        for direction, places in self._team.arms:
-            columns = _columns(self._team.span(places), self._tiling.d_head)
+        for direction, columns in self._needed:
             for handle in pair:
                 self._outbox.send(direction, handle[:, columns])
 
@@ -90,15 +90,15 @@ class MemberKeys(KeyStore):
         self.keep_own()
         team, d_head = self._team, self._tiling.d_head
         span = team.span([team.place or 0, *team.beyond])
+        own = _columns(self._heads, d_head, span.start)
+        onward = _columns(team.span(team.beyond), d_head, span.start) if team.beyond else None
         for owner, number in self._arrivals(hops):
             run = self.messages(owner)[number]
             shape = (run[1], len(span) * d_head)
             pair = tuple(self._tl.recv(dir=team.inward, shape=shape, dtype=t) for t in self._types)
-            if team.beyond:
-                onward = _columns(team.span(team.beyond), d_head, span.start)
+            if onward is not None:
                 for handle in pair:
                     self._outbox.send(team.outward, handle[:, onward])
-            own = _columns(self._heads, d_head, span.start)
             self._land(run[0], [handle[:, own] for handle in pair])
         self._outbox.flush()
 
