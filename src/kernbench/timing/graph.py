@@ -8,8 +8,8 @@ Edges are kept by source (CSR). An edge's lag is a class, not a time, so that a 
 rates: lag class n >= 0 means n dispatches, n < 0 means latency number -n - 1.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,54 +57,100 @@ class Graph:
         return len(self.targets)
 
 
-@dataclass(frozen=True)
-class Edges:
-    """Where edges are put: `cursor[u]` is the place of node u's next one. Without room they are only counted."""
+class Edges(NamedTuple):
+    """A list of edges, in the order in which they were found; `filled[0]` of the places are taken."""
 
-    cursor: Small
+    sources: Small
     targets: Small
     lags: Small
     kinds: Bytes
+    filled: Ints
 
-    @property
-    def arrays(self) -> tuple[Small, Small, Small, Bytes]:
-        """As compiled code takes them."""
-        return self.cursor, self.targets, self.lags, self.kinds
+    def grown(self) -> "Edges":
+        """The same with twice the room."""
+        more = no_edges(2 * len(self.sources))
+        taken = len(self.sources)
+        more.sources[:taken], more.targets[:taken] = self.sources, self.targets
+        more.lags[:taken], more.kinds[:taken] = self.lags, self.kinds
+        return more._replace(filled=self.filled)
 
-    def add(self, sources: Small, targets: Small, lags: Small, kinds: Bytes) -> None:
-        """Put a list of edges."""
-        _put_all(sources, targets, lags, kinds, *self.arrays)
+
+def no_edges(room: int) -> Edges:
+    """An empty list with room for so many."""
+    sources, targets, lags = (np.empty(room, np.int32) for _ in range(3))
+    return Edges(sources, targets, lags, np.empty(room, np.int8), np.zeros(1, np.int64))
 
 
-def build_graph(nodes: int, write: Callable[[Edges], None]) -> Graph:
-    """The graph of the edges that `write` puts. It is called twice, to count and to fill, instead of keeping a list."""
-    counted = _edges(np.zeros(nodes, np.int32), 0)
-    write(counted)
-    total = int(counted.cursor.sum(dtype=np.int64))
-    assert total < 2**31, "edges are numbered by 32 bits"
-    offsets = np.zeros(nodes + 1, np.int32)
-    np.cumsum(counted.cursor, out=offsets[1:])
-    filled = _edges(offsets[:-1].copy(), total)
-    write(filled)
-    return Graph(offsets, filled.targets, filled.lags, filled.kinds, _indegree(nodes, filled.targets))
+class GraphBuilder:
+    """Puts a graph together, the edges of some nodes after those of the nodes before them.
+
+    Edges of a node keep the order in which they are listed. There is never more than one list beside the graph itself,
+    which grows with what is added.
+    """
+
+    def __init__(self, nodes: int, room: int):
+        """`room`: edges that are expected."""
+        self._offsets = np.zeros(nodes + 1, np.int32)
+        self._targets, self._lags = (np.empty(max(1, room), np.int32) for _ in range(2))
+        self._kinds = np.empty(max(1, room), np.int8)
+        self._nodes = self._edges = 0
+
+    def add(self, nodes: int, found: Edges) -> Edges:
+        """The edges of the next `nodes` nodes, whose sources count from 0 there. Those of source `nodes` are no part of
+        the graph yet, and given back: they belong to a node that comes later.
+        """
+        count = int(found.filled[0])
+        self._make_room(count)
+        ends = np.zeros(nodes + 1, np.int64)
+        _count(found.sources[:count], ends)
+        np.cumsum(ends, out=ends)
+        total = self._edges + int(ends[-1])
+        assert total < 2**31, "edges are numbered by 32 bits"
+        last = self._edges + (int(ends[-2]) if nodes else 0)
+        self._offsets[self._nodes + 1 : self._nodes + nodes + 1] = self._edges + ends[:-1]
+        places = np.concatenate([[0], ends[:-1]]) + self._edges
+        _put_all(found, places, self._targets, self._lags, self._kinds)
+        self._nodes, self._edges = self._nodes + nodes, last
+        targets, lags = (column[last:total].copy() for column in (self._targets, self._lags))
+        kinds, left = self._kinds[last:total].copy(), total - last
+        return Edges(np.zeros(left, np.int32), targets, lags, kinds, np.array([left]))
+
+    def _make_room(self, more: int) -> None:
+        wanted = self._edges + more
+        if wanted > len(self._targets):
+            self._resize(wanted + wanted // 2)
+
+    def _resize(self, room: int) -> None:
+        """Nobody else has the columns: they grow where they lie if that can be."""
+        self._targets.resize(room, refcheck=False)
+        self._lags.resize(room, refcheck=False)
+        self._kinds.resize(room, refcheck=False)
+
+    def graph(self) -> Graph:
+        """What was put together; there are no more edges."""
+        self._offsets[self._nodes + 1 :] = self._edges
+        self._resize(self._edges)
+        indegree = np.zeros(len(self._offsets) - 1, np.int32)
+        _count(self._targets, indegree)
+        return Graph(self._offsets, self._targets, self._lags, self._kinds, indegree)
 
 
 def make_graph(nodes: int, sources: Small, targets: Small, lags: Small, kinds: Bytes) -> Graph:
     """The graph of a list of edges."""
-    return build_graph(nodes, lambda edges: edges.add(sources, targets, lags, kinds))
-
-
-def _edges(cursor: Small, count: int) -> Edges:
-    return Edges(cursor, np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int8))
+    builder = GraphBuilder(nodes, len(sources))
+    # as compiled code takes them
+    sources, targets, lags = (np.ascontiguousarray(column, np.int32) for column in (sources, targets, lags))
+    found = Edges(sources, targets, lags, np.ascontiguousarray(kinds, np.int8), np.array([len(sources)]))
+    builder.add(nodes, found)
+    return builder.graph()
 
 
 @part
-def put(source, target, lag, kind, cursor, targets, lags, kinds):  # type: ignore[no-untyped-def]
-    """One edge into the arrays of `Edges`."""
-    place = cursor[source]
-    cursor[source] = place + 1
-    if len(targets):
-        targets[place], lags[place], kinds[place] = target, lag, kind
+def put(source, target, lag, kind, edges):  # type: ignore[no-untyped-def]
+    """One edge at the end of a list, which has room for it."""
+    place = edges.filled[0]
+    edges.sources[place], edges.targets[place], edges.lags[place], edges.kinds[place] = source, target, lag, kind
+    edges.filled[0] = place + 1
 
 
 @part
@@ -121,15 +167,13 @@ def owner(edge, offsets):  # type: ignore[no-untyped-def]
 
 
 @loop
-def _put_all(new_sources, new_targets, new_lags, new_kinds, cursor, targets, lags, kinds):  # type: ignore[no-untyped-def]
-    for e in range(len(new_sources)):
-        put(new_sources[e], new_targets[e], new_lags[e], new_kinds[e], cursor, targets, lags, kinds)
-
-
-def _indegree(nodes: int, targets: Small) -> Small:
-    indegree = np.zeros(nodes, np.int32)
-    _count(targets, indegree)
-    return indegree
+def _put_all(found, places, targets, lags, kinds):  # type: ignore[no-untyped-def]
+    """Edges to where those of their sources lie; `places` is where each source's next one goes."""
+    for e in range(found.filled[0]):
+        source = found.sources[e]
+        place = places[source]
+        places[source] = place + 1
+        targets[place], lags[place], kinds[place] = found.targets[e], found.lags[e], found.kinds[e]
 
 
 @loop

@@ -7,7 +7,6 @@ from kernbench import mesh
 from kernbench.common.pe_commands import OPERATIONS
 from kernbench.mesh.time import columns as columns_module
 from kernbench.mesh.time.columns import cases, make_columns
-from kernbench.timing.graph import build_graph, make_graph
 
 
 def kernel(x_ptr, *, tl):
@@ -55,23 +54,3 @@ def test_one_case_for_the_same_work_however_many_there_are(recording, room, monk
     keys = list(zip(columns.op.tolist(), columns.type.tolist(), map(tuple, columns.operand_type.tolist()), strict=True))
     assert len(first) == len(set(keys))
     assert [keys[first[c]] for c in case] == keys
-
-
-def test_edges_of_a_node_keep_the_order_they_were_put_in():
-    sources, targets = np.array([2, 0, 2, 0], np.int32), np.array([3, 1, 1, 3], np.int32)
-    lags, kinds = np.arange(4, dtype=np.int32), np.arange(4, dtype=np.int8)
-    graph = make_graph(4, sources, targets, lags, kinds)
-    assert graph.offsets.tolist() == [0, 2, 2, 4, 4]
-    assert graph.targets.tolist() == [1, 3, 3, 1]
-    assert graph.lags.tolist() == [1, 3, 0, 2]
-    assert graph.indegree.tolist() == [0, 2, 0, 2]
-    in_two = build_graph(
-        4, lambda edges: [edges.add(sources[s], targets[s], lags[s], kinds[s]) for s in (slice(0, 1), slice(1, 4))]
-    )
-    assert in_two.targets.tolist() == graph.targets.tolist()
-
-
-def test_a_graph_without_edges():
-    empty = np.empty(0, np.int32)
-    graph = make_graph(2, empty, empty, empty, empty.astype(np.int8))
-    assert (graph.nodes, graph.edges, graph.indegree.tolist()) == (2, 0, [0, 0])

@@ -25,7 +25,7 @@ from kernbench.mesh.time.conflicts import Conflicts, find_conflicts, layout, no_
 from kernbench.mesh.time.order import Commands, Program, Views, Waits, write_edges
 from kernbench.result.recording import NONE, Recording
 from kernbench.timing import graph as g
-from kernbench.timing.graph import Edges, Graph, Ints, Small, build_graph
+from kernbench.timing.graph import Edges, Graph, GraphBuilder, Ints, Small, no_edges
 
 Known = TypeVar("Known")
 CODE = {name: row.code for name, row in OPERATIONS.items()}
@@ -34,6 +34,8 @@ CPU, GEMM, MATH, OUT = 0, 1, 2, 3
 FIRST_DMA = OUT + len(DIRECTIONS)
 # commands that hold the CPU until they are done
 BLOCKING = ("send", "recv", "wait", "read_value")
+# edges from a command that are expected, and that there is room for at least
+EDGES_EACH, MANY_EDGES = 4, 1 << 12
 _ENGINE = {"cpu": CPU, "gemm": GEMM, "math": MATH, "dma": FIRST_DMA, "ipcq": CPU}
 
 
@@ -90,16 +92,27 @@ def lower(recording: Recording, channels: int, depth: int, slot: int) -> Lowered
     entry = np.arange(len(columns.op), dtype=np.int32)
     _set_entries(entry, pieces.send, pieces.push)
     _set_entries(entry, pieces.recv, pieces.take)
-    between = _piece_edges(pieces, depth)
-    conflicts = _conflicts(recording, columns, channels)
+    graph = _graph(recording, columns, channels, (engine, entry), pieces, depth)
+    return Lowered(recording, columns, pieces, graph, engine, channels)
 
-    def write(edges: Edges) -> None:
-        for program, found in enumerate(conflicts):
-            _write_program(recording, columns, program, engine, entry, FIRST_DMA + channels, found, edges)
-        edges.add(*between)
 
-    nodes = len(columns.op) + len(recording.streams) + 2 * len(pieces.push)
-    return Lowered(recording, columns, pieces, build_graph(nodes, write), engine, channels)
+def _graph(
+    recording: Recording, columns: Columns, channels: int, where: tuple[Small, Small], pieces: Pieces, depth: int
+) -> Graph:
+    """The edges from commands, program by program, those from programs' starts, and those from pieces."""
+    programs, commands = len(recording.streams), len(columns.op)
+    longest = int(np.diff(columns.first).max(initial=0))
+    builder = GraphBuilder(commands + programs + 2 * len(pieces.push), EDGES_EACH * commands)
+    found, starts = no_edges(EDGES_EACH * longest + MANY_EDGES), []
+    sizes = _sizes(recording)
+    for program, conflicts in enumerate(_conflicts(recording, columns, channels)):
+        found = _program_edges(recording, columns, program, where, FIRST_DMA + channels, conflicts, sizes, found)
+        starts.append(builder.add(int(columns.first[program + 1] - columns.first[program]), found))
+        found.filled[0] = 0
+    for edges in starts:
+        builder.add(1, edges)
+    builder.add(2 * len(pieces.push), _piece_edges(pieces, depth))
+    return builder.graph()
 
 
 def _conflicts(recording: Recording, columns: Columns, channels: int) -> list[Conflicts]:
@@ -116,30 +129,31 @@ def _conflicts(recording: Recording, columns: Columns, channels: int) -> list[Co
     return found
 
 
-def _write_program(
+def _program_edges(
     recording: Recording,
     columns: Columns,
     program: int,
-    engine: Small,
-    entry: Small,
+    where: tuple[Small, Small],
     engines: int,
     conflicts: Conflicts,
+    sizes: Ints,
     edges: Edges,
-) -> None:
-    """The edges between the commands of one program."""
+) -> Edges:
+    """The edges from the commands of one program and, as the last source, from its start; added to `edges`."""
     stream, start, stop = recording.streams[program], columns.first[program], columns.first[program + 1]
     rows, views = stream.rows, stream.views
     op, y = columns.op[start:stop], columns.y[start:stop]
+    engine, entry = (column[start:stop] for column in where)
     x = rows.column("x")
-    write_edges(
-        Program(int(start), len(columns.op) + program, engines, FIRST_DMA, CODE["store"]),
-        Commands(op, columns.type[start:stop], rows.column("addr"), engine[start:stop], entry[start:stop]),
+    return write_edges(
+        Program(engines, FIRST_DMA, CODE["store"]),
+        Commands(op, columns.type[start:stop], rows.column("addr"), engine, entry),
         (rows.column("a"), rows.column("b"), rows.column("c")),
         Views(views.column("type"), views.column("producer"), views.column("addr")),
         Waits(np.isin(op, [CODE[name] for name in BLOCKING]), _awaited(op, x, y)),
-        _sizes(recording),
+        sizes,
         conflicts.arrays,
-        edges.arrays,
+        edges,
     )
 
 
@@ -220,7 +234,8 @@ def _set_entries(entry: Small, command: Small, node: Small) -> None:
     entry[command[::-1]] = node[::-1]
 
 
-def _piece_edges(pieces: Pieces, depth: int) -> tuple[Small, Small, Small, Array]:
+def _piece_edges(pieces: Pieces, depth: int) -> Edges:
+    """The edges from pieces, counted from the first."""
     sources: list[Any] = []
     targets: list[Any] = []
     lags: list[Any] = []
@@ -243,9 +258,11 @@ def _piece_edges(pieces: Pieces, depth: int) -> tuple[Small, Small, Small, Array
     for command, node in ((pieces.send, push), (pieces.recv, take)):
         last = np.append(command[1:] != command[:-1], True) if len(command) else np.empty(0, bool)
         add(node[last], command[last], 0, g.LINK)
-    return (
-        np.concatenate(sources).astype(np.int32),
+    begin = push[0] if len(push) else 0
+    return Edges(
+        np.concatenate(sources).astype(np.int32) - begin,
         np.concatenate(targets).astype(np.int32),
         np.concatenate(lags).astype(np.int32),
         np.concatenate(kinds),
+        np.array([sum(map(len, sources))]),
     )

@@ -1,6 +1,7 @@
 """What orders the commands of one program: dispatch, engines, operands, waits, scratch space, memory. Compiled.
 
-Commands are counted from 0 here, and from `Program.base` in the graph.
+Edges lead from commands of the program, counted from 0, and from its start, which counts as one more; to nodes of the
+graph.
 """
 
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.compiled import inlined, loop, part
-from kernbench.timing.graph import Ints, put
+from kernbench.timing.graph import Edges, Ints, put
 
 # kinds of edges, as `graph` numbers them
 _DISPATCH, _ENGINE, _OPERAND, _MESSAGE, _SPACE, _MEMORY = 0, 1, 2, 3, 7, 8
@@ -23,10 +24,8 @@ Column = NDArray[Any]
 
 
 class Program(NamedTuple):
-    """Numbers of one program: its first command and its start in the graph, engines, and a code."""
+    """Numbers of one program: engines, and a code."""
 
-    base: int
-    start: int
     engines: int
     first_dma: int
     store: int
@@ -87,22 +86,26 @@ def write_edges(
     waits: Waits,
     nbytes: Ints,
     conflicts: tuple[Column, ...],
-    edges: tuple[Column, ...],
-) -> None:
-    """The edges into the commands of one program, in the order of the commands.
+    edges: Edges,
+) -> Edges:
+    """`edges` with those into the commands of one program, in the order of the commands.
 
-    `nbytes` are the sizes of the types, `conflicts` and `edges` the arrays of `Conflicts` and `Edges`. `_write` has no
-    more room for ranges than it is given, and stops where that is used up.
+    `nbytes` are the sizes of the types, `conflicts` the arrays of `Conflicts`. `_write` has no more room for ranges and
+    edges than it is given, and stops where that is used up.
     """
     # where it stopped: command, node that dispatches, commands dispatched since then, ranges in use
-    state = np.array([0, program.start, 0, 0], np.int64)
+    state = np.array([0, len(commands.op), 0, 0], np.int64)
     previous = np.full(program.engines, -1, np.int64)
     memory = _no_memory(len(conflicts[1]) - 1, program.engines - program.first_dma)
     low, high = np.empty((2, _RANGES), np.int64)
     scratch = _Scratch(low, high, np.empty((_RANGES, program.engines), np.int64), np.zeros(_HINTS, np.int64))
-    given = program, commands, operands, views, waits, nbytes, conflicts, edges
-    while _write(*given, state, previous, scratch, memory) < len(commands.op):
-        scratch = _Scratch(_grown(scratch.low), _grown(scratch.high), _grown(scratch.users), scratch.hints)
+    given = program, commands, operands, views, waits, nbytes, conflicts
+    while _write(*given, edges, state, previous, scratch, memory) < len(commands.op):
+        if state[3] + 2 > len(scratch.low):
+            scratch = _Scratch(_grown(scratch.low), _grown(scratch.high), _grown(scratch.users), scratch.hints)
+        else:
+            edges = edges.grown()
+    return edges
 
 
 def _no_memory(tiles: int, channels: int) -> _Memory:
@@ -191,9 +194,8 @@ def _note_read(c, where, start, stop, scratch, ranges):  # type: ignore[no-untyp
 
 
 @inlined
-def _read(c, number, where, target, base, commands, views, nbytes, scratch, ranges, edges):  # type: ignore[no-untyped-def]
+def _read(c, number, where, target, commands, views, nbytes, scratch, ranges, edges):  # type: ignore[no-untyped-def]
     """One operand of command c: an edge from who made it, and the scratch it is read from."""
-    cursor, targets, lags, kinds = edges
     if number <= FIRST_VIEW:
         view = FIRST_VIEW - number
         producer, read_type, start = np.int64(views.producer[view]), views.type[view], views.addr[view]
@@ -204,17 +206,17 @@ def _read(c, number, where, target, base, commands, views, nbytes, scratch, rang
         read_type, start = commands.type[producer], commands.addr[producer]
         # an engine keeps the order of its commands; the CPU (0) waits for none
         if commands.engine[producer] != where or where == 0:
-            put(base + producer, target, 0, _OPERAND, cursor, targets, lags, kinds)
+            put(producer, target, 0, _OPERAND, edges)
     _note_read(c, where, start, start + nbytes[read_type], scratch, ranges)
 
 
 @part
-def _put_after_users(c, r, where, target, base, users, cursor, targets, lags, kinds):  # type: ignore[no-untyped-def]
+def _put_after_users(c, r, where, target, users, edges):  # type: ignore[no-untyped-def]
     """Edges from all who used a range last, on other engines than the one that overwrites it."""
     for k in range(users.shape[1]):
         user = users[r, k]
         if user >= 0 and user != c and not (k == where and k > 0):
-            put(base + user, target, 0, _SPACE, cursor, targets, lags, kinds)
+            put(user, target, 0, _SPACE, edges)
 
 
 @part
@@ -242,9 +244,8 @@ def _remove(r, start, stop, scratch, ranges):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _overwrite(c, where, start, stop, target, base, scratch, ranges, edges):  # type: ignore[no-untyped-def]
+def _overwrite(c, where, start, stop, target, scratch, ranges, edges):  # type: ignore[no-untyped-def]
     """The result of command c takes these bytes: their last users on other engines must be done. Gives the ranges."""
-    cursor, targets, lags, kinds = edges
     low, high = scratch.low, scratch.high
     known = _range_at(start, stop, scratch, ranges)
     r = max(known, 0)
@@ -252,7 +253,7 @@ def _overwrite(c, where, start, stop, target, base, scratch, ranges, edges):  # 
         if not (low[r] < stop and start < high[r]):
             r += 1
             continue
-        _put_after_users(c, r, where, target, base, scratch.users, cursor, targets, lags, kinds)
+        _put_after_users(c, r, where, target, scratch.users, edges)
         r, ranges = _remove(r, start, stop, scratch, ranges)
         if known >= 0:
             break
@@ -269,39 +270,40 @@ def _write(program, commands, operands, views, waits, nbytes, conflicts, edges, 
 
     `operands` are columns of commands (0 and up) or views (-2 and down), `previous` the last command on each engine.
     """
-    base, first_dma = program.base, program.first_dma
-    cursor, targets, lags, kinds = edges
+    first_dma, engines = program.first_dma, program.engines
     tiles = conflicts[0]
     first, head, since, ranges = state
     for c in range(first, len(commands.op)):
-        # a command may need room for its range and for the rest of one it splits
-        if ranges + 2 > len(scratch.low):
+        # a command may need room for its range and for the rest of one it splits; its edges come from its dispatch, its
+        # engine, what it waits for, three operands, other channels, and all who used a range
+        most = 6 + (engines - first_dma) + ranges * engines
+        if ranges + 2 > len(scratch.low) or edges.filled[0] + most > len(edges.sources):
             state[0], state[1], state[2], state[3] = c, head, since, ranges
             return c
         since += 1
         target = commands.entry[c]
-        put(head, target, since, _DISPATCH, cursor, targets, lags, kinds)
+        put(head, target, since, _DISPATCH, edges)
         where = commands.engine[c]
         if (where == 1 or where == 2 or where >= first_dma) and previous[where] >= 0:
-            put(base + previous[where], target, 0, _ENGINE, cursor, targets, lags, kinds)
+            put(previous[where], target, 0, _ENGINE, edges)
         previous[where] = c
         if waits.awaited[c] >= 0:
-            put(base + waits.awaited[c], target, 0, _MESSAGE, cursor, targets, lags, kinds)
+            put(waits.awaited[c], target, 0, _MESSAGE, edges)
         for column in operands:
             if column[c] <= FIRST_VIEW or column[c] >= 0:
-                _read(c, column[c], where, target, base, commands, views, nbytes, scratch, ranges, edges)
+                _read(c, column[c], where, target, commands, views, nbytes, scratch, ranges, edges)
         # loads and stores of common bytes keep their order
         if tiles[c] >= 0:
             is_store = commands.op[c] == program.store
             _touch(c, is_store, where - first_dma, conflicts, commands.engine, first_dma, memory)
             for k in range(len(memory.latest)):
                 if memory.latest[k] >= 0:
-                    put(base + memory.latest[k], target, 0, _MEMORY, cursor, targets, lags, kinds)
+                    put(memory.latest[k], target, 0, _MEMORY, edges)
         if commands.type[c] >= 0:
             start = commands.addr[c]
             stop = start + max(nbytes[commands.type[c]], 1)
-            ranges = _overwrite(c, where, start, stop, target, base, scratch, ranges, edges)
+            ranges = _overwrite(c, where, start, stop, target, scratch, ranges, edges)
         if waits.blocking[c]:
-            head = base + c
+            head = c
             since = 0
     return len(commands.op)

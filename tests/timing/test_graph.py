@@ -1,0 +1,73 @@
+"""Graphs from lists of edges: in one go, or the edges of some nodes after those of the nodes before them."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernbench.timing.graph import Edges, GraphBuilder, make_graph, no_edges
+
+
+def edges_of(rows):
+    columns = np.array(rows, np.int64).reshape(-1, 4)
+    kinds = (np.int32, np.int32, np.int32, np.int8)
+    return Edges(*(columns[:, i].astype(kind) for i, kind in enumerate(kinds)), np.array([len(rows)]))
+
+
+def plain(nodes, rows):
+    """(target, lag, kind) of each node's edges, in the order in which they are listed."""
+    return [[row[1:] for row in rows if row[0] == node] for node in range(nodes)]
+
+
+def found(graph):
+    edges = list(zip(graph.targets.tolist(), graph.lags.tolist(), graph.kinds.tolist(), strict=True))
+    return [edges[a:b] for a, b in zip(graph.offsets[:-1].tolist(), graph.offsets[1:].tolist(), strict=True)]
+
+
+def test_edges_of_a_node_keep_the_order_they_were_put_in():
+    sources, targets = np.array([2, 0, 2, 0], np.int32), np.array([3, 1, 1, 3], np.int32)
+    graph = make_graph(4, sources, targets, np.arange(4, dtype=np.int32), np.arange(4, dtype=np.int8))
+    assert graph.offsets.tolist() == [0, 2, 2, 4, 4]
+    assert graph.targets.tolist() == [1, 3, 3, 1]
+    assert graph.lags.tolist() == [1, 3, 0, 2]
+    assert graph.indegree.tolist() == [0, 2, 0, 2]
+
+
+def test_a_graph_without_edges():
+    empty = np.empty(0, np.int32)
+    graph = make_graph(2, empty, empty, empty, empty.astype(np.int8))
+    assert (graph.nodes, graph.edges, graph.indegree.tolist()) == (2, 0, [0, 0])
+
+
+def test_a_list_that_grows_keeps_what_it_has():
+    edges = no_edges(2)
+    for column, values in zip(edges[:4], ([1, 2], [3, 4], [5, 6], [7, 8]), strict=True):
+        column[:] = values
+    edges.filled[0] = 2
+    grown = edges.grown()
+    assert len(grown.sources) == 4
+    assert [column[:2].tolist() for column in grown[:4]] == [[1, 2], [3, 4], [5, 6], [7, 8]]
+    assert grown.filled[0] == 2
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_graph_put_together_group_by_group_is_the_one_of_the_whole_list(data):
+    """Each group has a node of its own besides, which comes after all groups, as the start of a program does."""
+    sizes = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
+    nodes = sum(sizes) + len(sizes)
+    builder, later, rows = GraphBuilder(nodes, data.draw(st.integers(0, 3))), [], []
+    first = 0
+    for group, size in enumerate(sizes):
+        edge = st.tuples(st.integers(0, size), st.integers(0, nodes - 1), st.integers(-3, 9), st.integers(0, 8))
+        listed = data.draw(st.lists(edge, max_size=8))
+        later.append(builder.add(size, edges_of(listed)))
+        of_all = sum(sizes) + group
+        rows += [(first + source if source < size else of_all, *rest) for source, *rest in listed]
+        first += size
+    for edges in later:
+        builder.add(1, edges)
+    graph = builder.graph()
+    assert found(graph) == plain(nodes, rows)
+    assert graph.indegree.tolist() == [sum(row[1] == node for row in rows) for node in range(nodes)]
+    whole = make_graph(nodes, *edges_of(rows)[:4])
+    assert found(whole) == found(graph)
