@@ -1,5 +1,6 @@
 /* A program that uses the driver library alone, as a test says: ./client PTX-file what */
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ int cuModuleGetFunction(void **, void *, const char *);
 int cuModuleGetGlobal_v2(uint64_t *, size_t *, void *, const char *);
 int cuMemAlloc_v2(uint64_t *, size_t);
 int cuMemFree_v2(uint64_t);
+int cuMemAllocHost_v2(void **, size_t);
 int cuMemcpyHtoD_v2(uint64_t, const void *, size_t);
 int cuMemcpyDtoH_v2(void *, uint64_t, size_t);
 int cuMemsetD32_v2(uint64_t, unsigned, size_t);
@@ -113,6 +115,39 @@ static void bad_calls(void) {
   printf("%d\n", found);
 }
 
+static volatile unsigned *running;
+
+/* a launch that goes on when the program ends: its kernel sets a word of the host's, and counts for ever */
+static void *launch_for_ever(void *kernel) {
+  void *arguments[] = {&running};
+  CHECK(cuCtxSetCurrent(context));
+  cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, NULL, arguments, NULL);
+  return NULL;
+}
+
+static void endless(const char *name) {
+  void *module, *kernel, *none[] = {&running};
+  pthread_t thread;
+  CHECK(cuModuleLoadData(&module, text));
+  CHECK(cuModuleGetFunction(&kernel, module, name));
+  CHECK(cuMemAllocHost_v2((void **)&running, 64));
+  *running = 0;
+  if (!strcmp(name, "counts")) {
+    pthread_create(&thread, NULL, launch_for_ever, kernel);
+    while (!*running) usleep(1000);
+    return;
+  }
+  CHECK(cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, NULL, none, NULL));
+  printf("then %d\n", cuCtxSynchronize());
+}
+
+static void too_much(void) {
+  uint64_t x, y;
+  printf("huge %d ", cuMemAlloc_v2(&x, (size_t)1 << 39));
+  CHECK(cuMemAlloc_v2(&x, (size_t)60 << 30));
+  printf("rest %d\n", cuMemAlloc_v2(&y, (size_t)60 << 30));
+}
+
 int main(int count, char **arguments) {
   const char *what = count > 2 ? arguments[2] : "";
   FILE *file = fopen(arguments[1], "r");
@@ -132,6 +167,10 @@ int main(int count, char **arguments) {
   if (!strcmp(what, "threads")) threads();
   else if (!strcmp(what, "graph")) graph();
   else if (!strcmp(what, "bad-calls")) bad_calls();
+  else if (!strcmp(what, "too-much")) too_much();
+  else if (!strcmp(what, "waits")) endless("waits");
+  else if (!strcmp(what, "leaves")) endless("counts"), exit(4);
+  else if (!strcmp(what, "killed")) endless("counts"), raise(SIGKILL);
   else if (!strcmp(what, "die")) scale(100, 100, NULL, NULL), abort();
   else if (!strcmp(what, "over")) printf("%g\n", scale(100, 90, NULL, NULL));
   else printf("%g\n", scale(100, 100, NULL, NULL));

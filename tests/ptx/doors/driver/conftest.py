@@ -27,6 +27,7 @@ class Result:
 
     def __init__(self, done: subprocess.CompletedProcess, records: list):
         self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+        self.begun = [record for record in records if record["event"] == "begin"]
         self.launches = [record for record in records if record["event"] == "launch"]
         self.findings = [finding for launch in self.launches for finding in launch["findings"]]
 

@@ -91,6 +91,63 @@ def test_calls_that_make_no_sense_get_the_drivers_codes(run_program, client, ptx
     assert result.err.count("cuTexObjectCreate is not emulated") == 1
     assert "neither PTX nor a fat binary" in result.err
     assert "lie outside the memory that is allocated" in result.err
+    assert "it lies 8 bytes into the memory at 0x" in result.err
+    assert "is freed for the second time" in result.err
+
+
+ENDLESS = """.version 8.0
+.target sm_80
+.address_size 64
+.global .u32 flag;
+.visible .entry waits(.param .u64 running)
+{
+    .reg .pred %p;
+    .reg .b32 %r<2>;
+again:
+    ld.volatile.global.u32 %r0, [flag];
+    setp.eq.u32 %p, %r0, 0;
+    @%p bra again;
+    ret;
+}
+.visible .entry counts(.param .u64 running)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %d;
+    ld.param.u64 %d, [running];
+    mov.u32 %r0, 1;
+    st.global.u32 [%d], %r0;
+again:
+    add.u32 %r0, %r0, 1;
+    bra again;
+}
+"""
+
+
+@pytest.fixture
+def endless(tmp_path):
+    path = tmp_path / "endless.ptx"
+    path.write_text(ENDLESS)
+    return path
+
+
+def test_a_launch_that_waits_for_ever_is_stopped_and_makes_later_calls_fail(run_program, client, endless):
+    result = run_program(client, endless, "waits")
+    assert (result.code, result.out.split()) == (0, ["then", "702"]), result.err
+    assert {finding["kind"] for finding in result.findings} == {"deadlock"}
+
+
+@pytest.mark.parametrize(("what", "code"), [("leaves", 4), ("killed", -9)])
+def test_a_program_that_ends_in_a_launch_ends_at_once_and_the_launch_is_known(run_program, client, endless, what, code):
+    result = run_program(client, endless, what)
+    assert result.code == code, result.err
+    assert [record["title"] for record in result.begun] == ["counts"]
+    assert result.launches == []
+
+
+def test_more_memory_than_the_gpu_has_is_refused(run_program, client, ptx):
+    result = run_program(client, ptx, "too-much")
+    assert result.out.split() == ["huge", "2", "rest", "2"], result.err
+    assert "549,755,813,888 bytes cannot be allocated: the GPU has" in result.err
 
 
 def test_stop_at_finding_fails_the_launch(run_program, client, ptx):

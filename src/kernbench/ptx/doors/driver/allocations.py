@@ -25,9 +25,12 @@ class _Piece:
 class Allocations:
     """What a program allocated. In a process of its own (`shared`) the program's other memory is out of reach."""
 
-    def __init__(self, memory: DeviceMemory, *, shared: bool):
+    def __init__(self, memory: DeviceMemory, *, capacity: int, shared: bool):
         self._memory = memory
+        self._capacity = capacity
         self._shared = shared
+        # addresses that were freed and not given to anybody since
+        self._freed: set[int] = set()
         self._pieces: dict[int, _Piece] = {}
         self._registered: dict[int, int] = {}
         self._numbers = count(1)
@@ -44,11 +47,16 @@ class Allocations:
 
     def _allocate(self, words: Words, data: bytes) -> Answer:
         nbytes, kind = words
+        if self.in_use + nbytes > self._capacity:
+            free = max(0, self._capacity - self.in_use)
+            text = f"{nbytes:,} bytes cannot be allocated: the GPU has {self._capacity:,}, of which {free:,} are free"
+            raise RefusedError(Result.OUT_OF_MEMORY, text)
         try:
             # the host writes its own and managed memory without a word
             address = self._memory.allocate(nbytes, written=kind != _DEVICE)
         except MisuseError as problem:
             raise RefusedError(Result.OUT_OF_MEMORY, str(problem)) from None
+        self._freed.discard(address)
         self._pieces[address] = _Piece(address, nbytes, kind, next(self._numbers))
         self.in_use += nbytes
         return Answer(words=(address,))
@@ -56,10 +64,19 @@ class Allocations:
     def _free(self, words: Words, data: bytes) -> Answer:
         piece = self._pieces.pop(words[0], None)
         if piece is None:
-            raise RefusedError(Result.INVALID_VALUE)
+            raise RefusedError(Result.INVALID_VALUE, self._not_to_free(words[0]))
+        self._freed.add(piece.address)
         self._memory.free(piece.address)
         self.in_use -= piece.nbytes
         return Answer()
+
+    def _not_to_free(self, address: int) -> str:
+        """Why an address cannot be given back."""
+        if address in self._freed:
+            return f"the memory at {address:#x} is freed for the second time"
+        held = self._memory.array_at(address) if self._memory.holds(address) else None
+        inside = f"; it lies {address - held.address:,} bytes into the memory at {held.address:#x}" if held else ""
+        return f"{address:#x} is freed, and is no address that an allocation gave{inside}"
 
     def _range(self, words: Words, data: bytes) -> Answer:
         held = self._memory.array_at(words[0]) if self._memory.holds(words[0]) else None

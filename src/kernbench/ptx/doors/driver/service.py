@@ -45,7 +45,8 @@ class DriverService:
         self.session = session
         # what kernels print is printed by the program, which is another process
         session.prints = not shared
-        self.memory = Allocations(session.memory, shared=shared)
+        capacity = session.device.machine.memory_bytes
+        self.memory = Allocations(session.memory, capacity=capacity, shared=shared)
         self._shared = shared
         self._gpu = gpu_of(session.arch, session.options.sms)
         self._modules: dict[int, LoadedText] = {}
