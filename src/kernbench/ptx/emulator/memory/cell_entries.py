@@ -349,7 +349,7 @@ def note_write(
                 report,
             )
         # four words in which there is nothing but this write are one again
-        alike = np.int64(plain) if word == head else alike + plain
+        alike = int(plain) if word == head else alike + int(plain)
         if alike == GROUP and not whole:
             lanes[head, APART] = 0
         word += GROUP if whole else 1

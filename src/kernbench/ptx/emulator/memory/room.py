@@ -72,4 +72,5 @@ def large_zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         return np.zeros(shape, kind)
     whole = np.frombuffer(room, np.uint8)
     first = -whole.ctypes.data % _LARGE_PAGE
-    return whole[first : first + kind.itemsize * count].view(kind).reshape(shape)
+    found: Array = whole[first : first + kind.itemsize * count].view(kind).reshape(shape)
+    return found

@@ -199,3 +199,15 @@ def test_present_warps_of_a_run_with_holes():
     assert lanes.live == 3
     assert active.sum(axis=1).tolist() == [2, 1, 1]
     assert np.flatnonzero(active[0]).tolist() == [1, 2]
+
+
+def test_a_run_that_is_nearly_all_of_another_is_the_other():
+    mask = np.ones(16 * WARP, bool)
+    mask[:WARP] = mask[5 * WARP] = False
+    lanes = from_mask(mask)
+    assert (lanes.first, lanes.last, lanes.live, lanes.count) == (0, 16, 15, 15 * WARP - 1)
+    assert lanes.present()[0].tolist() == list(range(1, 16))
+    # one without holes is taken by itself, as it needs no mask
+    mask[5 * WARP] = True
+    lanes = from_mask(mask)
+    assert (lanes.first, lanes.last, lanes.mask) == (1, 16, None)
