@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ class CuteDoor:
     def open(self) -> None:
         """Tensors where torch is there; without it they come from elsewhere, and say themselves where they are."""
         self._keep_texts()
+        _load_runtime()
         try:
             import torch
         except ImportError:
@@ -64,6 +66,15 @@ class CuteDoor:
     def close(self) -> None:
         """Put everything back."""
         self._patches.undo()
+
+
+def _load_runtime() -> None:
+    """Load the library that compiled code calls: its CUDA runtime is replaced by whoever watches Python load one."""
+    find = getattr(sys.modules.get("cutlass.base_dsl.env_manager"), "get_prefix_dsl_libs", None)
+    for path in str((find and find("CUTE_DSL")) or "").split(os.pathsep):
+        if path:
+            with suppress(OSError):
+                ctypes.CDLL(path)
 
 
 def keep_text(text: object) -> None:
